@@ -1,0 +1,59 @@
+# One command a task. Everything runs in .venv, made from the hashed locks in requirements/.
+SHELL := /bin/bash
+PY := .venv/bin/python
+BIN := .venv/bin
+PYTHON ?= 3.11
+
+.PHONY: help venv lock format check test integration scenarios lab-up lab-down bench wheel clean
+
+help:  ## show this
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv/.done: requirements/dev.txt
+	uv venv --quiet --allow-existing --python $(PYTHON) .venv
+	uv pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
+	uv pip install --quiet --python $(PY) --no-deps --editable .
+	@touch $@
+
+venv: .venv/.done  ## make .venv from the locks
+
+lock:  ## write the hashed locks anew from pyproject.toml
+	uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+format: venv  ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: venv  ## formatting, lint, types, import rules, dependencies
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+
+test: venv  ## unit and contract tests, no real engine needed
+	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 2 --dist loadfile
+
+lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
+	$(PY) -m lab up slurm --name slurm-24 --version 24.11
+	$(PY) -m lab up slurm --name slurm-26 --version 26.05
+	$(PY) -m lab up kubernetes --name kubernetes --real-nodes 1
+	$(PY) -m lab up postgres --name postgres
+	$(PY) -m lab up prometheus --name prometheus
+	$(PY) -m lab status
+
+lab-down: venv  ## end everything the lab started
+	$(PY) -m lab down --all
+
+integration: venv  ## tests against the engines that `make lab-up` started
+	$(PY) -m pytest tests/contract tests/integration -m "(slurm or kubernetes) and not slow"
+
+bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
+	$(PY) -m bench all --size small
+
+wheel: venv  ## build the wheel into dist/
+	uv build --quiet --wheel --out-dir dist
+
+clean:  ## remove what can be made again
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,21 @@
+"""What things are called. One pattern serves every engine, so a name never has to be translated."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NewType
+
+ClusterName = NewType("ClusterName", str)
+PoolName = NewType("PoolName", str)
+NodeName = NewType("NodeName", str)
+SliceName = NewType("SliceName", str)
+"""A MIG profile as NVIDIA writes it: `1g.10gb`."""
+
+# Namespaces are the strictest home a name gets (DNS labels of 63 characters); 40 leaves room for suffixes.
+NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
+NAME_RULE: Final = "lower-case letters, digits and '-', starting with a letter, at most 40 characters"
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a cluster, pool or team."""
+    return re.fullmatch(NAME_PATTERN[1:-1], text) is not None
