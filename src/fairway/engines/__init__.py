@@ -1,1 +1,1 @@
-"""The engines that schedule: Slurm, Kubernetes + Kueue, and a virtual one. `port` says what Fairway asks of them."""
+"""The engines that schedule: Slurm, Kubernetes + Kueue, a virtual one. `port` says what Fairway asks."""
