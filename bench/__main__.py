@@ -1,0 +1,64 @@
+"""python -m bench NAME|all [--size small|…] [--json]: run a benchmark, its bare counterpart beside it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from bench.figure import Figure
+
+BENCHMARKS = {
+    "observe": "observing a cluster through Fairway, against the bare call to its engine",
+    "startup": "`fairway --help`, against importing click and rich",
+}
+KEPT = Path("build/bench.jsonl")
+
+
+def show(figure: Figure, only_json: bool) -> None:
+    """People read the first lines, programs the last one."""
+    if not only_json:
+        verdict = "met" if figure.met else "MISSED"
+        print(
+            f"{figure.name} [{figure.size}]: {figure.figure:.4g} {figure.unit}, bare {figure.bare:.4g} {figure.unit}"
+            f" = {figure.ratio:.2f} × (target {figure.target} ×: {verdict})"
+        )
+        for key, value in figure.details.items():
+            print(f"  {key}: {value}")
+        print(f"  limited by: {figure.limits}")
+    print(figure.line(), flush=True)
+
+
+def keep(figure: Figure) -> None:
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.open("a") as f:
+        f.write(figure.line() + "\n")
+
+
+async def run_one(name: str, size: str, only_json: bool) -> list[Figure]:
+    run: Callable[[str], Awaitable[list[Figure]]] = importlib.import_module(f"bench.{name}").run
+    figures = await run(size)
+    for figure in figures:
+        keep(figure)
+        show(figure, only_json)
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", choices=[*BENCHMARKS, "all"], help="; ".join(f"{n}: {d}" for n, d in BENCHMARKS.items()))
+    parser.add_argument("--size", default="small", help="small (default) or the size the benchmark names, e.g. 1000")
+    parser.add_argument("--json", action="store_true", help="print the JSON lines only")
+    args = parser.parse_args()
+    names = list(BENCHMARKS) if args.name == "all" else [args.name]
+    missed = [f for name in names for f in asyncio.run(run_one(name, args.size, args.json)) if not f.met]
+    for f in missed:
+        print(f"missed: {f.name} [{f.size}] {f.ratio:.2f} × instead of {f.target} ×: {f.limits}", file=sys.stderr)
+    return 0  # a figure is a report, not a test: a missed one is said plainly
+
+
+if __name__ == "__main__":
+    sys.exit(main())

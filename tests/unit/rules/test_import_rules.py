@@ -1,0 +1,76 @@
+"""Each rule of the house is planted against in a copy of the source, and `lint-imports` must name it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+PLANTED = [
+    ("model/fleet.py", "import fairway.files", "layers"),
+    ("model/observation.py", "import time", "pure-core"),
+    ("model/errors.py", "import os", "pure-core"),
+    ("files/__init__.py", "import fairway.ledger", "layers"),
+    ("ledger/__init__.py", "import fairway.control", "layers"),
+    ("engines/virtual/engine.py", "import fairway.ledger", "layers"),
+    ("engines/slurm/engine.py", "import fairway.engines.kubernetes", "engines-apart"),
+    ("engines/slurm/engine.py", "import lightkube", "only-kubernetes-imports-its-client"),
+    ("control/__init__.py", "import fastapi", "only-api-imports-the-web-framework"),
+    ("api/__init__.py", "import sqlalchemy", "only-ledger-speaks-sql"),
+    ("cli/__init__.py", "import fairway.ledger", "cli-is-a-client"),
+    ("client/__init__.py", "import fairway.control", "client-knows-wire-types-only"),
+]
+
+
+def lint(source: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on a copy, so that nothing of the checkout is touched."""
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=source,
+        env={"PYTHONPATH": str(source / "src"), "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def rule_name(identifier: str) -> str:
+    """The sentence by which import-linter reports the contract `identifier`."""
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    at = lines.index(f'id = "{identifier}"')
+    return lines[at + 1].removeprefix('name = "').removesuffix('"')
+
+
+def test_the_source_keeps_every_rule(copy: Path) -> None:
+    result = lint(copy)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(("file", "line", "rule"), PLANTED, ids=[f"{f}: {i}" for f, i, _ in PLANTED])
+def test_a_planted_violation_is_named(copy: Path, file: str, line: str, rule: str) -> None:
+    with (copy / "src/fairway" / file).open("a") as f:
+        f.write(f"\n{line}\n")
+    result = lint(copy)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"{rule_name(rule)} BROKEN" in result.stdout
+
+
+def test_a_room_without_a_place_in_the_layers_is_named(copy: Path) -> None:
+    (copy / "src/fairway/utils").mkdir()
+    (copy / "src/fairway/utils/__init__.py").write_text("import fairway.model\n")
+    result = lint(copy)
+    assert result.returncode == 1
+    assert "utils" in result.stdout
