@@ -1,0 +1,81 @@
+"""Where the lab keeps things, its locks, and builds that are made once and kept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from lab import mounts
+from lab.errors import LabError
+
+
+def home() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "fairway-lab"
+
+
+def instances() -> Path:
+    """FAIRWAY_LAB_INSTANCES names another folder, so that CI's never stand among a developer's."""
+    other = os.environ.get("FAIRWAY_LAB_INSTANCES")
+    return Path(other) if other else home() / "instances"
+
+
+def note_instances() -> None:
+    """Make this folder of instances known to those who choose ports for another."""
+    places = home() / "places"
+    places.mkdir(parents=True, exist_ok=True)
+    (places / sha256(str(instances()).encode()).hexdigest()[:16]).write_text(str(instances()))
+
+
+def all_instances() -> list[Path]:
+    """Every folder of instances that was ever used with these builds and locks, this one among them."""
+    noted = {Path(place.read_text()) for place in (home() / "places").glob("*")}
+    return sorted(noted | {instances()})
+
+
+def builds() -> Path:
+    return home() / "builds"
+
+
+@contextmanager
+def locked(what: str) -> Iterator[None]:
+    """Hold the lock of that name; it ends with the process, however that ends."""
+    folder = home() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / what).open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def built(what: str, version: str, make: Callable[[Path], None]) -> Path:
+    """The folder builds/WHAT-VERSION, made by `make(folder)` if it is not there yet.
+
+    It is made under another name and renamed when whole: a killed build is never taken for a good one.
+    `make` must not write the folder's path into what it builds.
+    """
+    name = f"{what}-{version}"
+    done = builds() / name
+    if done.is_dir():
+        return done
+    with locked(f"build-{name}"):
+        if done.is_dir():  # someone else made it while we waited
+            return done
+        making = builds() / f".making-{name}"
+        remove(making)
+        making.mkdir(parents=True)
+        make(making)
+        making.rename(done)
+    return done
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and what is in it, unless something is mounted there."""
+    if held := mounts.below(folder):
+        raise LabError(f"{folder} is not removed", f"still mounted: {', '.join(map(str, held))}")
+    if folder.is_dir():
+        shutil.rmtree(folder)

@@ -1,0 +1,20 @@
+"""Every version the lab knows, in one place."""
+
+# Slurm comes as Debian packages; which suite carries which release.
+SLURM_SUITES = {"24.11": "trixie", "26.05": "forky"}
+SLURM_DEFAULT = "24.11"
+# Part of the cached root's name: raise it when what goes into the root changes.
+SLURM_ROOT = 1
+
+KUBERNETES = "v1.36.3"
+KUBERNETES_STAGING = "v0.36.3"
+KUEUE = "v0.19.2"
+KWOK = "v0.8.0"
+ETCD = "v3.7.3"
+CONTAINERD = "v2.4.2"
+RUNC = "v1.5.2"
+CNI_PLUGINS = "v1.9.1"
+
+# These two are whatever the machine's own Debian carries.
+POSTGRES = "debian"
+PROMETHEUS = "debian"
