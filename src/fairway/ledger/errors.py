@@ -1,0 +1,37 @@
+"""How the ledger says no."""
+
+from __future__ import annotations
+
+from fairway.model.errors import PermanentError, TemporaryError
+
+
+class LedgerUnreachable(TemporaryError):
+    """PostgreSQL did not answer: down, restarting, network, time-out."""
+
+
+class LedgerBusy(TemporaryError):
+    """PostgreSQL answered, but not in time: locks, a full connection pool, a cancelled statement."""
+
+
+class LedgerRefused(PermanentError):
+    """PostgreSQL answered no: bad password, unknown database, missing rights."""
+
+
+class LedgerNotMigrated(PermanentError):
+    """The database has no tables of Fairway's, or older ones than this code needs."""
+
+
+class LedgerNewer(PermanentError):
+    """The database was migrated by a newer Fairway; this one must not touch it."""
+
+
+class LeaseLost(TemporaryError):
+    """Somebody else holds the lease now, or its time ran out: nothing was written."""
+
+
+class ObservationRefused(PermanentError):
+    """An observation contradicts itself, e.g. names a node twice: nothing was written."""
+
+
+class TokenNameTaken(PermanentError):
+    """There is, or was, a token of that name."""

@@ -1,0 +1,114 @@
+"""What the ledger gives back: frozen values. Times are aware UTC, by the database's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fairway.model.access import Role
+from fairway.model.fleet import EngineKind
+from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
+from fairway.model.observation import Health
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One version of the fleet file. The newest is the one that holds."""
+
+    id: int
+    created_at: datetime
+    created_by: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Whether a cluster can be reached, since when, and how old its last known state is."""
+
+    cluster: ClusterName
+    engine: EngineKind | None
+    engine_version: str
+    """As last seen; empty before the first look."""
+    reachable: bool
+    code: str
+    """Why it cannot be reached (`NotObserved` before the first look); empty when it can."""
+    message: str
+    hint: str
+    since: datetime
+    """When `reachable` became what it is."""
+    attempted_at: datetime | None
+    """The last look, good or not; None before the first."""
+    observed_at: datetime | None
+    """The last good look: the age of the nodes and pools shown; None if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """What a pool had at its cluster's `observed_at`. Always `total == in_use + free + unhealthy`."""
+
+    cluster: ClusterName
+    pool: PoolName | None
+    """None: devices no pool of the fleet claims."""
+    slice: SliceName | None
+    """None: whole GPUs."""
+    total: int
+    in_use: int
+    free: int
+    unhealthy: int
+    nodes: int
+    nodes_drained: int
+    nodes_down: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """The GPUs, or slices of one profile, of one node."""
+
+    kind: str
+    pool: PoolName | None
+    slice: SliceName | None
+    total: int
+    in_use: int
+    unhealthy: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One machine as last seen."""
+
+    cluster: ClusterName
+    name: NodeName
+    health: Health
+    reason: str
+    since: datetime
+    """When `health` became what it is."""
+    devices: tuple[DeviceState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write for one loop on one cluster, until the database's clock passes `expires_at`."""
+
+    loop: str
+    cluster: ClusterName
+    holder: str
+    token: int
+    """Fencing token: grows by one with every new tenure, never shrinks."""
+    seconds: float
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An API token as it is known after it is made: never the secret, never its hash."""
+
+    id: int
+    name: str
+    role: Role
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute."""
