@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test integration scenarios lab-up lab-down bench wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios lab-up lab-down bench wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,12 @@ lab-down: venv  ## end everything the lab started
 
 integration: venv  ## tests against the engines that `make lab-up` started
 	$(PY) -m pytest tests/contract tests/integration -m "(slurm or kubernetes) and not slow"
+
+test-lab: venv  ## the lab's own tests: they start and end instances of their own
+	$(PY) -m pytest tests/lab -m "lab and not slow"
+
+scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
+	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract -m "not slow"
 
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small

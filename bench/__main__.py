@@ -49,14 +49,21 @@ async def run_one(name: str, size: str, only_json: bool) -> list[Figure]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", choices=[*BENCHMARKS, "all"], help="; ".join(f"{n}: {d}" for n, d in BENCHMARKS.items()))
-    parser.add_argument("--size", default="small", help="small (default) or the size the benchmark names, e.g. 1000")
+    parser.add_argument(
+        "name", choices=[*BENCHMARKS, "all"], help="; ".join(f"{n}: {d}" for n, d in BENCHMARKS.items())
+    )
+    parser.add_argument(
+        "--size", default="small", help="small (default) or the size the benchmark names, e.g. 1000"
+    )
     parser.add_argument("--json", action="store_true", help="print the JSON lines only")
     args = parser.parse_args()
     names = list(BENCHMARKS) if args.name == "all" else [args.name]
     missed = [f for name in names for f in asyncio.run(run_one(name, args.size, args.json)) if not f.met]
     for f in missed:
-        print(f"missed: {f.name} [{f.size}] {f.ratio:.2f} × instead of {f.target} ×: {f.limits}", file=sys.stderr)
+        print(
+            f"missed: {f.name} [{f.size}] {f.ratio:.2f} × instead of {f.target} ×: {f.limits}",
+            file=sys.stderr,
+        )
     return 0  # a figure is a report, not a test: a missed one is said plainly
 
 

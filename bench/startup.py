@@ -22,7 +22,9 @@ async def _run(*command: str) -> None:
 async def run(size: str) -> list[Figure]:
     rounds = 15 if size == "small" else int(size)
     fairway = str(Path(sys.executable).with_name("fairway"))
-    ours, bare = await in_turn(lambda: _run(fairway, "--help"), lambda: _run(sys.executable, "-c", BARE), rounds)
+    ours, bare = await in_turn(
+        lambda: _run(fairway, "--help"), lambda: _run(sys.executable, "-c", BARE), rounds
+    )
     return [
         Figure(
             "startup",
