@@ -1,0 +1,74 @@
+"""Debian's own packages: installed on the machine, or fetched and unpacked without installing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab import folders
+from lab.errors import LabError
+from lab.progress import step
+
+MIRROR = "FAIRWAY_LAB_MIRROR"
+
+
+def require(program: str, package: str) -> None:
+    """Install a package of the machine's Debian if the program is missing."""
+    if shutil.which(program) is None:
+        with step(f"Install {package}"):
+            update()
+            _apt("install", "--yes", "--no-install-recommends", package)
+
+
+def update() -> None:
+    with folders.locked("apt"):
+        _apt("update")
+
+
+def mirror() -> str:
+    """The Debian mirror this machine is set up with."""
+    if chosen := os.environ.get(MIRROR):
+        return chosen
+    for attempt in range(2):
+        found = _apt("indextargets", "--format", "$(REPO_URI)", "Origin: Debian", "Label: Debian").split()
+        if found:
+            return found[0]
+        if attempt == 0:
+            update()
+    raise LabError("no Debian mirror is known", "apt-get indextargets lists none", f"name one in {MIRROR}")
+
+
+def unpack(packages: Sequence[str], folder: Path) -> None:
+    """Fetch packages and unpack them into a folder; nothing is installed."""
+    update()
+    debs = folder / "debs"
+    debs.mkdir()
+    if os.geteuid() == 0:  # apt fetches as its own user, who must be able to write here
+        shutil.chown(debs, "_apt")
+    _apt("download", *packages, cwd=debs)
+    for deb in sorted(debs.glob("*.deb")):
+        _checked("dpkg", "-x", str(deb), str(folder))
+    shutil.rmtree(debs)
+
+
+def _apt(*arguments: str, cwd: Path | None = None) -> str:
+    return _checked("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments, cwd=cwd)
+
+
+def _checked(*command: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    if done.returncode:
+        raise LabError(f"{' '.join(command[:4])} … failed", (done.stderr or done.stdout)[-600:])
+    return done.stdout

@@ -1,0 +1,313 @@
+"""A Slurm cluster of the lab: its daemons, in the order in which they need each other."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.instance import Instance
+from lab.kinds import Command
+from lab.progress import step
+from lab.slurm import config, root, tokens
+from lab.slurm.config import Layout
+from lab.versions import SLURM_DEFAULT, SLURM_SUITES
+from lab.waiting import listening, wait_until
+
+SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmrestd")
+PEOPLE = ("alice", "bob", "carol")
+SERVICE_USER = "fairway"
+DATABASE = "/run/mysqld/mysqld.sock"
+# So many slurmd start side by side: enough to keep the cores busy, few enough to keep the machine responsive.
+NODES_AT_ONCE = 50
+PATH = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+
+
+class Slurm:
+    """The kind `slurm`."""
+
+    versions: Sequence[str] = (SLURM_DEFAULT, *(v for v in SLURM_SUITES if v != SLURM_DEFAULT))
+    options: Mapping[str, int] = {"nodes": 4}
+    variables: Mapping[str, str] = {
+        "url": "SLURM_URL",
+        "jwt_key_file": "SLURM_JWT_KEY_FILE",
+        "user": "SLURM_USER",
+        "root": "SLURM_ROOT",
+        "token": "SLURM_TOKEN",
+    }
+
+    def up(self, instance: Instance) -> None:
+        if os.geteuid() != 0:
+            raise LabError(
+                "the lab's Slurm needs root", "it mounts, changes root and runs jobs as several users"
+            )
+        instance.reserve(control=1, accounting=1, rest=1, nodes=instance.options["nodes"] + 1)
+        root.installed(instance.version)
+        with step(f"{instance.name}: root and configuration"):
+            root.mounted(instance.version, instance.folder)
+            _configure(instance)
+        for service in SERVICES:
+            if not instance.daemon(service):
+                with step(f"{instance.name}: {service}"):
+                    self.start(instance, service)
+        if not _has_people(instance):
+            with step(f"{instance.name}: users and their account"):
+                _add_people(instance)
+        self._nodes_up(instance)
+
+    def _nodes_up(self, instance: Instance) -> None:
+        names = _layout(instance).node_names
+        missing = [name for name in names if not instance.daemon(name)]
+        if missing:
+            with step(f"{instance.name}: {len(missing)} slurmd"):
+                ports = _node_ports(instance)
+                for at in range(0, len(missing), NODES_AT_ONCE):
+                    batch = missing[at : at + NODES_AT_ONCE]
+                    for name in batch:
+                        _start_node(instance, name)
+                    for name in batch:
+                        _wait_for_port(instance, name, ports[name])
+        with step(f"{instance.name}: {len(names)} nodes respond"):
+            wait_until(
+                lambda: not _silent(instance), 90, "some nodes do not respond", why=lambda: _silent(instance)
+            )
+
+    def down(self, instance: Instance) -> None:
+        instance.end("slurmrestd", "slurmctld", patience=30)  # slurmctld saves its state
+        instance.end(*_layout(instance).node_names, patience=20)
+        instance.end("slurmdbd", patience=20)
+        instance.end("mariadbd", patience=30)
+        instance.end("munged")
+
+    def daemons(self, instance: Instance) -> Sequence[str]:
+        return [*SERVICES, *_layout(instance).node_names] if instance.rows else SERVICES
+
+    def start(self, instance: Instance, daemon: str) -> None:
+        start = {
+            "munged": _start_munged,
+            "mariadbd": _start_mariadbd,
+            "slurmdbd": _start_slurmdbd,
+            "slurmctld": _start_slurmctld,
+            "slurmrestd": _start_slurmrestd,
+        }.get(daemon)
+        if start:
+            start(instance)
+        else:
+            _start_node(instance, daemon)
+            _wait_for_port(instance, daemon, _node_ports(instance)[daemon])
+
+    def facts(self, instance: Instance) -> dict[str, str]:
+        return {
+            "url": f"http://127.0.0.1:{instance.port('rest')}",
+            "jwt_key_file": str(_jwt_key(instance)),
+            "user": SERVICE_USER,
+            "root": str(_root(instance)),
+        }
+
+    def secrets(self, instance: Instance) -> dict[str, str]:
+        return {"token": tokens.mint(_jwt_key(instance).read_bytes(), SERVICE_USER)}
+
+    def command(self, instance: Instance, argv: Sequence[str], user: str | None) -> Command:
+        home = f"/home/{user}" if user in root.USERS else "/root" if user in (None, "root") else "/"
+        env = {**PATH, "HOME": home, "USER": user or "root", "TERM": os.environ.get("TERM", "dumb")}
+        inside = ["/usr/bin/env", f"--chdir={home}", *argv]
+        return Command(["chroot", f"--userspec={user or 'root'}", str(_root(instance)), *inside], env)
+
+
+def _layout(instance: Instance) -> Layout:
+    return Layout(
+        version=instance.version,
+        host=socket.gethostname(),
+        gpu_nodes=instance.options["nodes"],
+        control_port=instance.port("control"),
+        accounting_port=instance.port("accounting"),
+        node_ports=instance.rows["nodes"],
+    )
+
+
+def _root(instance: Instance) -> Path:
+    return instance.folder / "root"
+
+
+def _jwt_key(instance: Instance) -> Path:
+    """Kept beside the root, so that its name is good even while nothing is mounted."""
+    return instance.folder / "jwt.key"
+
+
+def _node_ports(instance: Instance) -> dict[str, int]:
+    layout = _layout(instance)
+    return dict(zip(layout.node_names, layout.node_ports, strict=False))
+
+
+# files
+
+
+def _configure(instance: Instance) -> None:
+    top, layout = _root(instance), _layout(instance)
+    slurm, munge = _ids(top, "slurm"), _ids(top, "munge")
+    (top / "etc/hosts").write_text(f"127.0.0.1 localhost {layout.host}\n")
+    for folder, owner in {
+        "run/munge": munge,
+        "run/mysqld": _ids(top, "mysql"),
+        "run/slurm": slurm,
+        "var/lib/mysql": _ids(top, "mysql"),
+        "var/spool/slurm": slurm,
+        "var/spool/slurm/ctld": slurm,
+        "var/spool/slurm/d": (0, 0),
+    }.items():
+        (top / folder).mkdir(parents=True, exist_ok=True)
+        os.chown(top / folder, *owner)
+    for name in layout.node_names:
+        (top / "var/spool/slurm/d" / name).mkdir(exist_ok=True)
+
+    _secret_once(_jwt_key(instance), 32)
+    munge_key = instance.folder / "munge.key"
+    _secret_once(munge_key, 128)
+    _place(top / "etc/munge/munge.key", munge_key.read_bytes(), munge, 0o400)
+    etc = top / "etc/slurm"
+    etc.mkdir(exist_ok=True)
+    _place(etc / "jwt.key", _jwt_key(instance).read_bytes(), slurm, 0o600)
+    _place(etc / "slurmdbd.conf", config.slurmdbd(layout).encode(), slurm, 0o600)
+    _place(etc / "slurm.conf", config.slurm(layout).encode(), (0, 0), 0o644)
+    _place(etc / "gres.conf", config.gres(layout).encode(), (0, 0), 0o644)
+    _place(etc / "cgroup.conf", config.CGROUP.encode(), (0, 0), 0o644)
+    if not (etc / "job_submit.lua").exists():  # later ones are somebody's policy
+        _place(etc / "job_submit.lua", config.JOB_SUBMIT.encode(), (0, 0), 0o644)
+
+
+def _ids(top: Path, user: str) -> tuple[int, int]:
+    for line in (top / "etc/passwd").read_text().splitlines():
+        name, _, uid, gid, *_ = line.split(":")
+        if name == user:
+            return int(uid), int(gid)
+    raise LabError(f"there is no user {user} in {top}")
+
+
+def _secret_once(file: Path, size: int) -> None:
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_bytes(secrets.token_bytes(size))
+
+
+def _place(file: Path, content: bytes, owner: tuple[int, int], mode: int) -> None:
+    making = file.with_name(f".{file.name}")
+    making.touch(mode=0o600)
+    making.write_bytes(content)
+    os.chown(making, *owner)
+    making.chmod(mode)
+    making.rename(file)
+
+
+# daemons
+
+
+def _launch(instance: Instance, daemon: str, user: str, *command: str, **env: str) -> None:
+    inside = ["chroot", f"--userspec={user}", str(_root(instance)), *command]
+    instance.launch(daemon, inside, env={**PATH, "HOME": "/", **env})
+
+
+def _start_munged(instance: Instance) -> None:
+    _launch(instance, "munged", "munge", "munged", "--foreground", "--num-threads=8")
+    _wait_for_command(instance, "munged", 10, "munge", "--no-input")
+
+
+def _start_mariadbd(instance: Instance) -> None:
+    common = ["--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql"]
+    if not (_root(instance) / "var/lib/mysql/mysql").is_dir():
+        instance.run("mariadb-install-db", *common, "--skip-test-db", "--force", timeout=300)
+    _launch(
+        instance,
+        "mariadbd",
+        "mysql",
+        "mariadbd",
+        *common,
+        f"--socket={DATABASE}",
+        "--pid-file=/run/mysqld/mysqld.pid",
+        "--skip-networking",
+        "--innodb-buffer-pool-size=512M",
+        "--innodb-flush-log-at-trx-commit=2",
+        "--innodb-lock-wait-timeout=900",
+    )
+    _wait_for_command(instance, "mariadbd", 60, "mariadb", f"--socket={DATABASE}", "-e", "select 1")
+    statements = (
+        "create database if not exists slurm_acct_db;"
+        "create user if not exists slurm@localhost identified via unix_socket;"
+        "grant all on slurm_acct_db.* to slurm@localhost"
+    )
+    instance.run("mariadb", f"--socket={DATABASE}", "-e", statements)
+
+
+def _start_slurmdbd(instance: Instance) -> None:
+    _launch(instance, "slurmdbd", "slurm", "slurmdbd", "-D")
+    _wait_for_port(instance, "slurmdbd", instance.port("accounting"))
+    # slurmctld refuses to start for a cluster that slurmdbd does not know.
+    if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
+        instance.run("sacctmgr", "-i", "add", "cluster", "fairway")
+
+
+def _start_slurmctld(instance: Instance) -> None:
+    _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
+    _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
+
+
+def _start_slurmrestd(instance: Instance) -> None:
+    port = instance.port("rest")
+    arguments = ("-a", "rest_auth/jwt", f"127.0.0.1:{port}")
+    _launch(
+        instance,
+        "slurmrestd",
+        "slurmrest",
+        "slurmrestd",
+        *arguments,
+        SLURM_JWT="daemon",
+        SLURMRESTD_JSON="compact",
+    )
+    _wait_for_port(instance, "slurmrestd", port)
+
+
+def _start_node(instance: Instance, name: str) -> None:
+    _launch(instance, name, "root", "nice", "-n", "5", "slurmd", "-D", "-N", name)
+
+
+def _wait_for_port(instance: Instance, daemon: str, port: int) -> None:
+    def ready() -> bool:
+        return _still_alive(instance, daemon) and listening(port)
+
+    wait_until(ready, 60, f"{daemon} does not answer", why=lambda: instance.last_words(daemon))
+
+
+def _wait_for_command(instance: Instance, daemon: str, seconds: float, *command: str) -> None:
+    def ready() -> bool:
+        return _still_alive(instance, daemon) and instance.run(*command, check=False).returncode == 0
+
+    wait_until(ready, seconds, f"{daemon} does not answer", why=lambda: instance.last_words(daemon))
+
+
+def _still_alive(instance: Instance, daemon: str) -> bool:
+    if not instance.daemon(daemon):
+        raise LabError(f"{daemon} ended at once", instance.last_words(daemon), f"see {instance.log(daemon)}")
+    return True
+
+
+def _silent(instance: Instance) -> str:
+    """Nodes that slurmctld has not heard of: their state is unknown, or ends with an asterisk."""
+    said = instance.run("sinfo", "--noheader", "--format=%t %N", check=False).stdout
+    return "\n".join(line for line in said.splitlines() if line.startswith("unk") or "*" in line.split()[0])
+
+
+# people
+
+
+def _has_people(instance: Instance) -> bool:
+    said = instance.run("sacctmgr", "-nP", "show", "user", SERVICE_USER, "format=adminlevel")
+    return "Administrator" in said.stdout
+
+
+def _add_people(instance: Instance) -> None:
+    """Everybody may submit under the account `lab`; Fairway's user may change policy."""
+    instance.run("sacctmgr", "-i", "add", "account", "lab", check=False)
+    instance.run("sacctmgr", "-i", "add", "user", ",".join(PEOPLE), "account=lab", check=False)
+    instance.run("sacctmgr", "-i", "add", "user", SERVICE_USER, "account=lab", "adminlevel=Administrator")

@@ -1,0 +1,180 @@
+"""Slurm's configuration files, as text made from a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Above this many nodes a burst of launches can bring a small machine to a standstill.
+CALM_ABOVE_NODES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one cluster looks like: its host, its ports, its nodes."""
+
+    version: str
+    host: str
+    gpu_nodes: int
+    control_port: int
+    accounting_port: int
+    node_ports: range  # one a GPU node, then one for the MIG node
+
+    @property
+    def gpu_names(self) -> list[str]:
+        return [f"gpu{number:03}" for number in range(1, self.gpu_nodes + 1)]
+
+    @property
+    def mig_names(self) -> list[str]:
+        return ["mig001"]
+
+    @property
+    def node_names(self) -> list[str]:
+        return [*self.gpu_names, *self.mig_names]
+
+    @property
+    def gpu_range(self) -> str:
+        return f"gpu[001-{self.gpu_nodes:03}]"
+
+
+AUTHENTICATION = [
+    "AuthType=auth/munge",
+    "AuthAltTypes=auth/jwt",
+    "AuthAltParameters=jwt_key=/etc/slurm/jwt.key",
+    "SlurmUser=slurm",
+    "LogTimeFormat=iso8601_ms,format_stderr",
+]
+
+
+def slurmdbd(layout: Layout) -> str:
+    return _lines(
+        [
+            *AUTHENTICATION,
+            f"DbdHost={layout.host}",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={layout.accounting_port}",
+            "CommunicationParameters=NoInAddrAny",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=localhost",
+            "StorageUser=slurm",
+            "StorageLoc=slurm_acct_db",
+            "PidFile=/run/slurm/slurmdbd.pid",
+        ]
+    )
+
+
+def slurm(layout: Layout) -> str:
+    return _lines(
+        [*_control(layout), *_scheduling(layout), *_accounting(layout), *_nodes(layout), *_partitions(layout)]
+    )
+
+
+def _control(layout: Layout) -> list[str]:
+    return [
+        "ClusterName=fairway",
+        f"SlurmctldHost={layout.host}(127.0.0.1)",
+        f"SlurmctldPort={layout.control_port}",
+        *AUTHENTICATION,
+        # A requeued job may start again only after this many seconds.
+        "AuthInfo=cred_expire=10",
+        "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",
+        "StateSaveLocation=/var/spool/slurm/ctld",
+        "SlurmdSpoolDir=/var/spool/slurm/d/%n",
+        "SlurmctldPidFile=/run/slurm/slurmctld.pid",
+        "SlurmdPidFile=/run/slurm/slurmd-%n.pid",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "SlurmdParameters=config_overrides",
+        "JobSubmitPlugins=lua",
+        "MailProg=/bin/true",
+        "ReturnToService=2",
+        "SlurmdTimeout=20",
+        "KillWait=5",
+        "MinJobAge=300",
+        "MaxJobCount=200000",
+        "MaxArraySize=100001",
+        *(["MetricsType=metrics/openmetrics"] if layout.version != "24.11" else []),
+    ]
+
+
+def _scheduling(layout: Layout) -> list[str]:
+    starts = "sched_min_interval=200000,batch_sched_delay=1"
+    if layout.gpu_nodes > CALM_ABOVE_NODES:
+        starts = "defer,sched_min_interval=1000000,sched_max_job_start=40,bf_max_job_start=40"
+    return [
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "SchedulerType=sched/backfill",
+        f"SchedulerParameters={starts},sched_interval=10,bf_interval=5,bf_continue,bf_max_job_test=1000,default_queue_depth=500",
+        "PreemptType=preempt/qos",
+        "PreemptMode=REQUEUE",
+        "PreemptParameters=send_user_signal",
+        "JobRequeue=1",
+        "PriorityType=priority/multifactor",
+        "PriorityDecayHalfLife=00:05:00",
+        "PriorityCalcPeriod=00:01:00",
+        "PriorityWeightAge=1000",
+        "PriorityWeightFairshare=100000",
+        "PriorityWeightQOS=10000",
+        "PriorityWeightTRES=GRES/gpu=1000",
+    ]
+
+
+def _accounting(layout: Layout) -> list[str]:
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={layout.accounting_port}",
+        "AccountingStorageEnforce=associations,limits,qos,safe",
+        "AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:1g.10gb,gres/gpu:3g.40gb",
+        "GresTypes=gpu",
+    ]
+
+
+def _nodes(layout: Layout) -> list[str]:
+    where = f"NodeHostname={layout.host} NodeAddr=127.0.0.1"
+    gpu, mig = layout.node_ports[: layout.gpu_nodes], layout.node_ports[layout.gpu_nodes]
+    return [
+        "NodeName=DEFAULT Sockets=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=512000 State=UNKNOWN",
+        f"NodeName={layout.gpu_range} {where} Port=[{gpu[0]}-{gpu[-1]}] Gres=gpu:a100:8 Feature=a100",
+        f"NodeName=mig001 {where} Port={mig} Gres=gpu:1g.10gb:4,gpu:3g.40gb:2 Feature=mig",
+    ]
+
+
+def _partitions(layout: Layout) -> list[str]:
+    # Without the weights fair-share would count CPUs.
+    weights = 'TRESBillingWeights="CPU=0.0,GRES/gpu=1.0"'
+    return [
+        f"PartitionName=DEFAULT MaxTime=INFINITE DefaultTime=10 State=UP DefMemPerCPU=1000 {weights}",
+        f"PartitionName=gpu Nodes={layout.gpu_range} Default=YES",
+        "PartitionName=mig Nodes=mig001",
+    ]
+
+
+def gres(layout: Layout) -> str:
+    return _lines(
+        [
+            f"NodeName={layout.gpu_range} Name=gpu Type=a100 File=/dev/fakegpu[0-7]",
+            "NodeName=mig001 Name=gpu Type=1g.10gb File=/dev/fakegpu[0-3]",
+            "NodeName=mig001 Name=gpu Type=3g.40gb File=/dev/fakegpu[4-5]",
+        ]
+    )
+
+
+CGROUP = "CgroupPlugin=disabled\n"
+
+# Lets every job through. Slurm reads it anew when it changes, so a policy may replace it.
+JOB_SUBMIT = """\
+function slurm_job_submit(job, partitions, uid)
+  return slurm.SUCCESS
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+  return slurm.SUCCESS
+end
+"""
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
