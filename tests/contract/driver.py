@@ -80,7 +80,7 @@ class Reached(Protocol):
         ...
 
     def silent(self) -> AbstractAsyncContextManager[Observes]:
-        """An adapter, told to wait at most 2 s, for an address that takes the connection and never answers."""
+        """An adapter, told to wait 2 s at most, for an address that takes connections and never answers."""
         ...
 
     def not_let_in(self) -> Observes:

@@ -1,0 +1,185 @@
+"""Talks to slurmrestd, with a limit on everything, and turns every failure into Unreachable or Refused."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Final, NoReturn, TypeVar
+
+import httpx2
+import msgspec
+
+from fairway.engines.port import Refused, Unreachable
+from fairway.engines.slurm import dialect
+from fairway.engines.slurm.tokens import Tokens
+from fairway.engines.slurm.wire import Fault, NodesReply, OpenApi, PartitionsReply, Reply
+from fairway.model.fleet import SlurmConnection
+
+MAX_REPLY_BYTES: Final = 256 * 2**20
+"""A node is about 1.7 kB: room for 150,000 of them, and an end to what a broken peer can make us hold."""
+
+# slurm_errno.h; the HTTP status alone does not tell them apart
+_AUTHENTICATION: Final = frozenset({1007})
+_NO_RIGHT: Final = frozenset({2002})
+_CONTROLLER_AWAY: Final = frozenset({1800, 1801, 1802, 1803, 1804})
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+
+
+class SlurmRest:
+    """One slurmrestd, spoken to in the first dialect that both sides know."""
+
+    def __init__(self, connection: SlurmConnection, *, timeout_seconds: float) -> None:
+        self._url = connection.url
+        self._user = connection.user
+        self._by_key = connection.token_file is None
+        self._tokens = Tokens(connection)
+        self._version = dialect.SPOKEN[0]
+        # Slurm's API is a neighbour, never behind the proxy that the environment may name
+        self._http = httpx2.AsyncClient(timeout=timeout_seconds, trust_env=False)
+
+    async def nodes(self) -> NodesReply:
+        return await self._ask("nodes", NodesReply)
+
+    async def partitions(self) -> PartitionsReply:
+        return await self._ask("partitions", PartitionsReply)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ask(self, resource: str, kind: type[R]) -> R:
+        status, body = await self._get(dialect.path(self._version, resource))
+        if status == HTTPStatus.NOT_FOUND:
+            await self._find_version()
+            status, body = await self._get(dialect.path(self._version, resource))
+        if status != HTTPStatus.OK:
+            self._refuse(status, _faults(body))
+        reply = self._decode(body, kind)
+        if reply.errors:  # slurmrestd says 200 to some requests that failed
+            self._refuse(status, reply.errors)
+        return reply
+
+    async def _find_version(self) -> None:
+        """Learn what is served now; Slurm may have been upgraded under us."""
+        status, body = await self._get(dialect.DESCRIPTION_PATH)
+        if status != HTTPStatus.OK:
+            self._not_slurmrestd(f"answered {status} to {dialect.DESCRIPTION_PATH}")
+        versions = dialect.served(self._decode(body, OpenApi).paths)
+        if (version := dialect.choose(versions)) is None:
+            raise Refused(
+                "EngineVersionUnknown",
+                f"slurmrestd at {self._url} serves {', '.join(versions) or 'no version of the Slurm API'}; "
+                f"Fairway speaks {', '.join(sorted(dialect.SPOKEN))}",
+                "run a slurmrestd of Slurm 23.11 or later, with its slurmctld plugin:  slurmrestd -s list",
+            )
+        self._version = version
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        token = await asyncio.to_thread(self._tokens.current)
+        headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+        try:
+            async with self._http.stream("GET", self._url.rstrip("/") + path, headers=headers) as reply:
+                return reply.status_code, await self._read(reply)
+        except httpx2.TimeoutException as error:
+            raise self.silent() from error
+        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+            raise Refused(
+                "UrlUnusable",
+                f"{self._url} is no address of a slurmrestd: {error}",
+                "write  url: http://HOST:6820",
+            ) from error
+        except httpx2.HTTPError as error:
+            raise Unreachable(
+                "ClusterUnreachable",
+                f"no connection to slurmrestd at {self._url}: {error or type(error).__name__}",
+                "on its host:  systemctl status slurmrestd",
+            ) from error
+
+    async def _read(self, reply: httpx2.Response) -> bytes:
+        body = bytearray()
+        async for chunk in reply.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_REPLY_BYTES:
+                raise Refused(
+                    "ReplyTooLarge",
+                    f"slurmrestd at {self._url} sent more than {MAX_REPLY_BYTES // 2**20} MiB",
+                    "check that the url is slurmrestd's own:  scontrol show nodes | wc -c",
+                )
+        return bytes(body)
+
+    def silent(self) -> Unreachable:
+        """What to say when the time is over."""
+        return Unreachable(
+            "ClusterUnreachable",
+            f"slurmrestd at {self._url} did not answer in time",
+            "on its host:  scontrol ping; systemctl status slurmrestd",
+        )
+
+    def _decode(self, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._not_slurmrestd(f"sent something else than the Slurm API's JSON ({error})")
+
+    def _not_slurmrestd(self, what: str) -> NoReturn:
+        raise Refused(
+            "NotSlurmrestd",
+            f"{self._url} {what}",
+            f"check that the url is slurmrestd's:  curl {self._url.rstrip('/')}{dialect.DESCRIPTION_PATH}",
+        )
+
+    def _refuse(self, status: int, faults: tuple[Fault, ...]) -> NoReturn:
+        numbers = {fault.error_number for fault in faults}
+        said = (
+            "; ".join(text for fault in faults if (text := fault.error or fault.description))
+            or f"HTTP {status}"
+        )
+        if status in (401, 511) or numbers & _AUTHENTICATION:
+            self._tokens.forget()
+            raise Refused(
+                "CredentialsRejected",
+                f"Slurm at {self._url} rejected the token of {self._user}: {said}",
+                self._relogin,
+            )
+        if status == HTTPStatus.FORBIDDEN or numbers & _NO_RIGHT:
+            raise Refused(
+                "RightMissing",
+                f"Slurm at {self._url} does not let {self._user} see its nodes: {said}",
+                f"sacctmgr modify user {self._user} set adminlevel=operator",
+            )
+        if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
+            raise Unreachable(
+                "ControllerUnreachable",
+                f"slurmrestd at {self._url} answers, but its slurmctld does not: {said}",
+                "on slurmctld's host:  scontrol ping; systemctl status slurmctld",
+            )
+        if 400 <= status < 500:
+            raise Refused(
+                "EngineRefused",
+                f"slurmrestd at {self._url} refused ({status}): {said}",
+                "journalctl -u slurmrestd",
+            )
+        raise Unreachable(
+            "EngineFailed",
+            f"Slurm at {self._url} failed ({status}): {said}",
+            "journalctl -u slurmrestd -u slurmctld",
+        )
+
+    @property
+    def _relogin(self) -> str:
+        if self._by_key:
+            return (
+                "the key must be the cluster's own, and both clocks right:  "
+                "scontrol show config | grep AuthAlt; timedatectl"
+            )
+        return f"make a new token:  scontrol token username={self._user} lifespan=86400"
+
+
+def _faults(body: bytes) -> tuple[Fault, ...]:
+    """What an error reply says, if it is one of the API's; some are plain text."""
+    try:
+        return msgspec.json.decode(body, type=Reply).errors
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        text = body[:200].decode("utf-8", errors="replace").strip()
+        return (Fault(error=text),) if text else ()

@@ -1,0 +1,56 @@
+"""The Slurm engine: what Fairway asks of a cluster, answered through slurmrestd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from fairway.engines.port import Refused
+from fairway.engines.slurm import translate
+from fairway.engines.slurm.client import SlurmRest
+from fairway.model.fleet import Cluster, Pool, SlurmConnection
+from fairway.model.observation import Observation
+
+
+class SlurmEngine:
+    """One Slurm cluster and the pools of the fleet that live on it."""
+
+    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], *, timeout_seconds: float = 30) -> None:
+        if not isinstance(cluster.connection, SlurmConnection):
+            raise TypeError(f"cluster {cluster.name} is not a Slurm cluster")
+        self._cluster = cluster
+        self._claims = translate.Claims(pools)
+        self._timeout_seconds = timeout_seconds
+        self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
+
+    async def observe(self) -> Observation:
+        """One look: one request, however large the cluster; one more if a pool's partition has no node."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                reply = await self._rest.nodes()
+                await self._partitions_exist(found={name for node in reply.nodes for name in node.partitions})
+        except TimeoutError as error:
+            raise self._rest.silent() from error
+        nodes = sorted(
+            (translate.node(wire, self._claims) for wire in reply.nodes), key=lambda node: node.name
+        )
+        return Observation(self._cluster.name, f"slurm {reply.meta.slurm.release}", tuple(nodes))
+
+    async def close(self) -> None:
+        await self._rest.close()
+
+    async def _partitions_exist(self, found: Iterable[str]) -> None:
+        """Tell a partition without nodes, which is well, from one that does not exist."""
+        unseen = self._claims.partitions.keys() - found
+        if not unseen:
+            return
+        existing = {partition.name for partition in (await self._rest.partitions()).partitions}
+        if missing := sorted(unseen - existing):
+            pool = self._claims.partitions[missing[0]]
+            raise Refused(
+                "PartitionMissing",
+                f"pool {pool} names partition {missing[0]}, but cluster {self._cluster.name} has only "
+                f"{', '.join(sorted(existing)) or 'none'}",
+                f"correct  pools.{pool}.slurm.partition  in the fleet file, or create it:  "
+                f"scontrol create partition PartitionName={missing[0]} Nodes=...",
+            )

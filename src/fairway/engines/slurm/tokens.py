@@ -1,0 +1,88 @@
+"""The tokens that slurmrestd passes on to slurmctld: signed here, or read from a file that is kept fresh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from fairway.engines.port import Refused
+from fairway.model.fleet import SlurmConnection
+
+LIFETIME_SECONDS: Final = 300
+"""Short, so that a token which leaks is soon worthless."""
+RENEW_SECONDS: Final = 120
+"""Renewed when so little is left: more than a request may take, and a little for clocks that differ."""
+
+
+class Tokens:
+    """Gives a token that is good now; reads the files only when it must."""
+
+    def __init__(self, connection: SlurmConnection, clock: Callable[[], float] = time.time) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._signed = ""
+        self._expires = 0.0
+
+    def current(self) -> str:
+        """A token for the connection's user. Raises Refused when there is none to be had."""
+        if self._connection.token_file is not None:
+            return _from_file(self._connection.token_file)
+        if self._connection.jwt_key_file is None:
+            raise Refused(
+                "CredentialsMissing",
+                "the cluster names neither a jwt_key_file nor a token_file",
+                "add  credentials: { jwt_key_file: PATH }  to the cluster in the fleet file",
+            )
+        if self._clock() > self._expires - RENEW_SECONDS:
+            self._sign(self._connection.jwt_key_file)
+        return self._signed
+
+    def forget(self) -> None:
+        """The engine did not take the last one: read the key again next time, it may have been changed."""
+        self._expires = 0.0
+
+    def _sign(self, key_file: str) -> None:
+        now = int(self._clock())
+        key = _read(key_file)
+        claims = {"sun": self._connection.user, "iat": now, "exp": now + LIFETIME_SECONDS}
+        try:
+            self._signed = jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(key))
+        except (JoseError, ValueError) as error:
+            raise Refused(
+                "CredentialsUnusable",
+                f"{key_file} holds no key that can sign: {error}",
+                "name a copy of the file in slurm.conf's  AuthAltParameters=jwt_key=PATH",
+            ) from error
+        self._expires = now + LIFETIME_SECONDS
+
+
+def _from_file(token_file: str) -> str:
+    text = _read(token_file).decode("ascii", errors="replace").strip()
+    token = text.removeprefix("SLURM_JWT=")  # as `scontrol token` prints it
+    if not token.isascii() or len(token.split()) != 1:
+        raise Refused(
+            "CredentialsUnusable",
+            f"{token_file} does not hold one token",
+            f"scontrol token username=USER lifespan=86400 > {token_file}",
+        )
+    return token
+
+
+def _read(name: str) -> bytes:
+    try:
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise Refused(
+            "CredentialsUnreadable",
+            f"cannot read {name}: {error.strerror}",
+            f"let the user of this server read it:  ls -l {name}",
+        ) from error
+    if not content.strip():
+        raise Refused("CredentialsUnusable", f"{name} is empty", f"ls -l {name}")
+    return content
