@@ -1,0 +1,134 @@
+"""Who may call what: every route carries one Rule, and the Rule it declares is the code that enforces it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.params import Depends as DependsParam
+from fastapi.routing import APIRoute
+
+from fairway.api.problems import ApiError
+from fairway.ledger import Ledger, Token
+from fairway.model.access import Role
+from fairway.model.errors import PermanentError
+
+_PREFIX = "fw_"
+_SECRET_BYTES = 32
+_LONGEST_SECRET = 128
+
+
+def new_secret() -> str:
+    """A fresh token: 256 random bits, with a prefix that scanners for leaked secrets can find."""
+    return _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def hash_secret(secret: str) -> bytes:
+    """What the ledger keeps of a token.
+
+    Plain SHA-256 is right here: slow, salted hashes protect secrets that people choose and
+    attackers can guess. Nobody guesses 256 random bits, and a slow hash would tax every request.
+    It also makes the lookup safe against timing: what the index compares is the digest, and
+    nobody can choose a secret by the first bytes of its digest.
+    """
+    return hashlib.sha256(secret.encode()).digest()
+
+
+class Rule:
+    """Who may use a route: everybody (`role` None) or those whose role covers `role`.
+
+    An instance is the route's dependency, so a declared rule cannot differ from the enforced one.
+    """
+
+    def __init__(self, role: Role | None) -> None:
+        self.role = role
+
+    def __repr__(self) -> str:
+        return f"Rule({self.role or 'public'})"
+
+    async def __call__(self, request: Request) -> None:
+        if self.role is None:
+            return
+        caller = await _identify(request)
+        request.state.caller = caller
+        if not caller.role.may(self.role):
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "RoleTooLow",
+                f"token {caller.name} has the role {caller.role}, this needs {self.role}",
+                f"ask an admin for a token:  fairway token create NAME --role {self.role}",
+            )
+
+
+def caller_of(request: Request) -> Token:
+    """The token behind this request; only for routes whose rule names a role."""
+    caller: Token = request.state.caller
+    return caller
+
+
+def allow(role: Role | None) -> Sequence[DependsParam]:
+    """The `dependencies=` of a route."""
+    return [DependsParam(Rule(role))]
+
+
+PUBLIC = allow(None)
+
+
+def rule_of(route: object) -> Rule | None:
+    """The rule a route carries, if it does."""
+    if not isinstance(route, APIRoute):
+        return None
+    rules = [d.dependency for d in route.dependencies if isinstance(d.dependency, Rule)]
+    return rules[0] if len(rules) == 1 else None
+
+
+def require_rules(app: FastAPI) -> None:
+    """Refuse an app with a route that forgot to say who may use it.
+
+    Mounts and included routers are refused too: what is inside them could not be checked here.
+    """
+    bare = [_name(route) for route in app.routes if rule_of(route) is None]
+    if bare:
+        raise PermanentError(
+            "RouteWithoutRule",
+            f"no access rule on {', '.join(bare)}",
+            "give each route exactly one of dependencies=PUBLIC or dependencies=allow(Role.…)",
+        )
+
+
+def _name(route: Any) -> str:
+    methods = ",".join(sorted(getattr(route, "methods", None) or []))
+    return f"{methods} {getattr(route, 'path', route)}".strip()
+
+
+async def _identify(request: Request) -> Token:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    secret = secret.strip()
+    if scheme.lower() != "bearer" or not secret:
+        raise _unauthorized(
+            "TokenMissing", "this needs a token", "fairway context list  shows which token is used"
+        )
+    if not secret.startswith(_PREFIX) or len(secret) > _LONGEST_SECRET:
+        raise _unknown()
+    ledger: Ledger = request.app.state.ledger
+    found = await ledger.token_by_hash(hash_secret(secret))
+    if found is None:
+        raise _unknown()
+    await ledger.touch_token(found)
+    return found
+
+
+def _unknown() -> ApiError:
+    return _unauthorized(
+        "TokenNotValid",
+        "this token is unknown, expired or revoked",
+        "fairway context list  shows which one is used; an admin makes new ones:  fairway token create",
+    )
+
+
+def _unauthorized(code: str, message: str, hint: str) -> ApiError:
+    return ApiError(HTTPStatus.UNAUTHORIZED, code, message, hint, headers={"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,72 @@
+"""The app: routes, the edge around them, and the refusal to exist with an unguarded route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+
+from fairway import __version__
+from fairway.api import routes
+from fairway.api.access import require_rules, rule_of
+from fairway.api.edge import Edge, RequestMetrics
+from fairway.api.fleets import Fleets
+from fairway.api.problems import as_api_error, problem_response
+from fairway.ledger import Ledger, Revision
+from fairway.model.fleet import Fleet
+
+
+def create_app(ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Revision], Fleet]) -> FastAPI:
+    """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
+    app = FastAPI(
+        title="Fairway",
+        version=__version__,
+        description="What a GPU fleet has, how it is, and who may ask.",
+        # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.ledger = ledger
+    fleets = Fleets(ledger, parse)
+    routes.add_fleet_routes(app, ledger, fleets)
+    routes.add_token_routes(app, ledger, fleets)
+    routes.add_own_routes(app, ledger, registry)
+    require_rules(app)
+    app.add_exception_handler(HTTPException, _answer_problem)
+    app.add_exception_handler(RequestValidationError, _answer_problem)
+    app.add_middleware(Edge, metrics=RequestMetrics(registry))
+    _describe_security(app)
+    return app
+
+
+async def _answer_problem(request: Request, error: Exception) -> Response:
+    return problem_response(as_api_error(error), request.state.request_id)
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _describe_security(app: FastAPI) -> None:
+    """Put each route's rule into the OpenAPI document, from the rule itself."""
+    document: dict[str, Any] = app.openapi()
+    document.setdefault("components", {})["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "fairway token create NAME --role ROLE"}
+    }
+    for route in app.routes:
+        if not isinstance(route, APIRoute) or not route.include_in_schema:
+            continue
+        rule = rule_of(route)
+        role = rule.role if rule else None
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["security"] = [{"token": []}] if role else []
+            operation["x-fairway-role"] = str(role) if role else "public"

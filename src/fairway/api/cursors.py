@@ -1,0 +1,43 @@
+"""Opaque cursors: where a page ended, as a key that stays right while rows come and go."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from http import HTTPStatus
+
+from fairway.api.problems import ApiError
+
+_LONGEST = 1024
+
+
+def encode_cursor(*key: str) -> str:
+    """A cursor after the row with this key."""
+    text = json.dumps(key, separators=(",", ":"), ensure_ascii=False)
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
+    """The key in a cursor that this API gave out; anything else is the caller's mistake."""
+    try:
+        if len(cursor) > _LONGEST:
+            raise _bad_cursor()
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (UnicodeError, binascii.Error, ValueError, RecursionError):
+        raise _bad_cursor() from None
+    if not isinstance(key, list) or len(key) != parts or not all(isinstance(part, str) for part in key):
+        raise _bad_cursor()
+    if any("\0" in part for part in key):  # PostgreSQL has no such text
+        raise _bad_cursor()
+    return tuple(key)
+
+
+def _bad_cursor() -> ApiError:
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "InvalidCursor",
+        "this cursor does not come from this list",
+        "leave cursor out to start again, then pass next_cursor on as it is",
+    )

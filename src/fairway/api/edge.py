@@ -1,0 +1,169 @@
+"""What happens to every request before and after its route: limits, headers, one log line, no loose error."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairway.api.problems import ApiError, as_api_error, problem_response
+from fairway.model.errors import FairwayError
+
+MOST_BODY_BYTES: Final = 64 * 1024
+MOST_TARGET_BYTES: Final = 8 * 1024
+
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+log = structlog.get_logger("fairway.api")
+
+
+class RequestMetrics:
+    """How many requests, how they ended, how long they took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "fairway_api_request_seconds",
+            "Time to answer a request.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+
+    def note(self, scope: Scope, status: int | None, seconds: float) -> None:
+        """Count one request by its route's template: paths as labels would grow for ever."""
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._seconds.labels(route, method, str(status or 0)).observe(seconds)
+
+
+class Edge:
+    """The outermost layer of the app. Plain ASGI, so that streaming and time-outs stay as they are."""
+
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope))
+        scope.setdefault("state", {})["request_id"] = request_id
+        answer = _Answer(send, request_id, secure=scope["scheme"] == "https")
+        started = time.perf_counter()
+        try:
+            _refuse_too_large(scope)
+            await self._app(scope, _bounded(receive), answer.send)
+        except Exception as error:
+            known = as_api_error(error)
+            _log_failure(error, scope, request_id)
+            if answer.status is not None:  # headers are out; the server closes the connection
+                raise
+            await problem_response(known, request_id)(scope, receive, answer.send)
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.note(scope, answer.status, seconds)
+            _log_request(scope, answer.status, seconds, request_id)
+
+
+class _Answer:
+    """Adds the headers every answer carries and remembers its status."""
+
+    def __init__(self, send: Send, request_id: str, *, secure: bool) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._secure = secure
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            headers["X-Request-Id"] = self._request_id
+            if self._secure:
+                headers["Strict-Transport-Security"] = "max-age=31536000"
+        await self._send(message)
+
+
+def _request_id(headers: Headers) -> str:
+    """The caller's id, if it is harmless in a log, or a new one."""
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _refuse_too_large(scope: Scope) -> None:
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_TARGET_BYTES:
+        raise ApiError(
+            HTTPStatus.REQUEST_URI_TOO_LONG,
+            "TargetTooLong",
+            f"path and query are longer than {MOST_TARGET_BYTES} bytes",
+            "ask for less at once, and follow next_cursor",
+        )
+    length = Headers(scope=scope).get("content-length", "0")
+    if length.isdigit() and int(length) > MOST_BODY_BYTES:
+        raise _body_too_large()
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive`, but a body that goes on for too long (chunked, no length given) is refused as well."""
+    received = 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MOST_BODY_BYTES:
+            raise _body_too_large()
+        return message
+
+    return bounded
+
+
+def _body_too_large() -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "BodyTooLarge",
+        f"the body is larger than {MOST_BODY_BYTES} bytes",
+        "send less",
+        headers={"Connection": "close"},
+    )
+
+
+def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
+    match error:
+        case ApiError(__cause__=FairwayError() as cause) | (FairwayError() as cause):
+            if not isinstance(cause, ApiError):
+                log.warning(cause.message, code=cause.code, hint=cause.hint, request_id=request_id)
+        case _:
+            log.error("request failed", request_id=request_id, path=scope["path"], exc_info=error)
+
+
+def _log_request(scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
+    # Neither query nor headers: both may hold what a log must not.
+    caller = scope["state"].get("caller")
+    emit = log.debug if scope["path"] in _QUIET_PATHS else log.info
+    emit(
+        "request",
+        method=scope["method"],
+        path=scope["path"],
+        status=status,
+        duration_ms=round(seconds * 1000, 1),
+        token=caller.name if caller else None,
+        request_id=request_id,
+    )

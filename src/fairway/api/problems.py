@@ -1,0 +1,129 @@
+"""How the API says no: every error leaves as problem+json (RFC 9457) with a code and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fairway.api.wire import Fault, Problem
+from fairway.model.errors import FairwayError
+
+MEDIA_TYPE = "application/problem+json"
+_MOST_FAULTS = 20
+
+
+class ApiError(FairwayError):
+    """An error that knows its HTTP status and headers."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        hint: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        super().__init__(code, message, hint)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.faults = list(faults)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a caller may know of `error`.
+
+    Only ApiErrors were written for callers. Others may name hosts and files of the server, and a
+    caller is not even known yet when the ledger fails to look up its token: those stay in the log.
+    """
+    match error:
+        case ApiError():
+            return error
+        case RequestValidationError():
+            return _invalid_request(error)
+        case HTTPException(__cause__=ApiError() as cause):  # FastAPI wraps what stops it reading a body
+            return cause
+        case HTTPException():
+            return _from_routing(error)
+        case FairwayError():
+            return not_ready(error)
+        case _:
+            return ApiError(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "the server failed in a way it did not foresee",
+                "look for the request_id in the server's log, and report it as a defect",
+            )
+
+
+def not_ready(error: FairwayError) -> ApiError:
+    """Something behind the API does not work now; which thing is for the log."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        error.code,
+        "the server cannot use its ledger now",
+        "try again in a few seconds; the server's log says why",
+        headers={"Retry-After": "5"},
+    )
+
+
+def problem_response(error: ApiError, request_id: str) -> Response:
+    """The error as it goes over the wire."""
+    problem = Problem(
+        type=f"urn:fairway:problem:{error.code}",
+        title=error.status.phrase,
+        status=error.status,
+        detail=error.message,
+        code=error.code,
+        hint=error.hint,
+        request_id=request_id,
+        faults=error.faults,
+    )
+    return Response(
+        problem.model_dump_json(), status_code=error.status, headers=error.headers, media_type=MEDIA_TYPE
+    )
+
+
+def _invalid_request(error: RequestValidationError) -> ApiError:
+    # The rejected input itself is left out: it may be a secret sent to the wrong field.
+    faults = [
+        Fault(where=".".join(str(part) for part in fault["loc"]), message=str(fault["msg"]))
+        for fault in error.errors()[:_MOST_FAULTS]
+    ]
+    first = faults[0] if faults else Fault(where="request", message="is not valid")
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "InvalidRequest",
+        f"{first.where}: {first.message}",
+        "compare the request with GET /openapi.json",
+        faults=faults,
+    )
+
+
+def _from_routing(error: HTTPException) -> ApiError:
+    status = HTTPStatus(error.status_code)
+    headers = dict(error.headers or {})
+    match status:
+        case HTTPStatus.NOT_FOUND:
+            return ApiError(
+                status, "NoSuchPath", "there is nothing at this path", "GET /openapi.json lists all paths"
+            )
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = headers.get("Allow", headers.get("allow", ""))
+            hint = f"use {allowed}" if allowed else "GET /openapi.json lists all paths and their methods"
+            return ApiError(
+                status, "MethodNotAllowed", "this path does not know that method", hint, headers=headers
+            )
+        case _:
+            return ApiError(
+                status,
+                "BadRequest" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalError",
+                str(error.detail),
+                "compare the request with GET /openapi.json",
+                headers=headers,
+            )

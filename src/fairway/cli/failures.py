@@ -1,0 +1,100 @@
+"""How the command line fails: what, where, why, then a hint; an exit code; never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fairway.model.errors import FairwayError
+
+OK: Final = 0
+ERROR: Final = 1
+USAGE: Final = 64
+"""EX_USAGE of sysexits.h; 2 is kept for `plan --detailed-exitcode`."""
+INTERRUPTED: Final = 130
+"""128 + SIGINT, what shells expect."""
+
+
+def run(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run `command` and say how it went. Everything that can go wrong ends here."""
+    try:
+        result = command.main(args=list(arguments), prog_name="fairway", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:
+        return _report(error)
+    return result if isinstance(result, int) else OK
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong and give the exit code for it."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.UsageError():
+            _show_usage_error(error)
+            return USAGE
+        case BrokenPipeError():
+            # `fairway get nodes | head` is no error; stdout is replaced so that closing it cannot complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OK
+        case click.ClickException():
+            show_error(error.format_message(), "fairway --help")
+        case FairwayError():
+            show_error(error.message, error.hint, details=getattr(error, "details", ()))
+        case _:
+            _show_defect(error)
+    return ERROR
+
+
+def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
+    """One error on stderr, in the shape all of them have."""
+    label = click.style("error:", fg="red", bold=True)
+    click.echo(f"{label} {message}", err=True)
+    for line in details:
+        click.echo(f"  {line}", err=True)
+    show_hint(hint)
+
+
+def show_hint(hint: str) -> None:
+    """What to do next, after a blank line."""
+    click.echo(f"\n{click.style('hint:', fg='cyan', bold=True)} {hint}", err=True)
+
+
+def _show_usage_error(error: click.UsageError) -> None:
+    path = error.ctx.command_path if error.ctx else "fairway"
+    message = error.format_message().rstrip(".")
+    show_error(message[:1].lower() + message[1:] if not message[:2].isupper() else message, f"{path} --help")
+
+
+def _show_defect(error: Exception) -> None:
+    if os.environ.get("FAIRWAY_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    where = _keep_traceback(error)
+    show_error(
+        f"InternalError: {type(error).__name__}, which nobody foresaw",
+        f"report it with {where}, or see it now:  FAIRWAY_DEBUG=1 fairway …",
+    )
+
+
+def _keep_traceback(error: Exception) -> str:
+    """Write the traceback where it can be attached to a report; only its owner may read it."""
+    import traceback
+
+    from fairway.client.private import write_private
+
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = state / "fairway" / "last-error.log"
+    try:
+        write_private(path, "".join(traceback.format_exception(error)))
+    except OSError:
+        return "what you did"
+    return str(path)

@@ -1,0 +1,107 @@
+"""Tables as text, pure: rows in, lines out, never wider than asked when columns can give way."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+_GAP: Final = "  "
+_ELLIPSIS: Final = "…"
+_NARROWEST: Final = 6
+
+
+class Fit(Enum):
+    """What a column does when the table is too wide."""
+
+    KEEP = "keep"
+    MIDDLE = "middle"
+    """Names: both ends tell them apart."""
+    END = "end"
+    """Sentences: the beginning says most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, its side, and how it gives way."""
+
+    title: str
+    right: bool = False
+    fit: Fit = Fit.KEEP
+    hide_if_empty: bool = False
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The table's lines, heading first. `width` None: as wide as it must be."""
+    shown = [i for i, c in enumerate(columns) if not c.hide_if_empty or any(row[i] for row in rows)]
+    columns = [columns[i] for i in shown]
+    cells = [[clean(row[i]) for i in shown] for row in rows]
+    wanted = [
+        max([cells_wide(c.title), *(cells_wide(row[i]) for row in cells)]) for i, c in enumerate(columns)
+    ]
+    widths = wanted if width is None else _squeeze(columns, wanted, width)
+    lines = [[c.title for c in columns], *cells]
+    return [
+        _GAP.join(_cell(c, text, w) for c, text, w in zip(columns, line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def clean(text: str) -> str:
+    """Text that cannot move the cursor or break a row: an engine's words may hold anything."""
+    return "".join(" " if ch in "\t\r\n" else ch for ch in text if ch in "\t\r\n" or ch.isprintable())
+
+
+def cells_wide(text: str) -> int:
+    """How many terminal cells `text` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_cells(ch) for ch in text)
+
+
+def shorten(text: str, width: int, fit: Fit) -> str:
+    """`text` in at most `width` cells, with an ellipsis where something is missing."""
+    if cells_wide(text) <= width:
+        return text
+    room = width - 1
+    if fit is Fit.END:
+        return _take(text, room) + _ELLIPSIS
+    tail = _take(text[::-1], room // 2)[::-1]
+    return _take(text, room - cells_wide(tail)) + _ELLIPSIS + tail
+
+
+def _squeeze(columns: Sequence[Column], wanted: Sequence[int], width: int) -> list[int]:
+    """Take cells from the widest column that can give way, one at a time, until the table fits."""
+    widths = list(wanted)
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0:
+        givers = [i for i, c in enumerate(columns) if c.fit is not Fit.KEEP and widths[i] > _NARROWEST]
+        if not givers:
+            break
+        widths[max(givers, key=lambda i: (columns[i].fit is Fit.END, widths[i]))] -= 1
+        excess -= 1
+    return widths
+
+
+def _cell(column: Column, text: str, width: int) -> str:
+    text = shorten(text, width, column.fit)
+    padding = " " * (width - cells_wide(text))
+    return padding + text if column.right else text + padding
+
+
+def _take(text: str, width: int) -> str:
+    taken, used = [], 0
+    for ch in text:
+        used += _char_cells(ch)
+        if used > width:
+            break
+        taken.append(ch)
+    return "".join(taken)
+
+
+def _char_cells(ch: str) -> int:
+    if unicodedata.combining(ch):
+        return 0
+    return 2 if unicodedata.east_asian_width(ch) in "WF" else 1

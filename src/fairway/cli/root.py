@@ -1,0 +1,62 @@
+"""The verbs, by name. A verb's module is imported when the verb runs, not before."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+from fairway import __version__
+
+
+class Verb(NamedTuple):
+    """Where a verb lives, and what `fairway --help` says of it without importing it."""
+
+    module: str
+    summary: str
+
+
+# The summaries are the first sentence of each verb's docstring; a test compares them.
+VERBS: Final[dict[str, Verb]] = {
+    "check": Verb("fairway.cli.check", "Check a fleet file and report every fault at once."),
+    "context": Verb("fairway.cli.context", "Say which server and which token to use."),
+    "get": Verb("fairway.cli.get", "Show clusters, pools or nodes."),
+    "schema": Verb("fairway.cli.schema", "Print the JSON Schema of fleet files, for editors."),
+    "server": Verb("fairway.cli.server", "Run the server: observe the fleet and answer the API."),
+    "token": Verb("fairway.cli.token", "Make, list and revoke the tokens that open the API."),
+    "version": Verb("fairway.cli.version", "Print the version of Fairway."),
+}
+
+_EXAMPLES: Final = """\b
+Examples:
+  fairway server -f examples/quickstart.yaml    a server with a virtual cluster
+  fairway get pools                             GPUs by pool: in use, free, unhealthy
+  fairway check -f fleet.yaml                   every fault of a fleet file, with a hint
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs by name and loads one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command = getattr(importlib.import_module(verb.module), cmd_name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{verb.module}.{cmd_name} is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fairway", message="%(prog)s %(version)s")
+def root() -> None:
+    """Keep shared GPU clusters fair, full and accounted for."""
