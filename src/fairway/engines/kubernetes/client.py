@@ -1,0 +1,140 @@
+"""One API server, over the HTTP client that lightkube makes from a kubeconfig.
+
+lightkube reads the kubeconfig and does TLS, client certificates, tokens, token files and exec plugins, and
+asks for new credentials on 401. Lists and watches are our own: it has neither bookmarks nor the
+resourceVersion of a list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final, TypeVar
+
+import httpx2
+import msgspec
+
+from fairway.engines.kubernetes.refusals import Asked, Expired, from_exception, from_status
+from fairway.engines.port import Refused
+from fairway.model.fleet import KubernetesConnection
+
+V = TypeVar("V")
+
+_CONNECT_SECONDS: Final = 5.0
+_LARGEST_ANSWER: Final = 128 << 20
+"""A page of 500 nodes with every image they hold listed is about 15 MB."""
+_LARGEST_REFUSAL: Final = 64 << 10
+
+
+class ApiServer:
+    """GET, whole or line by line. Every failure is a FairwayError, or Expired."""
+
+    def __init__(self, http: httpx2.AsyncClient, server: str) -> None:
+        self._http = http
+        self.server = server
+
+    async def get(
+        self, path: str, params: Mapping[str, str], type_: type[V], asked: Asked, *, timeout_seconds: float
+    ) -> V:
+        """One answer, decoded. Asked a second time where a kept connection turned out to be dead."""
+        for last in (False, True):
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    return msgspec.json.decode(await self._body(path, params, asked), type=type_)
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as e:
+                if last:
+                    raise from_exception(e, asked) from e
+            except Expired:
+                raise
+            except Exception as e:
+                raise from_exception(e, asked) from e
+        raise AssertionError("unreachable")  # the loop returns or raises
+
+    async def stream(
+        self, path: str, params: Mapping[str, str], asked: Asked, *, silence_seconds: float
+    ) -> AsyncGenerator[bytes, None]:
+        """An answer chunk by chunk, the first one empty: it is there as soon as the API server has said yes.
+
+        Fails when nothing at all comes for `silence_seconds`. Close it with `contextlib.aclosing`.
+        """
+        timeout = httpx2.Timeout(silence_seconds, connect=min(_CONNECT_SECONDS, silence_seconds))
+        try:
+            async with self._http.stream("GET", path, params=dict(params), timeout=timeout) as answer:
+                await _check(answer, asked)
+                yield b""
+                async for chunk in answer.aiter_bytes():
+                    yield chunk
+        except Expired:
+            raise
+        except Exception as e:
+            raise from_exception(e, asked) from e
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._http.aclose()
+
+    async def _body(self, path: str, params: Mapping[str, str], asked: Asked) -> bytes:
+        async with self._http.stream("GET", path, params=dict(params)) as answer:
+            await _check(answer, asked)
+            return await _read(answer, _LARGEST_ANSWER)
+
+
+async def connect(connection: KubernetesConnection) -> ApiServer:
+    """A client for the API server that a kubeconfig names, or that this pod runs under."""
+    # lightkube takes 0.3 s to import, and reading certificates blocks: not in the event loop
+    return await asyncio.to_thread(_connect, connection)
+
+
+def _connect(connection: KubernetesConnection) -> ApiServer:
+    from lightkube.config.client_adapter import AsyncClient, ConnectionParams  # noqa: PLC0415
+    from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415
+
+    source = connection.kubeconfig or "the pod's service account"
+    try:
+        if connection.kubeconfig is None:
+            config = KubeConfig.from_service_account()
+        else:
+            config = KubeConfig.from_file(connection.kubeconfig)
+        chosen = config.get(connection.context)
+        if chosen is None or chosen.user is None:
+            raise KeyError("the context's user")  # noqa: TRY301  (told like any other gap in the file)
+        timeout = httpx2.Timeout(30, connect=_CONNECT_SECONDS)
+        return ApiServer(AsyncClient(chosen, ConnectionParams(timeout=timeout)), chosen.cluster.server)
+    except (
+        Exception
+    ) as e:  # yaml, msgspec, ssl, OSError, KeyError, ConfigError: all mean the file is unusable
+        raise Refused("BadKubeconfig", f"cannot use {source}: {_fault(e)}", _fix(connection)) from e
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing or not defined"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fix(connection: KubernetesConnection) -> str:
+    if connection.kubeconfig is None:
+        return "name a kubeconfig in the fleet file, or run the server in a pod with a service account"
+    context = f" --context {connection.context}" if connection.context else ""
+    return f"make this work first: kubectl --kubeconfig {connection.kubeconfig}{context} get nodes"
+
+
+async def _check(answer: httpx2.Response, asked: Asked) -> None:
+    """Go on only with a 200."""
+    if answer.status_code == 200:
+        return
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > _LARGEST_REFUSAL:
+            break
+    raise from_status(answer.status_code, bytes(body), asked)
+
+
+async def _read(answer: httpx2.Response, most: int) -> bytes:
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > most:
+            raise ValueError(f"more than {most >> 20} MiB in one answer")
+    return bytes(body)

@@ -1,0 +1,175 @@
+"""Kubernetes behind the engine port."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from fairway.engines.kubernetes.client import ApiServer, connect
+from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
+from fairway.engines.kubernetes.informer import Informer, Kind, Pace
+from fairway.engines.kubernetes.refusals import Asked, from_exception
+from fairway.engines.kubernetes.view import Overlap, view
+from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
+from fairway.engines.port import Refused, Unreachable
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Cluster, KubernetesConnection, Pool
+from fairway.model.observation import Observation
+
+_log = structlog.get_logger(__name__)
+
+_FRESH_SECONDS: Final = 2.0
+"""A watch that has been silent for longer is asked for a sign of life before an answer is given."""
+_VERSION_SECONDS: Final = 300.0
+"""How long an answer of /version is believed: clusters are upgraded while we watch."""
+
+# Only what is bound and unfinished can hold a device; the API server drops the rest before it is sent.
+_BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+@dataclass(slots=True)
+class _Link:
+    """A connection to the API server with both informers running on it."""
+
+    api: ApiServer
+    nodes: Informer[NodeObject, NodeFacts]
+    pods: Informer[PodObject, PodHold]
+    version: str = ""
+    version_at: float = float("-inf")
+
+    async def close(self) -> None:
+        await self.nodes.stop()
+        await self.pods.stop()
+        await self.api.close()
+
+
+class KubernetesEngine:
+    """Observes a Kubernetes cluster from memory that informers keep true.
+
+    Nothing is opened before the first `observe`. GPUs given out by dynamic resource allocation
+    (ResourceClaims) are not extended resources and are not seen.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pools: tuple[Pool, ...],
+        *,
+        timeout_seconds: float = 30,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._pools = tuple(p for p in pools if p.cluster == cluster.name)
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._link: _Link | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+        self._noted: frozenset[Overlap] = frozenset()
+
+    async def observe(self) -> Observation:
+        """One look at the cluster: from memory, after proof that the memory is current."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._turn:
+                return await self._observe()
+        except TimeoutError as e:
+            raise self._too_slow() from e
+
+    async def close(self) -> None:
+        """End the informers and their connections."""
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _observe(self) -> Observation:
+        if self._closed:
+            raise Refused("Closed", f"the engine of {self._cluster.name} was closed", "make a new one")
+        try:
+            link = await self._linked()
+            await asyncio.gather(link.nodes.fresh(_FRESH_SECONDS), link.pods.fresh(_FRESH_SECONDS))
+            version = await self._version(link)
+        except FairwayError as e:
+            await self._start_over_after(e)
+            raise
+        except Exception as e:
+            raise from_exception(e, Asked(self._cluster.name, "observe")) from e
+        seen = view(
+            {name: held.value for (_, name), held in link.nodes.store.items()},
+            link.pods.store.values(),
+            self._pools,
+        )
+        self._note(seen.overlaps)
+        return Observation(self._cluster.name, version, seen.nodes)
+
+    async def _linked(self) -> _Link:
+        if self._link is None:
+            connection = self._cluster.connection
+            if not isinstance(connection, KubernetesConnection):
+                raise Refused(
+                    "WrongEngine",
+                    f"cluster {self._cluster.name} is not a Kubernetes cluster",
+                    "set engine: kubernetes and a kubeconfig for it in the fleet file",
+                )
+            api = await connect(connection)
+            pace = Pace(request_seconds=self._timeout_seconds)
+            nodes = Kind("nodes", "/api/v1/nodes", NodeObject, node_keeper(self._pools))
+            pods = Kind(
+                "pods",
+                "/api/v1/pods",
+                PodObject,
+                pod_keeper(self._pools),
+                {"fieldSelector": _BOUND_AND_UNFINISHED},
+            )
+            self._link = _Link(
+                api,
+                Informer(api, nodes, pace=pace, clock=self._clock),
+                Informer(api, pods, pace=pace, clock=self._clock),
+            )
+            self._link.nodes.start()
+            self._link.pods.start()
+        return self._link
+
+    async def _version(self, link: _Link) -> str:
+        if self._clock() - link.version_at > _VERSION_SECONDS:
+            asked = Asked(link.api.server, "get")
+            try:
+                answer = await link.api.get(
+                    "/version", {}, Version, asked, timeout_seconds=self._timeout_seconds
+                )
+                link.version = f"kubernetes {answer.git_version}"
+            except Refused:  # may see nodes but not /version: no reason to show nothing
+                link.version = "kubernetes"
+            link.version_at = self._clock()
+        return link.version
+
+    async def _start_over_after(self, error: FairwayError) -> None:
+        """A refusal may be cured by new credentials in the file, and a dead informer by a new one."""
+        link = self._link
+        if link is not None and (isinstance(error, Refused) or not (link.nodes.alive and link.pods.alive)):
+            self._link = None
+            await link.close()
+
+    def _note(self, overlaps: frozenset[Overlap]) -> None:
+        for overlap in overlaps - self._noted:
+            _log.warning(
+                "two pools claim the same devices; the first in the fleet file gets them",
+                cluster=self._cluster.name,
+                resource=overlap.resource,
+                gets=overlap.gets,
+                misses=overlap.misses,
+            )
+        self._noted |= overlaps
+
+    def _too_slow(self) -> Unreachable:
+        server = self._link.api.server if self._link else self._cluster.name
+        return Unreachable(
+            "TimedOut",
+            f"{server} did not answer within {self._timeout_seconds:g} s",
+            f"is it overloaded or frozen? try: curl -k -m 5 {server}/readyz",
+        )

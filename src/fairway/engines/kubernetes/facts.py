@@ -1,0 +1,131 @@
+"""What Fairway keeps of nodes and pods: a few hundred bytes each, whatever size the objects have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from fairway.engines.kubernetes.gpu_resources import claimed_resources, is_known_gpu, whole_number
+from fairway.engines.kubernetes.wire import Condition, NodeObject, PodObject
+from fairway.model.fleet import KubernetesPlace, Pool
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resources and how many of each, by name."""
+
+_NEVER_REPORTED = Condition(type="Ready", reason="NoStatus", message="its kubelet has never reported")
+
+
+class NodeFacts(Struct, frozen=True, gc=False):
+    """A node, as far as pools, health and devices go."""
+
+    labels: Mapping[str, str]
+    """Only those that some pool asks for."""
+    capacity: Amounts
+    allocatable: Amounts
+    ready: bool
+    not_ready_words: str
+    cordoned: bool
+    cordoned_words: str
+
+
+class PodHold(Struct, frozen=True, gc=False):
+    """The devices that one bound, unfinished pod holds on its node."""
+
+    node: str
+    devices: Amounts
+
+
+def node_keeper(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
+    """What to keep of nodes on a cluster with these pools."""
+    pools = tuple(pools)
+    is_gpu = _gpu_test(pools)
+    asked = frozenset(k for p in pools if isinstance(p.place, KubernetesPlace) for k in p.place.node_labels)
+
+    def keep(node: NodeObject) -> NodeFacts:
+        conditions = node.status.conditions
+        ready = next((c for c in conditions if c.type == "Ready"), _NEVER_REPORTED)
+        return NodeFacts(
+            labels={k: v for k, v in node.metadata.labels.items() if k in asked},
+            capacity=_amounts(node.status.capacity, is_gpu),
+            allocatable=_amounts(node.status.allocatable, is_gpu),
+            ready=ready.status == "True",
+            not_ready_words="" if ready.status == "True" else _not_ready_words(ready),
+            cordoned=node.spec.unschedulable,
+            cordoned_words=_cordoned_words(node) if node.spec.unschedulable else "",
+        )
+
+    return keep
+
+
+def pod_keeper(pools: Iterable[Pool]) -> Callable[[PodObject], PodHold | None]:
+    """What to keep of pods: those that are bound and hold GPUs; None for the many that do not."""
+    is_gpu = _gpu_test(pools)
+
+    def keep(pod: PodObject) -> PodHold | None:
+        if not pod.spec.node_name:
+            return None
+        devices = requested(pod, is_gpu)
+        return PodHold(pod.spec.node_name, devices) if devices else None
+
+    return keep
+
+
+def requested(pod: PodObject, wanted: Callable[[str], bool]) -> Amounts:
+    """What the scheduler sets aside for a pod, of the wanted resources.
+
+    Init containers run one after the other, so the largest counts; those that restart (sidecars) stay, so
+    they count beside every init container after them and beside the containers. The larger of both phases
+    is held.
+    """
+    running: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(running, container.resources.requests, wanted)
+    for container in pod.spec.init_containers:
+        step = dict(sidecars)
+        _add(step, container.resources.requests, wanted)
+        if container.restart_policy == "Always":
+            _add(running, container.resources.requests, wanted)
+            sidecars = step
+        for resource, count in step.items():
+            starting[resource] = max(starting.get(resource, 0), count)
+    held = {r: max(running.get(r, 0), starting.get(r, 0)) for r in running.keys() | starting.keys()}
+    _add(held, pod.spec.overhead, wanted)
+    return tuple(sorted((r, n) for r, n in held.items() if n > 0))
+
+
+def _add(sums: dict[str, int], requests: Mapping[str, str], wanted: Callable[[str], bool]) -> None:
+    for resource, quantity in requests.items():
+        if wanted(resource):
+            sums[resource] = sums.get(resource, 0) + whole_number(quantity)
+
+
+def _amounts(quantities: Mapping[str, str], wanted: Callable[[str], bool]) -> Amounts:
+    return tuple(sorted((r, whole_number(q)) for r, q in quantities.items() if wanted(r)))
+
+
+def _gpu_test(pools: Iterable[Pool]) -> Callable[[str], bool]:
+    claimed = claimed_resources(pools)
+
+    def is_gpu(resource: str) -> bool:
+        return resource in claimed or is_known_gpu(resource)
+
+    return is_gpu
+
+
+def _not_ready_words(ready: Condition) -> str:
+    word = "NotReady" if ready.status == "False" else "Ready is unknown"
+    since = f" since {ready.last_transition_time}" if ready.last_transition_time else ""
+    why = ": ".join(part for part in (ready.reason, ready.message) if part)
+    return f"{word}{since}: {why}" if why else f"{word}{since}"
+
+
+def _cordoned_words(node: NodeObject) -> str:
+    """Kubernetes records no reason for a cordon, but which client wrote the field, and when."""
+    for owner in node.metadata.managed_fields:
+        if owner.fields_v1 and owner.fields_v1.spec and owner.fields_v1.spec.unschedulable is not None:
+            when = f" since {owner.time}" if owner.time else ""
+            return f"cordoned{when} by {owner.manager}" if owner.manager else f"cordoned{when}"
+    return "cordoned"

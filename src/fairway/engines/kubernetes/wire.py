@@ -1,0 +1,154 @@
+"""The few fields of Kubernetes objects that Fairway reads; msgspec skips the rest without building it."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Raw, Struct, field
+
+W = TypeVar("W")
+
+
+class Meta(Struct, rename="camel", frozen=True, gc=False):
+    """Who an object is, and which state of it this is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class HasMeta(Protocol):
+    """Any object an informer can follow."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+class Bare(Struct, frozen=True, gc=False):
+    """An object of which only the identity is read: bookmarks, probes."""
+
+    metadata: Meta
+
+
+class PageMeta(Struct, rename="camel", frozen=True, gc=False):
+    """Where a list stands: the state it shows, and how to ask for what is left of it."""
+
+    resource_version: str = ""
+    continue_: str = field(name="continue", default="")
+
+
+class Page(Struct, Generic[W], frozen=True):
+    """One page of a list."""
+
+    metadata: PageMeta
+    items: list[W] | None = None
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One line of a watch. What `object` is depends on `type`, so it is decoded in a second step."""
+
+    type: str
+    object: Raw
+
+
+class Status(Struct, frozen=True, gc=False):
+    """How the API server says no."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class Version(Struct, rename="camel", frozen=True, gc=False):
+    """The answer of /version."""
+
+    git_version: str
+
+
+class FieldOwnerSpec(Struct, frozen=True, gc=False):
+    """Whether a field manager owns `spec.unschedulable`."""
+
+    unschedulable: Raw | None = field(name="f:unschedulable", default=None)
+
+
+class FieldOwnerFields(Struct, frozen=True, gc=False):
+    """The owned fields of one manager, as far as they matter."""
+
+    spec: FieldOwnerSpec | None = field(name="f:spec", default=None)
+
+
+class FieldOwner(Struct, rename="camel", frozen=True, gc=False):
+    """Who wrote which fields of an object, and when."""
+
+    manager: str = ""
+    time: str = ""
+    fields_v1: FieldOwnerFields | None = field(name="fieldsV1", default=None)
+
+
+class NodeMeta(Meta, rename="camel", frozen=True, gc=False):
+    """A node's identity, the labels that pools match, and who wrote what."""
+
+    labels: dict[str, str] = {}
+    managed_fields: list[FieldOwner] = []
+
+
+class NodeSpec(Struct, frozen=True, gc=False):
+    """Whether a node is open to new work."""
+
+    unschedulable: bool = False
+
+
+class Condition(Struct, rename="camel", frozen=True, gc=False):
+    """One condition of a node."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class NodeStatus(Struct, frozen=True, gc=False):
+    """What a node has, what of it can be given out, and how it is."""
+
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+
+
+class NodeObject(Struct, frozen=True, gc=False):
+    """A Node."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(Struct, frozen=True, gc=False):
+    """What one container asks for."""
+
+    requests: dict[str, str] = {}
+
+
+class Container(Struct, rename="camel", frozen=True, gc=False):
+    """One container of a pod."""
+
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class PodSpec(Struct, rename="camel", frozen=True, gc=False):
+    """Where a pod runs and what its containers ask for."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    node_name: str = ""
+    overhead: dict[str, str] = {}
+
+
+class PodObject(Struct, frozen=True, gc=False):
+    """A Pod."""
+
+    metadata: Meta
+    spec: PodSpec
