@@ -9,7 +9,7 @@ import signal as signals
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -44,12 +44,29 @@ def lab() -> None:
 @click.option(
     "--real-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes that run real pods."
 )
-def up(kind: str, name: str | None, version: str | None, nodes: int | None, real_nodes: int | None) -> None:
+@click.option("--gpus", type=click.IntRange(1, 64), help="Kubernetes: how many GPUs a node has.")
+@click.option(
+    "--kueue",
+    type=click.File(),
+    help="Kubernetes: a file whose top-level keys replace Kueue's configuration.",
+)
+def up(
+    kind: str,
+    *,
+    name: str | None,
+    version: str | None,
+    nodes: int | None,
+    real_nodes: int | None,
+    gpus: int | None,
+    kueue: TextIO | None,
+) -> None:
     """Bring an instance up, or heal the daemons of one that is up."""
-    options = {"nodes": nodes, "real_nodes": real_nodes}
+    options = {"nodes": nodes, "real_nodes": real_nodes, "gpus": gpus}
     instance = obtain(
         kind, name, version, {what: count for what, count in options.items() if count is not None}
     )
+    if kueue:
+        _keep_kueue(instance, kueue.read())
     before = instance.state
     if before == "up":
         _say(f"{instance.name} is up already")
@@ -59,6 +76,14 @@ def up(kind: str, name: str | None, version: str | None, nodes: int | None, real
     if before != "up":
         _say(f"{instance.name} is up: {instance.kind} {instance.version}, {instance.facts().get('url', '')}")
         _say(f"  python -m lab env {instance.name}")
+
+
+def _keep_kueue(instance: Instance, text: str) -> None:
+    if instance.kind != "kubernetes":
+        raise LabError(f"{instance.kind} takes no --kueue")
+    from lab.kubernetes.kueue import keep_extra
+
+    keep_extra(instance.folder, text)
 
 
 @lab.command()

@@ -14,7 +14,10 @@ ETCD = "v3.7.3"
 CONTAINERD = "v2.4.2"
 RUNC = "v1.5.2"
 CNI_PLUGINS = "v1.9.1"
+# Real nodes' own image; raise the number when what goes into it changes.
+NODE_IMAGE_SUITE = "trixie"
+NODE_IMAGES = 1
 
-# These two are whatever the machine's own Debian carries.
-POSTGRES = "debian"
-PROMETHEUS = "debian"
+# PostgreSQL and Prometheus are what the machine's own Debian carries: see `versions` of each kind.
+POSTGRES_PACKAGE = "postgresql"
+PROMETHEUS_PACKAGE = "prometheus"

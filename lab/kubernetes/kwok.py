@@ -1,0 +1,160 @@
+"""KWOK plays nodes that exist for the API server only: pods on them start at once and do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from lab.kubernetes.api import Api, ApiError, Json
+from lab.kubernetes.control_plane import LOOPBACK, Words, flags
+from lab.kubernetes.pki import Pki
+
+OURS = "kwok.x-k8s.io/node"
+MODEL = "NVIDIA-A100-SXM4-80GB"
+NODES_A_RACK = 16
+NODES_A_BLOCK = 64
+RUN_FOR = "lab.fairway/run-for"  # a pod's annotation: how long it runs, "5s"; without it, it ends at once
+NOT_READY = "node-not-ready.stage.kwok.x-k8s.io"
+STAGES = ("node/fast", "node/heartbeat-with-lease", "node/chaos", "pod/fast", "pod/chaos")
+POD_LOG = "2026-01-01T00:00:00.000000000Z stdout F hello from the lab\n"
+SLICES = {"nvidia.com/mig-1g.10gb": "4", "nvidia.com/mig-3g.40gb": "2"}
+
+
+def command(program: Path, port: int, pki: Pki, config: Path) -> Words:
+    return [
+        str(program),
+        *flags(
+            kubeconfig=pki.client("kwok", "kwok", "system:masters"),
+            manage_all_nodes=False,
+            manage_nodes_with_annotation_selector=f"{OURS}=fake",
+            config=config,
+            node_ip=LOOPBACK,
+            node_port=port,
+            node_lease_duration_seconds=40,
+            cidr="10.0.0.1/24",
+            server_address=f"{LOOPBACK}:{port}",
+            tls_cert_file=pki.crt("server"),
+            tls_private_key_file=pki.key("server"),
+        ),
+    ]
+
+
+def write_config(stages: Path, folder: Path) -> Path:
+    """What KWOK does to nodes and pods, from its own stages; the file that says so."""
+    log = folder / "pod.log"
+    log.write_text(POD_LOG)
+    every_pod = {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterLogs",
+        "metadata": {"name": "all"},
+        "spec": {"logs": [{"logsFile": str(log)}]},
+    }
+    config = folder / "kwok.yaml"
+    config.write_text(yaml.safe_dump_all([every_pod, *_stages(stages)]))
+    return config
+
+
+def _stages(folder: Path) -> Iterator[Json]:
+    for path in [path for part in STAGES for path in sorted((folder / part).glob("*.yaml"))]:
+        stage: Json = yaml.safe_load(path.read_text())
+        if stage["kind"] != "Stage":
+            continue
+        if stage["metadata"]["name"] == "pod-complete":
+            length = {"expressionFrom": f'.metadata.annotations["{RUN_FOR}"]'}
+            stage["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": length}
+        yield stage
+
+
+def gpu_node(number: int, gpus: int) -> Json:
+    return _node(
+        f"gpu-{number:04d}", number, {"nvidia.com/gpu.product": MODEL}, {"nvidia.com/gpu": str(gpus)}
+    )
+
+
+def mig_node(number: int) -> Json:
+    """GPUs cut into slices. The suffix keeps it out of a pool that selects whole GPUs by their product."""
+    labels = {"nvidia.com/gpu.product": f"{MODEL}-MIG", "nvidia.com/mig.strategy": "mixed"}
+    return _node(f"mig-{number:04d}", number, labels, SLICES)
+
+
+def _node(name: str, number: int, labels: dict[str, str], devices: dict[str, str]) -> Json:
+    size = {"cpu": "128", "memory": "2Ti", "pods": "110", **devices}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {OURS: "fake"},
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "type": "kwok",
+                "topology.fairway/rack": f"rack-{number // NODES_A_RACK:03d}",
+                "topology.fairway/block": f"block-{number // NODES_A_BLOCK:03d}",
+                **labels,
+            },
+        },
+        "status": {"allocatable": size, "capacity": size},
+    }
+
+
+def wanted_nodes(count: int, gpus: int) -> list[Json]:
+    return [*(gpu_node(number, gpus) for number in range(count)), mig_node(0)]
+
+
+def keep_nodes(api: Api, wanted: list[Json]) -> None:
+    """Make the cluster's KWOK nodes these: create the missing, remove the others, resize the rest."""
+    names = {node["metadata"]["name"] for node in wanted}
+    present = {node["metadata"]["name"]: node for node in api.get("/api/v1/nodes")["items"] if is_ours(node)}
+    api.each(lambda node: api.delete(f"/api/v1/nodes/{node['metadata']['name']}"), _without(present, names))
+
+    def keep(node: Json) -> None:
+        name = node["metadata"]["name"]
+        if name not in present:
+            api.create("/api/v1/nodes", node)
+        elif present[name]["status"].get("capacity") != node["status"]["capacity"]:
+            api.merge(f"/api/v1/nodes/{name}/status", {"status": node["status"]})
+
+    api.each(keep, wanted)
+
+
+def _without(present: dict[str, Json], names: set[str]) -> list[Json]:
+    return [node for name, node in present.items() if name not in names]
+
+
+def is_ours(node: Json) -> bool:
+    return OURS in node["metadata"].get("annotations", {})
+
+
+def is_ready(node: Json) -> bool:
+    conditions = node["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def ready_nodes(api: Api) -> set[str]:
+    return {node["metadata"]["name"] for node in api.get("/api/v1/nodes")["items"] if is_ready(node)}
+
+
+def set_ready(api: Api, name: str, ready: bool) -> None:
+    """Make a KWOK node NotReady, or Ready again; it takes KWOK a second or two."""
+    _known(api, name)
+    api.merge(f"/api/v1/nodes/{name}", {"metadata": {"labels": {NOT_READY: None if ready else "true"}}})
+
+
+def set_sick_gpus(api: Api, name: str, sick: int) -> None:
+    """So many GPUs of a KWOK node count as unhealthy: there, but not to be had."""
+    total = int(_known(api, name)["status"]["capacity"]["nvidia.com/gpu"])
+    if not 0 <= sick <= total:
+        raise ValueError(f"{name} has {total} GPUs, not {sick}")
+    left = {"nvidia.com/gpu": str(total - sick)}
+    api.merge(f"/api/v1/nodes/{name}/status", {"status": {"allocatable": left}})
+
+
+def _known(api: Api, name: str) -> Json:
+    node = api.get(f"/api/v1/nodes/{name}")
+    if not is_ours(node):
+        raise ApiError(409, "NotKwok", f"{name} is a real node")
+    return node
