@@ -23,8 +23,8 @@ def show(figure: Figure, only_json: bool) -> None:
     if not only_json:
         verdict = "met" if figure.met else "MISSED"
         print(
-            f"{figure.name} [{figure.size}]: {figure.figure:.4g} {figure.unit}, bare {figure.bare:.4g} {figure.unit}"
-            f" = {figure.ratio:.2f} × (target {figure.target} ×: {verdict})"
+            f"{figure.name} [{figure.size}]: {figure.figure:.4g} {figure.unit},"
+            f" bare {figure.bare:.4g} {figure.unit} = {figure.ratio:.2f} × (target {figure.target} ×: {verdict})"
         )
         for key, value in figure.details.items():
             print(f"  {key}: {value}")

@@ -1,7 +1,8 @@
 """Observing a cluster through Fairway, beside the bare calls that carry the same facts.
 
-Bare: the same HTTP client reads the same lists and throws them away undecoded, so the ratio is all that Fairway adds.
-Kubernetes is measured cold (a new engine each time: list, decode, sum up); once its informers run, a look costs no call.
+Bare: the same HTTP client reads the same lists and throws them away undecoded, so the ratio is all that
+Fairway adds. Kubernetes is measured cold (a new engine each time: list, decode, sum up); once its informers
+run, a look costs no call.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ async def kubernetes(instance: Instance, rounds: int) -> Figure:
 
 
 async def run(size: str) -> list[Figure]:
-    """small: the instances of `make lab-up`. A number: instances of that many nodes, made for it and wiped."""
+    """small: the instances of `make lab-up`. A number: instances of that many nodes, made and wiped here."""
     figures: list[Figure] = []
     if size == "small":
         for name in ("slurm-24", "slurm-26", "kubernetes"):
