@@ -1,0 +1,92 @@
+"""`fairway token`: who may use the API."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output import Format, Shown, output_option, show
+from fairway.cli.views import tokens_view
+from fairway.cli.words import moment
+from fairway.model.access import Role
+
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Duration(click.ParamType[int]):
+    """A length of time as people write it: 12h, 90d."""
+
+    name = "duration"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Seconds."""
+        found = re.fullmatch(r"([1-9][0-9]{0,8})([mhdw])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a length of time; write it like 12h, 90d or 4w", param, ctx)
+        return int(found[1]) * _UNITS[found[2]]
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  fairway token create grafana --role viewer --expires 90d > grafana.token
+  fairway token list
+  fairway token revoke grafana
+"""
+)
+def token() -> None:
+    """Make, list and revoke the tokens that open the API."""
+
+
+@token.command(
+    epilog="""\b
+Examples:
+  fairway token create grafana --role viewer --expires 90d > grafana.token
+  fairway token create dana --role operator
+\b
+Roles, each may do all that the ones before it may:
+  viewer     reads
+  member     submits and ends jobs of its own teams
+  operator   runs the fleet
+  admin      decides who else may
+"""
+)
+@click.argument("name")
+@click.option("--role", type=click.Choice([r.value for r in Role]), required=True, help="What it may do.")
+@click.option(
+    "--expires", type=Duration(), metavar="TIME", help="How long it lives, e.g. 12h or 90d.  [never ends]"
+)
+@server_options
+def create(name: str, role: str, expires: int | None, context: str | None, url: str | None) -> None:
+    """Make a token called NAME and print it, this once.
+
+    The token goes to stdout, everything else to stderr, so that it can be sent straight to a file.
+    """
+    with connect(context, url) as client:
+        made = client.create_token(name, Role(role), expires)
+    click.echo(made.secret)
+    ends = f"expires {moment(made.expires_at, '')}" if made.expires_at else "never expires"
+    click.echo(f"made token {made.name} ({made.role}, {ends}); it is not shown again", err=True)
+
+
+@token.command("list", epilog="\b\nExamples:\n  fairway token list\n  fairway token list -o json\n")
+@server_options
+@output_option
+def list_(context: str | None, url: str | None, output: Format) -> None:
+    """Show every token ever made, never their secrets."""
+    with connect(context, url) as client:
+        found = client.tokens()
+    show(Shown(found, tokens_view(found, datetime.now(UTC))), output)
+
+
+@token.command(epilog="\b\nExamples:\n  fairway token revoke grafana\n")
+@click.argument("name")
+@server_options
+def revoke(name: str, context: str | None, url: str | None) -> None:
+    """End the life of the token called NAME, at once."""
+    with connect(context, url) as client:
+        revoked = client.revoke_token(name)
+    click.echo(f"revoked token {revoked.name}", err=True)
