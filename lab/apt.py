@@ -19,8 +19,12 @@ def require(program: str, package: str) -> None:
     """Install a package of the machine's Debian if the program is missing."""
     if shutil.which(program) is None:
         with step(f"Install {package}"):
-            update()
-            _apt("install", "--yes", "--no-install-recommends", package)
+            install(package)
+
+
+def install(package: str) -> None:
+    update()
+    _apt("install", "--yes", "--no-install-recommends", package)
 
 
 def update() -> None:
@@ -41,6 +45,17 @@ def mirror() -> str:
     raise LabError("no Debian mirror is known", "apt-get indextargets lists none", f"name one in {MIRROR}")
 
 
+def candidate(package: str) -> str:
+    """The version of a package that this machine would get."""
+    for _ in range(2):
+        for line in checked("apt-cache", "policy", package).splitlines():
+            label, _, version = line.strip().partition(": ")
+            if label == "Candidate" and version != "(none)":
+                return version
+        update()
+    raise LabError(f"this machine's Debian has no package {package}", hint="look at /etc/apt/sources.list")
+
+
 def unpack(packages: Sequence[str], folder: Path) -> None:
     """Fetch packages and unpack them into a folder; nothing is installed."""
     update()
@@ -50,15 +65,16 @@ def unpack(packages: Sequence[str], folder: Path) -> None:
         shutil.chown(debs, "_apt")
     _apt("download", *packages, cwd=debs)
     for deb in sorted(debs.glob("*.deb")):
-        _checked("dpkg", "-x", str(deb), str(folder))
+        checked("dpkg", "-x", str(deb), str(folder))
     shutil.rmtree(debs)
 
 
 def _apt(*arguments: str, cwd: Path | None = None) -> str:
-    return _checked("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments, cwd=cwd)
+    return checked("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments, cwd=cwd)
 
 
-def _checked(*command: str, cwd: Path | None = None) -> str:
+def checked(*command: str, cwd: Path | None = None) -> str:
+    """What a program printed; an error if it failed."""
     done = subprocess.run(
         command,
         cwd=cwd,

@@ -127,9 +127,10 @@ class Instance:
             return ""
         return "\n  ".join(text.splitlines()[-lines:])
 
-    def end(self, *daemons: str, patience: float = 10.0) -> None:
-        """End these daemons, all at once."""
-        processes.end([process for name in daemons if (process := self.daemon(name))], patience=patience)
+    def end(self, *daemons: str, patience: float = 10.0, ask: int = signals.SIGTERM) -> None:
+        """End these daemons, all at once: asked first, made to after so many seconds."""
+        alive = [process for name in daemons if (process := self.daemon(name))]
+        processes.end(alive, patience=patience, ask=ask)
 
     def processes(self) -> list[Process]:
         """Everything that runs as part of it, daemons or not."""

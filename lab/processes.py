@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -65,6 +66,7 @@ def stat(pid: int) -> Stat | None:
     return Stat(state=fields[0], parent=int(fields[1]), started=int(fields[19]))
 
 
+@cache
 def boot() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
@@ -153,10 +155,10 @@ def inside(folder: Path) -> list[Process]:
     return [now[pid] for pid in sorted(found - set(_ourselves()))]
 
 
-def end(these: Iterable[Process], *, patience: float = 10.0) -> list[Process]:
+def end(these: Iterable[Process], *, patience: float = 10.0, ask: int = signal.SIGTERM) -> list[Process]:
     """Ask them to end, wait, then make them end. Returns what lives on all the same."""
     left = [process for process in these if process.alive]
-    for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
+    for number, seconds in ((ask, patience), (signal.SIGKILL, 10.0)):
         for process in left:
             process.send(number)
         deadline = time.monotonic() + seconds
