@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from fairway.engines.kubernetes.gpu_resources import claimed_resources, is_known_gpu, whole_number
-from fairway.engines.kubernetes.wire import Condition, NodeObject, PodObject
+from fairway.engines.kubernetes.wire import Condition, FieldOwner, NodeObject, PodObject
 from fairway.model.fleet import KubernetesPlace, Pool
 
 Amounts = tuple[tuple[str, int], ...]
@@ -123,9 +123,16 @@ def _not_ready_words(ready: Condition) -> str:
 
 
 def _cordoned_words(node: NodeObject) -> str:
-    """Kubernetes records no reason for a cordon, but which client wrote the field, and when."""
+    """Why, by whom and since when, as far as anybody told; which client wrote the field, if nobody did."""
+    notes, owner = node.metadata.annotations, _cordon_owner(node)
+    since = f" since {owner.time}" if owner and owner.time else ""
+    who = notes.by or (owner.manager if owner else "")
+    why = f": {notes.reason}" if notes.reason else ""
+    return f"cordoned{since}{f' by {who}' if who else ''}{why}"
+
+
+def _cordon_owner(node: NodeObject) -> FieldOwner | None:
     for owner in node.metadata.managed_fields:
         if owner.fields_v1 and owner.fields_v1.spec and owner.fields_v1.spec.unschedulable is not None:
-            when = f" since {owner.time}" if owner.time else ""
-            return f"cordoned{when} by {owner.manager}" if owner.manager else f"cordoned{when}"
-    return "cordoned"
+            return owner
+    return None

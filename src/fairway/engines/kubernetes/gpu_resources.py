@@ -65,7 +65,7 @@ def claimed_resources(pools: Iterable[Pool]) -> frozenset[str]:
 
 def whole_number(quantity: str) -> int:
     """A quantity of devices as a number; what is no such number counts as none."""
-    digits = quantity.rstrip("kMGi")
+    digits = quantity.rstrip("kKMGi")
     factor = _SUFFIXES.get(quantity[len(digits) :], 1)
     try:
         return int(Decimal(digits) * factor)

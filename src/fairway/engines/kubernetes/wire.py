@@ -69,7 +69,7 @@ class Version(Struct, rename="camel", frozen=True, gc=False):
 class FieldOwnerSpec(Struct, frozen=True, gc=False):
     """Whether a field manager owns `spec.unschedulable`."""
 
-    unschedulable: Raw | None = field(name="f:unschedulable", default=None)
+    unschedulable: dict[str, object] | None = field(name="f:unschedulable", default=None)
 
 
 class FieldOwnerFields(Struct, frozen=True, gc=False):
@@ -86,10 +86,18 @@ class FieldOwner(Struct, rename="camel", frozen=True, gc=False):
     fields_v1: FieldOwnerFields | None = field(name="fieldsV1", default=None)
 
 
+class DrainNotes(Struct, frozen=True, gc=False):
+    """Annotations by which whoever cordons a node may say why; Kubernetes itself has no place for it."""
+
+    reason: str = field(name="fairway.dev/drain-reason", default="")
+    by: str = field(name="fairway.dev/drained-by", default="")
+
+
 class NodeMeta(Meta, rename="camel", frozen=True, gc=False):
-    """A node's identity, the labels that pools match, and who wrote what."""
+    """A node's identity, the labels that pools match, who drained it and who wrote what."""
 
     labels: dict[str, str] = {}
+    annotations: DrainNotes = DrainNotes()
     managed_fields: list[FieldOwner] = []
 
 
