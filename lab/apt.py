@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from lab import folders
 from lab.errors import LabError
+from lab.programs import output_of
 from lab.progress import step
 
 MIRROR = "FAIRWAY_LAB_MIRROR"
@@ -48,7 +48,7 @@ def mirror() -> str:
 def candidate(package: str) -> str:
     """The version of a package that this machine would get."""
     for _ in range(2):
-        for line in checked("apt-cache", "policy", package).splitlines():
+        for line in output_of("apt-cache", "policy", package).splitlines():
             label, _, version = line.strip().partition(": ")
             if label == "Candidate" and version != "(none)":
                 return version
@@ -65,26 +65,10 @@ def unpack(packages: Sequence[str], folder: Path) -> None:
         shutil.chown(debs, "_apt")
     _apt("download", *packages, cwd=debs)
     for deb in sorted(debs.glob("*.deb")):
-        checked("dpkg", "-x", str(deb), str(folder))
+        output_of("dpkg", "-x", str(deb), str(folder))
     shutil.rmtree(debs)
 
 
 def _apt(*arguments: str, cwd: Path | None = None) -> str:
-    return checked("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments, cwd=cwd)
-
-
-def checked(*command: str, cwd: Path | None = None) -> str:
-    """What a program printed; an error if it failed."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    if done.returncode:
-        raise LabError(f"{' '.join(command[:4])} … failed", (done.stderr or done.stdout)[-600:])
-    return done.stdout
+    command = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments)
+    return output_of(*command, cwd=cwd, env={"DEBIAN_FRONTEND": "noninteractive"})

@@ -155,31 +155,33 @@ class Instance:
     def up(self) -> None:
         """Bring it up, or heal what has died."""
         with folders.locked(self._lock):
+            if known := find(self.name):  # another `up` may have chosen the ports while we waited for it
+                self.rows = known.rows
             self.save()
             self.of_kind.up(self)
 
     def down(self) -> None:
         """End everything it started and unmount everything it mounted; its data stay."""
         with folders.locked(self._lock):
-            self.of_kind.down(self)
-            for _ in range(5):  # what dies may leave children that were born meanwhile
-                if not (left := self.processes()):
-                    break
-                processes.end(left)
-            mounts.release(self.folder)
-            self._nothing_left()
+            self._end_all()
 
-    def _nothing_left(self) -> None:
+    def wipe(self) -> None:
+        """Bring it down and forget it, data and all."""
+        with folders.locked(self._lock):
+            self._end_all()
+            folders.remove(self.folder)
+
+    def _end_all(self) -> None:
+        self.of_kind.down(self)
+        for _ in range(5):  # what dies may leave children that were born meanwhile
+            if not (left := self.processes()):
+                break
+            processes.end(left)
+        mounts.release(self.folder)
         running, mounted = self.processes(), mounts.below(self.folder)
         if running or mounted:
             what = [f"pid {process.pid}" for process in running] + [f"mount {point}" for point in mounted]
             raise LabError(f"{self.name} is not quite down", f"left: {', '.join(what)}", "run it again")
-
-    def wipe(self) -> None:
-        """Bring it down and forget it, data and all."""
-        self.down()
-        with folders.locked("ports"):
-            folders.remove(self.folder)
 
     def facts(self, *, secrets: bool = False) -> dict[str, str]:
         """What a client needs, by lower-case name: kind, name, version, url and what else the kind has."""

@@ -15,6 +15,7 @@ from lab import apt, processes
 from lab.errors import LabError
 from lab.instance import Instance
 from lab.kinds import Command
+from lab.programs import output_of
 from lab.progress import step
 from lab.versions import POSTGRES_PACKAGE
 from lab.waiting import wait_until
@@ -173,9 +174,8 @@ def _initialise(instance: Instance) -> None:
             shutil.chown(folder, owner, pwd.getpwnam(owner).pw_gid)
     auth = ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={password}"]
     names = [f"--username={ROLE}", "--encoding=UTF8", "--locale=C.UTF-8"]
-    apt.checked(
-        *_unprivileged(instance), str(_bin(instance) / "initdb"), "-D", str(_data(instance)), *names, *auth
-    )
+    initdb: list[str | Path] = [*_unprivileged(instance), _bin(instance) / "initdb", "-D", _data(instance)]
+    output_of(*initdb, *names, *auth)
 
 
 KIND = Postgres()

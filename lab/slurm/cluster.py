@@ -15,7 +15,7 @@ from lab.progress import step
 from lab.slurm import config, root, tokens
 from lab.slurm.config import Layout
 from lab.versions import SLURM_DEFAULT, SLURM_SUITES
-from lab.waiting import listening, wait_until
+from lab.waiting import listeners, wait_until
 
 SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmrestd")
 PEOPLE = ("alice", "bob", "carol")
@@ -68,8 +68,7 @@ class Slurm:
                     batch = missing[at : at + NODES_AT_ONCE]
                     for name in batch:
                         _start_node(instance, name)
-                    for name in batch:
-                        _wait_for_port(instance, name, ports[name])
+                    _wait_for_ports(instance, {name: ports[name] for name in batch})
         with step(f"{instance.name}: {len(names)} nodes respond"):
             wait_until(
                 lambda: not _silent(instance), 90, "some nodes do not respond", why=lambda: _silent(instance)
@@ -97,7 +96,7 @@ class Slurm:
             start(instance)
         else:
             _start_node(instance, daemon)
-            _wait_for_port(instance, daemon, _node_ports(instance)[daemon])
+            _wait_for_ports(instance, {daemon: _node_ports(instance)[daemon]})
 
     def facts(self, instance: Instance) -> dict[str, str]:
         return {
@@ -111,6 +110,8 @@ class Slurm:
         return {"token": tokens.mint(_jwt_key(instance).read_bytes(), SERVICE_USER)}
 
     def command(self, instance: Instance, argv: Sequence[str], user: str | None) -> Command:
+        if not (_root(instance) / "usr").exists():
+            raise LabError(f"{instance.name} is down", hint=f"python -m lab up slurm --name {instance.name}")
         home = f"/home/{user}" if user in root.USERS else "/root" if user in (None, "root") else "/"
         env = {**PATH, "HOME": home, "USER": user or "root", "TERM": os.environ.get("TERM", "dumb")}
         inside = ["/usr/bin/env", f"--chdir={home}", *argv]
@@ -242,7 +243,7 @@ def _start_mariadbd(instance: Instance) -> None:
 
 def _start_slurmdbd(instance: Instance) -> None:
     _launch(instance, "slurmdbd", "slurm", "slurmdbd", "-D")
-    _wait_for_port(instance, "slurmdbd", instance.port("accounting"))
+    _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
     # slurmctld refuses to start for a cluster that slurmdbd does not know.
     if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
         instance.run("sacctmgr", "-i", "add", "cluster", "fairway")
@@ -265,31 +266,38 @@ def _start_slurmrestd(instance: Instance) -> None:
         SLURM_JWT="daemon",
         SLURMRESTD_JSON="compact",
     )
-    _wait_for_port(instance, "slurmrestd", port)
+    _wait_for_ports(instance, {"slurmrestd": port})
 
 
 def _start_node(instance: Instance, name: str) -> None:
     _launch(instance, name, "root", "nice", "-n", "5", "slurmd", "-D", "-N", name)
 
 
-def _wait_for_port(instance: Instance, daemon: str, port: int) -> None:
-    def ready() -> bool:
-        return _still_alive(instance, daemon) and listening(port)
+def _wait_for_ports(instance: Instance, daemons: Mapping[str, int]) -> None:
+    """Return when each daemon listens on its port."""
+    missing = set(daemons)
 
-    wait_until(ready, 60, f"{daemon} does not answer", why=lambda: instance.last_words(daemon))
+    def ready() -> bool:
+        heard = listeners()
+        missing.intersection_update(name for name, port in daemons.items() if port not in heard)
+        for name in missing:
+            _must_live(instance, name)
+        return not missing
+
+    wait_until(ready, 60, "some daemons do not listen", why=lambda: instance.last_words(min(missing)))
 
 
 def _wait_for_command(instance: Instance, daemon: str, seconds: float, *command: str) -> None:
     def ready() -> bool:
-        return _still_alive(instance, daemon) and instance.run(*command, check=False).returncode == 0
+        _must_live(instance, daemon)
+        return instance.run(*command, check=False).returncode == 0
 
     wait_until(ready, seconds, f"{daemon} does not answer", why=lambda: instance.last_words(daemon))
 
 
-def _still_alive(instance: Instance, daemon: str) -> bool:
+def _must_live(instance: Instance, daemon: str) -> None:
     if not instance.daemon(daemon):
         raise LabError(f"{daemon} ended at once", instance.last_words(daemon), f"see {instance.log(daemon)}")
-    return True
 
 
 def _silent(instance: Instance) -> str:

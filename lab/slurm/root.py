@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from lab import apt, folders, mounts
 from lab.errors import LabError
+from lab.programs import output_of
 from lab.progress import step
 from lab.versions import SLURM_ROOT, SLURM_SUITES
 
@@ -43,7 +43,7 @@ def installed(version: str) -> Path:
 
 
 def _bootstrap(suite: str, folder: Path) -> None:
-    _checked(
+    output_of(
         "mmdebstrap",
         "--quiet",
         "--variant=minbase",
@@ -61,10 +61,10 @@ def _bootstrap(suite: str, folder: Path) -> None:
 
 def _people_and_devices(folder: Path) -> None:
     for name, number in USERS.items():
-        _checked("chroot", str(folder), "useradd", "--create-home", "--uid", str(number), name)
-    _checked("chroot", str(folder), "useradd", "--system", "--no-create-home", "mysql")
+        output_of("chroot", str(folder), "useradd", "--create-home", "--uid", str(number), name)
+    output_of("chroot", str(folder), "useradd", "--system", "--no-create-home", "mysql")
     for number in range(GPUS_A_NODE):  # a GPU is a device file to Slurm; these are more of /dev/null
-        _checked("mknod", "-m", "666", str(folder / f"dev/fakegpu{number}"), "c", "1", "3")
+        output_of("mknod", "-m", "666", str(folder / f"dev/fakegpu{number}"), "c", "1", "3")
 
 
 def mounted(version: str, instance: Path) -> Path:
@@ -85,13 +85,5 @@ def mounted(version: str, instance: Path) -> Path:
 
 def _copy(lower: Path, root: Path) -> None:
     """For kernels without overlay mounts: slower and larger, otherwise the same."""
-    _checked("cp", "--archive", "--reflink=auto", f"{lower}/.", str(root))
+    output_of("cp", "--archive", "--reflink=auto", f"{lower}/.", str(root))
     (root / ".copied").touch()
-
-
-def _checked(*command: str) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=1200
-    )
-    if done.returncode:
-        raise LabError(f"{command[0]} failed", (done.stderr or done.stdout)[-800:])
