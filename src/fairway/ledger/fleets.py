@@ -1,0 +1,86 @@
+"""The fleet file's revisions, and which clusters the ledger therefore knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fairway.ledger.connection import Connections
+from fairway.ledger.records import Revision
+from fairway.ledger.tables import fleet_revision
+from fairway.model.fleet import EngineKind
+from fairway.model.names import ClusterName
+
+LOCK: Final = 0x6661_6972_7761_7A
+"""Held while the newest revision, or what follows from it, changes."""
+
+_COLUMNS = (
+    fleet_revision.c.id,
+    fleet_revision.c.created_at,
+    fleet_revision.c.created_by,
+    fleet_revision.c.digest,
+    fleet_revision.c.text,
+)
+_NEWEST = select(*_COLUMNS).order_by(fleet_revision.c.id.desc()).limit(1)
+_NEWEST_ID = select(fleet_revision.c.id).order_by(fleet_revision.c.id.desc()).limit(1)
+
+# A cluster that left the fleet may still be written by a server that has not noticed: its next token is
+# taken, so that such a write finds its lease lost. The row stays, for tokens must never start anew. Loops
+# that serve no single cluster keep theirs.
+_TAKE_BACK = text("""
+    UPDATE lease SET holder = '', token = token + 1, expires_at = clock_timestamp()
+    WHERE cluster <> '' AND holder <> '' AND cluster <> ALL (CAST(:clusters AS text[]))
+""")
+
+_ADOPT = text("""
+    INSERT INTO cluster_state (cluster, engine, reachable, code, message, hint, since)
+    SELECT cluster, engine, false, 'NotObserved', 'nobody has looked at it yet',
+        'wait a moment; if it stays so, look at the log of  fairway server', now()
+    FROM unnest(CAST(:clusters AS text[]), CAST(:engines AS text[])) AS wanted (cluster, engine)
+    ON CONFLICT (cluster) DO UPDATE SET engine = excluded.engine WHERE cluster_state.engine <> excluded.engine
+""")
+
+_FORGET = tuple(
+    text(f"DELETE FROM {table} WHERE cluster <> ALL (CAST(:clusters AS text[]))")  # noqa: S608
+    for table in ("cluster_state", "node", "device", "pool_total")
+)
+
+
+async def keep(connections: Connections, content: str, digest: str, by: str) -> Revision:
+    async with connections.transaction() as connection:
+        await _lock(connection)
+        newest = (await connection.execute(_NEWEST)).first()
+        if newest is None or newest.digest != digest:
+            added = insert(fleet_revision).values(text=content, digest=digest, created_by=by)
+            newest = (await connection.execute(added.returning(*_COLUMNS))).one()
+        return Revision(*newest)
+
+
+async def newest(connections: Connections) -> Revision | None:
+    async with connections.single() as connection:
+        row = (await connection.execute(_NEWEST)).first()
+    return None if row is None else Revision(*row)
+
+
+async def newest_id(connections: Connections) -> int | None:
+    async with connections.single() as connection:
+        return (await connection.execute(_NEWEST_ID)).scalar()
+
+
+async def follow(connections: Connections, revision: int, engines: Mapping[ClusterName, EngineKind]) -> None:
+    wanted = {"clusters": list(engines)}
+    async with connections.transaction() as connection:
+        await _lock(connection)
+        if (await connection.execute(_NEWEST_ID)).scalar() != revision:
+            return
+        await connection.execute(_TAKE_BACK, wanted)
+        for forget in _FORGET:
+            await connection.execute(forget, wanted)
+        await connection.execute(_ADOPT, wanted | {"engines": [e.value for e in engines.values()]})
+
+
+async def _lock(connection: AsyncConnection) -> None:
+    await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})

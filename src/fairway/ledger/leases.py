@@ -1,0 +1,125 @@
+"""Leases with fencing tokens: who may write for one loop on one cluster.
+
+Only the database's clock counts, read when a row is looked at (`clock_timestamp()`, not `now()`, which
+stands still in a transaction). A token grows by one with every new tenure; a row is never deleted, so no
+token comes twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fairway.ledger.connection import Connections
+from fairway.ledger.errors import LeaseLost
+from fairway.ledger.records import Lease
+from fairway.model.names import ClusterName
+
+# One statement that waits for nobody: a row locked by a write under way is passed over (it is held, whatever
+# its clock says), and only the very first two takers of a new lease can meet, on the insert.
+# Its own holder gets a live lease back with the same token: the answer to its first call may be lost.
+_TAKE = text("""
+    WITH free AS (
+        SELECT 1 FROM lease
+        WHERE loop = :loop AND cluster = :cluster AND (expires_at <= clock_timestamp() OR holder = :holder)
+        FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE lease SET
+            token = token + CASE WHEN holder = :holder AND expires_at > clock_timestamp() THEN 0 ELSE 1 END,
+            holder = :holder,
+            expires_at = clock_timestamp() + make_interval(secs => :seconds)
+        WHERE loop = :loop AND cluster = :cluster AND EXISTS (SELECT FROM free)
+        RETURNING token, expires_at
+    ), born AS (
+        INSERT INTO lease (loop, cluster, holder, token, expires_at)
+        SELECT :loop, :cluster, :holder, 1, clock_timestamp() + make_interval(secs => :seconds)
+        WHERE NOT EXISTS (SELECT FROM lease WHERE loop = :loop AND cluster = :cluster)
+        ON CONFLICT DO NOTHING
+        RETURNING token, expires_at
+    )
+    SELECT token, expires_at FROM taken UNION ALL SELECT token, expires_at FROM born
+""")
+
+_MINE = "loop = :loop AND cluster = :cluster AND holder = :holder AND token = :token"
+
+_RENEW = text(f"""
+    UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :seconds)
+    WHERE {_MINE} AND expires_at > clock_timestamp()
+    RETURNING expires_at
+""")  # noqa: S608
+
+_RELEASE = text(f"UPDATE lease SET holder = '', expires_at = clock_timestamp() WHERE {_MINE}")  # noqa: S608
+
+# Locks, verifies and renews at once, and sets limits for this transaction only: should its server be frozen
+# or cut off, PostgreSQL itself ends it: a row lock outlives its lease by less than the lease's length.
+_BEGIN = text(f"""
+    WITH mine AS (
+        UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :seconds)
+        WHERE {_MINE} AND expires_at > clock_timestamp()
+        RETURNING 1
+    )
+    SELECT set_config('idle_in_transaction_session_timeout', :idle, true),
+           set_config('statement_timeout', :statement, true)
+    FROM mine
+""")  # noqa: S608
+
+_STILL = text(f"SELECT 1 FROM lease WHERE {_MINE} AND expires_at > clock_timestamp()")  # noqa: S608
+
+
+async def take(
+    connections: Connections, loop: str, cluster: str, holder: str, seconds: float
+) -> Lease | None:
+    async with connections.single() as connection:
+        values = {"loop": loop, "cluster": cluster, "holder": holder, "seconds": seconds}
+        row = (await connection.execute(_TAKE, values)).first()
+    if row is None:
+        return None
+    return Lease(loop, ClusterName(cluster), holder, row.token, seconds, row.expires_at)
+
+
+async def renew(connections: Connections, lease: Lease) -> Lease | None:
+    async with connections.single() as connection:
+        row = (await connection.execute(_RENEW, _values(lease))).first()
+    return None if row is None else replace(lease, expires_at=row.expires_at)
+
+
+async def release(connections: Connections, lease: Lease) -> None:
+    async with connections.single() as connection:
+        await connection.execute(_RELEASE, _values(lease))
+
+
+async def begin(connection: AsyncConnection, lease: Lease, statement_seconds: float) -> None:
+    """Lock the lease's row: until the transaction ends nobody else can take it, even past its time."""
+    limits = {
+        "idle": f"{round(lease.seconds * 500)}ms",
+        "statement": f"{round(min(lease.seconds, statement_seconds) * 1000)}ms",
+    }
+    if (await connection.execute(_BEGIN, _values(lease) | limits)).first() is None:
+        raise lost(lease)
+
+
+async def still_held(connection: AsyncConnection, lease: Lease) -> None:
+    """The last statement before COMMIT. The row lock keeps what it finds true until the commit is done."""
+    if (await connection.execute(_STILL, _values(lease))).first() is None:
+        raise lost(lease)
+
+
+def lost(lease: Lease) -> LeaseLost:
+    """What a writer hears whose token is old or whose time is over."""
+    return LeaseLost(
+        "LeaseLost",
+        f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) is no longer held here",
+        "nothing to do: the server that holds it now carries on",
+    )
+
+
+def _values(lease: Lease) -> dict[str, object]:
+    return {
+        "loop": lease.loop,
+        "cluster": lease.cluster,
+        "holder": lease.holder,
+        "token": lease.token,
+        "seconds": lease.seconds,
+    }

@@ -1,0 +1,1 @@
+"""Alembic's folder: one file a step, forward only, run by `fairway.ledger.migrate`."""

@@ -1,0 +1,15 @@
+"""What Alembic runs: the connection, its transaction and the lock are `fairway.ledger.migrate`'s."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from fairway.ledger.tables import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+)
+with context.begin_transaction():
+    context.run_migrations()

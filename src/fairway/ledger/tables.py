@@ -1,0 +1,157 @@
+"""What is kept. A test compares this with what the migrations make.
+
+Nothing here refers to another table by foreign key: nodes, devices and totals of a cluster are replaced
+together in one transaction under its lease, and a check per row would cost more than the write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+
+from fairway.model.access import Role
+from fairway.model.observation import Health
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+VERSION_TABLE: Final = "ledger_version"
+"""Where Alembic keeps which migration ran last."""
+
+NONE: Final = ""
+"""How "no pool" and "whole GPUs" are kept: a key cannot hold NULL, and no name is empty."""
+
+# Bytewise order: the same on every server, whatever its locale, so that cursors stay valid.
+Name: Final = Text(collation="C")
+Moment: Final = DateTime(timezone=True)
+
+
+def _one_of(column: str, words: type[Health] | type[Role]) -> CheckConstraint:
+    listed = ", ".join(f"'{word.value}'" for word in words)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
+
+
+fleet_revision: Final = Table(
+    "fleet_revision",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+    Column("created_by", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("text", Text, nullable=False),
+)
+
+cluster_state: Final = Table(
+    "cluster_state",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("engine", Text, nullable=False, server_default=""),
+    Column("engine_version", Text, nullable=False, server_default=""),
+    Column("reachable", Boolean, nullable=False),
+    Column("code", Text, nullable=False, server_default=""),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("hint", Text, nullable=False, server_default=""),
+    Column("since", Moment, nullable=False),
+    Column("attempted_at", Moment),
+    Column("observed_at", Moment),
+    # Of the nodes and devices last written: an equal observation need not be written again.
+    Column("digest", LargeBinary),
+    # Fencing token of the last writer.
+    Column("token", BigInteger, nullable=False, server_default=text("0")),
+)
+
+node: Final = Table(
+    "node",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("name", Name, primary_key=True),
+    Column("health", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("since", Moment, nullable=False),
+    _one_of("health", Health),
+)
+# Nodes that are not ready are few, and the ones people look for.
+Index("node_unready_idx", node.c.cluster, node.c.name, postgresql_where=text("health <> 'ready'"))
+
+device: Final = Table(
+    "device",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("node", Name, primary_key=True),
+    Column("kind", Name, primary_key=True),
+    Column("pool", Name, nullable=False, server_default=NONE),
+    Column("slice", Name, nullable=False, server_default=NONE),
+    Column("total", Integer, nullable=False),
+    Column("in_use", Integer, nullable=False),
+    Column("unhealthy", Integer, nullable=False),
+)
+Index("device_pool_idx", device.c.pool, device.c.cluster, device.c.node)
+
+pool_total: Final = Table(
+    "pool_total",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("pool", Name, primary_key=True, server_default=NONE),
+    Column("slice", Name, primary_key=True, server_default=NONE),
+    Column("total", Integer, nullable=False),
+    Column("in_use", Integer, nullable=False),
+    Column("free", Integer, nullable=False),
+    Column("unhealthy", Integer, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("nodes_drained", Integer, nullable=False),
+    Column("nodes_down", Integer, nullable=False),
+    CheckConstraint("total = in_use + free + unhealthy", name="sum"),
+)
+
+# A row stays when its lease is given back and when its cluster leaves the fleet: tokens never start anew.
+# Every renewal rewrites it, so pages keep room for the next version beside the last.
+lease: Final = Table(
+    "lease",
+    metadata,
+    Column("loop", Name, primary_key=True),
+    Column("cluster", Name, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    postgresql_with={"fillfactor": 50},
+)
+
+api_token: Final = Table(
+    "api_token",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("name", Name, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", Moment),
+    Column("revoked_at", Moment),
+    Column("last_used_at", Moment),
+    UniqueConstraint("name"),
+    UniqueConstraint("hash"),
+    _one_of("role", Role),
+)

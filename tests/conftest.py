@@ -1,0 +1,88 @@
+"""A real PostgreSQL for whoever asks: one server a session, a fresh migrated database a test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from fairway.ledger import Ledger, embedded
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """FAIRWAY_TEST_DATABASE_URL (a superuser's), else the embedded server in a folder of its own."""
+    given = os.environ.get("FAIRWAY_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    folder = Path(tempfile.mkdtemp(prefix="fairway-test-"))
+    folder.chmod(0o711)  # as root, the server runs as somebody else and must get in
+    server = embedded.start(folder / "postgres")
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def make_database(postgres_url: str) -> Iterator[Callable[[str | None], str]]:
+    """Makes databases, empty or as copies of another, and drops them all at the end."""
+    made: list[str] = []
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+
+        def make(template: str | None) -> str:
+            name = f"fairway_test_{os.getpid()}_{next(_numbers)}"
+            source = urlsplit(template).path[1:] if template else "template0"
+            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
+            made.append(name)
+            return urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+
+        yield make
+        for name in made:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def migrated_url(make_database: Callable[[str | None], str]) -> str:
+    """A migrated database that nobody writes to: the template of the others."""
+
+    async def migrate(url: str) -> None:
+        ledger = await Ledger.connect(url)
+        await ledger.migrate()
+        await ledger.close()
+
+    url = make_database(None)
+    asyncio.run(migrate(url))
+    return url
+
+
+@pytest.fixture
+def empty_database_url(make_database: Callable[[str | None], str]) -> str:
+    """A database with nothing in it."""
+    return make_database(None)
+
+
+@pytest.fixture
+def database_url(make_database: Callable[[str | None], str], migrated_url: str) -> str:
+    """A migrated database of this test's own."""
+    return make_database(migrated_url)
+
+
+@pytest.fixture
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    """An open ledger on a migrated database of this test's own."""
+    opened = await Ledger.connect(database_url)
+    yield opened
+    await opened.close()

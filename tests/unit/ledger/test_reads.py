@@ -1,0 +1,158 @@
+"""Revisions, pages of nodes, tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from fairway.ledger import Ledger, LedgerRefused, LedgerUnreachable, TokenNameTaken
+from fairway.model.access import Role
+from fairway.model.observation import Health
+from tests.unit.ledger.samples import gpus, many, node, observation, slices
+from tests.unit.ledger.test_observations import keep
+
+
+async def test_revisions(ledger: Ledger) -> None:
+    assert await ledger.fleet() is None
+    assert await ledger.fleet_revision() is None
+    one = await ledger.keep_fleet("clusters: {}", "d1", "alice")
+    assert await ledger.keep_fleet("clusters: {}", "d1", "bob") == one
+    two = await ledger.keep_fleet("clusters: {a: }", "d2", "bob")
+    assert await ledger.fleet() == two
+    assert (two.created_by, two.text, two.digest) == ("bob", "clusters: {a: }", "d2")
+    assert two.created_at.tzinfo is not None
+    back = await ledger.keep_fleet("clusters: {}", "d1", "alice")  # going back is a revision too
+    assert await ledger.fleet_revision() == back.id > two.id > one.id
+
+
+async def test_one_revision_from_many_who_keep_the_same(ledger: Ledger) -> None:
+    kept = await asyncio.gather(*(ledger.keep_fleet("x", "d", f"server-{i}") for i in range(8)))
+    assert len(set(kept)) == 1
+
+
+async def test_pages_of_nodes_meet_without_gap(ledger: Ledger) -> None:
+    await keep(ledger, many(250), observation(node("n00001"), node("Z"), node("é"), cluster="cloud"))
+    everything = [(n.cluster, n.name) for n in await ledger.nodes(limit=1000)]
+    assert len(everything) == 253
+    assert everything == sorted(everything)
+    paged: list[tuple[str, str]] = []
+    while page := await ledger.nodes(after=paged[-1] if paged else None, limit=60):
+        assert len(page) <= 60
+        paged += [(n.cluster, n.name) for n in page]
+    assert paged == everything
+
+
+async def test_nodes_by_cluster_pool_and_health(ledger: Ledger) -> None:
+    await keep(
+        ledger,
+        observation(
+            node("a", gpus(), slices()),
+            node("b", gpus(pool="h100")),
+            node("c", health=Health.DOWN, reason="x"),
+        ),
+        observation(node("d", health=Health.DRAINED), cluster="cloud"),
+    )
+
+    async def names(**by: object) -> str:
+        return "".join(n.name for n in await ledger.nodes(**by))  # type: ignore[arg-type]
+
+    assert await names() == "dabc"
+    assert await names(cluster="hpc") == "abc"
+    assert await names(pool="a100") == "dac"
+    assert await names(pool="mig") == "a"
+    assert await names(health=Health.READY) == "ab"
+    assert await names(health=Health.DOWN) == "c"
+    assert await names(cluster="hpc", pool="a100", health=Health.READY) == "a"
+    assert await names(cluster="none") == ""
+    assert await names(limit=0) == "d"  # never nothing, never everything
+
+
+async def test_a_page_does_not_read_the_nodes_before_it(ledger: Ledger, database_url: str) -> None:
+    await keep(ledger, many(5000))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("ANALYZE")
+        rows = connection.execute(
+            "EXPLAIN SELECT name FROM node WHERE (cluster, name) > ('hpc', 'n04000')"
+            " ORDER BY cluster, name LIMIT 10"
+        ).fetchall()
+    assert any("Index Cond: (ROW(cluster, name) > " in line for (line,) in rows), rows
+
+
+async def test_tokens(ledger: Ledger) -> None:
+    assert not await ledger.has_tokens()
+    made = await ledger.create_token("ci", Role.OPERATOR, b"h1", "alice")
+    assert await ledger.has_tokens()
+    assert (made.name, made.role, made.created_by, made.last_used_at) == ("ci", Role.OPERATOR, "alice", None)
+    assert await ledger.token_by_hash(b"h1") == made
+    assert await ledger.token_by_hash(b"h2") is None
+    with pytest.raises(TokenNameTaken, match="ci"):
+        await ledger.create_token("ci", Role.VIEWER, b"h2", "alice")
+
+    revoked = await ledger.revoke_token("ci")
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    assert await ledger.token_by_hash(b"h1") is None
+    assert await ledger.revoke_token("ci") == revoked
+    assert await ledger.revoke_token("nobody") is None
+    assert not await ledger.has_tokens()
+    assert await ledger.tokens() == (revoked,)
+
+
+async def test_a_token_expires_by_the_databases_clock(ledger: Ledger) -> None:
+    now = datetime.now(UTC)
+    await ledger.create_token("old", Role.VIEWER, b"old", "alice", expires_at=now - timedelta(seconds=1))
+    assert await ledger.token_by_hash(b"old") is None
+    assert not await ledger.has_tokens()
+    await ledger.create_token("new", Role.VIEWER, b"new", "alice", expires_at=now + timedelta(hours=1))
+    assert await ledger.token_by_hash(b"new") is not None
+
+
+async def test_a_token_is_touched_once_a_minute(ledger: Ledger, database_url: str) -> None:
+    made = await ledger.create_token("ci", Role.VIEWER, b"h", "alice")
+    await ledger.touch_token(made)
+    (first,) = await ledger.tokens()
+    assert first.last_used_at is not None
+    await ledger.touch_token(made)
+    assert await ledger.tokens() == (first,)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE api_token SET last_used_at = last_used_at - interval '61 seconds'")
+    await ledger.touch_token(made)
+    (later,) = await ledger.tokens()
+    assert later.last_used_at is not None
+    assert later.last_used_at > first.last_used_at - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "says"),
+    [
+        ("nonsense", LedgerRefused, "not a URL"),
+        ("mysql://u:secret@h/d", LedgerRefused, "mysql"),
+        ("postgresql://u:secret@127.0.0.1:1/d", LedgerUnreachable, "does not answer"),
+        ("postgresql://u:secret@/d?host=/nonexistent", LedgerUnreachable, "does not answer"),
+    ],
+)
+async def test_a_bad_address_is_explained_without_its_secret(
+    url: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        await Ledger.connect(url)
+    assert "secret" not in f"{caught.value} {caught.value.hint}"  # type: ignore[attr-defined]
+
+
+async def test_an_unknown_database_is_refused(postgres_url: str) -> None:
+    wrong = postgres_url.replace("/postgres?", "/nothing-here?")
+    with pytest.raises(LedgerRefused, match="nothing-here"):
+        await Ledger.connect(wrong)
+
+
+async def test_a_cut_connection_is_mended(ledger: Ledger, database_url: str) -> None:
+    await ledger.clusters()
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert await ledger.clusters() == ()
