@@ -15,11 +15,10 @@ from fairway.model.names import SliceName
 
 
 class Vendor(StrEnum):
-    """Who makes a GPU; decides what an engine calls it."""
+    """Who makes a GPU; decides what Kubernetes calls it."""
 
     NVIDIA = "nvidia"
     AMD = "amd"
-    INTEL = "intel"
 
 
 @dataclass(frozen=True, slots=True)

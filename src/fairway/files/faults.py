@@ -1,0 +1,250 @@
+"""What can be wrong with a file, and how it is said: where, what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from fairway.model.errors import PermanentError
+
+MOST_FAULTS: Final = 100
+"""More than anybody reads; a broken file of a megabyte could have as many as it has lines."""
+_SHOWN: Final = 60
+
+
+class Severity(StrEnum):
+    """Whether a file with the fault can be used."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class FaultCode(StrEnum):
+    """Every fault a file can have; stable, so that scripts may match on it."""
+
+    FILE_UNREADABLE = "FileUnreadable"
+    FILE_TOO_LARGE = "FileTooLarge"
+    NOT_UTF8 = "NotUtf8"
+    NOT_YAML = "NotYaml"
+    EMPTY_FILE = "EmptyFile"
+    SEVERAL_DOCUMENTS = "SeveralDocuments"
+    TOO_DEEP = "TooDeep"
+    TOO_MANY_VALUES = "TooManyValues"
+    UNKNOWN_ALIAS = "UnknownAlias"
+    ENDLESS_ALIAS = "EndlessAlias"
+    TAG_NOT_ALLOWED = "TagNotAllowed"
+    BAD_MERGE = "BadMerge"
+    DUPLICATE_KEY = "DuplicateKey"
+    KEY_NOT_TEXT = "KeyNotText"
+    TOO_MANY_FAULTS = "TooManyFaults"
+    WRONG_TYPE = "WrongType"
+    UNKNOWN_KEY = "UnknownKey"
+    MISSING_KEY = "MissingKey"
+    NOT_SUPPORTED_YET = "NotSupportedYet"
+    BAD_VALUE = "BadValue"
+    BAD_NAME = "BadName"
+    BAD_URL = "BadUrl"
+    BAD_PATH = "BadPath"
+    SECRET_IN_FILE = "SecretInFile"  # noqa: S105  a code, not a secret
+    NOT_ONE_OF = "NotOneOf"
+    OUT_OF_RANGE = "OutOfRange"
+    NOT_EXACTLY_ONE = "NotExactlyOne"
+    REPEATED_VALUE = "RepeatedValue"
+    AMBIGUOUS_WORD = "AmbiguousWord"
+    PLAIN_HTTP = "PlainHttp"
+    KNOWN_GPU_TYPE = "KnownGpuType"
+    UNKNOWN_CLUSTER = "UnknownCluster"
+    UNKNOWN_GPU_TYPE = "UnknownGpuType"
+    UNKNOWN_SLICE = "UnknownSlice"
+    NO_MIG = "NoMig"
+    SLICES_DO_NOT_FIT = "SlicesDoNotFit"
+    SLICES_DISAGREE = "SlicesDisagree"
+    WRONG_ENGINE = "WrongEngine"
+    SAME_CLUSTER = "SameCluster"
+    SAME_GPUS = "SameGpus"
+    OVERLAPPING_POOLS = "OverlappingPools"
+    TOPOLOGY_UNUSED = "TopologyUnused"
+
+
+EXPLANATIONS: Final[dict[FaultCode, str]] = {
+    FaultCode.FILE_UNREADABLE: "The file does not exist, is a folder, or may not be read.",
+    FaultCode.FILE_TOO_LARGE: "The file is larger than any fleet needs.",
+    FaultCode.NOT_UTF8: "The file is not UTF-8 text.",
+    FaultCode.NOT_YAML: "The text breaks YAML's own rules, so nothing in it can be read.",
+    FaultCode.EMPTY_FILE: "There is nothing in the file but, perhaps, comments.",
+    FaultCode.SEVERAL_DOCUMENTS: "The file holds more than one YAML document; a fleet is one.",
+    FaultCode.TOO_DEEP: "Values are nested deeper than any fleet needs.",
+    FaultCode.TOO_MANY_VALUES: "With its aliases written out the file would be far too large.",
+    FaultCode.UNKNOWN_ALIAS: "An alias (*name) has no anchor (&name) before it.",
+    FaultCode.ENDLESS_ALIAS: "An alias stands inside what it refers to.",
+    FaultCode.TAG_NOT_ALLOWED: "A YAML tag (!name) asks for a type; fleet files need none.",
+    FaultCode.BAD_MERGE: "A merge key (<<) takes a mapping, or a list of mappings.",
+    FaultCode.DUPLICATE_KEY: "A key stands twice in one mapping; one of them would be lost.",
+    FaultCode.KEY_NOT_TEXT: "A key is no text: a number, a truth value, a list or a mapping.",
+    FaultCode.TOO_MANY_FAULTS: "There are more faults than are shown.",
+    FaultCode.WRONG_TYPE: "A value has another type than its key takes.",
+    FaultCode.UNKNOWN_KEY: "A key that nothing reads, most often a typo.",
+    FaultCode.MISSING_KEY: "A key that must be there is not.",
+    FaultCode.NOT_SUPPORTED_YET: "A section that a later release will read.",
+    FaultCode.BAD_VALUE: "A value does not have the form its key takes.",
+    FaultCode.BAD_NAME: "A name that not every engine could use.",
+    FaultCode.BAD_URL: "A URL that cannot be the address of a slurmrestd.",
+    FaultCode.BAD_PATH: "A path that depends on who reads it.",
+    FaultCode.SECRET_IN_FILE: "A secret stands in the fleet file; it belongs in a file of its own.",
+    FaultCode.NOT_ONE_OF: "A word that is not among those allowed here.",
+    FaultCode.OUT_OF_RANGE: "A number is too small, too large or too finely divided.",
+    FaultCode.NOT_EXACTLY_ONE: "Of a group of keys exactly one must be there.",
+    FaultCode.REPEATED_VALUE: "A list names the same thing twice.",
+    FaultCode.AMBIGUOUS_WORD: "A word that other YAML readers take for true or false.",
+    FaultCode.PLAIN_HTTP: "Tokens would cross the network unencrypted.",
+    FaultCode.KNOWN_GPU_TYPE: "gpu_types names a type that Fairway knows already.",
+    FaultCode.UNKNOWN_CLUSTER: "A pool names a cluster that the file does not have.",
+    FaultCode.UNKNOWN_GPU_TYPE: "A pool names a GPU type that neither Fairway nor the file knows.",
+    FaultCode.UNKNOWN_SLICE: "A slice that this GPU type cannot be cut into.",
+    FaultCode.NO_MIG: "Slices of a GPU type that cannot be cut.",
+    FaultCode.SLICES_DO_NOT_FIT: "These slices do not fit on one GPU together.",
+    FaultCode.SLICES_DISAGREE: "slices and slices_per_gpu name different slices.",
+    FaultCode.WRONG_ENGINE: "A pool's place is written for another engine than its cluster's.",
+    FaultCode.SAME_CLUSTER: "Two clusters of the file are one and the same.",
+    FaultCode.SAME_GPUS: "Two pools claim the same GPUs, which would be counted twice.",
+    FaultCode.OVERLAPPING_POOLS: "A node of one pool has all the labels of another pool too.",
+    FaultCode.TOPOLOGY_UNUSED: "topology names node labels, which this engine does not have.",
+}
+
+
+class Spot(NamedTuple):
+    """A place in a file and what stands there."""
+
+    line: int
+    column: int
+    path: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong, or worth a second look, in a file."""
+
+    severity: Severity
+    code: FaultCode
+    message: str
+    source: str
+    line: int
+    column: int
+    path: str
+    found: str
+    expected: str
+    hint: str
+    related: tuple[Spot, ...] = ()
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        """Every place that has to do with it, its own first."""
+        return (Spot(self.line, self.column, self.path, self.found), *self.related)
+
+
+class InvalidFile(PermanentError):
+    """A file that cannot be used. `faults` has everything that is wrong with it."""
+
+    def __init__(self, source: str, faults: Sequence[Fault]) -> None:
+        self.source = source
+        self.faults = tuple(faults)
+        errors = [f for f in self.faults if f.severity is Severity.ERROR]
+        first = errors[0]
+        if len(errors) == 1:
+            super().__init__("InvalidFile", first.message, first.hint)
+        else:
+            super().__init__(
+                "InvalidFile",
+                f"{source} has {len(errors)} errors, the first: {first.message}",
+                f"see them all, each with a hint:  fairway check -f {source}",
+            )
+        self.details = location_lines(first)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Collects the faults of one file, up to a sensible number."""
+
+    source: str
+    _kept: list[Fault] = field(default_factory=list)
+    _left_out: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether further faults are only counted, so that finding hints for them is wasted."""
+        return len(self._kept) >= MOST_FAULTS and self.errors
+
+    @property
+    def errors(self) -> bool:
+        """Whether anything stands against using the file."""
+        return any(f.severity is Severity.ERROR for f in self._kept)
+
+    def add(
+        self,
+        code: FaultCode,
+        spot: Spot,
+        message: str,
+        *,
+        hint: str,
+        expected: str = "",
+        related: Sequence[Spot] = (),
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Keep one more fault, unless there are too many."""
+        # An error always gets room: a file must not pass because warnings filled the list.
+        if self.full or (severity is Severity.WARNING and len(self._kept) >= MOST_FAULTS):
+            self._left_out += 1
+            return
+        self._kept.append(
+            Fault(severity, code, message, self.source, *spot, expected, hint, tuple(related)),
+        )
+
+    def sorted(self) -> tuple[Fault, ...]:
+        """The faults in the order of the file; the last one says how many were left out."""
+        faults = sorted(self._kept, key=lambda f: (f.line, f.column))
+        if self._left_out:
+            last = faults[-1]
+            faults.append(
+                Fault(
+                    faults[-1].severity,
+                    FaultCode.TOO_MANY_FAULTS,
+                    f"{self._left_out} more faults are not shown",
+                    self.source,
+                    last.line,
+                    last.column,
+                    "",
+                    "",
+                    "",
+                    "mend these first, then check again",
+                )
+            )
+        return tuple(faults)
+
+
+def location_lines(fault: Fault) -> tuple[str, ...]:
+    """`file:line:column  path  value` for each spot of the fault, in columns."""
+    rows = [(f"{fault.source}:{s.line}:{s.column}", s.path, s.value) for s in fault.spots]
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    return tuple(f"{at:{widths[0]}}  {path:{widths[1]}}   {value}".rstrip() for at, path, value in rows)
+
+
+def shown(text: str, most: int = _SHOWN) -> str:
+    """A user's text as it may be printed: one line, no control characters, not too long."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short)
+
+
+def dotted(parts: Sequence[str | int]) -> str:
+    """A path through the file: `pools.hpc.slices[0]`, odd keys in quotes."""
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            name = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{shown(part)}"'
+            path += f".{name}" if path else name
+    return path

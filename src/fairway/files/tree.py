@@ -1,0 +1,376 @@
+"""YAML text into a tree that knows the line and column of every key and value.
+
+Built from ruamel's events and not by its constructor: so that numbers keep their digits, `no` stays a word,
+nothing is ever instantiated, and depth and size are bounded before a value exists. Scalars are resolved by
+the YAML 1.2 core schema, as editors do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    ScalarEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from fairway.files.faults import FaultCode, Faults, Spot, dotted, shown
+
+MOST_VALUES: Final = 500_000
+"""Keys and values with every alias written out; a file of the largest allowed size has fewer."""
+DEEPEST: Final = 24
+
+
+class Kind(StrEnum):
+    """What a scalar is, in words for people."""
+
+    NOTHING = "nothing"
+    TRUTH = "a truth value"
+    WHOLE = "a whole number"
+    DECIMAL = "a number"
+    TEXT = "text"
+
+
+class Mark(NamedTuple):
+    """A place in the file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One word, number or piece of text, as written."""
+
+    mark: Mark
+    text: str
+    kind: Kind
+    plain: bool
+    """Written without quotes."""
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A YAML sequence."""
+
+    mark: Mark
+    items: tuple[Node, ...]
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a mapping and its value."""
+
+    key: Scalar
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A YAML mapping: each key once, merge keys written out."""
+
+    mark: Mark
+    entries: tuple[Entry, ...]
+    weight: int
+
+    def entry(self, name: str) -> Entry | None:
+        """The entry with this key."""
+        return next((e for e in self.entries if e.key.text == name), None)
+
+
+Node = Scalar | Listing | Mapping
+
+_CORE: Final = (
+    (Kind.NOTHING, re.compile(r"~|null|Null|NULL|")),
+    (Kind.TRUTH, re.compile(r"true|True|TRUE|false|False|FALSE")),
+    (Kind.WHOLE, re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
+    (
+        Kind.DECIMAL,
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+    ),
+)
+
+
+class _Stop(Exception):
+    """The fault just reported leaves nothing that could be read on."""
+
+
+def grow(text: str, faults: Faults) -> Node | None:
+    """The tree of the file's one document; None if there is none, with the fault reported."""
+    builder = _Builder(faults)
+    try:
+        for event in _events(text, faults):
+            builder.take(event)
+    except _Stop:
+        return None
+    if builder.root is None:
+        faults.add(
+            FaultCode.EMPTY_FILE,
+            Spot(1, 1, "", ""),
+            "the file is empty",
+            hint="start from one of the files in examples/, or see what belongs in it:  fairway schema",
+        )
+    return builder.root
+
+
+def _events(text: str, faults: Faults) -> Iterator[Event]:
+    last = Mark(1, 1)
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            last = _mark(event)
+            yield event
+    except _Stop:
+        raise
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = Mark(mark.line + 1, mark.column + 1) if mark else last
+        problem = shown(str(error.problem or error.context or "unreadable"), 120)
+        _not_yaml(faults, at, problem)
+    except ReaderError as error:
+        before = text[: error.position]
+        at = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        _not_yaml(
+            faults, at, f"the character {shown(text[error.position : error.position + 1])} is not allowed"
+        )
+    except Exception as error:
+        # ruamel's scanner has unguarded corners, e.g. chr() of the escape "\UFFFFFFFF".
+        _not_yaml(faults, last, shown(str(error), 120) or type(error).__name__)
+
+
+def _not_yaml(faults: Faults, at: Mark, problem: str) -> None:
+    faults.add(
+        FaultCode.NOT_YAML,
+        Spot(*at, "", ""),
+        f"this is not YAML: {problem}",
+        expected="well-formed YAML",
+        hint=_syntax_hint(problem),
+    )
+    raise _Stop
+
+
+def _syntax_hint(problem: str) -> str:
+    if "\\t" in problem:
+        return "indent by spaces: YAML forbids tabs there"
+    if "mapping values are not allowed" in problem:
+        return "mend the indentation of this line, or put text that holds ': ' in quotes"
+    if "stream end" in problem or "end of stream" in problem:
+        return "close the bracket or quote that is still open"
+    return "look at this line and the one before: indentation, an open bracket, an open quote"
+
+
+def _mark(event: Event) -> Mark:
+    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection whose end has not come yet."""
+
+    mark: Mark
+    is_mapping: bool
+    anchor: str | None
+    children: list[Node] = field(default_factory=list)
+    weight: int = 1
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Takes events one by one; holds a stack of its own, so depth is ours to bound."""
+
+    faults: Faults
+    root: Node | None = None
+    _stack: list[_Open] = field(default_factory=list)
+    _anchors: dict[str, Node | None] = field(default_factory=dict)
+    """None: still open, so an alias to it would never end."""
+    _documents: int = 0
+    _weight: int = 0
+
+    def take(self, event: Event) -> None:
+        match event:
+            case DocumentStartEvent():
+                self._start_document(_mark(event))
+            case AliasEvent():
+                self._add(self._alias(event), None)
+            case ScalarEvent():
+                self._no_tag(event)
+                self._add(_scalar(event), event.anchor)
+            case CollectionStartEvent():
+                self._no_tag(event)
+                self._open(event)
+            case CollectionEndEvent():
+                done = self._stack.pop()
+                self._add(self._close(done), done.anchor)
+            case _:
+                pass
+
+    def _start_document(self, at: Mark) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            self._fault(
+                FaultCode.SEVERAL_DOCUMENTS,
+                at,
+                "a second document begins here",
+                "keep one document a file: take the line '---' away, or put the rest in another file",
+            )
+            raise _Stop
+
+    def _no_tag(self, event: Any) -> None:
+        if event.tag is not None:
+            self._fault(
+                FaultCode.TAG_NOT_ALLOWED,
+                _mark(event),
+                f"the tag {shown(str(event.tag))} is not allowed",
+                "take the tag away; to make text of a number, put it in quotes",
+            )
+
+    def _open(self, event: Any) -> None:
+        if len(self._stack) >= DEEPEST:
+            self._fault(
+                FaultCode.TOO_DEEP,
+                _mark(event),
+                f"values are nested more than {DEEPEST} deep",
+                "look for a bracket that is opened too often",
+            )
+            raise _Stop
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        self._stack.append(_Open(_mark(event), isinstance(event, MappingStartEvent), event.anchor))
+
+    def _alias(self, event: AliasEvent) -> Node:
+        at, name = _mark(event), shown(str(event.anchor))
+        if event.anchor not in self._anchors:
+            self._fault(
+                FaultCode.UNKNOWN_ALIAS,
+                at,
+                f"the alias *{name} has no anchor &{name} before it",
+                f"put &{name} before the value that is meant, or quote text that begins with '*'",
+            )
+            return Scalar(at, "", Kind.NOTHING, plain=True)
+        node = self._anchors[event.anchor]
+        if node is None:
+            self._fault(
+                FaultCode.ENDLESS_ALIAS,
+                at,
+                f"the alias *{name} stands inside what it refers to",
+                "write the value out instead of the alias",
+            )
+            raise _Stop
+        return node
+
+    def _add(self, node: Node, anchor: str | None) -> None:
+        if anchor:
+            self._anchors[anchor] = node
+        if not self._stack:
+            self.root = node
+            return
+        parent = self._stack[-1]
+        parent.weight += node.weight
+        parent.children.append(node)
+        if parent.weight > MOST_VALUES:
+            self._fault(
+                FaultCode.TOO_MANY_VALUES,
+                node.mark,
+                f"with its aliases written out the file has more than {MOST_VALUES:,} values",
+                "use fewer aliases of aliases, or split the fleet",
+            )
+            raise _Stop
+
+    def _close(self, done: _Open) -> Node:
+        if not done.is_mapping:
+            return Listing(done.mark, tuple(done.children), done.weight)
+        own: dict[str, Entry] = {}
+        merged: list[Mapping] = []
+        for key, value in zip(done.children[::2], done.children[1::2], strict=True):
+            if isinstance(key, Scalar) and key.plain and key.text == "<<":
+                merged.extend(self._merged(value))
+            elif not isinstance(key, Scalar) or key.kind is not Kind.TEXT:
+                self._key_not_text(key)
+            elif key.text in own:
+                self._duplicate(key, own[key.text].key)
+            else:
+                own[key.text] = Entry(key, value)
+        for mapping in merged:
+            for entry in mapping.entries:
+                own.setdefault(entry.key.text, entry)
+        return Mapping(done.mark, tuple(own.values()), done.weight)
+
+    def _merged(self, value: Node) -> list[Mapping]:
+        parts = value.items if isinstance(value, Listing) else (value,)
+        mappings = [part for part in parts if isinstance(part, Mapping)]
+        if len(mappings) != len(parts):
+            self._fault(
+                FaultCode.BAD_MERGE,
+                value.mark,
+                "what follows << is not a mapping",
+                "refer to a mapping that has an anchor:  <<: *name",
+            )
+        return mappings
+
+    def _key_not_text(self, key: Node) -> None:
+        written = shown(key.text) if isinstance(key, Scalar) else ""
+        self._fault(
+            FaultCode.KEY_NOT_TEXT,
+            key.mark,
+            f"this key is {key.kind if isinstance(key, Scalar) else 'a list or a mapping'}, not text",
+            f'put it in quotes:  "{written}"' if written else "write a word before the ':'",
+            found=written,
+        )
+
+    def _duplicate(self, again: Scalar, first: Scalar) -> None:
+        name = shown(again.text)
+        self._fault(
+            FaultCode.DUPLICATE_KEY,
+            again.mark,
+            f"the key {name} stands twice in one mapping",
+            "take one of them away, or rename it",
+            found=name,
+            related=(Spot(*first.mark, dotted(self._path()), name),),
+        )
+
+    def _fault(
+        self,
+        code: FaultCode,
+        at: Mark,
+        message: str,
+        hint: str,
+        *,
+        found: str = "",
+        related: tuple[Spot, ...] = (),
+    ) -> None:
+        self.faults.add(code, Spot(*at, dotted(self._path()), found), message, hint=hint, related=related)
+
+    def _path(self) -> list[str | int]:
+        """The way to where the next event belongs."""
+        path: list[str | int] = []
+        for parent in self._stack:
+            if not parent.is_mapping:
+                path.append(len(parent.children))
+            elif len(parent.children) % 2:
+                key = parent.children[-1]
+                path.append(key.text if isinstance(key, Scalar) else "?")
+        return path
+
+
+def _scalar(event: ScalarEvent) -> Scalar:
+    plain = not event.style
+    text = str(event.value)
+    kind = Kind.TEXT
+    if plain:
+        kind = next((kind for kind, pattern in _CORE if pattern.fullmatch(text)), Kind.TEXT)
+    return Scalar(_mark(event), text, kind, plain)
