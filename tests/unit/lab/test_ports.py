@@ -1,0 +1,103 @@
+"""Ports are free, kept, and nobody else's, whoever asks at the same time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+from pathlib import Path
+
+import pytest
+
+from lab import LabError, ports
+from lab.instance import Instance, find
+
+
+def reserved(name: str, **counts: int) -> Instance:
+    instance = Instance("postgres", name, "15")
+    instance.reserve(**counts)
+    return instance
+
+
+def test_a_row_steps_over_what_is_promised_and_what_listens() -> None:
+    first = ports.choose(4, set())
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", first[1]))
+        listener.listen()
+        row = ports.choose(3, {first[3]})
+    assert len(row) == 3
+    assert first[1] not in row
+    assert first[3] not in row
+    assert row.start > first[1]
+
+
+def test_no_row_is_long_enough() -> None:
+    with pytest.raises(LookupError):
+        ports.choose(70_000, set())
+    with pytest.raises(LabError, match="finds no ports"):
+        reserved("greedy", nodes=70_000)
+
+
+def test_ports_stay_below_those_of_outgoing_connections() -> None:
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert ports.choose(10, set()).stop <= max(first_outgoing, ports.LOWEST + 5_000)
+
+
+def test_chosen_once_and_kept() -> None:
+    before = reserved("one", rest=1, nodes=5).rows
+    again = find("one")
+    assert again is not None
+    again.reserve(rest=1, nodes=5)
+    assert again.rows == before
+
+
+def test_a_longer_row_is_chosen_anew_and_the_others_stay() -> None:
+    instance = reserved("one", rest=1, nodes=5)
+    rest, nodes = instance.rows["rest"], instance.rows["nodes"]
+    instance.reserve(rest=1, nodes=9)
+    assert instance.rows["rest"] == rest
+    assert len(instance.rows["nodes"]) == 9
+    assert instance.rows["nodes"] != nodes
+    assert rest.start not in instance.rows["nodes"]
+
+
+def test_ports_that_someone_took_meanwhile_are_chosen_anew() -> None:
+    instance = reserved("one", rest=1)
+    with socket.socket() as thief:
+        thief.bind(("127.0.0.1", instance.port("rest")))
+        thief.listen()
+        taken = instance.port("rest")
+        instance.reserve(rest=1)
+    assert instance.port("rest") != taken
+
+
+def test_instances_that_are_down_keep_their_ports() -> None:
+    assert reserved("one", nodes=20).rows["nodes"].stop <= reserved("two", nodes=20).rows["nodes"].start
+
+
+def test_instances_in_another_folder_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = set(reserved("one", nodes=20).rows["nodes"])
+    monkeypatch.setenv("FAIRWAY_LAB_INSTANCES", str(tmp_path / "elsewhere"))
+    there = set(reserved("one", nodes=20).rows["nodes"])
+    assert not here & there
+
+
+def _reserve_in_a_process(name: str, start: object, results: object) -> None:
+    start.wait()  # type: ignore[attr-defined]
+    results.put((name, list(reserved(name, rest=1, nodes=7).rows.values())))  # type: ignore[attr-defined]
+
+
+def test_a_race_gives_everyone_ports_of_their_own() -> None:
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(6), context.Queue()
+    racers = [
+        context.Process(target=_reserve_in_a_process, args=(f"racer-{number}", start, results))
+        for number in range(6)
+    ]
+    for racer in racers:
+        racer.start()
+    rows = [row for _ in racers for row in results.get(timeout=60)[1]]
+    for racer in racers:
+        racer.join(timeout=30)
+    everyone = [port for row in rows for port in row]
+    assert len(everyone) == 6 * 8
+    assert len(set(everyone)) == len(everyone)
