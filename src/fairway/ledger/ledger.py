@@ -86,7 +86,7 @@ class Ledger:
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> tuple[NodeState, ...]:
-        """At most `limit` (≤ 1000) nodes by (cluster, name); `after` is the pair of the last one seen."""
+        """At most `limit` (≤ 2000) nodes by (cluster, name); `after` is the pair of the last one seen."""
         return await states.nodes(
             self._connections, cluster=cluster, pool=pool, health=health, after=after, limit=limit
         )

@@ -14,7 +14,7 @@ from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
 from fairway.model.observation import Health
 
-LONGEST_PAGE: Final = 1000
+LONGEST_PAGE: Final = 2000
 
 _CLUSTERS = select(
     cluster_state.c.cluster,

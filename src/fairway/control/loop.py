@@ -1,0 +1,208 @@
+"""The pattern of every loop: take the lease or wait; then again and again read, network, short fenced write.
+
+Any number of servers run the same loops; for each loop and cluster one of them holds the lease and works. It
+is renewed beside the work, so that a slow engine does not cost it; the work itself is bounded, so that a
+stuck one does not keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from fairway.control.metrics import UNEXPECTED, LoopMetrics
+from fairway.ledger import Lease, LeaseLost, Ledger
+from fairway.model.errors import FairwayError, PermanentError, TemporaryError
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+Step = Callable[[Lease], Awaitable[None]]
+Sleep = Callable[[float], Awaitable[None]]
+
+LEAVE_SECONDS: Final = 3
+"""A clean end gives the lease back, but does not wait long for a ledger that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often, how long at most, and how patiently."""
+
+    lease_seconds: float = 15
+    interval_seconds: float = 10
+    step_seconds: float = 60
+    """A round that takes longer is ended and counts as a temporary failure."""
+    longest_backoff_seconds: float = 60
+    permanent_seconds: float = 60
+    """Between rounds while an error stays until somebody changes something."""
+
+    def backoff(self, failures: int, chance: float) -> float:
+        """Seconds to wait after so many failures in a row: doubled each time, bounded, spread by `chance`."""
+        doubled = self.interval_seconds * 2.0 ** min(failures - 1, 30)
+        return min(doubled, self.longest_backoff_seconds) * (0.5 + chance / 2)
+
+
+class LeasedLoop:
+    """Runs `step` for one cluster whenever this server holds the lease."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: str,
+        step: Step,
+        ledger: Ledger,
+        *,
+        holder: str,
+        pace: Pace,
+        metrics: LoopMetrics,
+        let_go: Callable[[], Awaitable[None]] | None = None,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`let_go` is called whenever a tenure ends, to close what `step` opened."""
+        self.name = name
+        self.cluster = cluster
+        self._step = step
+        self._ledger = ledger
+        self._holder = holder
+        self._pace = pace
+        self._metrics = metrics
+        self._let_go = let_go
+        self._sleep = sleep
+        self._clock = clock
+        self._chance = chance
+        self._log = log.bind(loop=name, cluster=cluster)
+
+    async def run(self) -> None:
+        """Until cancelled; gives the lease back at the end."""
+        try:
+            while True:
+                await self._tenure()
+        finally:
+            self._metrics.forget(self.name, self.cluster)
+
+    async def _tenure(self) -> None:
+        self._metrics.waiting(self.name, self.cluster)
+        lease = await self._take()
+        self._metrics.holding(self.name, self.cluster)
+        self._log.info("lease taken", token=lease.token)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._keep_renewed(lease))
+                both.create_task(self._rounds(lease))
+        except* LeaseLost as lost:
+            self._log.warning("lease lost", token=lease.token, message=str(lost.exceptions[0]))
+        except* Exception as unexpected:
+            self._after(unexpected, failures=1)
+        finally:
+            await self._leave(lease)
+
+    async def _take(self) -> Lease:
+        failures = 0
+        while True:
+            try:
+                lease = await self._ledger.take_lease(
+                    self.name, self.cluster, self._holder, self._pace.lease_seconds
+                )
+            except Exception as error:
+                failures += 1
+                await self._sleep(self._after(error, failures))
+                continue
+            if lease is not None:
+                return lease
+            failures = 0
+            # Often enough to take over within twice the lease's time; servers must not march in step.
+            await self._sleep(self._pace.lease_seconds / 4 * (0.75 + self._chance() / 2))
+
+    async def _keep_renewed(self, lease: Lease) -> None:
+        good_until = self._clock() + self._pace.lease_seconds
+        while True:
+            await self._sleep(self._pace.lease_seconds / 3)
+            asked = self._clock()
+            try:
+                renewed = await self._ledger.renew_lease(lease)
+            except FairwayError as error:
+                # The ledger may be back before the lease ends; past that, somebody else may hold it.
+                self._log.warning("lease not renewed", code=error.code, message=error.message)
+                if self._clock() >= good_until:
+                    raise _lost(lease) from error
+                continue
+            if renewed is None:
+                raise _lost(lease)
+            good_until = asked + self._pace.lease_seconds
+
+    async def _rounds(self, lease: Lease) -> None:
+        failures = 0
+        while True:
+            started = self._clock()
+            try:
+                await self._bounded_step(lease)
+            except LeaseLost:
+                raise
+            except Exception as error:
+                failures += 1
+                wait = self._after(error, failures)
+            else:
+                failures = 0
+                self._metrics.succeeded(self.name, self.cluster)
+                wait = max(0.0, started + self._pace.interval_seconds - self._clock())
+            finally:
+                self._metrics.took(self.name, self.cluster, self._clock() - started)
+            await self._sleep(wait)
+
+    async def _bounded_step(self, lease: Lease) -> None:
+        limit = self._pace.step_seconds
+        try:
+            async with asyncio.timeout(limit) as clock:
+                await self._step(lease)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise TemporaryError(
+                "StepTimedOut",
+                f"one round of {self.name} on cluster {self.cluster} took longer than {limit:g} s",
+                "look whether the cluster answers slowly:  fairway get clusters",
+            ) from error
+
+    def _after(self, error: Exception, failures: int) -> float:
+        """Count and log an error; say how long to wait."""
+        if not isinstance(error, FairwayError):
+            self._metrics.failed(self.name, self.cluster, UNEXPECTED)
+            self._log.error("unexpected error", failures=failures, exc_info=error)
+            return self._pace.backoff(failures, self._chance())
+        self._metrics.failed(self.name, self.cluster, error.code)
+        self._log.warning(
+            "failed", code=error.code, message=error.message, hint=error.hint, failures=failures
+        )
+        if isinstance(error, PermanentError):
+            return max(self._pace.permanent_seconds, self._pace.interval_seconds)
+        return self._pace.backoff(failures, self._chance())
+
+    async def _leave(self, lease: Lease) -> None:
+        """End a tenure, whatever ended it: the lease first, so that nobody waits for the rest."""
+        await self._at_most(self._ledger.release_lease(lease), "lease not given back; it runs out by itself")
+        if self._let_go is not None:
+            await self._at_most(self._let_go(), "engine not closed in time")
+
+    async def _at_most(self, ending: Awaitable[None], otherwise: str) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await ending
+        except (FairwayError, TimeoutError) as error:
+            self._log.warning(otherwise, message=str(error))
+        except Exception as error:
+            self._log.error(otherwise, exc_info=error)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(
+        "LeaseLost",
+        f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) was not renewed in time",
+        "nothing to do: the server that holds it now carries on",
+    )

@@ -1,0 +1,106 @@
+"""What the loops tell Prometheus. `METRICS` is the table the docs are made from.
+
+Series are bounded: one per loop and cluster of the fleet, times at most `MOST_CODES` codes. What belongs to a
+cluster that left the fleet, or to a lease that went elsewhere, is removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+MOST_CODES: Final = 20
+OTHER: Final = "Other"
+UNEXPECTED: Final = "Unexpected"
+"""The code of a defect of ours: anything but a FairwayError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ("loop", "cluster")
+
+
+AGE: Final = Metric(
+    "fairway_loop_last_success_age_seconds",
+    "gauge",
+    "Seconds since a loop last did its work on a cluster; before the first time, since it took the lease. "
+    "Only the server that holds the lease shows it.",
+)
+HELD: Final = Metric(
+    "fairway_loop_lease_held", "gauge", "1 on the server that holds the lease of a loop on a cluster, else 0."
+)
+ERRORS: Final = Metric(
+    "fairway_loop_errors_total",
+    "counter",
+    "Rounds of a loop that failed, by error code. "
+    f"{UNEXPECTED}: a defect of Fairway's, with a traceback in the log.",
+    ("loop", "cluster", "code"),
+)
+DURATION: Final = Metric(
+    "fairway_loop_duration_seconds", "histogram", "How long one round of a loop takes, failed ones too."
+)
+METRICS: Final = (AGE, HELD, ERRORS, DURATION)
+
+_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class LoopMetrics:
+    """The metrics of every loop of one server, in the registry it is given."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._age = Gauge(AGE.name, AGE.help, AGE.labels, registry=registry)
+        self._held = Gauge(HELD.name, HELD.help, HELD.labels, registry=registry)
+        self._errors = Counter(ERRORS.name, ERRORS.help, ERRORS.labels, registry=registry)
+        self._duration = Histogram(
+            DURATION.name, DURATION.help, DURATION.labels, registry=registry, buckets=_BUCKETS
+        )
+        self._last: dict[tuple[str, str], float] = {}
+        self._codes: dict[tuple[str, str], set[str]] = {}
+
+    def waiting(self, loop: str, cluster: str) -> None:
+        """The lease is elsewhere, or nowhere."""
+        self._held.labels(loop, cluster).set(0)
+        if self._last.pop((loop, cluster), None) is not None:
+            self._age.remove(loop, cluster)
+
+    def holding(self, loop: str, cluster: str) -> None:
+        """The lease was taken."""
+        self._held.labels(loop, cluster).set(1)
+        key, clock, last = (loop, cluster), self._clock, self._last
+        last[key] = clock()
+        self._age.labels(loop, cluster).set_function(lambda: clock() - last.get(key, clock()))
+
+    def succeeded(self, loop: str, cluster: str) -> None:
+        """A round did its work."""
+        self._last[loop, cluster] = self._clock()
+
+    def failed(self, loop: str, cluster: str, code: str) -> None:
+        """A round, or taking the lease, failed."""
+        known = self._codes.setdefault((loop, cluster), set())
+        if code not in known and len(known) >= MOST_CODES - 1:
+            code = OTHER
+        known.add(code)
+        self._errors.labels(loop, cluster, code).inc()
+
+    def took(self, loop: str, cluster: str, seconds: float) -> None:
+        """A round ended after so long."""
+        self._duration.labels(loop, cluster).observe(seconds)
+
+    def forget(self, loop: str, cluster: str) -> None:
+        """The loop ended for good: its series go."""
+        self.waiting(loop, cluster)
+        self._held.remove(loop, cluster)
+        self._duration.labels(loop, cluster)  # exists now, so that removing it cannot fail
+        self._duration.remove(loop, cluster)
+        for code in self._codes.pop((loop, cluster), set()):
+            self._errors.remove(loop, cluster, code)
