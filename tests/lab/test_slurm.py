@@ -1,0 +1,171 @@
+"""Real Slurm in the lab: up, used, killed, healed, down."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab import Instance
+from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, lab, ports, status, up
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+DAEMONS = ("slurmctld", "slurmdbd", "slurmrestd", "mariadbd", "munged", "gpu002", "mig001")
+
+
+@pytest.fixture(scope="module", params=["24.11", "26.05"])
+def slurm(request: pytest.FixtureRequest) -> Iterator[Instance]:
+    version: str = request.param
+    instance = up("slurm", f"slurm-{version.replace('.', '')}", "--version", version, "--nodes", "2")
+    yield instance
+    instance.wipe()
+    assert_nothing_is_left(instance)
+
+
+def submit(slurm: Instance, script: str, *options: str, user: str = "alice") -> str:
+    return slurm.run("sbatch", "--parsable", *options, f"--wrap={script}", user=user).stdout.strip()
+
+
+def ended(slurm: Instance, job: str, seconds: float = 60) -> str:
+    """How a job ended, by the accounting database."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = slurm.run("sacct", "-nXP", "-j", job, "-o", "state").stdout.strip()
+        if state not in ("", "PENDING", "RUNNING", "COMPLETING"):
+            return state
+        time.sleep(0.3)
+    raise AssertionError(f"job {job} has not ended: {slurm.run('scontrol', 'show', 'job', job).stdout}")
+
+
+def rest(slurm: Instance, path: str) -> Any:
+    facts = slurm.facts(secrets=True)
+    headers = {"X-SLURM-USER-NAME": facts["user"], "X-SLURM-USER-TOKEN": facts["token"]}
+    request = urllib.request.Request(f"{facts['url']}/slurm/v0.0.42/{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_it_is_the_version_that_was_asked_for(slurm: Instance) -> None:
+    assert slurm.run("sinfo", "--version").stdout.startswith(f"slurm {slurm.version}.")
+
+
+def test_jobs_run_on_gpus_as_their_user(slurm: Instance) -> None:
+    job = submit(slurm, "id -un; echo $CUDA_VISIBLE_DEVICES", "--gres=gpu:a100:2", "--output=%j.out")
+    assert ended(slurm, job) == "COMPLETED"
+    assert slurm.run("cat", f"{job}.out", user="alice").stdout.split() == ["alice", "0,1"]
+    slice_job = submit(slurm, "true", "--partition=mig", "--gres=gpu:1g.10gb:1", user="bob")
+    assert ended(slurm, slice_job) == "COMPLETED"
+
+
+def test_rest_shows_fairway_every_node_and_everyones_jobs(slurm: Instance) -> None:
+    job = submit(slurm, "sleep 30", "--gres=gpu:a100:1", user="carol")
+    nodes = {node["name"]: node for node in rest(slurm, "nodes/")["nodes"]}
+    assert set(nodes) == {"gpu001", "gpu002", "mig001"}
+    assert nodes["gpu001"]["gres"].startswith("gpu:a100:8")
+    assert [str(seen["job_id"]) for seen in rest(slurm, f"job/{job}")["jobs"]] == [job]
+    slurm.run("scancel", job)
+
+
+def test_fairway_may_change_policy(slurm: Instance) -> None:
+    slurm.run("sacctmgr", "-i", "add", "account", "research", user="fairway")
+    said = slurm.run("sacctmgr", "-i", "add", "account", "product", user="alice", check=False)
+    assert said.returncode != 0
+
+
+def test_a_lua_script_judges_every_job(slurm: Instance) -> None:
+    script = slurm.folder / "root/etc/slurm/job_submit.lua"
+    before = script.read_text()
+    script.write_text(
+        'function slurm_job_submit(job) slurm.log_user("the lab says no") return slurm.ERROR end\n'
+        "function slurm_job_modify() return slurm.SUCCESS end\n"
+    )
+    try:
+        said = slurm.run("sbatch", "--wrap=true", user="alice", check=False)
+    finally:
+        script.write_text(before)
+    assert said.returncode != 0
+    assert "the lab says no" in said.stderr
+    assert ended(slurm, submit(slurm, "true")) == "COMPLETED"
+
+
+def test_everything_listens_on_loopback_and_its_own_ports(slurm: Instance) -> None:
+    held = addresses_of(slurm)
+    assert set(held.values()) == {LOOPBACK}
+    assert set(held) <= ports(slurm)
+    assert len(held) == 3 + 3  # slurmctld, slurmdbd, slurmrestd; three slurmd
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_a_killed_daemon_is_healed_by_up(slurm: Instance, daemon: str) -> None:
+    lab("kill", slurm.name, daemon)
+    assert (status(slurm.name)["state"], status(slurm.name)["dead"]) == ("degraded", [daemon])
+    others = {name: slurm.daemon(name) for name in slurm.alive}
+
+    up("slurm", slurm.name)
+
+    assert status(slurm.name)["state"] == "up"
+    assert {name: slurm.daemon(name) for name in others} == others  # only the dead one is new
+    where = ["--partition=mig"] if daemon == "mig001" else ["--nodelist=gpu002"]
+    assert ended(slurm, submit(slurm, "true", *where)) == "COMPLETED"
+
+
+def test_a_daemon_may_be_restarted_alone(slurm: Instance) -> None:
+    before = slurm.daemon("gpu001")
+    lab("restart", slurm.name, "gpu001")
+    after = slurm.daemon("gpu001")
+    assert after is not None
+    assert after != before
+    assert "gpu001" in lab("kill", slurm.name, "gpu9", fails=True)  # the hint names those there are
+
+
+def test_down_ends_a_running_job_too_and_up_remembers(slurm: Instance) -> None:
+    done = submit(slurm, "true")
+    assert ended(slurm, done) == "COMPLETED"
+    running = submit(slurm, "trap '' TERM; while :; do sleep 1; done")
+    deadline = time.monotonic() + 30
+    while "RUNNING" not in slurm.run("squeue", "-h", "-j", running, "-o", "%T").stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+    lab("down", slurm.name)
+
+    assert_nothing_is_left(slurm)
+    assert status(slurm.name)["state"] == "down"
+    assert "is down" in lab("run", slurm.name, "sinfo", fails=True)
+    before = ports(slurm)
+    again = up("slurm", slurm.name)
+    assert ports(again) == before
+    assert ended(again, done) == "COMPLETED"
+
+
+def test_two_of_one_version_live_side_by_side(slurm: Instance) -> None:
+    other = up("slurm", f"{slurm.name}-too", "--version", slurm.version, "--nodes", "1")
+    try:
+        assert not ports(slurm) & ports(other)
+        job = submit(other, "sleep 60", "--job-name=only-here")
+        assert "only-here" not in slurm.run("squeue", "-h", "-o", "%j").stdout
+        assert "only-here" in other.run("squeue", "-h", "-o", "%j").stdout
+        other.run("scancel", job)
+    finally:
+        lab("wipe", other.name)
+    assert_nothing_is_left(other)
+    assert not other.folder.exists()
+    assert ended(slurm, submit(slurm, "true")) == "COMPLETED"
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes() -> None:
+    big = up("slurm", "big", "--nodes", "1000")
+    try:
+        assert big.run("sinfo", "-h", "-p", "gpu", "-o", "%D %t").stdout.split() == ["1000", "idle"]
+        gpus = sum(node["gres"].startswith("gpu:a100:8") * 8 for node in rest(big, "nodes/")["nodes"])
+        assert gpus == 8000
+        assert ended(big, submit(big, "true", "--nodes=20", "--gres=gpu:8")) == "COMPLETED"
+    finally:
+        lab("wipe", "big")
+    assert_nothing_is_left(big)
