@@ -26,7 +26,8 @@ class Gres:
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """What a GRES string lists, in its order. `""`, `(null)` and `N/A` list nothing."""
-    return tuple(_entry(part) for part in _split(text) if part not in ("(null)", "N/A"))
+    # `(null)` also stands for a type that was never given: `gpu:(null):2(IDX:0-1)`
+    return tuple(_entry(part) for part in _split(text.replace("(null)", "")) if part not in ("", "N/A"))
 
 
 def shared_gpus(detail: str) -> int:

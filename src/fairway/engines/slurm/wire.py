@@ -24,6 +24,7 @@ class WireNode(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     reason_set_by_user: str = ""
     reason_changed_at: Stamp = Stamp()
+    reservation: str = ""
 
 
 class WirePartition(msgspec.Struct, frozen=True, gc=False):
