@@ -53,6 +53,9 @@ class Cluster:
 
     @property
     def pki(self) -> Pki:
+        if "api" not in self.instance.rows:
+            name = self.instance.name
+            raise LabError(f"{name} was never up", hint=f"python -m lab up kubernetes --name {name}")
         server = f"https://{LOOPBACK}:{self.instance.port('api')}"
         return Pki(self.instance.folder / "pki", server)
 
@@ -68,7 +71,10 @@ class Cluster:
     # what tests do to it
 
     def compact_etcd(self) -> int:
-        """Make every resource version before now expire; etcd's revision at that moment."""
+        """Make etcd forget every resource version before now; its revision at that moment.
+
+        The API server remembers some minutes of them by itself: restart it to see them expire at once.
+        """
         return etcd.compact(self.instance.port("etcd"), self.pki)
 
     def set_node_ready(self, name: str, ready: bool) -> None:
@@ -91,10 +97,10 @@ class Cluster:
 
     def up(self) -> None:
         _need_root()
+        self._reserve()
         control_builds()
         if self.instance.options["real_nodes"]:
             self.nodes.build()
-        self._reserve()
         self.pki.make()
         self._end_outdated_kueue()
         with step(f"{self.instance.name}: control plane"):
@@ -246,6 +252,8 @@ class Cluster:
 
     def down(self) -> None:
         """Those who talk end before those they talk to."""
+        if not self.instance.rows:  # its ports are the first thing an `up` takes
+            return
         self.nodes.down()
         self.instance.end("kwok", "kueue", "kube-scheduler", "kube-controller-manager")
         self.instance.end("kube-apiserver")
