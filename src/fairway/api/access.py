@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,7 @@ from fairway.model.errors import PermanentError
 _PREFIX = "fw_"
 _SECRET_BYTES = 32
 _LONGEST_SECRET = 128
+_USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 def new_secret() -> str:
@@ -118,7 +120,8 @@ async def _identify(request: Request) -> Token:
     found = await ledger.token_by_hash(hash_secret(secret))
     if found is None:
         raise _unknown()
-    await ledger.touch_token(found)
+    if found.last_used_at is None or datetime.now(UTC) - found.last_used_at > _USE_NOTED_EVERY:
+        await ledger.touch_token(found)
     return found
 
 

@@ -16,7 +16,7 @@ from fairway.api import known, wire
 from fairway.api.access import PUBLIC, allow, caller_of, hash_secret, new_secret
 from fairway.api.cursors import decode_cursor, encode_cursor
 from fairway.api.fleets import Fleets
-from fairway.api.problems import MEDIA_TYPE, ApiError, not_ready
+from fairway.api.problems import ApiError, not_ready
 from fairway.ledger import Ledger, Token, TokenNameTaken
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
@@ -30,10 +30,10 @@ Item = TypeVar("Item")
 Limit = Annotated[int, Query(ge=1, le=wire.MOST_PER_PAGE, description="most items on a page")]
 Cursor = Annotated[str | None, Query(description="next_cursor of the page before")]
 # PostgreSQL has no text with a NUL in it, so no name has one either.
-Name = Annotated[str | None, Query(max_length=253, pattern=r"^[^\0]*$")]
+Name = Annotated[str | None, Query(max_length=253, pattern=r"^[^\x00]*$")]
 TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
-_PROBLEM: dict[str, Any] = {"model": wire.Problem, "content": {MEDIA_TYPE: {}}}
+_PROBLEM: dict[str, Any] = {"model": wire.Problem}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {**_PROBLEM, "description": "no token, or one that is not valid"},
     403: {**_PROBLEM, "description": "the token's role is too low"},

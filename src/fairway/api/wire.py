@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, EngineKind
@@ -25,7 +25,11 @@ def zulu(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-Moment = Annotated[datetime, PlainSerializer(zulu, return_type=str)]
+Moment = Annotated[
+    datetime,
+    PlainSerializer(zulu, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00Z"]}),
+]
 # A price is exact: as a JSON number it would pass through somebody's float.
 Price = Annotated[Decimal, PlainSerializer(str, return_type=str)]
 
@@ -84,8 +88,9 @@ class PoolSliceCounts(PoolCounts):
 
 
 class Seen(Wire):
-    """How fresh the facts beside it are. Facts of an unreachable cluster are its last known state."""
+    """Something observed, and how fresh that is. Facts of an unreachable cluster are its last known state."""
 
+    name: str
     reachable: bool | None = Field(
         description="whether the cluster answered last time; null: not observed yet"
     )
@@ -96,7 +101,6 @@ class Seen(Wire):
 class Cluster(Seen):
     """One engine's domain."""
 
-    name: str
     engine: EngineKind
     engine_version: str | None
     reason: Reason | None = Field(description="why it is not reachable, or not observed yet")
@@ -110,7 +114,6 @@ class Cluster(Seen):
 class Pool(Seen):
     """Like GPUs on one cluster under one price and capacity kind."""
 
-    name: str
     cluster: str
     gpu: str = Field(examples=["A100-80GB"])
     slice_kinds: list[str] = Field(description="MIG profiles its GPUs are cut into; empty: whole GPUs")
@@ -132,7 +135,6 @@ class Devices(Counts):
 class Node(Seen):
     """One machine, as its engine sees it."""
 
-    name: str
     cluster: str
     health: Health
     reason: str = Field(description="the engine's words for why it is not ready; empty when it is")

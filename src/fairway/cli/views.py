@@ -45,7 +45,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
         Column("SINCE", right=True),
         Column("GPUS", right=True),
         *_COUNTS,
-        Column("AS OF"),
+        Column("AGE", right=True),
     ]
     rows = [
         [
@@ -54,7 +54,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
             _state(c),
             since(c.since, now),
             *_counts(c.gpus),
-            _as_of(c),
+            _age(c),
         ]
         for c in clusters
     ]
@@ -86,13 +86,13 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> View:
         Column("GPU", fit=Fit.MIDDLE),
         Column("SLICE", hide_if_empty=True),
         Column("CAPACITY"),
-        Column(f"{currency}/H", right=True),
         Column("TOTAL", right=True),
         *_COUNTS,
-        Column("AS OF"),
+        Column("AGE", right=True),
     ]
     if wide:
         columns += [Column("NODES", right=True), Column("DRAINED", right=True), Column("DOWN", right=True)]
+        columns += [Column(f"{currency}/GPU-HOUR", right=True)]
     rows: list[list[str]] = []
     alarming: set[int] = set()
     for pool in pools:
@@ -105,12 +105,11 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> View:
                 pool.gpu,
                 kind,
                 pool.capacity.value,
-                price(pool.price_per_gpu_hour),
                 *_counts(counts),
-                _as_of(pool),
+                _age(pool),
             ]
             if wide:
-                row += [number(n) for n in _node_counts(counts)]
+                row += [*(number(n) for n in _node_counts(counts)), price(pool.price_per_gpu_hour)]
             rows.append(row)
     return View(
         columns,
@@ -132,7 +131,7 @@ def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtere
         Column("HEALTH"),
         Column("GPUS", right=True),
         *_COUNTS,
-        Column("AS OF"),
+        Column("AGE", right=True),
         Column("REASON", fit=Fit.END, hide_if_empty=True),
     ]
     if wide:
@@ -150,7 +149,7 @@ def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtere
                 (devices and devices.slice) or "",
                 node.health.value,
                 *_counts(devices),
-                _as_of(node),
+                _age(node),
                 node.reason,
             ]
             if wide:
@@ -213,7 +212,7 @@ def _state(seen: wire.Seen) -> str:
             return "unreachable"
 
 
-def _as_of(seen: wire.Seen) -> str:
+def _age(seen: wire.Seen) -> str:
     return age(seen.age_seconds) + (_STALE if seen.reachable is False else "")
 
 

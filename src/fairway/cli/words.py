@@ -17,8 +17,8 @@ def span(seconds: float) -> str:
 
 
 def age(seconds: int | None) -> str:
-    """How long ago."""
-    return "never" if seconds is None else f"{span(seconds)} ago"
+    """How old something is."""
+    return "never" if seconds is None else span(seconds)
 
 
 def since(moment: datetime | None, now: datetime) -> str:

@@ -86,8 +86,12 @@ def checked_context(name: str, url: str, token_file: str | None, ca_file: str | 
 
 def checked_url(url: str) -> str:
     """The URL without a trailing slash."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise PermanentError(
             "InvalidUrl", f"{url!r} is not the URL of a server", "write it like http://127.0.0.1:8470"
         )

@@ -1,0 +1,66 @@
+"""The app over a real ledger, and a fleet to ask about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from fairway.api.access import hash_secret, new_secret
+from fairway.api.app import create_app
+from fairway.ledger import Ledger
+from fairway.model.access import Role
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, SlurmConnection, SlurmPlace, VirtualConnection
+from fairway.model.gpu import GpuType
+from fairway.model.names import ClusterName, PoolName, SliceName
+
+A100 = GpuType("A100-80GB", 80)
+
+
+def pool(name: str, cluster: str, *slices: str) -> Pool:
+    return Pool(
+        PoolName(name),
+        ClusterName(cluster),
+        A100,
+        Capacity.OWNED,
+        Decimal("1.90"),
+        SlurmPlace("gpu"),
+        tuple(SliceName(s) for s in slices),
+    )
+
+
+FLEET = Fleet(
+    "acme",
+    "USD",
+    (
+        Cluster(ClusterName("hpc"), SlurmConnection("http://127.0.0.1:1")),
+        Cluster(ClusterName("dream"), VirtualConnection()),
+    ),
+    (pool("hpc-a100", "hpc"), pool("hpc-mig", "hpc", "1g.10gb", "3g.40gb"), pool("dream-a100", "dream")),
+)
+
+
+@pytest.fixture
+async def app(ledger: Ledger) -> FastAPI:
+    """The app, with FLEET as the newest revision."""
+    await ledger.keep_fleet("the text does not matter here", "digest", "test")
+    return create_app(ledger, CollectorRegistry(), lambda _: FLEET)
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+    """Speaks to the app without a token."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
+        yield client
+
+
+async def bearer(ledger: Ledger, role: Role, name: str | None = None) -> dict[str, str]:
+    """Headers with a fresh token of this role."""
+    secret = new_secret()
+    await ledger.create_token(name or f"a-{role}", role, hash_secret(secret), "test")
+    return {"Authorization": f"Bearer {secret}"}

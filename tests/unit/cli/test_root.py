@@ -1,0 +1,175 @@
+"""The verbs as a whole: found by name, explained, quick to start, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from fairway.cli.failures import run
+from fairway.cli.root import VERBS, root
+from fairway.model.errors import PermanentError
+
+
+def fairway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fairway.cli", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def every_command(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for verb in command.list_commands(context):
+            found = command.get_command(context, verb)
+            assert found is not None
+            yield from every_command(found, f"{name} {verb}")
+
+
+def test_summaries_are_the_docstrings() -> None:
+    for name, verb in VERBS.items():
+        command = root.get_command(click.Context(root), name)
+        assert command is not None
+        said = (command.help or "").split("\n\n")[0].replace("\n", " ").strip()
+        assert said == verb.summary, name
+
+
+def test_every_verb_has_help_with_examples() -> None:
+    for name, command in every_command(root, "fairway"):
+        shown = command.get_help(click.Context(command, info_name=name))
+        assert command.help, name
+        assert "Examples:" in shown, name
+        assert f"  {name.split(' ', 2)[0]} " in shown, name
+
+
+def test_help_imports_no_verb_and_nothing_heavy() -> None:
+    code = (
+        "import sys, fairway.cli\n"
+        "sys.argv = ['fairway', '--help']\n"
+        "try: fairway.cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert not loaded & {"rich", "pydantic", "httpx2", "ruamel.yaml", "fastapi", "sqlalchemy", "asyncio"}
+    assert not {m for m in loaded if m.startswith("fairway.cli.")} - {
+        "fairway.cli.root",
+        "fairway.cli.failures",
+    }
+
+
+def test_help_starts_as_fast_as_its_libraries_alone() -> None:
+    ours = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv = ['fairway', '--help']; import fairway.cli as c; c.main()",
+    ]
+    bare = [sys.executable, "-c", "import click, rich.console"]
+
+    def seconds(command: list[str]) -> float:
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started
+
+    pairs = [(seconds(ours), seconds(bare)) for _ in range(7)]
+    best_ours, best_bare = min(a for a, _ in pairs), min(b for _, b in pairs)
+    assert best_ours <= 1.5 * best_bare, f"{best_ours:.3f} s against {best_bare:.3f} s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["gte"], "no such command 'gte'", "fairway --help"),
+        (["get", "pools", "--bogus"], "no such option '--bogus'", "fairway get pools --help"),
+        (["token", "create"], "missing argument 'NAME'", "fairway token create --help"),
+        (["get", "nodes", "--health", "fine"], "invalid value for '--health'", "fairway get nodes --help"),
+        (["get", "pools", "--url", "http://x", "--context", "y"], "not both", "fairway"),
+    ],
+)
+def test_usage_errors_exit_64_with_a_hint(arguments: list[str], message: str, hint: str) -> None:
+    done = fairway(*arguments)
+    assert done.returncode == 64
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr.replace("No such option:", "no such option")
+    assert f"\n\nhint: {hint}" in done.stderr
+
+
+def test_help_and_version_exit_0() -> None:
+    assert fairway("--help").returncode == 0
+    assert fairway("get", "--help").returncode == 0
+    shown = fairway("version")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert fairway("--version").stdout == f"fairway {shown.stdout}"
+
+
+def test_without_a_server_it_says_how_to_get_one(tmp_path: Path) -> None:
+    done = fairway("get", "pools", FAIRWAY_CONFIG_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no server is chosen\n\nhint: start one here:  fairway server")
+
+
+def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    done = fairway("get", "pools", "--url", "http://127.0.0.1:9", FAIRWAY_CONFIG_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no server answers at http://127.0.0.1:9: ")
+    assert "fairway context list" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@click.command()
+@click.argument("kind")
+def failing(kind: str) -> None:
+    """Fail in the way asked for."""
+    match kind:
+        case "known":
+            error = PermanentError("Known", "it went wrong", "do this")
+            error.details = ["fleet.yaml:1:2  name   x"]  # type: ignore[attr-defined]
+            raise error
+        case "defect":
+            raise ZeroDivisionError("secret detail")
+        case "interrupt":
+            raise KeyboardInterrupt
+
+
+def test_known_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing, ["known"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: it went wrong\n  fleet.yaml:1:2  name   x\n\nhint: do this\n"
+
+
+def test_a_defect_is_one_line_and_its_traceback_a_private_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("FAIRWAY_DEBUG", raising=False)
+    assert run(failing, ["defect"]) == 1
+    shown = capsys.readouterr().err
+    log = tmp_path / "fairway" / "last-error.log"
+    assert shown.startswith("error: InternalError: ZeroDivisionError")
+    assert "Traceback" not in shown
+    assert str(log) in shown
+    assert "secret detail" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("FAIRWAY_DEBUG", "1")
+    assert run(failing, ["defect"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing, ["interrupt"]) == 130
+    assert capsys.readouterr().err.strip() == ""
