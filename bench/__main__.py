@@ -24,7 +24,8 @@ def show(figure: Figure, only_json: bool) -> None:
         verdict = "met" if figure.met else "MISSED"
         print(
             f"{figure.name} [{figure.size}]: {figure.figure:.4g} {figure.unit},"
-            f" bare {figure.bare:.4g} {figure.unit} = {figure.ratio:.2f} × (target {figure.target} ×: {verdict})"
+            f" bare {figure.bare:.4g} {figure.unit} = {figure.ratio:.2f} ×"
+            f" (target {figure.target} ×: {verdict})"
         )
         for key, value in figure.details.items():
             print(f"  {key}: {value}")
