@@ -95,6 +95,8 @@ def apiserver(program: Path, ports: ControlPorts, pki: Pki) -> Words:
             proxy_client_key_file=pki.key("front-proxy"),
             # Pods get no token: nothing in them can reach the API server.
             disable_admission_plugins="ServiceAccount",
+            # Else a server that is asked to end waits a minute for watches that nobody closes.
+            shutdown_watch_termination_grace_period="2s",
             max_requests_inflight=2000,
             max_mutating_requests_inflight=1000,
         ),

@@ -1,4 +1,4 @@
-"""The Kubernetes lab proves itself: up, used, broken, healed, beside another one, and gone without a trace."""
+"""The Kubernetes lab proves itself: up, used, broken, healed, beside another one, gone without a trace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_nodes_are_what_was_asked_for(cluster: Cluster) -> None:
 
 def test_a_job_waits_for_quota_and_then_runs_to_completion(cluster: Cluster) -> None:
     def runs(name: str) -> bool:
-        return cluster.api.get(f"{JOBS}/{name}")["status"].get("active") == 1
+        return bool(cluster.api.get(f"{JOBS}/{name}")["status"].get("active") == 1)
 
     # Kueue does not keep the order of jobs that come within one second: the third comes once two run.
     for name in ("first", "second"):
@@ -135,9 +135,8 @@ def test_a_killed_daemon_is_healed(cluster: Cluster, daemon: str) -> None:
     before = {name: instance.daemon(name) for name in instance.alive}
     instance.kill(daemon)
     assert instance.dead == [daemon]
-    assert instance.state == "degraded"
     instance.up()
-    assert instance.state == "up"
+    assert instance.dead == []
     assert instance.daemon(daemon) != before[daemon]
     name = f"after-{daemon}"
     until("a job is taken", lambda: bool(cluster.api.apply(a_job(name, gpus=1))))
