@@ -97,6 +97,10 @@ def test_a_gpu_that_is_shared_out_counts_as_in_use(nodes: dict[str, Node]) -> No
     assert nodes["shr001"].devices == gpus(3, pool=None, kind="gpu:l4", total=4)
 
 
+def test_gpus_without_a_type(nodes: dict[str, Node]) -> None:
+    assert nodes["unt001"].devices == gpus(2, pool=None, kind="gpu", total=4)
+
+
 def test_a_powered_down_cloud_node_is_there_to_be_had(nodes: dict[str, Node]) -> None:
     assert nodes["cloud001"].health is Health.READY
     assert nodes["cloud001"].devices == gpus(0, pool=None)
