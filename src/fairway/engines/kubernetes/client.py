@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import httpx2
 import msgspec
@@ -17,6 +17,9 @@ import msgspec
 from fairway.engines.kubernetes.refusals import Asked, Expired, from_exception, from_status
 from fairway.engines.port import Refused
 from fairway.model.fleet import KubernetesConnection
+
+if TYPE_CHECKING:
+    from lightkube.config.models import UserExec
 
 V = TypeVar("V")
 
@@ -98,12 +101,28 @@ def _connect(connection: KubernetesConnection) -> ApiServer:
         chosen = config.get(connection.context)
         if chosen is None or chosen.user is None:
             raise KeyError("the context's user")  # noqa: TRY301  (told like any other gap in the file)
+        if chosen.user.exec is not None:
+            _speak_exec_v1(chosen.user.exec)
         timeout = httpx2.Timeout(30, connect=_CONNECT_SECONDS)
         return ApiServer(AsyncClient(chosen, ConnectionParams(timeout=timeout)), chosen.cluster.server)
     except (
         Exception
     ) as e:  # yaml, msgspec, ssl, OSError, KeyError, ConfigError: all mean the file is unusable
         raise Refused("BadKubeconfig", f"cannot use {source}: {_fault(e)}", _fix(connection)) from e
+
+
+def _speak_exec_v1(plugin: UserExec) -> None:
+    """Let lightkube, which knows only the betas, run a plugin of the final version: it answers the same."""
+    from lightkube.config.models import NameValue  # noqa: PLC0415
+
+    final = "client.authentication.k8s.io/v1"
+    if plugin.apiVersion == final:
+        told = {"apiVersion": final, "kind": "ExecCredential", "spec": {"interactive": False}}
+        plugin.env = [
+            *(plugin.env or []),
+            NameValue("KUBERNETES_EXEC_INFO", msgspec.json.encode(told).decode()),
+        ]
+        plugin.apiVersion = f"{final}beta1"
 
 
 def _fault(error: Exception) -> str:

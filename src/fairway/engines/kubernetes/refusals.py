@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.wire import Status
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
 
+_NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
 _MOST_WORDS: Final = 500
 """Of an answer that is no Kubernetes status, e.g. a proxy's error page."""
 
@@ -140,14 +141,11 @@ def _tls_fault(error: BaseException) -> str | None:
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return cause.verify_message
-        if isinstance(cause, ssl.SSLError) and ("ALERT" in (cause.reason or "") or _not_tls(cause)):
-            return cause.reason
+        reason = str(getattr(cause, "reason", "")) if isinstance(cause, ssl.SSLError) else ""
+        if "ALERT" in reason or reason in _NOT_TLS:
+            return reason
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-def _not_tls(error: ssl.SSLError) -> bool:
-    return error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
 
 
 def _is_about_credentials(error: Exception) -> bool:
