@@ -250,8 +250,12 @@ def _start_slurmdbd(instance: Instance) -> None:
 
 
 def _start_slurmctld(instance: Instance) -> None:
-    _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
-    _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
+    """The first time twice: only a proper end writes every state file that a start after a crash asks for."""
+    usage = _root(instance) / "var/spool/slurm/ctld/assoc_usage"
+    for _ in range(1 if usage.exists() else 2):
+        instance.end("slurmctld", patience=30)
+        _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
+        _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
 
 
 def _start_slurmrestd(instance: Instance) -> None:
