@@ -27,7 +27,6 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
-_QUIET_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 log = structlog.get_logger("fairway.api")
 
@@ -157,7 +156,9 @@ def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
 def _log_request(scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
     # Neither query nor headers: both may hold what a log must not.
     caller = scope["state"].get("caller")
-    emit = log.debug if scope["path"] in _QUIET_PATHS else log.info
+    # Reads that went well are of no use in a log that people read: a dashboard makes thousands.
+    quiet = scope["method"] in ("GET", "HEAD") and status is not None and status < HTTPStatus.BAD_REQUEST
+    emit = log.debug if quiet else log.info
     emit(
         "request",
         method=scope["method"],

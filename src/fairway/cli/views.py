@@ -50,7 +50,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
     rows = [
         [
             c.name,
-            f"{c.engine} {c.engine_version or ''}".strip(),
+            c.engine_version or c.engine.value,
             _state(c),
             since(c.since, now),
             *_counts(c.gpus),

@@ -44,7 +44,7 @@ def cluster(name: str, seen: dict[str, object], **changes: object) -> wire.Clust
     fields: dict[str, object] = {
         "name": name,
         "engine": EngineKind.SLURM,
-        "engine_version": "24.11.5",
+        "engine_version": "slurm 24.11.5",
         "reason": None,
         "since": NOW - timedelta(hours=5),
         "pools": ["hpc-a100"],
@@ -203,7 +203,14 @@ def test_the_longest_names_fit_100_columns() -> None:
     slices = [counts(100_000, "1g.10gb")]
     views = [
         clusters_view(
-            [cluster(LONG, stale(), engine=EngineKind.KUBERNETES, engine_version="v1.36.3+vendor.20260301")],
+            [
+                cluster(
+                    LONG,
+                    stale(),
+                    engine=EngineKind.KUBERNETES,
+                    engine_version="kubernetes v1.36.3+vendor.20260301",
+                )
+            ],
             NOW,
             wide=False,
         ),

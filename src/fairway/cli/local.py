@@ -1,0 +1,50 @@
+"""What a fresh server tells its user, and the context `local` that makes the next command just work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fairway.client.contexts import Context, config_file, read_contexts, write_contexts
+from fairway.model.errors import FairwayError
+
+if TYPE_CHECKING:
+    from fairway.wiring import Started
+
+LOCAL: Final = "local"
+
+
+def tell(started: Started, ca_file: Path | None) -> None:
+    """Say where the server answers, and how to ask it."""
+    serves = (
+        f"serves fleet {started.fleet}" if started.fleet else "has no fleet yet; give it one with -f FILE"
+    )
+    click.echo(f"fairway {serves} on {started.url}", err=True)
+    if os.access(started.admin_token_file, os.R_OK):
+        _keep_context(started, ca_file)
+
+
+def _keep_context(started: Started, ca_file: Path | None) -> None:
+    """Let `local` follow this server, unless the user gave that name to something else."""
+    path = config_file()
+    wanted = Context(
+        LOCAL, started.url, str(started.admin_token_file), str(ca_file.absolute()) if ca_file else None
+    )
+    try:
+        contexts = read_contexts(path)
+        found = contexts.find(LOCAL)
+        if found is not None and found.token_file != wanted.token_file:
+            click.echo(f"context {LOCAL} is another server's; the token is in {wanted.token_file}", err=True)
+            return
+        changed = contexts.adding(wanted)
+        if changed != contexts:
+            write_contexts(path, changed)
+    except FairwayError as error:  # a server without a context is still a server
+        click.echo(f"no context added: {error.message}; the token is in {wanted.token_file}", err=True)
+        return
+    if started.made_admin:
+        used = "" if changed.current == LOCAL else f"; use it with:  fairway context use {LOCAL}"
+        click.echo(f"made an admin token in {wanted.token_file}, added context {LOCAL}{used}", err=True)
