@@ -186,16 +186,16 @@ class RealNodes:
     # where they are
 
     @property
-    def _key(self) -> str:
+    def key(self) -> str:
         """Tells this cluster's bridge and cgroups from another's; a link's name has at most 15 characters."""
         return hashlib.sha256(str(self.instance.folder).encode()).hexdigest()[:8]
 
     @property
     def bridge(self) -> str:
-        return f"fwlab{self._key}"
+        return f"fwlab{self.key}"
 
     def _cgroup(self, name: str) -> str:
-        return f"fairway-lab-{self._key}-{name}"
+        return f"fairway-lab-{self.key}-{name}"
 
     def _folder(self, name: str) -> Path:
         return self.instance.folder / "nodes" / name

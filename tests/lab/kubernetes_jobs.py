@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lab.errors import LabError
 from lab.kubernetes import Api, ApiError
 from lab.kubernetes.api import NOT_NOW
 from lab.kubernetes.kwok import MODEL, RUN_FOR
@@ -59,12 +60,12 @@ def status_of(act: Callable[[], object]) -> int:
 
 
 def until(what: str, look: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait, also while a server is away."""
+    """Wait, also while a server or a node's program is away."""
 
     def calm() -> bool:
         try:
             return look()
-        except NOT_NOW:
+        except (*NOT_NOW, LabError):
             return False
 
     wait_until(calm, seconds, f"not seen: {what}")
