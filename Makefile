@@ -17,9 +17,9 @@ help:  ## show this
 
 venv: .venv/.done  ## make .venv from the locks
 
-lock:  ## write the hashed locks anew from pyproject.toml
-	uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --upgrade --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
+lock:  ## write the hashed locks anew from pyproject.toml (make lock UPGRADE=--upgrade for newer versions)
+	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
 
 format: venv  ## format and mend what can be mended
 	$(BIN)/ruff format .
