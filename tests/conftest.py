@@ -29,6 +29,9 @@ def postgres_url() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="fairway-test-"))
     folder.chmod(0o711)  # as root, the server runs as somebody else and must get in
     server = embedded.start(folder / "postgres")
+    with psycopg.connect(server.url, autocommit=True) as admin:  # nothing here need survive a power cut
+        admin.execute("ALTER SYSTEM SET fsync = off")
+        admin.execute("SELECT pg_reload_conf()")
     try:
         yield server.url
     finally:
@@ -50,7 +53,8 @@ def make_database(postgres_url: str) -> Iterator[Callable[[str | None], str]]:
             return urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
 
         yield make
-        for name in made:
+        # The embedded server's whole folder goes, which is quicker.
+        for name in made if os.environ.get("FAIRWAY_TEST_DATABASE_URL") else ():
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 

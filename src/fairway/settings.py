@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -69,10 +68,9 @@ class Setting:
 
 def redacted(url: str) -> str:
     """The URL without its passwords, wherever in it they are."""
-    parts = urlsplit(url)
-    where = re.sub(r":[^:@]*@", ":***@", parts.netloc) if "@" in parts.netloc else parts.netloc
-    query = re.sub(r"(?i)\b(\w*password)=[^&]*", r"\1=***", parts.query)
-    return urlunsplit(parts._replace(netloc=where, query=query))
+    # Up to the last @, however many a password that somebody forgot to quote contains.
+    named = re.sub(r"^([^:]+://[^:@/]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?i)\b(\w*password)=[^&]*", r"\1=***", named)
 
 
 def _words(value: object) -> str:

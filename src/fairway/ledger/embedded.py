@@ -62,7 +62,7 @@ class Embedded:
 
     def stop(self) -> None:
         """Leave; the last to leave stops the server. Safe to call twice."""
-        if self._users is None:
+        if self._users is None or not self._folder.exists():
             return
         atexit.unregister(self.stop)
         with _exclusively(self._folder):
@@ -190,16 +190,40 @@ class _Server:
     def start(self) -> None:
         if not self._data.exists():
             self._make()
-        if self._run("pg_ctl", "-D", self._data, "status", check=False) == 0:
+        if self._runs_already():
             return
         self._own(self.socket)
         settings = {**_SETTINGS, "unix_socket_directories": str(self.socket)}
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
         log = self._data / "log.txt"
-        self._run("pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-l", log, "-o", options, "start")
+        for patience in (1, 4, 0):  # the children of a server that was killed take a moment to end
+            try:
+                self._run(
+                    "pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-l", log, "-o", options, "start"
+                )
+                break
+            except LedgerUnreachable:
+                if not patience:
+                    raise
+                time.sleep(patience)
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-m", "fast", "stop")
+
+    def _runs_already(self) -> bool:
+        """One that exists but does not answer is starting, or was killed and is not yet gone."""
+        deadline = time.monotonic() + START_SECONDS
+        while self._run("pg_ctl", "-D", self._data, "status", check=False) == 0:
+            if self._run("pg_isready", "-q", "-h", self.socket, check=False) == 0:
+                return True
+            if time.monotonic() > deadline:
+                raise LedgerUnreachable(
+                    "EmbeddedFailed",
+                    f"the embedded PostgreSQL in {self._data} runs, but does not answer",
+                    f"look at its log:  tail {self._data / 'log.txt'}",
+                )
+            time.sleep(0.1)
+        return False
 
     def _make(self) -> None:
         # Made aside and renamed: a start that is cut short leaves nothing that looks like a database.

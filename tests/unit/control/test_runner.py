@@ -1,0 +1,201 @@
+"""Observe, and the runner that follows the fleet: real ledger, virtual engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from fairway.control import Runner
+from fairway.engines.port import Observes, Refused, Unreachable
+from fairway.engines.virtual import VirtualEngine
+from fairway.files import parse_fleet
+from fairway.ledger import ClusterState, Ledger, Revision
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.names import ClusterName, PoolName
+from fairway.model.observation import Observation
+from fairway.settings import Settings
+
+SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, "info", "text")
+
+
+def fleet(**nodes: int) -> Fleet:
+    """A fleet of virtual clusters by name, with so many nodes in one pool each."""
+    return Fleet(
+        "acme",
+        "USD",
+        tuple(Cluster(ClusterName(name), VirtualConnection()) for name in nodes),
+        tuple(
+            Pool(
+                PoolName(f"{name}-a100"),
+                ClusterName(name),
+                GpuType("A100-80GB", 80),
+                Capacity.OWNED,
+                Decimal(1),
+                VirtualPlace(nodes=count),
+            )
+            for name, count in nodes.items()
+        ),
+    )
+
+
+@dataclass
+class Fake:
+    """An engine that fails when told to, over a virtual one."""
+
+    inner: VirtualEngine
+    stage: Stage
+    name: str
+
+    async def observe(self) -> Observation:
+        if self.name in self.stage.faults:
+            raise self.stage.faults[self.name]
+        return await self.inner.observe()
+
+    async def close(self) -> None:
+        self.stage.closed.append(self.name)
+
+
+@dataclass
+class Stage:
+    """Revisions by their text, faults by cluster, and what was built and closed."""
+
+    ledger: Ledger
+    fleets: dict[str, Fleet] = field(default_factory=dict)
+    faults: dict[str, Exception] = field(default_factory=dict)
+    built: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    build_fault: FairwayError | None = None
+
+    async def give(self, wanted: Fleet) -> None:
+        text = f"fleet {len(self.fleets)}"
+        self.fleets[text] = wanted
+        await self.ledger.keep_fleet(text, text, "test")
+
+    def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Observes:
+        if self.build_fault is not None:
+            raise self.build_fault
+        self.built.append(cluster.name)
+        return Fake(VirtualEngine(cluster, pools), self, cluster.name)
+
+    def parse(self, revision: Revision) -> Fleet:
+        return self.fleets.get(revision.text) or parse_fleet(revision.text, "fleet.yaml")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[CollectorRegistry]:
+        registry = CollectorRegistry()
+        runner = Runner(self.ledger, self.build, SETTINGS, registry, self.parse, poll_seconds=0.05)
+        task = asyncio.create_task(runner.run())
+        try:
+            yield registry
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, wanted: Callable[[dict[str, ClusterState]], bool]) -> dict[str, ClusterState]:
+        async with asyncio.timeout(15):
+            while True:
+                states = {str(c.cluster): c for c in await self.ledger.clusters()}
+                if wanted(states):
+                    return states
+                await asyncio.sleep(0.02)
+
+
+async def test_every_cluster_is_observed(ledger: Ledger) -> None:
+    stage = Stage(ledger)
+    await stage.give(fleet(hpc=3, cloud=5))
+    async with stage.running():
+        await stage.until(lambda s: len(s) == 2 and all(c.reachable for c in s.values()))
+    assert [(p.pool, p.total, p.nodes) for p in await ledger.pools()] == [
+        ("cloud-a100", 40, 5),
+        ("hpc-a100", 24, 3),
+    ]
+    assert sorted(stage.closed) == ["cloud", "hpc"]
+    for cluster in ("hpc", "cloud"):  # given back at the end
+        assert await ledger.take_lease("observe", cluster, "next", 1) is not None
+
+
+async def test_a_failure_is_shown_and_passes(ledger: Ledger) -> None:
+    stage = Stage(ledger)
+    await stage.give(fleet(hpc=3, cloud=5))
+    async with stage.running() as registry:
+        good = await stage.until(lambda s: len(s) == 2 and all(c.reachable for c in s.values()))
+        stage.faults["hpc"] = Unreachable("Unreachable", "no answer", "look")
+        bad = (await stage.until(lambda s: not s["hpc"].reachable))["hpc"]
+        assert (bad.code, bad.message, bad.hint) == ("Unreachable", "no answer", "look")
+        assert bad.observed_at is not None
+        assert good["hpc"].observed_at is not None
+        assert bad.observed_at >= good["hpc"].observed_at
+        assert len(await ledger.nodes(cluster="hpc")) == 3  # its last known state stays
+        errors = registry.get_sample_value(
+            "fairway_loop_errors_total", {"loop": "observe", "cluster": "hpc", "code": "Unreachable"}
+        )
+        assert errors is not None
+        assert errors >= 1
+        later = await stage.until(
+            lambda s: (
+                s["hpc"].attempted_at is not None
+                and s["hpc"].attempted_at > (bad.attempted_at or s["hpc"].since)
+            )
+        )
+        assert later["hpc"].since == bad.since
+        assert later["cloud"].reachable
+        del stage.faults["hpc"]
+        await stage.until(lambda s: s["hpc"].reachable)
+
+
+async def test_an_engine_that_cannot_be_built_is_shown(ledger: Ledger) -> None:
+    stage = Stage(ledger, build_fault=Refused("Refused", "no key file", "write it"))
+    await stage.give(fleet(hpc=3))
+    async with stage.running():
+        state = (await stage.until(lambda s: "hpc" in s and s["hpc"].code == "Refused"))["hpc"]
+        assert (state.hint, state.observed_at) == ("write it", None)
+
+
+async def test_a_new_fleet_restarts_only_what_changed(ledger: Ledger) -> None:
+    stage = Stage(ledger)
+    await stage.give(fleet(hpc=3, cloud=5, old=1))
+    async with stage.running():
+        await stage.until(lambda s: len(s) == 3 and all(c.reachable for c in s.values()))
+        await stage.give(fleet(hpc=4, cloud=5, new=2))
+        await stage.until(lambda s: set(s) == {"hpc", "cloud", "new"} and s["new"].reachable)
+        async with asyncio.timeout(10):
+            while len(await ledger.nodes(cluster="hpc")) != 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert sorted(stage.built) == ["cloud", "hpc", "hpc", "new", "old"]
+        assert await ledger.nodes(cluster="old") == ()
+
+
+async def test_a_revision_that_cannot_be_read_changes_nothing(ledger: Ledger) -> None:
+    stage = Stage(ledger)
+    await stage.give(fleet(hpc=3))
+    async with stage.running():
+        await stage.until(lambda s: "hpc" in s and s["hpc"].reachable)
+        await ledger.keep_fleet("nonsense: [", "bad", "test")
+        before = (await stage.until(lambda s: True))["hpc"].observed_at
+        await stage.until(
+            lambda s: (
+                s["hpc"].observed_at is not None and before is not None and s["hpc"].observed_at > before
+            )
+        )
+        await stage.give(fleet(hpc=3, cloud=1))
+        await stage.until(lambda s: "cloud" in s and s["cloud"].reachable)
+
+
+async def test_two_servers_share_the_clusters_out(ledger: Ledger) -> None:
+    one, two = Stage(ledger), Stage(ledger)
+    await one.give(fleet(a=1, b=1, c=1, d=1))
+    two.fleets = one.fleets
+    async with one.running(), two.running():
+        await one.until(lambda s: len(s) == 4 and all(c.reachable for c in s.values()))
+        await asyncio.sleep(0.5)
+        # An engine is built only where the lease is held: one for each cluster, wherever that is.
+        assert sorted(one.built + two.built) == ["a", "b", "c", "d"]

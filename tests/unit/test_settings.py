@@ -1,0 +1,132 @@
+"""Where a server's settings come from, and how it says what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fairway.settings import SETTINGS, InvalidSettings, Settings, read_settings, redacted
+
+URL = "postgresql://fairway:s3cret@db.example:5432/fairway"
+
+
+def read(
+    tmp_path: Path, file: str = "", flags: dict[str, object] | None = None, **variables: str
+) -> Settings:
+    path = tmp_path / "server.yaml"
+    path.write_text(file)
+    return read_settings(flags, {"FAIRWAY_CONFIG": str(path), "XDG_STATE_HOME": str(tmp_path), **variables})
+
+
+def faults(tmp_path: Path, file: str = "", flags: dict[str, object] | None = None, **variables: str) -> str:
+    with pytest.raises(InvalidSettings) as caught:
+        read(tmp_path, file, flags, **variables)
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path) == Settings(None, "127.0.0.1", 8470, tmp_path / "fairway", 15, 10, "info", "text")
+
+
+def test_flag_before_variable_before_file(tmp_path: Path) -> None:
+    file = "listen_port: 1\nlease_seconds: 2\nobserve_seconds: 3\n"
+    settings = read(
+        tmp_path,
+        file,
+        {"listen_port": 100, "log_level": None},
+        FAIRWAY_LISTEN_PORT="10",
+        FAIRWAY_LEASE_SECONDS="20",
+        FAIRWAY_LOG_LEVEL="DEBUG",
+    )
+    assert (settings.listen_port, settings.lease_seconds, settings.observe_seconds) == (100, 20, 3)
+    assert settings.log_level == "debug"
+
+
+def test_a_missing_default_file_is_fine(tmp_path: Path) -> None:
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    assert read_settings({}, environment).listen_port == 8470
+    (tmp_path / "fairway").mkdir()
+    (tmp_path / "fairway" / "server.yaml").write_text("listen_port: 9000")
+    assert read_settings({}, environment).listen_port == 9000
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    assert "does not exist" in faults(tmp_path, FAIRWAY_CONFIG=str(tmp_path / "none.yaml"))
+
+
+def test_the_url_may_be_in_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    secret.write_text(URL + "\n")
+    assert read(tmp_path, FAIRWAY_DATABASE_URL_FILE=str(secret)).database_url == URL
+    assert read(tmp_path, flags={"database_url_file": str(secret)}).database_url == URL
+    # The first place that says anything about it decides.
+    other = read(tmp_path, f"database_url: {URL}/file", FAIRWAY_DATABASE_URL_FILE=str(secret))
+    assert other.database_url == URL
+
+
+def test_every_fault_at_once(tmp_path: Path) -> None:
+    said = faults(
+        tmp_path,
+        "listen_prot: 1\nlease_seconds: true\n",
+        FAIRWAY_LISTEN_PORT="many",
+        FAIRWAY_LOG_FORMAT="xml",
+        FAIRWAY_OBSERVE_SECONDS="0",
+    )
+    assert "no setting listen_prot; did you mean listen_port?" in said
+    assert "FAIRWAY_LISTEN_PORT must be a number from 0 to 65535, not 'many'" in said
+    assert "FAIRWAY_LOG_FORMAT must be one of text, json, not 'xml'" in said
+    assert "FAIRWAY_OBSERVE_SECONDS must be a number from 1 to 3600" in said
+    assert "lease_seconds (" in said
+
+
+@pytest.mark.parametrize("file", ["[", "- a\n- b", "text", "a: b: c", "\x00"])
+def test_a_file_that_is_no_mapping(tmp_path: Path, file: str) -> None:
+    assert "server.yaml" in faults(tmp_path, file)
+
+
+def test_faults_of_the_url_do_not_show_it(tmp_path: Path) -> None:
+    bad = "mysql://u:s3cret@h/d"
+    secret = tmp_path / "url"
+    secret.write_text(bad)
+    for said in (
+        faults(tmp_path, FAIRWAY_DATABASE_URL=bad),
+        faults(tmp_path, FAIRWAY_DATABASE_URL_FILE=str(secret)),
+        faults(tmp_path, FAIRWAY_DATABASE_URL_FILE=str(tmp_path / "none")),
+        faults(tmp_path, f"database_url: {bad}"),
+        faults(tmp_path, flags={"database_url": URL}),
+        faults(tmp_path, FAIRWAY_DATABASE_URL=URL, FAIRWAY_DATABASE_URL_FILE=str(secret)),
+    ):
+        assert "s3cret" not in said
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    settings = read(tmp_path, FAIRWAY_DATABASE_URL=URL + "?sslpassword=s3cret&x=1")
+    for text in (repr(settings), str(settings), f"{settings}", str(settings.shown())):
+        assert "s3cret" not in text
+        assert "db.example" in text
+    assert settings.database_url is not None
+    assert "s3cret" in settings.database_url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:p%40:x@h:1/d", "postgresql://u:***@h:1/d"),
+        ("postgresql://u:p@q/r?s@h:1/d", "postgresql://u:***@h:1/d"),
+        ("postgresql://h/d", "postgresql://h/d"),
+        ("postgresql://u@/d?host=/run", "postgresql://u@/d?host=/run"),
+        ("postgresql:///d?user=u&password=p", "postgresql:///d?user=u&password=***"),
+    ],
+)
+def test_redacted(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+def test_the_table_is_complete() -> None:
+    named = {setting.name for setting in SETTINGS}
+    assert named == {f.name for f in fields(Settings)} | {"database_url_file"}
+    assert all(setting.help.endswith(".") and setting.default for setting in SETTINGS)
