@@ -170,6 +170,8 @@ class Faults:
     """Collects the faults of one file, up to a sensible number."""
 
     source: str
+    error_count: int = 0
+    """Errors so far, those left out too; a reader compares it to know whether a part was sound."""
     _kept: list[Fault] = field(default_factory=list)
     _left_out: int = 0
 
@@ -181,7 +183,7 @@ class Faults:
     @property
     def errors(self) -> bool:
         """Whether anything stands against using the file."""
-        return any(f.severity is Severity.ERROR for f in self._kept)
+        return self.error_count > 0
 
     def add(
         self,
@@ -195,8 +197,10 @@ class Faults:
         severity: Severity = Severity.ERROR,
     ) -> None:
         """Keep one more fault, unless there are too many."""
-        # An error always gets room: a file must not pass because warnings filled the list.
-        if self.full or (severity is Severity.WARNING and len(self._kept) >= MOST_FAULTS):
+        self.error_count += severity is Severity.ERROR
+        # The first error always gets room: a file must not pass because warnings filled the list.
+        first_error = severity is Severity.ERROR and self.error_count == 1
+        if len(self._kept) >= MOST_FAULTS and not first_error:
             self._left_out += 1
             return
         self._kept.append(
@@ -235,6 +239,8 @@ def location_lines(fault: Fault) -> tuple[str, ...]:
 def shown(text: str, most: int = _SHOWN) -> str:
     """A user's text as it may be printed: one line, no control characters, not too long."""
     short = text if len(text) <= most else text[: most - 1] + "…"
+    if short.isprintable():
+        return short
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short)
 
 

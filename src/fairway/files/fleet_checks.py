@@ -122,20 +122,20 @@ def _slices_suit_gpu(pool: Section, gpu_types: Mapping[str, GpuType], faults: Fa
     for found in slices:
         _profile(gpu, found.value, found.spot, faults)
     place = pool.get(fs.VIRTUAL_PLACE)
-    if place is not None:
+    if place is not None and pool.sound(fs.SLICES, fs.VIRTUAL_PLACE):
         _virtual_slices(pool, place, gpu, faults)
 
 
 def _unknown_gpu(pool: Section, named: Found[str], gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
     products = {product: gpu.name for gpu in gpu_types.values() for product in gpu.products}
     near = nearest(named.value, gpu_types) or [products[p] for p in nearest(named.value, products, most=1)]
-    describe = f"describe it:  gpu_types: {{ {shown(named.value)}: {{ memory: 48GB }} }}"
+    meant = f"did you mean {' or '.join(shown(name) for name in near)}? If not, " if near else ""
     faults.add(
         FaultCode.UNKNOWN_GPU_TYPE,
         named.spot,
         f"pool {pool.name} has GPUs of type {named.value}, which Fairway does not know",
         expected=f"one of {listed(gpu_types, most=40)}",
-        hint=f"did you mean {' or '.join(near)}? If not, {describe}" if near else describe,
+        hint=f"{meant}describe it:  gpu_types: {{ {named.value}: {{ memory: 48GB }} }}",
     )
 
 

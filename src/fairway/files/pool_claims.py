@@ -27,7 +27,8 @@ def pools_differ(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], fau
     by_cluster: dict[str, list[Section]] = {}
     for pool in pools:
         cluster = pool.get(fs.POOL_CLUSTER)
-        if cluster:
+        # With a part missing a pool would seem to claim more than it does.
+        if cluster and pool.sound(fs.SLICES, fs.GPU, *fs.PLACES.values()):
             by_cluster.setdefault(cluster, []).append(pool)
     for group in by_cluster.values():
         _slurm(group, faults)

@@ -116,6 +116,7 @@ class Section:
     name: str
     _values: dict[str, Found[Any]]
     _node: Mapping
+    _faulty: frozenset[str] = frozenset()
 
     def found(self, key: Key[T]) -> Found[T] | None:
         """The value of a key and its place, if it is there and sound."""
@@ -125,6 +126,10 @@ class Section:
         """The value of a key, if it is there and sound."""
         found = self.found(key)
         return found.value if found else None
+
+    def sound(self, *keys: Key[Any]) -> bool:
+        """Whether what stands under these keys, if anything, is free of errors in every part."""
+        return self._faulty.isdisjoint(key.name for key in keys)
 
     def names_in(self, key: Key[Any]) -> tuple[str, ...]:
         """The names written under a key that maps names, those of faulty things too."""
@@ -170,13 +175,17 @@ class Record(Shape[Section]):
             return None
         values: dict[str, Found[Any]] = {}
         meant: set[str] = set()
+        faulty: set[str] = set()
         known = {key.name: key for key in self.keys}
         for entry in node.entries:
             key = known.get(entry.key.text)
             if key is None:
                 meant.update(self._unknown(entry, node, at, faults))
                 continue
+            errors_before = faults.error_count
             read = key.shape.read(entry.value, At((*at.path, key.name), entry.key.mark), faults)
+            if faults.error_count > errors_before:
+                faulty.add(key.name)
             if read is not None:
                 values[key.name] = read
         for key in self.keys:
@@ -185,7 +194,7 @@ class Record(Shape[Section]):
                 self._missing(key, at, faults)
         self._check_group(node, at, faults)
         name = str(at.path[-1]) if at.path else ""
-        section = Section(at.key_spot(), name, values, node)
+        section = Section(at.key_spot(), name, values, node, frozenset(faulty))
         return Found(section, at.key_spot())
 
     def schema(self) -> Schema:

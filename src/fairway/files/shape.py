@@ -42,7 +42,9 @@ class At:
     key: Mark
 
     def spot(self, node: Node) -> Spot:
-        """The value's own place."""
+        """The value's own place; if nothing stands there, that of its key."""
+        if isinstance(node, Scalar) and node.plain and not node.text:
+            return self.key_spot()
         return Spot(*node.mark, dotted(self.path), shown(node.text) if isinstance(node, Scalar) else "")
 
     def key_spot(self, *more: str) -> Spot:

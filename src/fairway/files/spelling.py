@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from fairway.files.faults import shown
+
 _LONGEST: Final = 64
 _MOST_CHOICES: Final = 2_000
 """Looking for a typo among more than this takes longer than the answer is worth."""
@@ -31,14 +33,14 @@ def nearest(word: str, choices: Iterable[str], most: int = 2) -> list[str]:
 def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
     """A hint that names what was probably meant, or `otherwise` if nothing is near."""
     found = nearest(word, choices)
-    return f"did you mean {' or '.join(found)}?" if found else otherwise
+    return f"did you mean {' or '.join(shown(name) for name in found)}?" if found else otherwise
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
     """Names for a sentence, not too many of them."""
     all_names = list(names)
     more = len(all_names) - most
-    return ", ".join(all_names[:most]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shown(name) for name in all_names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _plain(word: str) -> str:

@@ -119,14 +119,16 @@ def grow(text: str, faults: Faults) -> Node | None:
             builder.take(event)
     except _Stop:
         return None
-    if builder.root is None:
+    root = builder.root
+    if root is None or (isinstance(root, Scalar) and root.plain and not root.text):
         faults.add(
             FaultCode.EMPTY_FILE,
             Spot(1, 1, "", ""),
             "the file is empty",
             hint="start from one of the files in examples/, or see what belongs in it:  fairway schema",
         )
-    return builder.root
+        return None
+    return root
 
 
 def _events(text: str, faults: Faults) -> Iterator[Event]:
@@ -261,7 +263,7 @@ class _Builder:
                 f"the alias *{name} has no anchor &{name} before it",
                 f"put &{name} before the value that is meant, or quote text that begins with '*'",
             )
-            return Scalar(at, "", Kind.NOTHING, plain=True)
+            raise _Stop
         node = self._anchors[event.anchor]
         if node is None:
             self._fault(
@@ -339,8 +341,8 @@ class _Builder:
             again.mark,
             f"the key {name} stands twice in one mapping",
             "take one of them away, or rename it",
-            found=name,
-            related=(Spot(*first.mark, dotted(self._path()), name),),
+            inside=(again.text,),
+            related=(Spot(*first.mark, dotted((*self._path(), again.text)), ""),),
         )
 
     def _fault(
@@ -351,9 +353,11 @@ class _Builder:
         hint: str,
         *,
         found: str = "",
+        inside: tuple[str, ...] = (),
         related: tuple[Spot, ...] = (),
     ) -> None:
-        self.faults.add(code, Spot(*at, dotted(self._path()), found), message, hint=hint, related=related)
+        spot = Spot(*at, dotted((*self._path(), *inside)), found)
+        self.faults.add(code, spot, message, hint=hint, related=related)
 
     def _path(self) -> list[str | int]:
         """The way to where the next event belongs."""

@@ -1,0 +1,39 @@
+"""A file as an editor hands it to its schema: YAML 1.2 core values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairway.files.faults import Faults
+from fairway.files.tree import Kind, Listing, Mapping, Node, Scalar, grow
+
+
+def plain(text: str) -> Any:
+    """Dictionaries, lists, numbers, words."""
+    tree = grow(text, Faults("test"))
+    assert tree is not None
+    return _value(tree)
+
+
+def _value(node: Node) -> Any:
+    match node:
+        case Mapping():
+            return {entry.key.text: _value(entry.value) for entry in node.entries}
+        case Listing():
+            return [_value(item) for item in node.items]
+        case Scalar():
+            return _scalar(node)
+
+
+def _scalar(node: Scalar) -> Any:
+    match node.kind:
+        case Kind.NOTHING:
+            return None
+        case Kind.TRUTH:
+            return node.text.lower() == "true"
+        case Kind.WHOLE:
+            return int(node.text, 0) if node.text[:2] in {"0x", "0o"} else int(node.text[:4000])
+        case Kind.DECIMAL:
+            return float(node.text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        case Kind.TEXT:
+            return node.text
