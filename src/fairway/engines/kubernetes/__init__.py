@@ -4,3 +4,7 @@
 `store`, `wire` names the few fields we read, `facts` keeps what matters of them, `view` makes nodes of the
 model out of facts.
 """
+
+from fairway.engines.kubernetes.engine import KubernetesEngine
+
+__all__ = ["KubernetesEngine"]

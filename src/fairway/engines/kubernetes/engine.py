@@ -13,7 +13,7 @@ import structlog
 from fairway.engines.kubernetes.client import ApiServer, connect
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
-from fairway.engines.kubernetes.refusals import Asked, from_exception
+from fairway.engines.kubernetes.refusals import Asked
 from fairway.engines.kubernetes.view import Overlap, view
 from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
 from fairway.engines.port import Refused, Unreachable
@@ -34,7 +34,7 @@ _BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.p
 
 @dataclass(slots=True)
 class _Link:
-    """A connection to the API server with both informers running on it."""
+    """A connection to the API server and the informers that run on it from the first look."""
 
     api: ApiServer
     nodes: Informer[NodeObject, NodeFacts]
@@ -89,16 +89,26 @@ class KubernetesEngine:
 
     async def _observe(self) -> Observation:
         if self._closed:
-            raise Refused("Closed", f"the engine of {self._cluster.name} was closed", "make a new one")
+            raise self._is_closed()
         try:
             link = await self._linked()
+            version = await self._version(link)  # before the informers: one of them takes its connection over
+            link.nodes.start()
+            link.pods.start()
             await asyncio.gather(link.nodes.fresh(_FRESH_SECONDS), link.pods.fresh(_FRESH_SECONDS))
-            version = await self._version(link)
+            return self._seen(link, version)
         except FairwayError as e:
             await self._start_over_after(e)
             raise
         except Exception as e:
-            raise from_exception(e, Asked(self._cluster.name, "observe")) from e
+            _log.exception("observing failed in an unexpected way", cluster=self._cluster.name)
+            raise Unreachable(
+                "ObserveFailed",
+                f"observing {self._cluster.name} failed: {type(e).__name__}: {e}",
+                "this should not happen; please report it with the server's log",
+            ) from e
+
+    def _seen(self, link: _Link, version: str) -> Observation:
         seen = view(
             {name: held.value for (_, name), held in link.nodes.store.items()},
             link.pods.store.values(),
@@ -117,6 +127,9 @@ class KubernetesEngine:
                     "set engine: kubernetes and a kubeconfig for it in the fleet file",
                 )
             api = await connect(connection)
+            if self._closed:  # meanwhile
+                await api.close()
+                raise self._is_closed()
             pace = Pace(request_seconds=self._timeout_seconds)
             nodes = Kind("nodes", "/api/v1/nodes", NodeObject, node_keeper(self._pools))
             pods = Kind(
@@ -131,8 +144,6 @@ class KubernetesEngine:
                 Informer(api, nodes, pace=pace, clock=self._clock),
                 Informer(api, pods, pace=pace, clock=self._clock),
             )
-            self._link.nodes.start()
-            self._link.pods.start()
         return self._link
 
     async def _version(self, link: _Link) -> str:
@@ -165,6 +176,9 @@ class KubernetesEngine:
                 misses=overlap.misses,
             )
         self._noted |= overlaps
+
+    def _is_closed(self) -> Refused:
+        return Refused("Closed", f"the engine of {self._cluster.name} was closed", "make a new one")
 
     def _too_slow(self) -> Unreachable:
         server = self._link.api.server if self._link else self._cluster.name

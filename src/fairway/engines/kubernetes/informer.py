@@ -88,7 +88,7 @@ class Informer(Generic[W, T]):
         self.last_contact: float | None = None
         """When the last byte came, by `clock`; None: never."""
         self.lists = 0
-        """Full lists taken. The first is needed; each further one is a relist."""
+        """Full lists taken; all but the first are relists."""
         self.reconnects = 0
         """Watches that broke and were resumed from the version they had reached."""
         self._api = api
@@ -112,6 +112,11 @@ class Informer(Generic[W, T]):
     def version(self) -> int | None:
         """The resourceVersion up to which the store has seen everything; None: a list is due."""
         return self._version
+
+    @property
+    def relists(self) -> int:
+        """How often everything had to be listed anew because history was gone."""
+        return max(0, self.lists - 1)
 
     @property
     def current(self) -> bool:

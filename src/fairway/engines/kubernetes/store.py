@@ -4,7 +4,8 @@ Subscribers get their changes by a plain callback, in the same step in which the
 would have to be bounded, and then either lose events or stop the informer just the same; a callback needs no
 bound, and while it works the API server is held back by TCP. So a callback must be quick and must not wait.
 
-An object costs its kept value plus about 400 bytes here (a slot of the dictionary, its key, uid and version).
+An object costs its kept value plus about 400 bytes here (a slot of the dictionary, its key, uid, version):
+a node with eight GPUs 850 bytes in all, of the 4 to 40 kB that the API server sends for it.
 A relist holds the old and the new state side by side for as long as it takes.
 
 Versions only grow: a state with a lower `resourceVersion` than the known one is not taken. A cluster whose
