@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios lab-up lab-down bench wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios lab-up lab-down bench reference wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 
 
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small
+
+reference: venv  ## write docs/reference and the schema anew from the code
+	$(PY) docs/reference/generate.py
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist

@@ -1,0 +1,95 @@
+"""Writes the reference from the tables in the code: `make reference`. A test fails when a page is out of date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from fairway.api.openapi import document
+from fairway.cli.root import root
+from fairway.control.metrics import METRICS
+from fairway.files import fleet_schema
+from fairway.files.faults import EXPLANATIONS
+from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.settings import SETTINGS
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by `make reference` from the code; edit there -->\n\n"
+
+
+def settings() -> str:
+    rows = "".join(f"| `{s.name}` | `{s.variable}` | {s.default} | {s.help} |\n" for s in SETTINGS)
+    return (
+        f"# Settings of the server\n\n{NOTE}"
+        "A flag wins over the environment, the environment over the config file (`~/.config/fairway/server.yaml`, or the "
+        "file that `FAIRWAY_CONFIG` names), the file over the default.\n\n"
+        f"| setting | variable | default | what it is |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def metrics() -> str:
+    rows = "".join(f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n" for m in METRICS)
+    return (
+        f"# Metrics\n\n{NOTE}"
+        "`GET /metrics` needs a viewer's token. In Prometheus: `authorization: { credentials_file: … }`.\n\n"
+        f"| metric | kind | labels | what it tells |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def faults() -> str:
+    rows = "".join(f"| `{code.value}` | {text} |\n" for code, text in EXPLANATIONS.items())
+    return (
+        f"# Faults of a fleet file\n\n{NOTE}"
+        "`fairway check -o json` gives the code of each fault; codes are stable.\n\n"
+        f"| code | what it means |\n|---|---|\n{rows}"
+    )
+
+
+def gpu_types() -> str:
+    rows = "".join(
+        f"| {gpu.name} | {gpu.memory_gb} GB | "
+        + (", ".join(f"{p.name} ({gpu.fraction(p)})" for p in gpu.profiles if "+" not in p.name) or "no MIG")
+        + " |\n"
+        for gpu in CATALOGUE.values()
+    )
+    return (
+        f"# GPU types\n\n{NOTE}"
+        "Behind each MIG profile stands its part of the GPU (its share of memory slices, see ADR 0011). A type that is "
+        "missing is described in the fleet file under `gpu_types`.\n\n"
+        f"| name | memory | MIG profiles |\n|---|---|---|\n{rows}"
+    )
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
+    yield path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (child := command.get_command(context, name)) is not None:
+                yield from _commands(child, f"{path} {name}")
+
+
+def cli() -> str:
+    parts = "".join(f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in _commands(root, "fairway"))
+    return f"# The command line\n\n{NOTE}Exit codes: 0 done, 1 failed, 64 used wrongly, 130 interrupted.\n{parts}"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file and its text."""
+    return {
+        HERE / "settings.md": settings(),
+        HERE / "metrics.md": metrics(),
+        HERE / "faults.md": faults(),
+        HERE / "gpu-types.md": gpu_types(),
+        HERE / "cli.md": cli(),
+        HERE / "openapi.json": document(),
+        HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
