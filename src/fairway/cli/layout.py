@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,6 +71,14 @@ def shorten(text: str, width: int, fit: Fit) -> str:
         return _take(text, room) + _ELLIPSIS
     tail = _take(text[::-1], room // 2)[::-1]
     return _take(text, room - cells_wide(tail)) + _ELLIPSIS + tail
+
+
+def fold(text: str, width: int) -> list[str]:
+    """A sentence on as many lines as it needs, broken between words and indented beneath itself."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def _squeeze(columns: Sequence[Column], wanted: Sequence[int], width: int) -> list[int]:

@@ -23,7 +23,7 @@ def configure_logs(level: str, format: str) -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
     structlog.configure(
@@ -54,7 +54,7 @@ def _rendering(format: str) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         hide_secrets,
-        structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0),
+        structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False),
     ]
 
 

@@ -15,7 +15,7 @@ import click
 from pydantic import BaseModel
 
 from fairway.cli.failures import show_hint
-from fairway.cli.layout import clean, table
+from fairway.cli.layout import clean, fold, table
 from fairway.cli.views import View
 
 COLUMNS: Final = 100
@@ -97,6 +97,11 @@ def table_lines(view: View, output: Format, *, colour: bool) -> list[str]:
     ]
 
 
+def note_lines(view: View) -> list[str]:
+    """What is said beneath the table."""
+    return [line for note in view.notes for line in fold(clean(note), columns())]
+
+
 def columns() -> int:
     """How wide a table may be: the terminal, or COLUMNS, or 100."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
@@ -117,4 +122,4 @@ def _show_table(view: View, output: Format) -> None:
     click.echo("\n".join(table_lines(view, output, colour=colourful())))
     if view.notes:
         sys.stdout.flush()
-        click.echo("\n" + "\n".join(clean(note) for note in view.notes), err=True)
+        click.echo("\n" + "\n".join(note_lines(view)), err=True)

@@ -45,6 +45,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
         Column("SINCE", right=True),
         Column("GPUS", right=True),
         *_COUNTS,
+        Column("SLICES", right=True, hide_if_empty=True),
         Column("AGE", right=True),
     ]
     rows = [
@@ -54,12 +55,13 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
             _state(c),
             since(c.since, now),
             *_counts(c.gpus),
+            _slices_held(c),
             _age(c),
         ]
         for c in clusters
     ]
     if wide:
-        columns += [Column("SLICES"), Column("IN NO POOL", right=True), Column("POOLS"), Column("REASON")]
+        columns += [Column("BY KIND"), Column("IN NO POOL", right=True), Column("POOLS"), Column("REASON")]
         for row, c in zip(rows, clusters, strict=True):
             row += [
                 ", ".join(f"{s.slice} {s.in_use}/{s.total}" for s in c.slices or ()) or UNKNOWN,
@@ -129,7 +131,7 @@ def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtere
         Column("POOL", fit=Fit.MIDDLE),
         Column("SLICE", hide_if_empty=True),
         Column("HEALTH"),
-        Column("GPUS", right=True),
+        Column("TOTAL", right=True),
         *_COUNTS,
         Column("AGE", right=True),
         Column("REASON", fit=Fit.END, hide_if_empty=True),
@@ -212,6 +214,12 @@ def _state(seen: wire.Seen) -> str:
             return "unreachable"
 
 
+def _slices_held(cluster: wire.Cluster) -> str:
+    """Slices in use of all there are, of any kind; nothing where there are none."""
+    slices = cluster.slices or ()
+    return f"{sum(s.in_use for s in slices)}/{sum(s.total for s in slices)}" if slices else ""
+
+
 def _age(seen: wire.Seen) -> str:
     return age(seen.age_seconds) + (_STALE if seen.reachable is False else "")
 
@@ -250,10 +258,15 @@ def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
 
 
 def _stale_notes(rows: Sequence[wire.Pool] | Sequence[wire.Node]) -> list[str]:
-    stale = sorted({row.cluster for row in rows if row.reachable is False})
-    if not stale:
-        return []
-    return [f"! {', '.join(stale)}: not reachable, last known state.  Why:  fairway get clusters"]
+    notes = []
+    for seen, shown in ((True, "their last known state is shown"), (False, "they were never observed")):
+        lost = sorted(
+            {r.cluster for r in rows if r.reachable is False and (r.observed_at is not None) is seen}
+        )
+        if lost:
+            it = shown if len(lost) > 1 else shown.replace("their", "its").replace("they were", "it was")
+            notes.append(f"! {', '.join(lost)} cannot be reached; {it}")
+    return [*notes, "  hint: fairway get clusters"] if notes else []
 
 
 def _token_state(token: wire.Token, now: datetime) -> str:

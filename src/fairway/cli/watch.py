@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
-from fairway.cli.layout import clean
-from fairway.cli.output import Format, Shown, colourful, plain, table_lines, yaml_text
+from fairway.cli.output import Format, Shown, colourful, note_lines, plain, table_lines, yaml_text
 from fairway.cli.words import span
 from fairway.model.errors import TemporaryError
 
@@ -52,7 +51,7 @@ def _screen(shown: Shown, output: Format) -> list[str]:
     view = shown.view
     if not view.rows:
         return [view.empty, f"hint: {view.hint}"]
-    notes = ["", *(clean(note) for note in view.notes)] if view.notes else []
+    notes = ["", *note_lines(view)] if view.notes else []
     return [*table_lines(view, output, colour=colourful()), *notes]
 
 

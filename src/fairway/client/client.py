@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, ValidationError
@@ -101,7 +102,7 @@ class Client:
 
     def revoke_token(self, name: str) -> wire.Token:
         """End a token's life."""
-        return self._ask("DELETE", f"/v1/tokens/{name}", wire.Token)
+        return self._ask("DELETE", f"/v1/tokens/{quote(name, safe='')}", wire.Token)
 
     def whoami(self) -> wire.Whoami:
         """Who the server takes this client for."""

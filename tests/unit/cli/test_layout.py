@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cli.layout import Column, Fit, cells_wide, clean, shorten, table
+from fairway.cli.layout import Column, Fit, cells_wide, clean, fold, shorten, table
 
 NAMES = Column("NAME", fit=Fit.MIDDLE)
 WORDS = Column("WHY", fit=Fit.END)
@@ -41,6 +41,14 @@ def test_an_engines_words_cannot_move_the_cursor() -> None:
 def test_wide_letters_count_twice() -> None:
     assert cells_wide("日本") == 4
     assert table([NAMES, COUNT], [["日本", "1"]], 100)[1] == "日本  1"
+
+
+def test_sentences_fold_between_words() -> None:
+    assert fold("  hint: do one thing and then another", 20) == [
+        "  hint: do one thing",
+        "    and then another",
+    ]
+    assert fold("", 20) == [""]
 
 
 @given(

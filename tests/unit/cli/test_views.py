@@ -148,7 +148,10 @@ hpc-mig     hpc      A100-80GB  1g.10gb  owned         56      12    36         
 hpc-mig     hpc      A100-80GB  3g.40gb  owned         28      12     8          8      3 s
 old-a100    old      A100-80GB           owned         32      12    12          8  7 min !"""
     )
-    assert list(view.notes) == ["! old: not reachable, last known state.  Why:  fairway get clusters"]
+    assert list(view.notes) == [
+        "! old cannot be reached; its last known state is shown",
+        "  hint: fairway get clusters",
+    ]
 
 
 def test_nodes() -> None:
@@ -165,10 +168,10 @@ def test_nodes() -> None:
     assert (
         lines(view)
         == """\
-NODE  CLUSTER  POOL      HEALTH   GPUS  IN USE  FREE  UNHEALTHY  AGE  REASON
-n1    hpc      hpc-a100  ready       8       3     5          0  3 s
-n2    hpc      hpc-a100  drained     8       3     5          0  3 s  Kill task failed [root@2026-0…
-n3    hpc      -         down        -       -     -          -  3 s  Not responding"""
+NODE  CLUSTER  POOL      HEALTH   TOTAL  IN USE  FREE  UNHEALTHY  AGE  REASON
+n1    hpc      hpc-a100  ready        8       3     5          0  3 s
+n2    hpc      hpc-a100  drained      8       3     5          0  3 s  Kill task failed [root@2026-…
+n3    hpc      -         down         -       -     -          -  3 s  Not responding"""
     )
 
 

@@ -1,0 +1,170 @@
+"""How the client meets servers that are slow, broken, foreign or gone. A real HTTP server plays them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx2
+import pytest
+
+from fairway.client.client import Client, ServerFailed, ServerRefused, ServerUnreachable
+from fairway.client.contexts import Target
+from fairway.model.access import Role
+from fairway.model.errors import FairwayError
+
+Answer = tuple[int, str, bytes]
+PROBLEM = {
+    "type": "urn:fairway:problem:X",
+    "title": "t",
+    "status": 503,
+    "detail": "what went wrong",
+    "code": "Gone",
+    "hint": "do this",
+    "request_id": "1",
+    "a-field-of-the-future": 1,
+}
+EMPTY = (200, "application/json", b'{"items": [], "next_cursor": null, "of-the-future": 1}')
+
+
+class Playing:
+    """A server that answers from a script and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[tuple[str, str, str | None]] = []
+        playing = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                playing.asked.append((self.command, self.path, self.headers.get("authorization")))
+                status, kind, body = playing.answers.pop(0)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = do_DELETE = answer  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def playing() -> Iterator[Playing]:
+    made = Playing()
+    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def problem(status: int) -> Answer:
+    return (status, "application/problem+json", json.dumps(PROBLEM | {"status": status}).encode())
+
+
+def error_of(call: Callable[[], object]) -> FairwayError:
+    with pytest.raises(FairwayError) as caught:
+        call()
+    return caught.value
+
+
+def test_problems_become_errors_with_their_code_and_hint(playing: Playing) -> None:
+    playing.answers = [problem(403)]
+    with Client(Target(playing.url, "fw_x")) as client:
+        error = error_of(client.clusters)
+    assert isinstance(error, ServerRefused)
+    assert (error.code, error.message, error.hint) == ("Gone", "what went wrong", "do this")
+    assert playing.asked == [("GET", "/v1/clusters?limit=500", "Bearer fw_x")]
+
+
+def test_reads_are_tried_again_a_few_times(playing: Playing) -> None:
+    playing.answers = [problem(503), (502, "text/html", b"<h1>proxy"), EMPTY]
+    with Client(Target(playing.url, None)) as client:
+        assert client.clusters() == []
+    playing.answers = [problem(503)] * 9
+    with Client(Target(playing.url, None)) as client:
+        assert isinstance(error_of(client.clusters), ServerFailed)
+    assert len(playing.asked) == 3 + 3
+
+
+def test_writes_are_not(playing: Playing) -> None:
+    playing.answers = [problem(503)] * 9
+    with Client(Target(playing.url, None)) as client:
+        assert isinstance(error_of(lambda: client.create_token("x", Role.VIEWER, None)), ServerFailed)
+        assert isinstance(error_of(lambda: client.revoke_token("x")), ServerFailed)
+    assert [method for method, _, _ in playing.asked] == ["POST", "DELETE"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, "text/html", b"<h1>It works!"),
+        (200, "application/json", b'{"items": 3}'),
+        (404, "text/html", b"nope"),
+        (301, "text/html", b""),
+        (200, "application/json", b"\xff\xfe"),
+    ],
+)
+def test_what_is_not_fairway(playing: Playing, answer: Answer) -> None:
+    playing.answers = [answer]
+    with Client(Target(playing.url, None)) as client:
+        error = error_of(client.pools)
+    assert error.code == "NotFairway"
+    assert playing.url in error.message
+    assert "fairway context list" in error.hint
+
+
+def test_pages_are_followed(playing: Playing) -> None:
+    token = {"name": "a", "role": "viewer", "created_at": "2026-01-01T00:00:00Z", "created_by": "x"}
+    token |= dict.fromkeys(("expires_at", "revoked_at", "last_used_at"))  # type: ignore[arg-type]
+    pages = [{"items": [token], "next_cursor": "c1"}, {"items": [], "next_cursor": "c2"}, {"items": [token]}]
+    playing.answers = [(200, "application/json", json.dumps(page).encode()) for page in pages]
+    with Client(Target(playing.url, None)) as client:
+        assert len(client.tokens()) == 2
+    assert [path.partition("cursor=")[2] for _, path, _ in playing.asked] == ["", "c1", "c2"]
+
+
+def test_nobody_there(playing: Playing) -> None:
+    with Client(Target("http://127.0.0.1:9", None)) as client:
+        error = error_of(client.whoami)
+    assert isinstance(error, ServerUnreachable)
+    assert "fairway server" in error.hint and "fairway context list" in error.hint
+
+
+def test_too_slow() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(Target(url, None), timeout=httpx2.Timeout(0.1)) as client:
+            assert "in time" in error_of(lambda: client.revoke_token("x")).message
+
+
+def test_names_that_cannot_be_are_not_even_sent(playing: Playing) -> None:
+    with Client(Target(playing.url, None)) as client:
+        assert error_of(lambda: client.create_token("No Name", Role.VIEWER, None)).code == "InvalidRequest"
+    assert playing.asked == []
+
+
+def test_a_proxy_of_the_environment_does_not_see_loopback(
+    playing: Playing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    playing.answers = [EMPTY]
+    with Client(Target(playing.url, "fw_x")) as client:
+        assert client.clusters() == []
+
+
+def test_a_ca_file_that_is_none() -> None:
+    assert error_of(lambda: Client(Target("https://x", None, "/none"))).code == "CertificateNotReadable"
