@@ -18,6 +18,8 @@ import yaml
 Json = dict[str, Any]
 
 APPLY_PATCH = "application/apply-patch+yaml"
+JSON = "application/json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 MERGE_PATCH = "application/merge-patch+json"
 CALL_SECONDS = 30.0
 CONNECTIONS = 8
@@ -67,11 +69,12 @@ class Api:
         path: str,
         body: Json | None = None,
         *,
-        content: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
         seconds: float = CALL_SECONDS,
     ) -> str:
         """One request, on a connection of its own: nothing goes stale while servers are killed."""
-        headers = {"Content-Type": content, "Accept": "application/json"}
+        headers = {"Content-Type": content, "Accept": accept}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         connection = http.client.HTTPSConnection(self.host, self.port, timeout=seconds, context=self.tls)
@@ -85,15 +88,14 @@ class Api:
             raise _refusal(response.status, answer)
         return answer
 
-    def call(
-        self, method: str, path: str, body: Json | None = None, *, content: str = "application/json"
-    ) -> Json:
+    def call(self, method: str, path: str, body: Json | None = None, *, content: str = JSON) -> Json:
         """One request whose answer is an object."""
         answer: Json = json.loads(self.text(method, path, body, content=content))
         return answer
 
-    def get(self, path: str) -> Json:
-        return self.call("GET", path)
+    def get(self, path: str, *, accept: str = JSON) -> Json:
+        answer: Json = json.loads(self.text("GET", path, accept=accept))
+        return answer
 
     def delete(self, path: str, **options: Any) -> None:
         """Delete; what is gone already counts as deleted."""

@@ -194,6 +194,8 @@ def _runc(out: Path) -> None:
     """The one program that needs C: libseccomp is linked in from its package, unpacked and not installed."""
     with tempfile.TemporaryDirectory() as scratch:
         seccomp = Path(scratch)
+        for program, package in (("gcc", "gcc"), ("pkg-config", "pkg-config")):
+            apt.require(program, package)
         apt.unpack(["libseccomp-dev"], seccomp)
         env = {
             "CGO_ENABLED": "1",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from lab import versions
+from lab import apt, versions
 from lab.errors import LabError
 from lab.kinds import Command
 from lab.kubernetes import access, control_plane, etcd, kueue, kwok
@@ -42,7 +42,7 @@ SINGLE_PORTS = (
     "kwok",
 )
 START_SECONDS = 120
-NODE_SECONDS = 0.1  # patience for each KWOK node, beyond START_SECONDS
+NODE_SECONDS = 0.5  # patience for each KWOK node, beyond START_SECONDS: 1,000 took 133 s on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class Cluster:
 
     def up(self) -> None:
         _need_root()
+        apt.require("openssl", "openssl")
         self._reserve()
         control_builds()
         if self.instance.options["real_nodes"]:

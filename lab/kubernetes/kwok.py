@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from lab.kubernetes.api import Api, ApiError, Json
+from lab.kubernetes.api import TABLE, Api, ApiError, Json
 from lab.kubernetes.control_plane import LOOPBACK, Words, flags
 from lab.kubernetes.pki import Pki
 
@@ -135,7 +135,11 @@ def is_ready(node: Json) -> bool:
 
 
 def ready_nodes(api: Api) -> set[str]:
-    return {node["metadata"]["name"] for node in api.get("/api/v1/nodes")["items"] if is_ready(node)}
+    """Their names, from the server's own table: a tenth of the bytes, since thousands are asked for often."""
+    table = api.get("/api/v1/nodes?includeObject=None", accept=TABLE)
+    columns = [column["name"] for column in table["columnDefinitions"]]
+    name, status = columns.index("Name"), columns.index("Status")
+    return {row["cells"][name] for row in table["rows"] if "Ready" in row["cells"][status].split(",")}
 
 
 def set_ready(api: Api, name: str, ready: bool) -> None:

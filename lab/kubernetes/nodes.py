@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab import apt
 from lab.errors import LabError
 from lab.kubernetes import builds, images, kwok, node_files
 from lab.kubernetes.api import NOT_NOW, Api, Json
@@ -92,6 +93,7 @@ class RealNodes:
                     f"a node covers {', '.join(map(str, COVERED))} with its own",
                     "set XDG_CACHE_HOME to somewhere else",
                 )
+        apt.require("ip", "iproute2")
         builds.node_builds()
         images.images()
 
@@ -100,7 +102,7 @@ class RealNodes:
         self._forget_others(api)
         if not self.names:
             return
-        with step(f"{self.instance.name}: {len(self.names)} real nodes"):
+        with step(f"{self.instance.name}: {_counted(len(self.names))}"):
             for name in self.names:
                 self._launch(api, name)
             for name in self.names:
@@ -238,6 +240,10 @@ class RealNodes:
             ports = NETWORK / self.bridge / "brif"
             wait_until(lambda: not any(ports.iterdir()), END_SECONDS, f"{self.bridge} still has links")
             _ip("link", "delete", self.bridge)
+
+
+def _counted(nodes: int) -> str:
+    return "1 real node" if nodes == 1 else f"{nodes} real nodes"
 
 
 def _number(name: str) -> int:
