@@ -1,9 +1,5 @@
 """A server reduced to its loops, as a process that tests can kill.
 
-    python -m tests.integration.lease_server URL LEASE_SECONDS
-
-Once loaded it waits for a line on stdin: loading takes longer than what is measured.
-
 Its engine writes the process's pid as the engine's version, so that every write shows who made it.
 """
 
@@ -12,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from decimal import Decimal
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -68,7 +64,7 @@ def settings(lease_seconds: float) -> Settings:
     )
 
 
-async def main(url: str, lease_seconds: float) -> None:
+async def main(url: str, lease_seconds: float, started: Connection) -> None:
     ledger = await Ledger.connect(url)
     runner = Runner(
         ledger,
@@ -79,17 +75,11 @@ async def main(url: str, lease_seconds: float) -> None:
     )
     running = asyncio.create_task(runner.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    say("running")
+    started.send(True)
     await asyncio.gather(running, return_exceptions=True)
     await ledger.close()
 
 
-def say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    say("loaded")
-    sys.stdin.readline()
-    asyncio.run(main(sys.argv[1], float(sys.argv[2])))
+def serve(url: str, lease_seconds: float, started: Connection) -> None:
+    """The whole life of one process."""
+    asyncio.run(main(url, lease_seconds, started))

@@ -15,13 +15,17 @@ from fairway.ledger import Lease, Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.observation import Devices, Health, Node, Observation
-from tests.integration.lease_server import say
 
 LATE = Observation(
     ClusterName("hpc"),
     "late",
     (Node(NodeName("late"), Health.READY, "", (Devices(None, "gpu:late", None, 1, 0),)),),
 )
+
+
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 def freeze() -> None:
