@@ -13,6 +13,8 @@ from fairway.model.errors import PermanentError
 MOST_FAULTS: Final = 100
 """More than anybody reads; a broken file of a megabyte could have as many as it has lines."""
 _SHOWN: Final = 60
+_PASSWORD: Final = re.compile(r"[^\s/@:]+:[^\s/@]+@")
+"""user:password@ of a URL; what a check prints ends up in logs."""
 
 
 class Severity(StrEnum):
@@ -110,7 +112,7 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.WRONG_ENGINE: "A pool's place is written for another engine than its cluster's.",
     FaultCode.SAME_CLUSTER: "Two clusters of the file are one and the same.",
     FaultCode.SAME_GPUS: "Two pools claim the same GPUs, which would be counted twice.",
-    FaultCode.OVERLAPPING_POOLS: "A node of one pool has all the labels of another pool too.",
+    FaultCode.OVERLAPPING_POOLS: "Nodes of a pool also suit a pool before it, which gets them.",
     FaultCode.TOPOLOGY_UNUSED: "topology names node labels, which this engine does not have.",
 }
 
@@ -237,7 +239,9 @@ def location_lines(fault: Fault) -> tuple[str, ...]:
 
 
 def shown(text: str, most: int = _SHOWN) -> str:
-    """A user's text as it may be printed: one line, no control characters, not too long."""
+    """A user's text as it may be printed: one line, no control characters, no password, not too long."""
+    if "@" in text:
+        text = _PASSWORD.sub("…@", text[: 10 * _SHOWN])
     short = text if len(text) <= most else text[: most - 1] + "…"
     if short.isprintable():
         return short

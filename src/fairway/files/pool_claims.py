@@ -82,13 +82,9 @@ def _kubernetes(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faul
                 break
     if len(claims) <= _MOST_COMPARED:
         for (first, ours, res_a), (second, theirs, res_b) in combinations(claims, 2):
-            if (
-                res_a == res_b
-                and (ours < theirs or theirs < ours)
-                and set(_slices(first)) & set(_slices(second))
-            ):
-                wide, narrow = (first, second) if ours < theirs else (second, first)
-                _overlap(wide, narrow, faults)
+            # A node goes to the first pool in the file that it suits: the narrower one may well come first.
+            if res_a == res_b and ours < theirs and set(_slices(first)) & set(_slices(second)):
+                _overlap(first, second, faults)
 
 
 def _same_labels(first: Section, second: Section, faults: Faults) -> None:
@@ -106,9 +102,9 @@ def _overlap(wide: Section, narrow: Section, faults: Faults) -> None:
     faults.add(
         FaultCode.OVERLAPPING_POOLS,
         _spot(wide, fs.KUBERNETES_PLACE),
-        f"every node of pool {narrow.name} has the node_labels of pool {wide.name} too",
+        f"pool {wide.name} comes first and gets the nodes of {narrow.name}: they have its node_labels too",
         expected="pools that share no GPU",
-        hint=f"add a label to {wide.name} that the nodes of {narrow.name} do not have",
+        hint=f"put {narrow.name} before {wide.name}, or add a label that only nodes of {wide.name} have",
         related=[_spot(narrow, fs.KUBERNETES_PLACE)],
         severity=Severity.WARNING,
     )

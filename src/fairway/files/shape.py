@@ -168,7 +168,7 @@ class Text(Shape[str]):
     def _hint(self, text: str, otherwise: str) -> str:
         mended = self.mend(text) if self.mend and text else ""
         if mended and mended != text and self._has_form(mended):
-            return f"write {mended}"
+            return f"write {shown(mended)}"
         return did_you_mean(text, self.suggestions, otherwise)
 
 

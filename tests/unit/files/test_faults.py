@@ -301,6 +301,22 @@ def test_a_faulty_gpu_type_is_not_also_an_unknown_one() -> None:
     assert codes(text) == ["WrongType"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2@h",
+        "https://me:hunter2@h:99999",
+        "ftp://me:hunter2@h",
+        "me:hunter2@h:6820",
+        "https://me:hunter2@[::1",
+    ],
+)
+def test_a_password_in_a_url_is_a_fault_and_is_not_repeated(url: str) -> None:
+    fault = only_fault(changed("https://slurm.example.org:6820", url))
+    assert "hunter2" not in str(fault)
+    assert fault.severity is Severity.ERROR
+
+
 # --- two things that are one ------------------------------------------------------------------------------
 
 
@@ -348,7 +364,7 @@ def test_the_same_partition_on_another_cluster_is_another() -> None:
     [
         ("{ example.org/pool: h100 }", ["SameGpus"]),
         ("{ example.org/pool: h100, zone: a }", ["OverlappingPools"]),
-        ("{}", ["OverlappingPools"]),
+        ("{}", []),  # the wider pool comes last and gets what is left
         ("{ example.org/pool: l4 }", []),
         ("{ zone: a }", []),
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,9 @@ from fairway.files import (
 )
 from fairway.files.faults import MOST_FAULTS
 from tests.unit.files.yaml_values import plain
+
+# About 20 s on one idle core; a shared machine may need several times that.
+pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = {
     path.name: path.read_text() for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
