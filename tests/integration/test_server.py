@@ -218,41 +218,67 @@ def test_a_second_ctrl_c_ends_it_at_once(home: Home) -> None:
     assert until(lambda: not home.processes(), 10, "the end of every process")
 
 
-def test_starts_that_cannot_be(home: Home, shared: tuple[Home, Server]) -> None:
-    _, other = shared
-    taken = other.url.removeprefix("http://")
+def check_refused(home: Home, arguments: list[str], what: str, hint: str, **environment: str) -> None:
+    failed = home.fairway("server", *arguments, **environment)
+    assert failed.returncode == 1, failed.stderr
+    error = next(line for line in failed.stderr.splitlines() if line.startswith("error: "))
+    assert what in error, failed.stderr
+    assert hint in failed.stderr.rpartition("\n\nhint: ")[2], failed.stderr
+    assert "\n\nhint: " in failed.stderr
+    assert "Traceback" not in failed.stderr and "hunter2" not in failed.stderr
+    assert not home.processes()
+
+
+def test_a_port_in_use(home: Home, shared: tuple[Home, Server]) -> None:
+    taken = shared[1].url.removeprefix("http://")
+    arguments = ["-f", str(QUICKSTART), "--listen", taken]
+    check_refused(home, arguments, f"cannot listen on {taken}: Address already in use", "--listen 127.0.0.1:")
+
+
+def test_fleet_files_that_cannot_be_used(home: Home) -> None:
     broken = home.folder / "broken.yaml"
     broken.write_text(QUICKSTART.read_text().replace("capacity: spot", "capacity: spots"))
+    check_refused(home, ["-f", str(broken)], "spots", "spot")
+    check_refused(home, ["-f", str(home.folder / "none.yaml")], "none.yaml", "")
+
+
+def test_a_door_that_must_not_open(home: Home) -> None:
+    fleet = ["-f", str(QUICKSTART)]
     key, cert = home.folder / "key.pem", home.folder / "cert.pem"
     key.write_text("no key")
     cert.write_text("no certificate")
-    fleet = ("-f", str(QUICKSTART))
-    cases = [
-        (("-f", str(QUICKSTART), "--listen", taken), {}, f"cannot listen on {taken}", "--listen 127.0.0.1:"),
-        (("-f", str(broken)), {}, "", "spot"),
-        (("-f", str(home.folder / "none.yaml")), {}, "", ""),
-        ((*fleet, "--listen", "0.0.0.0:0"), {}, "0.0.0.0 can be reached from elsewhere", "--tls-cert"),
-        ((*fleet, "--tls-cert", str(cert)), {}, "TLS needs both", "--tls-key"),
-        ((*fleet, "--tls-cert", str(cert), "--tls-key", str(key)), {}, f"cannot use {cert}", "openssl"),
-        (
-            (*fleet, "--listen", "127.0.0.1:0"),
-            {"FAIRWAY_DATABASE_URL": "postgresql://u:hunter2@127.0.0.1:9/x"},
-            "",
-            "",
-        ),
-        (fleet, {"FAIRWAY_LISTEN_PORT": "many"}, "FAIRWAY_LISTEN_PORT must be", ""),
-    ]
-    for arguments, environment, what, hint in cases:
-        failed = home.fairway("server", *arguments, **environment)
-        assert failed.returncode == 1, (arguments, failed.stderr)
-        error = next(line for line in failed.stderr.splitlines() if line.startswith("error: "))
-        assert what in error, failed.stderr
-        assert hint in failed.stderr.rpartition("\n\nhint: ")[2], failed.stderr
-        assert "\n\nhint: " in failed.stderr
-        assert "Traceback" not in failed.stderr and "hunter2" not in failed.stderr
-    usage = home.fairway("server", "--listen", "here")
-    assert usage.returncode == 64
-    assert not home.processes()
+    check_refused(
+        home, [*fleet, "--listen", "0.0.0.0:0"], "0.0.0.0 can be reached from elsewhere", "--tls-cert"
+    )
+    check_refused(home, [*fleet, "--tls-cert", str(cert)], "TLS needs both", "--tls-key")
+    both = ["--tls-cert", str(cert), "--tls-key", str(key)]
+    check_refused(home, [*fleet, *both], f"cannot use {cert}", "openssl")
+
+
+def test_no_database_and_bad_settings(home: Home) -> None:
+    fleet = ["-f", str(QUICKSTART), "--listen", "127.0.0.1:0"]
+    url = "postgresql://u:hunter2@127.0.0.1:9/x"
+    check_refused(home, fleet, "127.0.0.1:9", "", FAIRWAY_DATABASE_URL=url)
+    check_refused(home, fleet[:2], "FAIRWAY_LISTEN_PORT must be", "", FAIRWAY_LISTEN_PORT="many")
+    assert home.fairway("server", "--listen", "here").returncode == 64
+
+
+def test_tls(home: Home) -> None:
+    key, cert = home.folder / "key.pem", home.folder / "cert.pem"
+    certificate = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    names = ["-subj", "/CN=fairway", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*certificate.split(), *names, *files], check=True, capture_output=True)
+    both = ("--tls-cert", str(cert), "--tls-key", str(key))
+    server = home.start("-f", str(QUICKSTART), "--listen", "127.0.0.1:0", *both)
+    assert server.url.startswith("https://")
+    shown = home.fairway("get", "pools", "-o", "json")
+    assert len(json.loads(shown.stdout)) == 2, shown.stderr
+    (home.folder / "config" / "config.yaml").unlink()
+    token = {"FAIRWAY_URL": server.url, "FAIRWAY_TOKEN_FILE": str(home.token_file)}
+    untrusted = home.fairway("get", "pools", **token)
+    assert untrusted.returncode == 1 and "certificate" in untrusted.stderr.lower()
+    assert server.stop() == 0
 
 
 def test_watch_appends_and_survives_a_restart(home: Home) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,10 +12,10 @@ from starlette.exceptions import HTTPException
 
 from fairway import __version__
 from fairway.api import routes
-from fairway.api.access import require_rules, rule_of
+from fairway.api.access import require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
-from fairway.api.problems import MEDIA_TYPE, as_api_error, problem_response
+from fairway.api.problems import as_api_error, problem_response
 from fairway.ledger import Ledger, Revision
 from fairway.model.fleet import Fleet
 
@@ -44,7 +42,6 @@ def create_app(ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Rev
     app.add_exception_handler(HTTPException, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_problem)
     app.add_middleware(Edge, metrics=RequestMetrics(registry))
-    _complete_description(app)
     return app
 
 
@@ -54,23 +51,3 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
 
 def _operation_id(route: APIRoute) -> str:
     return route.name
-
-
-def _complete_description(app: FastAPI) -> None:
-    """Put into the OpenAPI document what FastAPI does not know: each route's rule, and how errors look."""
-    document: dict[str, Any] = app.openapi()
-    document.setdefault("components", {})["securitySchemes"] = {
-        "token": {"type": "http", "scheme": "bearer", "description": "fairway token create NAME --role ROLE"}
-    }
-    for route in app.routes:
-        if not isinstance(route, APIRoute) or not route.include_in_schema:
-            continue
-        rule = rule_of(route)
-        role = rule.role if rule else None
-        for method in route.methods or ():
-            operation = document["paths"][route.path_format][method.lower()]
-            operation["security"] = [{"token": []}] if role else []
-            operation["x-fairway-role"] = str(role) if role else "public"
-            for status, response in operation["responses"].items():
-                if int(status) >= HTTPStatus.BAD_REQUEST:
-                    response["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}

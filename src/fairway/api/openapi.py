@@ -9,6 +9,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
+from fairway.api.description import description
 from fairway.api.fleets import NO_FLEET
 from fairway.ledger import Ledger
 from fairway.ledger.connection import Connections, Limits
@@ -18,7 +19,7 @@ def document() -> str:
     """The OpenAPI document as it is committed. No ledger is opened: describing the API asks nothing of it."""
     ledger = Ledger(Connections("postgresql://", Limits()))
     app = create_app(ledger, CollectorRegistry(), lambda _: NO_FLEET)
-    return json.dumps(app.openapi(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(description(app), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from fairway import __version__
 from fairway.api import known, wire
 from fairway.api.access import PUBLIC, allow, caller_of, hash_secret, new_secret
 from fairway.api.cursors import decode_cursor, encode_cursor
+from fairway.api.description import description
 from fairway.api.fleets import Fleets
 from fairway.api.problems import ApiError, not_ready
 from fairway.ledger import Ledger, Token, TokenNameTaken
@@ -162,7 +163,7 @@ def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) ->
 
     @app.get("/openapi.json", dependencies=PUBLIC, include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return app.openapi()
+        return description(app)
 
 
 def _page(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:

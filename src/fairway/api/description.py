@@ -1,0 +1,33 @@
+"""The API, described for programs."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from fairway.api.access import rule_of
+from fairway.api.problems import MEDIA_TYPE
+
+
+def description(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with what FastAPI does not know: each route's rule, and how errors look."""
+    document: dict[str, Any] = app.openapi()
+    document.setdefault("components", {})["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "fairway token create NAME --role ROLE"}
+    }
+    for route in app.routes:
+        if not isinstance(route, APIRoute) or not route.include_in_schema:
+            continue
+        rule = rule_of(route)
+        role = rule.role if rule else None
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["security"] = [{"token": []}] if role else []
+            operation["x-fairway-role"] = str(role) if role else "public"
+            for status, response in operation["responses"].items():
+                if int(status) >= HTTPStatus.BAD_REQUEST:
+                    response["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return document
