@@ -131,3 +131,26 @@ def test_as_root_a_closed_folder_is_refused_not_opened(folder: Path) -> None:
         embedded.start(folder)
     assert "FAIRWAY_STATE_DIR" in caught.value.hint
     assert folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user")
+def test_as_root_binaries_in_a_closed_folder_are_copied(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec(embedded.PACKAGE)
+    assert real is not None
+    assert real.submodule_search_locations
+    package = Path(real.submodule_search_locations[0])
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    for name in (package.name, f"{package.name}.libs"):
+        (closed / name).symlink_to(package.with_name(name))
+    real.submodule_search_locations[:] = [str(closed / package.name)]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: real)
+
+    server = embedded.start(folder)
+    assert answers(server.url)
+    pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
+    assert Path(f"/proc/{pid}/exe").readlink().is_relative_to(folder)
+    server.stop()
+    assert closed.stat().st_mode & 0o777 == 0o700
