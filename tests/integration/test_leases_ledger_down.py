@@ -35,6 +35,10 @@ async def until(true: Callable[[], bool], within: float = 30) -> None:
             await asyncio.sleep(0.02)
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Looks(Counting):
     """Counts the looks of all engines of a test."""
 
@@ -80,8 +84,7 @@ async def test_a_frozen_postgresql_is_not_waited_for(folder: Path) -> None:
     ledger = await Ledger.connect(server.url, Limits(call_seconds=1))
     await ledger.migrate()
     pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    processes = [pid, *map(int, children)]
+    processes = [pid, *children_of(pid)]
     for process in processes:
         os.kill(process, signal.SIGSTOP)
     started = time.monotonic()
