@@ -27,7 +27,7 @@ from fairway.engines.port import Observes
 from fairway.files import parse_fleet, read_fleet
 from fairway.ledger import Ledger, Revision, TokenNameTaken, embedded
 from fairway.model.access import Role
-from fairway.model.errors import PermanentError
+from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.settings import Settings
 
@@ -164,8 +164,10 @@ class _Stop:
 
     def _on_signal(self, number: int) -> None:
         if self.asked:
-            self.at_once()
-            os._exit(128 + number)
+            try:
+                self.at_once()
+            finally:
+                os._exit(128 + number)
         self._ask()
 
     def _ask(self) -> None:
@@ -249,7 +251,14 @@ async def _open_ledger(settings: Settings, stop: _Stop) -> AsyncIterator[Ledger]
             await ledger.close()
     finally:
         if own is not None:
-            await asyncio.to_thread(own.stop)
+            await asyncio.to_thread(_stop_embedded, own)
+
+
+def _stop_embedded(own: embedded.Embedded) -> None:
+    try:
+        own.stop()
+    except FairwayError as error:  # dead already, most likely; the server's own end was still a good one
+        log.warning(error.message, code=error.code, hint=error.hint)
 
 
 def _checked_text(file: Path) -> str:

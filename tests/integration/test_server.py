@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 import yaml
 
@@ -180,6 +181,35 @@ def test_kill_9_and_again(home: Home) -> None:
     assert again.stop(signal.SIGINT) == 0
     assert until(lambda: not home.processes(), 10, "the end of every process")
     assert "Traceback" not in again.log
+
+
+def test_a_ledger_that_dies(home: Home) -> None:
+    server = home.start("-f", str(QUICKSTART), "--listen", "127.0.0.1:0")
+    until(lambda: home.fairway("get", "pools").stdout, 20)
+    with httpx2.Client(base_url=server.url) as http:
+        assert http.get("/readyz").status_code == 200
+        postmaster = int((home.state / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        until(lambda: http.get("/readyz").status_code == 503, 20, "the loss of the ledger")
+        assert http.get("/healthz").status_code == 200
+        assert http.get("/readyz").json()["code"] == "LedgerUnreachable"
+    failed = home.fairway("get", "pools")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: the server cannot use its ledger now\n\nhint: ")
+    assert server.stop() == 0, server.log
+    assert "Traceback" not in server.log
+    assert until(lambda: not home.processes(), 10, "the end of every process")
+
+
+def test_a_server_without_a_fleet(home: Home) -> None:
+    server = home.start("--listen", "127.0.0.1:0")
+    assert "fairway serves no fleet yet (give it one with -f FILE) on http" in server.log
+    for what in ("clusters", "pools", "nodes"):
+        shown = home.fairway("get", what)
+        assert (shown.returncode, shown.stdout) == (0, "")
+        assert shown.stderr.startswith(f"no {what} yet\n\nhint: ")
+        assert home.fairway("get", what, "-o", "json").stdout == "[]\n"
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("moment", [0.3, 1.5, 2.5])

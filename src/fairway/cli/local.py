@@ -19,10 +19,8 @@ LOCAL: Final = "local"
 
 def tell(started: Started, ca_file: Path | None) -> None:
     """Say where the server answers, and how to ask it."""
-    serves = (
-        f"serves fleet {started.fleet}" if started.fleet else "has no fleet yet; give it one with -f FILE"
-    )
-    click.echo(f"fairway {serves} on {started.url}", err=True)
+    fleet = f"fleet {started.fleet}" if started.fleet else "no fleet yet (give it one with -f FILE)"
+    click.echo(f"fairway serves {fleet} on {started.url}", err=True)
     if os.access(started.admin_token_file, os.R_OK):
         _keep_context(started, ca_file)
 

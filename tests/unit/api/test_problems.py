@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import httpx2
 import structlog
 from fastapi import FastAPI
@@ -192,3 +194,35 @@ async def test_nothing_secret_in_the_log(http: httpx2.AsyncClient, ledger: Ledge
         "confidential",
     ):
         assert secret not in said
+
+
+async def test_no_query_breaks_it(http: httpx2.AsyncClient, ledger: Ledger) -> None:
+    headers = await bearer(ledger, Role.ADMIN)
+    chance = random.Random(1)
+    pieces = [
+        "%00",
+        "%ff",
+        "%C3%A9",
+        "%ED%A0%80",
+        "%F0%9F%98%80",
+        "'",
+        "--",
+        "a",
+        "-1",
+        "1e9",
+        "%",
+        "[]",
+        "null",
+        "=",
+        "%25",
+    ]
+    for _ in range(400):
+        value = "".join(chance.choices(pieces, k=chance.randint(0, 6)))
+        path = chance.choice(["/v1/nodes", "/v1/pools", "/v1/clusters", "/v1/tokens", "/v1/tokens/"])
+        key = chance.choice(["cursor", "cluster", "pool", "health", "limit", value])
+        target = path + value if path.endswith("/") else f"{path}?{key}={value}"
+        method = "DELETE" if path.endswith("/") else "GET"
+        answer = await http.request(method, target, headers=headers)
+        assert answer.status_code < 500, (target, answer.text)
+        if answer.status_code != 200:
+            assert answer.headers["content-type"] == "application/problem+json", target
