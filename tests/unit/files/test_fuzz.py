@@ -138,9 +138,14 @@ def fuzz(texts: st.SearchStrategy[str], count: int) -> Counter[bool]:
 # --- text: characters lost, doubled, swapped, put in -----------------------------------------------------
 
 
+# A mutation within a comment shows little, so most texts have none.
+WITHOUT_COMMENTS = [re.sub(r"(^|\s+)#.*", "", text) for text in EXAMPLES.values()]
+TEXTS = [*WITHOUT_COMMENTS, EXAMPLES["quickstart.yaml"]]
+
+
 @st.composite
 def broken_text(draw: st.DrawFn) -> str:
-    text = draw(st.sampled_from(sorted(EXAMPLES.values())))
+    text = draw(st.sampled_from(TEXTS))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(text)))
         end = min(len(text), at + draw(st.integers(0, 12)))
@@ -171,7 +176,6 @@ def test_broken_text() -> None:
 # --- words: one value or key of the text replaced, the rest left whole ------------------------------------
 
 WORD = re.compile(r"[A-Za-z0-9_./+:-]+")
-WITHOUT_COMMENTS = [re.sub(r"(^|\s)#.*", "", text) for text in EXAMPLES.values()]
 
 
 @st.composite
@@ -193,7 +197,7 @@ def swapped_words(draw: st.DrawFn) -> str:
 
 
 def test_swapped_words() -> None:
-    assert min(fuzz(swapped_words(), 1500).values()) > 50
+    assert min(fuzz(swapped_words(), 1500).values()) > 30
 
 
 # --- structure: keys deleted, renamed, doubled, types swapped ---------------------------------------------
@@ -213,10 +217,17 @@ def containers(value: Any) -> list[Any]:
     return ([value] if isinstance(value, dict | list) else []) + [c for v in inner for c in containers(v)]
 
 
+VALUES: dict[Any, list[Any]] = {}
+"""What the examples have under each key."""
+for found in (c for tree in TREES for c in containers(tree) if isinstance(c, dict)):
+    for known, told in found.items():
+        VALUES.setdefault(known, []).append(told)
+
+
 def mutate_mapping(draw: Callable[[Any], Any], mapping: dict[Any, Any], donors: list[Any]) -> None:
     keys = list(mapping)
     key = draw(st.sampled_from(keys))
-    match draw(st.sampled_from(["delete", "rename", "copy", "weird", "graft", "add"])):
+    match draw(st.sampled_from(["delete", "rename", "copy", "weird", "graft", "add", "borrow", "borrow"])):
         case "delete":
             del mapping[key]
         case "rename":
@@ -235,6 +246,8 @@ def mutate_mapping(draw: Callable[[Any], Any], mapping: dict[Any, Any], donors: 
             mapping[key] = draw(WEIRD)
         case "graft":
             mapping[key] = deepcopy(draw(st.sampled_from(donors)))
+        case "borrow":
+            mapping[key] = deepcopy(draw(st.sampled_from(VALUES[key])) if key in VALUES else None)
         case "add":
             mapping[draw(st.text(max_size=6))] = draw(WEIRD)
 
@@ -260,7 +273,7 @@ def broken_structure(draw: st.DrawFn) -> str:
 
 
 def test_broken_structure() -> None:
-    assert min(fuzz(broken_structure(), 1500).values()) > 50
+    assert min(fuzz(broken_structure(), 1500).values()) > 30
 
 
 # --- bytes, and text that never was a fleet ---------------------------------------------------------------
