@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import IO
 
 from lab import mounts
 from lab.errors import LabError
 
+LONGEST_WAIT_SECONDS = 3600.0  # a build of Kubernetes on a slow machine
+
 
 def home() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "fairway-lab"
+    # Resolved, as the kernel shows it in mounts and roots of processes.
+    return (Path(cache) if cache else Path.home() / ".cache").resolve() / "fairway-lab"
 
 
 def instances() -> Path:
     """FAIRWAY_LAB_INSTANCES names another folder, so that CI's never stand among a developer's."""
     other = os.environ.get("FAIRWAY_LAB_INSTANCES")
-    return Path(other) if other else home() / "instances"
+    return Path(other).resolve() if other else home() / "instances"
 
 
 def note_instances() -> None:
@@ -48,8 +55,25 @@ def locked(what: str) -> Iterator[None]:
     folder = home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / what).open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle, what)
         yield
+
+
+def _lock(handle: IO[str], what: str) -> None:
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    waiting = False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise LabError(f"another lab command holds {what}", "it has done so for too long") from None
+            if not waiting and time.monotonic() > deadline - LONGEST_WAIT_SECONDS + 1:
+                waiting = True
+                print(f"  … another lab command works on {what}; waiting for it", file=sys.stderr, flush=True)
+            time.sleep(0.05)
+        else:
+            return
 
 
 def built(what: str, version: str, make: Callable[[Path], None]) -> Path:
@@ -65,8 +89,10 @@ def built(what: str, version: str, make: Callable[[Path], None]) -> Path:
     with locked(f"build-{name}"):
         if done.is_dir():  # someone else made it while we waited
             return done
-        making = builds() / f".making-{name}"
-        remove(making)
+        for stale in builds().glob(f".making-{name}.*"):  # of one that was killed
+            shutil.rmtree(stale, ignore_errors=True)
+        # The name is new each time: what a killed build left running cannot write into this one.
+        making = builds() / f".making-{name}.{secrets.token_hex(4)}"
         making.mkdir(parents=True)
         make(making)
         making.rename(done)

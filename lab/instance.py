@@ -6,6 +6,7 @@ import json
 import re
 import signal as signals
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,10 @@ from lab import folders, mounts, ports, processes
 from lab.errors import LabError
 from lab.kinds import Command, Kind, kind
 from lab.processes import Process
-from lab.waiting import wait_until
+from lab.waiting import listeners, wait_until
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+PORTS_COME_FREE_SECONDS = 3.0
 State = Literal["up", "degraded", "down"]
 
 
@@ -80,7 +82,7 @@ class Instance:
             }
             for what, count in counts.items():
                 row = self.rows.get(what, range(0))
-                if len(row) >= count and (not idle or ports.all_free(row)):
+                if len(row) >= count and (not idle or _come_free(row)):
                     continue
                 mine = {port for other, row in self.rows.items() if other != what for port in row}
                 try:
@@ -115,9 +117,8 @@ class Instance:
         """Start a daemon that stays in the foreground, and remember it by name, unless it is alive."""
         if running := self.daemon(name):
             return running
-        process = processes.start(command, instance=self.folder, log=self.log(name), env=env, cwd=cwd)
-        processes.remember(process, self._record(name))
-        return process
+        record, log = self._record(name), self.log(name)
+        return processes.start(command, instance=self.folder, record=record, log=log, env=env, cwd=cwd)
 
     def last_words(self, daemon: str, lines: int = 5) -> str:
         """The end of a daemon's log, for an error's `why`."""
@@ -172,12 +173,16 @@ class Instance:
             folders.remove(self.folder)
 
     def _end_all(self) -> None:
+        ran = bool(self.processes())
         self.of_kind.down(self)
         for _ in range(5):  # what dies may leave children that were born meanwhile
             if not (left := self.processes()):
                 break
             processes.end(left)
         mounts.release(self.folder)
+        if ran:
+            mine = {port for row in self.rows.values() for port in row}
+            wait_until(lambda: not listeners() & mine, 10, f"something still listens on ports of {self.name}")
         running, mounted = self.processes(), mounts.below(self.folder)
         if running or mounted:
             what = [f"pid {process.pid}" for process in running] + [f"mount {point}" for point in mounted]
@@ -260,6 +265,14 @@ class Instance:
             shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
             raise LabError(f"{self.name} has no daemon {daemon}", hint=f"one of: {shown}")
         return daemon
+
+
+def _come_free(row: range) -> bool:
+    """A process that is about to vanish may hold its ports a moment longer than it can be recognised."""
+    deadline = time.monotonic() + PORTS_COME_FREE_SECONDS
+    while not (free := ports.all_free(row)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return free
 
 
 def every(place: Path | None = None) -> Iterator[Instance]:

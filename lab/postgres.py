@@ -60,7 +60,7 @@ class Postgres:
         return ("postgres",)
 
     def start(self, instance: Instance, daemon: str) -> None:
-        processes.end(instance.processes())  # what a killed server left holds its shared memory
+        _clear_after_a_crash(instance)
         settings = {
             **SETTINGS,
             "port": str(instance.port("sql")),
@@ -95,6 +95,13 @@ class Postgres:
         own = _bin(instance) / argv[0]  # Debian's wrappers in the PATH would look for clusters of their own
         program = str(own) if own.exists() else argv[0]
         return Command([program, *argv[1:]], {**os.environ, **_environment(instance)})
+
+
+def _clear_after_a_crash(instance: Instance) -> None:
+    """End what a killed server left, then drop its lock files: the pid may be a zombie's."""
+    processes.end(instance.processes())
+    for lock in (_data(instance) / "postmaster.pid", *(instance.folder / "socket").glob(".s.PGSQL.*.lock")):
+        lock.unlink(missing_ok=True)
 
 
 def _installed() -> list[str]:

@@ -89,16 +89,29 @@ def raise_limits() -> None:
                 break
 
 
+# Waits for a word on stdin, then becomes the daemon; ends if whoever starts it dies before saying it.
+GATE = ("/bin/sh", "-c", 'read word && exec "$@" </dev/null', "gate")
+
+
 def start(
-    command: Sequence[str | Path], *, instance: Path, log: Path, env: Mapping[str, str], cwd: Path | str = "/"
+    command: Sequence[str | Path],
+    *,
+    instance: Path,
+    record: Path,
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path | str = "/",
 ) -> Process:
-    """Start a daemon in a session of its own, its output in `log`, marked as part of the instance."""
+    """Start a daemon in a session of its own, its output in `log`, marked as part of the instance.
+
+    It runs only once it is on record, so there is never one that nobody remembers.
+    """
     raise_limits()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
+            [*GATE, *(str(part) for part in command)],
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -108,7 +121,12 @@ def start(
     _children[child.pid] = child
     seen = stat(child.pid)  # it cannot have vanished: as our child it would be a zombie
     assert seen is not None
-    return Process(child.pid, seen.started, boot())
+    process = Process(child.pid, seen.started, boot())
+    remember(process, record)
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.stdin as gate:
+        gate.write(b"go\n")
+    return process
 
 
 def remember(process: Process, record: Path) -> None:
@@ -133,6 +151,7 @@ def inside(folder: Path) -> list[Process]:
     That is what has its root in the folder, what carries the folder's mark in its environment, and all that
     these started. This process and those above it never count.
     """
+    _reap()
     folder = folder.resolve()
     mark = f"{MARK}={folder}".encode()
     children: dict[int, list[int]] = defaultdict(list)
@@ -165,6 +184,11 @@ def end(these: Iterable[Process], *, patience: float = 10.0, ask: int = signal.S
         while (left := [process for process in left if process.alive]) and time.monotonic() < deadline:
             time.sleep(0.05)
     return left
+
+
+def _reap() -> None:
+    for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
+        del _children[pid]
 
 
 def _pids() -> Iterator[int]:

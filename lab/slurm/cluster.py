@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -217,8 +218,12 @@ def _start_munged(instance: Instance) -> None:
 
 def _start_mariadbd(instance: Instance) -> None:
     common = ["--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql"]
-    if not (_root(instance) / "var/lib/mysql/mysql").is_dir():
+    made = instance.folder / "database-made"
+    if not made.exists():
+        for half in (_root(instance) / "var/lib/mysql").iterdir():  # of an `up` that was cut short
+            shutil.rmtree(half) if half.is_dir() else half.unlink()
         instance.run("mariadb-install-db", *common, "--skip-test-db", "--force", timeout=300)
+        made.touch()
     _launch(
         instance,
         "mariadbd",
@@ -233,24 +238,24 @@ def _start_mariadbd(instance: Instance) -> None:
         "--innodb-lock-wait-timeout=900",
     )
     _wait_for_command(instance, "mariadbd", 60, "mariadb", f"--socket={DATABASE}", "-e", "select 1")
+
+
+def _start_slurmdbd(instance: Instance) -> None:
     statements = (
         "create database if not exists slurm_acct_db;"
         "create user if not exists slurm@localhost identified via unix_socket;"
         "grant all on slurm_acct_db.* to slurm@localhost"
     )
     instance.run("mariadb", f"--socket={DATABASE}", "-e", statements)
-
-
-def _start_slurmdbd(instance: Instance) -> None:
     _launch(instance, "slurmdbd", "slurm", "slurmdbd", "-D")
     _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
-    # slurmctld refuses to start for a cluster that slurmdbd does not know.
-    if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
-        instance.run("sacctmgr", "-i", "add", "cluster", "fairway")
 
 
 def _start_slurmctld(instance: Instance) -> None:
     """The first time twice: only a proper end writes every state file that a start after a crash asks for."""
+    # It refuses to start for a cluster that slurmdbd does not know.
+    if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
+        instance.run("sacctmgr", "-i", "add", "cluster", "fairway")
     usage = _root(instance) / "var/spool/slurm/ctld/assoc_usage"
     for _ in range(1 if usage.exists() else 2):
         instance.end("slurmctld", patience=30)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lab import Instance
-from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, lab, ports, status, up
+from lab import Instance, mounts, obtain
+from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, lab, launch, ports, status, up
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -108,6 +108,53 @@ def test_everything_listens_on_loopback_and_its_own_ports(slurm: Instance) -> No
     assert set(held.values()) == {LOOPBACK}
     assert set(held) <= ports(slurm)
     assert len(held) == 3 + 3  # slurmctld, slurmdbd, slurmrestd; three slurmd
+
+
+def test_what_a_running_step_opens_is_on_loopback_too(slurm: Instance) -> None:
+    daemons = addresses_of(slurm)
+    job = submit(slurm, "srun sleep 30", "--nodes=2", "--ntasks-per-node=1")
+    deadline = time.monotonic() + 30
+    while not (more := addresses_of(slurm).keys() - daemons.keys()):
+        assert time.monotonic() < deadline, "srun opened nothing"
+        time.sleep(0.2)
+    assert {addresses_of(slurm).get(port, LOOPBACK) for port in more} == {LOOPBACK}
+    slurm.run("scancel", job)
+    assert ended(slurm, job).startswith("CANCELLED")
+
+
+def test_up_that_is_killed_midway_is_finished_by_the_next() -> None:
+    for seconds in (1, 2, 3, 4):
+        started = launch("up", "slurm", "--name", "midway", "--nodes", "1")
+        time.sleep(seconds)
+        started.kill()
+        started.communicate()
+    instance = up("slurm", "midway")
+    try:
+        assert status("midway")["state"] == "up"
+        assert ended(instance, submit(instance, "true")) == "COMPLETED"
+    finally:
+        lab("wipe", "midway")
+    assert_nothing_is_left(instance)
+
+
+def test_a_kernel_without_overlay_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = mounts.mount
+
+    def no_overlay(*arguments: str | Path) -> bool:
+        return "overlay" not in arguments and real(*arguments)
+
+    monkeypatch.setattr(mounts, "mount", no_overlay)
+    instance = obtain("slurm", "copied", "26.05", {"nodes": 1})
+    try:
+        instance.up()
+        assert (instance.folder / "root/.copied").exists()
+        assert ended(instance, submit(instance, "true")) == "COMPLETED"
+        instance.down()
+        assert_nothing_is_left(instance)
+        assert not (instance.folder / "root/proc/self").exists()
+    finally:
+        instance.wipe()
+    assert not instance.folder.exists()
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)

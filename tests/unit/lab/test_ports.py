@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,11 +23,15 @@ def reserved(name: str, **counts: int) -> Instance:
     return instance
 
 
+@contextmanager
+def listening(port: int) -> Iterator[None]:
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
 def test_a_row_steps_over_what_is_promised_and_what_listens() -> None:
     first = ports.choose(4, set())
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", first[1]))
-        listener.listen()
+    with listening(first[1]):
         row = ports.choose(3, {first[3]})
     assert len(row) == 3
     assert first[1] not in row
@@ -62,10 +71,8 @@ def test_a_longer_row_is_chosen_anew_and_the_others_stay() -> None:
 
 def test_ports_that_someone_took_meanwhile_are_chosen_anew() -> None:
     instance = reserved("one", rest=1)
-    with socket.socket() as thief:
-        thief.bind(("127.0.0.1", instance.port("rest")))
-        thief.listen()
-        taken = instance.port("rest")
+    taken = instance.port("rest")
+    with listening(taken):
         instance.reserve(rest=1)
     assert instance.port("rest") != taken
 
@@ -81,23 +88,30 @@ def test_instances_in_another_folder_count_too(tmp_path: Path, monkeypatch: pyte
     assert not here & there
 
 
-def _reserve_in_a_process(name: str, start: object, results: object) -> None:
-    start.wait()  # type: ignore[attr-defined]
-    results.put((name, list(reserved(name, rest=1, nodes=7).rows.values())))  # type: ignore[attr-defined]
+RACER = """
+import json, pathlib, sys, time
+from lab.instance import Instance
+instance = Instance("postgres", sys.argv[1], "15")
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.001)
+instance.reserve(rest=1, nodes=7)
+print(json.dumps([port for row in instance.rows.values() for port in row]))
+"""
 
 
-def test_a_race_gives_everyone_ports_of_their_own() -> None:
-    context = multiprocessing.get_context("spawn")
-    start, results = context.Barrier(6), context.Queue()
+def test_a_race_gives_everyone_ports_of_their_own(tmp_path: Path) -> None:
+    go = tmp_path / "go"
     racers = [
-        context.Process(target=_reserve_in_a_process, args=(f"racer-{number}", start, results))
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, f"racer-{number}", str(go)],
+            cwd=Path(__file__).parents[3],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for number in range(6)
     ]
-    for racer in racers:
-        racer.start()
-    rows = [row for _ in racers for row in results.get(timeout=60)[1]]
-    for racer in racers:
-        racer.join(timeout=30)
-    everyone = [port for row in rows for port in row]
+    time.sleep(0.5)
+    go.touch()
+    everyone = [port for racer in racers for port in json.loads(racer.communicate(timeout=60)[0])]
     assert len(everyone) == 6 * 8
     assert len(set(everyone)) == len(everyone)

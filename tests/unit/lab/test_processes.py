@@ -29,7 +29,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(folder: Path, *command: str) -> Process:
-    return processes.start(command, instance=folder, log=folder / "log", env={"PATH": os.defpath})
+    env = {"PATH": os.defpath}
+    return processes.start(command, instance=folder, record=folder / "record", log=folder / "log", env=env)
 
 
 def test_a_daemon_has_a_session_a_log_and_no_stdin(folder: Path) -> None:
@@ -43,7 +44,6 @@ def test_a_daemon_has_a_session_a_log_and_no_stdin(folder: Path) -> None:
 def test_a_record_of_another_moment_is_not_the_process(folder: Path) -> None:
     process = started(folder, "sleep", "60")
     record = folder / "record"
-    processes.remember(process, record)
     assert processes.recall(record) == process
     for other in (
         replace(process, started=process.started - 1),
@@ -54,6 +54,28 @@ def test_a_record_of_another_moment_is_not_the_process(folder: Path) -> None:
         assert processes.recall(record) is None
         other.send(signal.SIGKILL)  # reaches nobody
     assert process.alive
+
+
+def test_whoever_dies_before_the_daemon_is_on_record_leaves_none_behind(folder: Path) -> None:
+    code = """
+import os, pathlib, sys
+from lab import processes
+processes.remember = lambda process, record: (print(process.pid, flush=True), os.kill(os.getpid(), 9))
+folder = pathlib.Path(sys.argv[1])
+ran, record, log = (folder / name for name in ("ran", "record", "log"))
+processes.start(["touch", ran], instance=folder, record=record, log=log, env=os.environ)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == -9
+    wait_until(lambda: not Path(f"/proc/{said.stdout.strip()}").exists(), 10, "it lives on")
+    assert not (folder / "ran").exists()
+    assert processes.inside(folder) == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '{"pid": 1}'])
