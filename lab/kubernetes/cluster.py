@@ -245,6 +245,8 @@ class Cluster:
 
     def _start_kwok(self) -> None:
         build, port = control_builds().kwok, self.instance.port("kwok")
+        if not self.instance.daemon("kwok"):
+            kwok.free_leases(self.api, self.nodes.names)
         config = kwok.write_config(build / "stages", self.instance.folder)
         command = kwok.command(build / "kwok", port, self.pki, config)
         self._serve("kwok", command, lambda: listening(port))

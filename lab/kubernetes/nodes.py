@@ -125,7 +125,7 @@ class RealNodes:
         for root in _cgroup_roots():
             (root / place.cgroup).mkdir(exist_ok=True)
         words = [str(word) for word in (INIT, place.folder, name, self.instance.options["gpus"], kubeconfig)]
-        env = {"PATH": f"{programs.path}:{os.environ.get('PATH', os.defpath)}", "HOME": "/root"}
+        env = {"PATH": f"{programs.path}:{os.environ.get('PATH', os.defpath)}", "HOME": str(place.folder)}
         self.instance.launch(
             name,
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", *words, *images.images()],

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from lab import mounts
+from lab.cli import lab
 from lab.instance import Instance, obtain
 from lab.kubernetes import Api, Cluster
 from lab.kubernetes.kwok import SLICES, ready_nodes
@@ -110,8 +112,12 @@ def test_gpus_fall_sick_and_get_well(cluster: Cluster) -> None:
     assert allocatable() == "8"
 
 
-def test_kueue_takes_another_configuration(cluster: Cluster) -> None:
-    cluster.configure_kueue({"manageJobsWithoutQueueName": True})
+def test_kueue_takes_another_configuration(cluster: Cluster, tmp_path: Path) -> None:
+    extra = tmp_path / "kueue.yaml"
+    extra.write_text("manageJobsWithoutQueueName: true\n")
+    words = ["up", "kubernetes", "--name", cluster.instance.name, "--kueue", str(extra)]
+    told = CliRunner().invoke(lab, words)
+    assert told.exit_code == 0, told.output
     cluster.api.apply(a_job("unqueued", gpus=1, queue=None))
     until("held", lambda: cluster.api.get(f"{JOBS}/unqueued")["spec"].get("suspend") is True)
     cluster.configure_kueue({})
