@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from fairway.api.edge import REQUESTS
 from fairway.api.openapi import document
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
@@ -31,7 +32,9 @@ def settings() -> str:
 
 
 def metrics() -> str:
-    rows = "".join(f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n" for m in METRICS)
+    rows = "".join(
+        f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n" for m in (*METRICS, REQUESTS)
+    )
     return (
         f"# Metrics\n\n{NOTE}"
         "`GET /metrics` needs a viewer's token. In Prometheus: `authorization: { credentials_file: … }`.\n\n"

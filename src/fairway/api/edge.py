@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairway.api.problems import ApiError, as_api_error, problem_response
+from fairway.control.metrics import Metric
 from fairway.model.errors import FairwayError
 
 MOST_BODY_BYTES: Final = 64 * 1024
@@ -28,6 +29,12 @@ _HEADERS: Final = {
 }
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REQUESTS: Final = Metric(
+    "fairway_api_request_seconds",
+    "histogram",
+    "How long requests to the API take, by route and status.",
+    ("route", "method", "status"),
+)
 log = structlog.get_logger("fairway.api")
 
 
@@ -35,12 +42,7 @@ class RequestMetrics:
     """How many requests, how they ended, how long they took."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._seconds = Histogram(
-            "fairway_api_request_seconds",
-            "Time to answer a request.",
-            ["route", "method", "status"],
-            registry=registry,
-        )
+        self._seconds = Histogram(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
 
     def note(self, scope: Scope, status: int | None, seconds: float) -> None:
         """Count one request by its route's template: paths as labels would grow for ever."""
