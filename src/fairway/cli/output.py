@@ -98,7 +98,9 @@ def table_lines(view: View, output: Format, *, colour: bool) -> list[str]:
 
 
 def note_lines(view: View) -> list[str]:
-    """What is said beneath the table."""
+    """What is said beneath the table; folded only where somebody reads it, so that a pipe can be searched."""
+    if not sys.stdout.isatty():
+        return [clean(note) for note in view.notes]
     return [line for note in view.notes for line in fold(clean(note), columns())]
 
 
