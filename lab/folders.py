@@ -35,14 +35,18 @@ def instances() -> Path:
 def note_instances() -> None:
     """Make this folder of instances known to those who choose ports for another."""
     places = home() / "places"
-    places.mkdir(parents=True, exist_ok=True)
+    for folder in (places, instances()):
+        folder.mkdir(parents=True, exist_ok=True)
     (places / sha256(str(instances()).encode()).hexdigest()[:16]).write_text(str(instances()))
 
 
 def all_instances() -> list[Path]:
     """Every folder of instances that was ever used with these builds and locks, this one among them."""
-    noted = {Path(place.read_text()) for place in (home() / "places").glob("*")}
-    return sorted(noted | {instances()})
+    noted = {place: Path(place.read_text()) for place in (home() / "places").glob("*")}
+    for place, folder in noted.items():
+        if not folder.is_dir():
+            place.unlink(missing_ok=True)
+    return sorted({folder for folder in noted.values() if folder.is_dir()} | {instances()})
 
 
 def builds() -> Path:
