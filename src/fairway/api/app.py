@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from fairway import __version__
 from fairway.api import routes
-from fairway.api.access import require_rules
+from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
 from fairway.api.problems import as_api_error, problem_response
@@ -33,6 +33,7 @@ def create_app(ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Rev
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
+    app.router.route_class = GuardedRoute
     app.state.ledger = ledger
     fleets = Fleets(ledger, parse)
     routes.add_fleet_routes(app, ledger, fleets)

@@ -27,6 +27,11 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit as stop:
+        # `fairway get nodes | head` is no error, but click makes one of it.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return OK
+        raise
     except Exception as error:
         return _report(error)
     return result if isinstance(result, int) else OK
@@ -41,7 +46,7 @@ def _report(error: Exception) -> int:
             _show_usage_error(error)
             return USAGE
         case BrokenPipeError():
-            # `fairway get nodes | head` is no error; stdout is replaced so that closing it cannot complain.
+            # The same from our own flush; stdout is replaced so that closing it cannot complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return OK
         case click.ClickException():

@@ -117,6 +117,15 @@ async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClie
     assert "made" not in {t.name for t in await ledger.tokens()}
 
 
+async def test_strangers_learn_nothing_about_their_request(http: httpx2.AsyncClient, ledger: Ledger) -> None:
+    viewer = await bearer(ledger, Role.VIEWER)
+    for headers, status in (({}, 401), ({"Authorization": "Bearer fw_x"}, 401), (viewer, 403)):
+        json = {**headers, "Content-Type": "application/json"}
+        assert (await http.post("/v1/tokens", content=b"{", headers=json)).status_code == status
+        assert (await http.post("/v1/tokens?limit=x", content=b"{", headers=json)).status_code == status
+    assert (await http.get("/v1/nodes?limit=x")).status_code == 401
+
+
 async def test_revoking_counts_at_once(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     headers = await bearer(ledger, Role.VIEWER, "short")
     assert (await http.get("/v1/whoami", headers=headers)).status_code == 200

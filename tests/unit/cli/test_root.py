@@ -130,6 +130,16 @@ def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "fairway.cli", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writing:
+        assert writing.stdout and writing.stderr
+        writing.stdout.close()
+        assert writing.stderr.read() == b""
+    assert writing.returncode == 0
+
+
 @click.command()
 @click.argument("kind")
 def failing(kind: str) -> None:
