@@ -22,14 +22,15 @@ INTERRUPTED: Final = 130
 
 def run(command: click.Command, arguments: Sequence[str]) -> int:
     """Run `command` and say how it went. Everything that can go wrong ends here."""
+    stdout = sys.stdout
     try:
         result = command.main(args=list(arguments), prog_name="fairway", standalone_mode=False)
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except SystemExit as stop:
-        # `fairway get nodes | head` is no error, but click makes one of it.
-        if isinstance(stop.__context__, BrokenPipeError):
+    except SystemExit:
+        # `fairway get nodes | head` is no error; click makes one of it, and leaves a wrapped stdout behind.
+        if sys.stdout is not stdout:
             return OK
         raise
     except Exception as error:
