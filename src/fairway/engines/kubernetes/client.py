@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 _CONNECT_SECONDS: Final = 5.0
 _LARGEST_ANSWER: Final = 128 << 20
-"""A page of 500 nodes with every image they hold listed is about 15 MB."""
+"""A page of 2,000 nodes with every image they hold listed is about 30 MB."""
 _LARGEST_REFUSAL: Final = 64 << 10
 
 

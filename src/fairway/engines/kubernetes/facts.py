@@ -19,8 +19,8 @@ _NEVER_REPORTED = Condition(type="Ready", reason="NoStatus", message="its kubele
 class NodeFacts(Struct, frozen=True, gc=False):
     """A node, as far as pools, health and devices go."""
 
-    labels: Mapping[str, str]
-    """Only those that some pool asks for."""
+    labels: tuple[tuple[str, str], ...]
+    """Only those that some pool asks for, by name."""
     capacity: Amounts
     allocatable: Amounts
     ready: bool
@@ -40,13 +40,13 @@ def node_keeper(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
     """What to keep of nodes on a cluster with these pools."""
     pools = tuple(pools)
     is_gpu = _gpu_test(pools)
-    asked = frozenset(k for p in pools if isinstance(p.place, KubernetesPlace) for k in p.place.node_labels)
+    asked = sorted({k for p in pools if isinstance(p.place, KubernetesPlace) for k in p.place.node_labels})
 
     def keep(node: NodeObject) -> NodeFacts:
-        conditions = node.status.conditions
+        conditions, labels = node.status.conditions, node.metadata.labels
         ready = next((c for c in conditions if c.type == "Ready"), _NEVER_REPORTED)
         return NodeFacts(
-            labels={k: v for k, v in node.metadata.labels.items() if k in asked},
+            labels=tuple((k, labels[k]) for k in asked if k in labels),
             capacity=_amounts(node.status.capacity, is_gpu),
             allocatable=_amounts(node.status.allocatable, is_gpu),
             ready=ready.status == "True",

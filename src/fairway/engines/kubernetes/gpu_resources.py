@@ -63,6 +63,7 @@ def claimed_resources(pools: Iterable[Pool]) -> frozenset[str]:
     return frozenset(r for pool in pools for r in resources_of(pool))
 
 
+@lru_cache(maxsize=1024)  # "8" on every node
 def whole_number(quantity: str) -> int:
     """A quantity of devices as a number; what is no such number counts as none."""
     digits = quantity.rstrip("kKMGi")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold
 from fairway.engines.kubernetes.gpu_resources import resources_of, slice_of
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node
+
+_NOTHING: Final[Counter[str]] = Counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,23 @@ class View:
 
 
 def view(nodes: Mapping[str, NodeFacts], holds: Iterable[PodHold], pools: tuple[Pool, ...]) -> View:
-    """Every node of the cluster with its devices by pool, in order of names."""
+    """Every node of the cluster with its devices by pool, in order of names.
+
+    Nodes that are alike in labels, devices and use share one value: worked out once, held once.
+    """
     in_use: dict[str, Counter[str]] = {}
     for hold in holds:
         in_use.setdefault(hold.node, Counter()).update(dict(hold.devices))
     seen: list[Node] = []
     overlaps: set[Overlap] = set()
+    alike: dict[object, tuple[Devices, ...]] = {}
     for name, facts in sorted(nodes.items()):
-        owners = _owners(facts, pools, overlaps)
+        used = in_use.get(name, _NOTHING)
+        key = (facts.labels, facts.capacity, facts.allocatable, tuple(sorted(used.items())))
+        devices = alike.get(key)
+        if devices is None:
+            devices = alike[key] = _devices(facts, used, _owners(facts, pools, overlaps))
         health, reason = _health(facts)
-        devices = _devices(facts, in_use.get(name, Counter()), owners)
         seen.append(Node(NodeName(name), health, reason, devices))
     return View(tuple(seen), frozenset(overlaps))
 
@@ -61,9 +71,7 @@ def _owners(facts: NodeFacts, pools: tuple[Pool, ...], overlaps: set[Overlap]) -
 
 def _matches(pool: Pool, facts: NodeFacts) -> bool:
     place = pool.place
-    return isinstance(place, KubernetesPlace) and all(
-        facts.labels.get(k) == v for k, v in place.node_labels.items()
-    )
+    return isinstance(place, KubernetesPlace) and place.node_labels.items() <= dict(facts.labels).items()
 
 
 def _health(facts: NodeFacts) -> tuple[Health, str]:

@@ -85,7 +85,7 @@ def test_only_what_pools_ask_for_is_kept_of_a_node() -> None:
         )
     )
 
-    assert kept.labels == {"gpu": "a100"}
+    assert kept.labels == (("gpu", "a100"),)
     assert kept.capacity == (("amd.com/gpu", 1), (GPU, 8))
     assert kept.allocatable == (("amd.com/gpu", 1), (GPU, 7))
     assert kept.ready

@@ -20,7 +20,7 @@ def facts(
 ) -> NodeFacts:
     capacity = {GPU: 8} if capacity is None else capacity
     return NodeFacts(
-        labels=labels or {},
+        labels=tuple(sorted((labels or {}).items())),
         capacity=tuple(sorted(capacity.items())),
         allocatable=tuple(sorted((capacity if allocatable is None else allocatable).items())),
         ready=not down,
