@@ -47,7 +47,7 @@ lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
 integration: venv  ## tests against the engines that `make lab-up` started
-	$(PY) -m pytest tests/contract tests/integration -m "(slurm or kubernetes) and not slow"
+	$(PY) -m pytest tests/contract tests/integration -m "not slow"
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab and not slow"

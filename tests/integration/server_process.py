@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FAIRWAY = [sys.executable, "-m", "fairway.cli"]
+# CI points FAIRWAY_BIN at the built wheel's command, in a venv without the checkout
+FAIRWAY = (
+    [os.environ["FAIRWAY_BIN"]] if "FAIRWAY_BIN" in os.environ else [sys.executable, "-m", "fairway.cli"]
+)
 START_SECONDS = 60.0
 
 

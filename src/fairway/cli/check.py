@@ -67,15 +67,17 @@ def _show(report: Report) -> None:
 
 
 def _show_fault(fault: Fault) -> None:
+    from fairway.cli.failures import label, show_hint
     from fairway.files import Severity, location_lines
 
     colour = "red" if fault.severity is Severity.ERROR else "yellow"
-    click.echo(f"{click.style(f'{fault.severity}:', fg=colour, bold=True)} {fault.message}", err=True)
+    click.echo(f"{label(f'{fault.severity}:', colour)} {fault.message}", err=True)
     for line in location_lines(fault):
         click.echo(f"  {line}", err=True)
     if fault.expected and fault.expected not in fault.message:
         click.echo(f"  expected {fault.expected}", err=True)
-    click.echo(f"\n{click.style('hint:', fg='cyan', bold=True)} {fault.hint}\n", err=True)
+    show_hint(fault.hint)
+    click.echo(err=True)
 
 
 def _count(number: int, thing: str) -> str:

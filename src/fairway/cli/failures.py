@@ -61,7 +61,7 @@ def _report(error: Exception) -> int:
 
 def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
     """One error on stderr, in the shape all of them have."""
-    click.echo(f"{_label('error:', 'red')} {message}", err=True)
+    click.echo(f"{label('error:', 'red')} {message}", err=True)
     for line in details:
         click.echo(f"  {line}", err=True)
     show_hint(hint)
@@ -69,10 +69,11 @@ def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
 
 def show_hint(hint: str) -> None:
     """What to do next, after a blank line."""
-    click.echo(f"\n{_label('hint:', 'cyan')} {hint}", err=True)
+    click.echo(f"\n{label('hint:', 'cyan')} {hint}", err=True)
 
 
-def _label(text: str, colour: str) -> str:
+def label(text: str, colour: str) -> str:
+    """The word a message begins with, coloured where colours are wanted."""
     # click leaves colours out where there is no terminal, but does not know NO_COLOR.
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=True)
 

@@ -108,6 +108,16 @@ def test_a_server_killed_is_started_again(folder: Path) -> None:
     assert not answers(server.url)
 
 
+def test_stopping_one_that_somebody_killed_is_no_error(folder: Path) -> None:
+    server = embedded.start(folder)
+    os.kill(int((folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while answers(server.url) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    server.stop()
+    assert not answers(server.url)
+
+
 def test_a_long_path_gets_its_socket_elsewhere(folder: Path) -> None:
     deep = folder / ("x" * 60) / ("y" * 60)
     folder.mkdir()
