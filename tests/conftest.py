@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,19 @@ import pytest
 from fairway.ledger import Ledger, embedded
 
 _numbers = itertools.count(1)
+
+# Started in the background of a script, a shell has SIGINT ignored, and so would everything tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests that move the same cluster of the lab must not run at the same time: xdist keeps a group on one worker.
+_SHARED = ("slurm-24", "slurm-26", "kubernetes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parameters = item.nodeid.partition("[")[2]
+        group = next((name for name in _SHARED if name in parameters), item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
