@@ -33,7 +33,7 @@ check: venv  ## formatting, lint, types, import rules, dependencies
 	$(BIN)/deptry src
 
 test: venv  ## unit and contract tests, no real engine needed
-	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 2 --dist loadfile
+	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 2
 
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
 	$(PY) -m lab up slurm --name slurm-24 --version 24.11
@@ -47,13 +47,13 @@ lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
 integration: venv  ## tests against the engines that `make lab-up` started
-	$(PY) -m pytest tests/contract tests/integration -m "not slow"
+	$(PY) -m pytest tests/contract tests/integration -m "not slow" -n 3 --durations 12
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
-	$(PY) -m pytest tests/lab -m "lab and not slow"
+	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
 
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
-	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract -m "not slow"
+	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract -m "not slow" -n 3
 
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small

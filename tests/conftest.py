@@ -14,6 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from fairway.ledger import Ledger, embedded
 
@@ -22,15 +24,19 @@ _numbers = itertools.count(1)
 # Started in the background of a script, a shell has SIGINT ignored, and so would everything tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests that move the same cluster of the lab must not run at the same time: xdist keeps a group on one worker.
 _SHARED = ("slurm-24", "slurm-26", "kubernetes")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        parameters = item.nodeid.partition("[")[2]
-        group = next((name for name in _SHARED if name in parameters), item.path.stem)
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByCluster(LoadScopeScheduling):
+    """Tests that move one cluster of the lab never run at the same time; others go file by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        return next((name for name in _SHARED if name in test.partition("[")[2]), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByCluster(config, log)
 
 
 @pytest.fixture(scope="session")
