@@ -175,10 +175,12 @@ def _initialise(instance: Instance) -> None:
     password.touch(mode=0o600)
     password.write_text(secrets.token_urlsafe(24))
     shutil.rmtree(_data(instance), ignore_errors=True)  # of one that was cut short
-    for folder in (_data(instance), instance.folder / "socket"):
+    own = (_data(instance), instance.folder / "socket")
+    for folder in own:
         folder.mkdir(exist_ok=True, mode=0o700)
-        if owner := _owner():
-            shutil.chown(folder, owner, pwd.getpwnam(owner).pw_gid)
+    if owner := _owner():
+        for path in (*own, password):  # initdb reads the password too
+            shutil.chown(path, owner, pwd.getpwnam(owner).pw_gid)
     auth = ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={password}"]
     names = [f"--username={ROLE}", "--encoding=UTF8", "--locale=C.UTF-8"]
     initdb: list[str | Path] = [*_unprivileged(instance), _bin(instance) / "initdb", "-D", _data(instance)]
