@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal as signals
 import subprocess
@@ -74,7 +75,10 @@ def up(
         _say(f"{instance.name}: starting again {_few(instance.dead)}")
     instance.up()
     if before != "up":
-        _say(f"{instance.name} is up: {instance.kind} {instance.version}, {instance.facts().get('url', '')}")
+        url = re.sub(
+            r":[^:@/]+@", "@", instance.facts().get("url", "")
+        )  # a password is for `env`, not for logs
+        _say(f"{instance.name} is up: {instance.kind} {instance.version}, {url}")
         _say(f"  python -m lab env {instance.name}")
 
 
