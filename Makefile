@@ -33,7 +33,7 @@ check: venv  ## formatting, lint, types, import rules, dependencies
 	$(BIN)/deptry src
 
 test: venv  ## unit and contract tests, no real engine needed
-	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 2
+	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 3
 
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
 	$(PY) -m lab up slurm --name slurm-24 --version 24.11
