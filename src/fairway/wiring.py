@@ -257,7 +257,7 @@ async def _open_ledger(settings: Settings, stop: _Stop) -> AsyncIterator[Ledger]
 def _stop_embedded(own: embedded.Embedded) -> None:
     try:
         own.stop()
-    except FairwayError as error:  # dead already, most likely; the server's own end was still a good one
+    except FairwayError as error:  # it is said; the server's own end was still a good one
         log.warning(error.message, code=error.code, hint=error.hint)
 
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TypedDict
 
 from fairway.api import wire
-from fairway.ledger import ClusterState, DeviceState, NodeState, PoolState
+from fairway.ledger import ClusterState, NodeState, PoolState
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import SliceName
-from fairway.model.observation import Health
+from fairway.model.observation import Devices, Health, free_devices
 
 _NOT_OBSERVED = wire.Reason(
     code="NotObserved",
@@ -54,7 +54,7 @@ def node(state: NodeState, cluster: ClusterState | None, now: datetime) -> wire.
         health=state.health,
         reason=state.reason,
         since=state.since,
-        devices=[_devices(state, d) for d in state.devices],
+        devices=[_devices(state.health, d) for d in state.devices],
         **_seen(cluster, now),
     )
 
@@ -147,10 +147,8 @@ def _slice_counts(kind: SliceName, row: PoolState | None) -> wire.PoolSliceCount
     return wire.PoolSliceCounts(slice=kind, **_pool_counts(row).model_dump())
 
 
-def _devices(node: NodeState, devices: DeviceState) -> wire.Devices:
-    free = 0
-    if node.health is Health.READY:
-        free = max(0, devices.total - devices.in_use - devices.unhealthy)
+def _devices(health: Health, devices: Devices) -> wire.Devices:
+    free = free_devices(health, devices)
     return wire.Devices(
         pool=devices.pool,
         kind=devices.kind,

@@ -233,13 +233,7 @@ class Whole(Shape[int]):
             return None
         # The length first: int() of a thousand digits is slow, of ten thousand an exception.
         if len(node.text) > 18 or not self.least <= int(node.text) <= self.most:
-            faults.add(
-                FaultCode.OUT_OF_RANGE,
-                at.spot(node),
-                f"{at.label} is {shown(node.text)}, which is out of range",
-                expected=expected,
-                hint=f"write {expected}",
-            )
+            _out_of_range(node, at, faults, expected)
             return None
         return Found(int(node.text), at.spot(node))
 
@@ -264,13 +258,7 @@ class Price(Shape[Decimal]):
             return None
         digits, _, fraction = node.text.lstrip("+").partition(".")
         if len(digits) > 18 or len(fraction) > self.places or not 0 <= Decimal(node.text) <= self.most:
-            faults.add(
-                FaultCode.OUT_OF_RANGE,
-                at.spot(node),
-                f"{at.label} is {shown(node.text)}, which is out of range",
-                expected=expected,
-                hint=f"write {expected}",
-            )
+            _out_of_range(node, at, faults, expected)
             return None
         # abs() turns -0, which compares as 0 and prints as -0, into 0.
         return Found(abs(Decimal(node.text)), at.spot(node))
@@ -283,6 +271,16 @@ def _number_hint(node: Node, expected: str) -> str:
     if isinstance(node, Scalar) and not node.plain and re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.text):
         return f"take the quotes away:  {shown(node.text)}"
     return f"write {expected}"
+
+
+def _out_of_range(node: Scalar, at: At, faults: Faults, expected: str) -> None:
+    faults.add(
+        FaultCode.OUT_OF_RANGE,
+        at.spot(node),
+        f"{at.label} is {shown(node.text)}, which is out of range",
+        expected=expected,
+        hint=f"write {expected}",
+    )
 
 
 def _not_plain_number(node: Scalar, at: At, faults: Faults, expected: str) -> None:

@@ -19,11 +19,10 @@ from fairway.ledger.errors import (
 )
 from fairway.ledger.ledger import Ledger
 from fairway.ledger.observations import Writing
-from fairway.ledger.records import ClusterState, DeviceState, Lease, NodeState, PoolState, Revision, Token
+from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
 
 __all__ = [
     "ClusterState",
-    "DeviceState",
     "Lease",
     "LeaseLost",
     "Ledger",

@@ -8,7 +8,7 @@ from datetime import datetime
 from fairway.model.access import Role
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
-from fairway.model.observation import Health
+from fairway.model.observation import Devices, Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,6 @@ class PoolState:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceState:
-    """The GPUs, or slices of one profile, of one node."""
-
-    kind: str
-    pool: PoolName | None
-    slice: SliceName | None
-    total: int
-    in_use: int
-    unhealthy: int
-
-
-@dataclass(frozen=True, slots=True)
 class NodeState:
     """One machine as last seen."""
 
@@ -83,7 +71,7 @@ class NodeState:
     reason: str
     since: datetime
     """When `health` became what it is."""
-    devices: tuple[DeviceState, ...]
+    devices: tuple[Devices, ...]
 
 
 @dataclass(frozen=True, slots=True)

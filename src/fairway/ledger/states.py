@@ -8,11 +8,11 @@ from sqlalchemy import JSON, Row, Select, exists, func, select, tuple_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from fairway.ledger.connection import Connections
-from fairway.ledger.records import ClusterState, DeviceState, NodeState, PoolState
+from fairway.ledger.records import ClusterState, NodeState, PoolState
 from fairway.ledger.tables import cluster_state, device, node, pool_total
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
-from fairway.model.observation import Health
+from fairway.model.observation import Devices, Health
 
 LONGEST_PAGE: Final = 2000
 
@@ -124,7 +124,7 @@ def _node(row: Row[*tuple[Any, ...]]) -> NodeState:
         reason=row.reason,
         since=row.since,
         devices=tuple(
-            DeviceState(kind, PoolName(pool) if pool else None, SliceName(cut) if cut else None, *counts)
+            Devices(PoolName(pool) if pool else None, kind, SliceName(cut) if cut else None, *counts)
             for kind, pool, cut, *counts in row.devices or ()
         ),
     )

@@ -74,9 +74,9 @@ class PoolTotals:
     nodes_down: int
 
 
-def free_devices(node: Node, devices: Devices) -> int:
-    """Devices of the node that a job could get now."""
-    if node.health is not Health.READY:
+def free_devices(health: Health, devices: Devices) -> int:
+    """Devices of a node of that health that a job could get now."""
+    if health is not Health.READY:
         return 0
     return max(0, devices.total - devices.in_use - devices.unhealthy)
 
@@ -88,7 +88,7 @@ def pool_totals(nodes: Iterable[Node]) -> tuple[PoolTotals, ...]:
         drained, down = node.health is Health.DRAINED, node.health is Health.DOWN
         for d in node.devices:
             row = sums.setdefault((d.pool, d.slice), [0] * 6)
-            for i, n in enumerate((d.total, d.in_use, free_devices(node, d), 1, drained, down)):
+            for i, n in enumerate((d.total, d.in_use, free_devices(node.health, d), 1, drained, down)):
                 row[i] += n
     return tuple(
         PoolTotals(pool, slice_, total, in_use, free, total - in_use - free, count, drained, down)
