@@ -1,4 +1,4 @@
-"""What a platform team writes: a fleet of clusters and pools. (Teams come next.)"""
+"""What a platform team writes: a fleet of clusters and pools, shared by teams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from fairway.model.gpu import GpuType
-from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Priority, Supply, Team, default_teams
 
 
 class EngineKind(StrEnum):
@@ -120,6 +121,13 @@ class Pool:
     """MIG profiles the GPUs are cut into; empty: whole GPUs."""
     topology: tuple[str, ...] = ()
     """Node labels from the widest to the narrowest level, e.g. block, rack."""
+    gpus: int | None = None
+    """How many GPUs it has, if the file says so; the engine tells otherwise."""
+
+    @property
+    def supplies(self) -> tuple[Supply, ...]:
+        """What of it can be granted: its whole GPUs, or each kind of slice they are cut into."""
+        return tuple(Supply(self.name, s) for s in self.slices) or (Supply(self.name),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,13 @@ class Fleet:
     currency: str
     clusters: tuple[Cluster, ...]
     pools: tuple[Pool, ...]
+    teams: tuple[Team, ...] = ()
+    """Every team, parents before children, otherwise in the order of the file."""
+    priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
+    """By rank, the highest first; exactly one is the default."""
+    fairness: Fairness = Fairness()
+    chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
+    """The default team of whoever the file gives one (`users`); members of several teams have one here."""
 
     def cluster(self, name: str) -> Cluster:
         """The cluster called `name`; a fleet from `files` has one for each pool."""
@@ -138,3 +153,20 @@ class Fleet:
     def pools_of(self, cluster: str) -> tuple[Pool, ...]:
         """The pools on one cluster, in the order of the file."""
         return tuple(p for p in self.pools if p.cluster == cluster)
+
+    def pool(self, name: str) -> Pool:
+        """The pool called `name`; a fleet from `files` has one for each grant."""
+        return next(p for p in self.pools if p.name == name)
+
+    @property
+    def default_priority(self) -> Priority:
+        """What a job without a word gets."""
+        return next(p for p in self.priorities if p.default)
+
+    def priority(self, name: PriorityName) -> Priority:
+        """The priority called `name`."""
+        return next(p for p in self.priorities if p.name == name)
+
+    def default_teams(self) -> dict[UserName, TeamName]:
+        """The team of each member's jobs that name none."""
+        return default_teams(self.teams, self.chosen_teams)

@@ -8,6 +8,10 @@ from typing import Final, NewType
 ClusterName = NewType("ClusterName", str)
 PoolName = NewType("PoolName", str)
 NodeName = NewType("NodeName", str)
+TeamName = NewType("TeamName", str)
+PriorityName = NewType("PriorityName", str)
+UserName = NewType("UserName", str)
+"""A person, as the engines know them: a login on Slurm, a user of the API server on Kubernetes."""
 SliceName = NewType("SliceName", str)
 """A MIG profile as NVIDIA writes it: `1g.10gb`."""
 

@@ -15,6 +15,8 @@ PLANTED = [
     ("model/fleet.py", "import fairway.files", "layers"),
     ("model/observation.py", "import time", "pure-core"),
     ("model/errors.py", "import os", "pure-core"),
+    ("policy/plan.py", "import time", "pure-core"),
+    ("policy/plan.py", "import fairway.engines", "layers"),
     ("files/__init__.py", "import fairway.ledger", "layers"),
     ("ledger/__init__.py", "import fairway.control", "layers"),
     ("engines/virtual/engine.py", "import fairway.ledger", "layers"),
