@@ -10,27 +10,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from tests.waiting import until
 
 # CI points FAIRWAY_BIN at the built wheel's command, in a venv without the checkout
 FAIRWAY = (
     [os.environ["FAIRWAY_BIN"]] if "FAIRWAY_BIN" in os.environ else [sys.executable, "-m", "fairway.cli"]
 )
 START_SECONDS = 60.0
-
-
-def until(true: Callable[[], Any], within: float = 20.0, what: str = "it") -> Any:
-    """Wait until `true` gives something, and give that."""
-    deadline = time.monotonic() + within
-    while True:
-        found = true()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what} did not happen within {within:g} s"
-        time.sleep(0.1)
 
 
 class Home:

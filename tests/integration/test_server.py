@@ -17,7 +17,8 @@ import httpx2
 import pytest
 import yaml
 
-from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home, until
+from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
+from tests.waiting import until
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 UNREACHABLE = """

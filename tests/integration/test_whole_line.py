@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +29,7 @@ from lab import Instance
 from lab.instance import obtain
 from tests.contract.driver import Driver
 from tests.integration.server_process import Home, temporary_home
+from tests.waiting import eventually
 
 SHOWS_WITHIN_SECONDS = 60
 """The promise: a drained node, a dead slurmd and a NotReady node show by then."""
@@ -106,11 +106,7 @@ class Line:
 
     async def until(self, true: Callable[[], object], what: str) -> float:
         """Seconds until it shows; fails after a minute."""
-        start = time.monotonic()
-        while not await asyncio.to_thread(true):
-            assert time.monotonic() - start < SHOWS_WITHIN_SECONDS, f"not shown in time: {what}"
-            await asyncio.sleep(0.2)
-        return time.monotonic() - start
+        return await eventually(true, SHOWS_WITHIN_SECONDS, what)
 
 
 async def walk(

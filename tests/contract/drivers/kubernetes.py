@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -25,6 +24,7 @@ from lab.kubernetes import kwok
 from lab.kubernetes.cluster import Cluster as LabCluster
 from tests.contract.addresses import silent_port, unused_port
 from tests.contract.driver import Driver, Kind, absent
+from tests.waiting import eventually
 
 _GPU = GpuType("A100-80GB", memory_gb=80)
 _PRODUCT = "nvidia.com/gpu.product"
@@ -171,10 +171,7 @@ class KubernetesDriver:
         return self.instance.run("kubectl", "get", "pod", pod, "-o", "jsonpath={.status.phase}").stdout
 
     async def _until(self, true: Callable[[], object], what: str, *, seconds: float = 45) -> None:
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(true):
-            assert time.monotonic() < deadline, f"{self.instance.name}: not in {seconds} s: {what}"
-            await asyncio.sleep(0.3)
+        await eventually(true, seconds, f"{self.instance.name}: {what}")
 
 
 def _resource(slice_: SliceName | None) -> str:

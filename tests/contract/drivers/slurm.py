@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
 from lab import Instance, find
 from tests.contract.addresses import silent_port, unused_port
 from tests.contract.driver import Driver, Kind, absent
+from tests.waiting import eventually
 
 _GPU = GpuType("A100-80GB", memory_gb=80)
 _VERSIONS = {"slurm-24": "24.11", "slurm-26": "26.05"}
@@ -145,10 +145,7 @@ class SlurmDriver:
         ).stdout.strip()
 
     async def _until(self, true: Callable[[], object], what: str, *, seconds: float = 45) -> None:
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(true):
-            assert time.monotonic() < deadline, f"{self.instance.name}: not in {seconds} s: {what}"
-            await asyncio.sleep(0.3)
+        await eventually(true, seconds, f"{self.instance.name}: {what}")
 
 
 @asynccontextmanager
