@@ -44,10 +44,12 @@ class Rule:
     """Who may use a route: everybody (`role` None) or those whose role covers `role`.
 
     An instance is the route's dependency, so a declared rule cannot differ from the enforced one.
+    `most_body_bytes` lets those it lets through send more than the edge allows to everybody.
     """
 
-    def __init__(self, role: Role | None) -> None:
+    def __init__(self, role: Role | None, most_body_bytes: int | None = None) -> None:
         self.role = role
+        self.most_body_bytes = most_body_bytes
 
     def __repr__(self) -> str:
         return f"Rule({self.role or 'public'})"
@@ -65,6 +67,8 @@ class Rule:
                 f"ask an admin for a token:  fairway token create NAME --role {self.role}",
             )
         request.state.passed = self
+        if self.most_body_bytes is not None:
+            request.state.most_body_bytes = self.most_body_bytes
 
 
 class GuardedRoute(APIRoute):
@@ -82,15 +86,26 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
+def require_role(caller: Token, needed: Role, what: str) -> None:
+    """Refuse what only a higher role may, on a route that is open to lower ones for the rest."""
+    if not caller.role.may(needed):
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "RoleTooLow",
+            f"{what}; token {caller.name} has the role {caller.role}, this needs {needed}",
+            f"ask an admin for a token:  fairway token create NAME --role {needed}",
+        )
+
+
 def caller_of(request: Request) -> Token:
     """The token behind this request; only for routes whose rule names a role."""
     caller: Token = request.state.caller
     return caller
 
 
-def allow(role: Role | None) -> Sequence[DependsParam]:
+def allow(role: Role | None, *, most_body_bytes: int | None = None) -> Sequence[DependsParam]:
     """The `dependencies=` of a route."""
-    return [DependsParam(Rule(role))]
+    return [DependsParam(Rule(role, most_body_bytes))]
 
 
 PUBLIC = allow(None)

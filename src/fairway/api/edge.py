@@ -18,6 +18,7 @@ from fairway.control.metrics import Metric
 from fairway.model.errors import FairwayError
 
 MOST_BODY_BYTES: Final = 64 * 1024
+"""Of any body, unless the route's rule was passed and allows more."""
 MOST_TARGET_BYTES: Final = 8 * 1024
 
 _HEADERS: Final = {
@@ -27,6 +28,8 @@ _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
+_DIGITS: Final = 20
+"""Of a length anybody could mean; without a length what comes is counted."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 REQUESTS: Final = Metric(
@@ -68,7 +71,7 @@ class Edge:
         started = time.perf_counter()
         try:
             _refuse_too_large(scope)
-            await self._app(scope, _bounded(receive), answer.send)
+            await self._app(scope, _bounded(scope, receive), answer.send)
         except Exception as error:
             known = as_api_error(error)
             _log_failure(error, scope, request_id)
@@ -116,31 +119,36 @@ def _refuse_too_large(scope: Scope) -> None:
             f"path and query are longer than {MOST_TARGET_BYTES} bytes",
             "ask for less at once, and follow next_cursor",
         )
-    length = Headers(scope=scope).get("content-length", "0")
-    if length.isdigit() and int(length) > MOST_BODY_BYTES:
-        raise _body_too_large()
 
 
-def _bounded(receive: Receive) -> Receive:
-    """`receive`, but a body that goes on for too long (chunked, no length given) is refused as well."""
+def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """`receive`, but a body that is too long, announced or not, is refused when somebody begins to read it.
+
+    By then its route's rule was asked: strangers learn nothing, and only who may do so sends much.
+    """
+    announced = Headers(scope=scope).get("content-length", "0")
+    length = int(announced) if announced.isdecimal() and len(announced) < _DIGITS else 0
     received = 0
 
     async def bounded() -> Message:
         nonlocal received
+        most: int = scope["state"].get("most_body_bytes", MOST_BODY_BYTES)
+        if length > most:
+            raise _body_too_large(most)
         message = await receive()
         received += len(message.get("body", b""))
-        if received > MOST_BODY_BYTES:
-            raise _body_too_large()
+        if received > most:
+            raise _body_too_large(most)
         return message
 
     return bounded
 
 
-def _body_too_large() -> ApiError:
+def _body_too_large(most: int) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "BodyTooLarge",
-        f"the body is larger than {MOST_BODY_BYTES} bytes",
+        f"the body is larger than {most} bytes",
         "send less",
         headers={"Connection": "close"},
     )

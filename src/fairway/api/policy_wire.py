@@ -1,0 +1,193 @@
+"""What travels over HTTP of policy: plans, applies, drift, teams, nudges. Beside `wire`, by the same rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fairway.api.wire import Moment, Wire
+from fairway.model.fleet import EngineKind
+from fairway.policy.objects import Action
+
+MOST_FLEET_CHARACTERS: Final = 1024 * 1024
+MOST_NAMES: Final = 1000
+"""Objects that one adoption may name, clusters a request may name."""
+
+Value = str | int | bool | list[Any] | None
+"""What a field of an engine's object holds; null: not set."""
+ClusterName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Asked(BaseModel):
+    """What a caller sends. Unknown fields are refused: a misspelt `force` must not mean something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AskedFleet(Asked):
+    """A fleet file, as text."""
+
+    fleet: str = Field(
+        min_length=1,
+        max_length=MOST_FLEET_CHARACTERS,
+        description="the fleet file; relative paths in it count from the server's folder",
+    )
+    source: str = Field(
+        default="fleet.yaml",
+        max_length=300,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="what to call the file in faults",
+    )
+
+
+class AskedPlan(AskedFleet):
+    """Plan this fleet."""
+
+    cluster: ClusterName | None = Field(default=None, description="only this cluster; null: all")
+
+
+class AskedApply(AskedFleet):
+    """Make a planned fleet so."""
+
+    fingerprints: dict[ClusterName, str] = Field(
+        min_length=1,
+        max_length=MOST_NAMES,
+        description="of the plan that was read, by cluster; clusters that are not named stay as they are",
+    )
+    force: bool = Field(default=False, description="overrule the objections that can be overruled")
+
+
+class AskedRender(AskedFleet):
+    """Write the files of an engine that Fairway does not write itself."""
+
+    cluster: ClusterName
+
+
+class ObjectRef(Wire):
+    """One object of a cluster, in the engine's own words."""
+
+    kind: str = Field(min_length=1, max_length=100, examples=["qos"])
+    name: str = Field(min_length=1, max_length=600, examples=["research_own"])
+
+
+class AskedAdoption(Asked):
+    """Put Fairway's mark on these objects."""
+
+    cluster: ClusterName
+    objects: list[ObjectRef] = Field(min_length=1, max_length=MOST_NAMES)
+
+
+class AskedImport(Asked):
+    """Read what people made by hand on a cluster."""
+
+    cluster: ClusterName
+
+
+class Said(Wire):
+    """A difference between two fleets, in the words of the fleet file."""
+
+    subject: str = Field(description="whose: a team, a pool, a priority; empty: the fleet's", examples=["nlp"])
+    sign: str = Field(description="+ new, - gone, ~ other", examples=["~"])
+    what: str = Field(examples=["guarantee on hpc-a100"])
+    before: str | None
+    after: str | None
+
+
+class FieldChange(Wire):
+    """One field of an engine's object; null: not set."""
+
+    field: str
+    before: Value
+    after: Value
+
+
+class Change(ObjectRef):
+    """One write to one object."""
+
+    action: Action
+    stage: int = Field(description="stages are done in order")
+    team: str | None = Field(description="whose object it is; null: the fleet's")
+    fields: list[FieldChange] = Field(description="what differs; of a new object every field")
+
+
+class Notice(Wire):
+    """Something the reader of a plan should know."""
+
+    code: str
+    message: str
+    hint: str
+    promise: str | None = Field(description="the promise it is about")
+
+
+class Advice(Wire):
+    """A line of an engine's own configuration that Fairway cannot write and the policy needs."""
+
+    file: str = Field(examples=["slurm.conf"])
+    line: str = Field(description="exactly what must stand there")
+    running: str = Field(description="what the engine runs with now; empty: nothing")
+    why: str
+    restart: str = Field(description="what makes it count")
+
+
+class Touched(ObjectRef):
+    """Jobs that depend on an object which changes or goes."""
+
+    running: int
+    waiting: int
+
+
+class Objection(Wire):
+    """Why a plan is not applied as it stands."""
+
+    code: str
+    message: str
+    hint: str
+    forceable: bool = Field(description="whether force overrules it")
+
+
+class ClusterPlan(Wire):
+    """What changes on one cluster."""
+
+    cluster: str
+    engine: EngineKind
+    engine_version: str
+    fingerprint: str
+    managed: int = Field(description="objects with Fairway's mark that were found")
+    changes: list[Change]
+    in_the_way: list[ObjectRef] = Field(description="objects without Fairway's mark that bear a wanted name")
+    touched: list[Touched]
+    notices: list[Notice]
+    advice: list[Advice]
+    objections: list[Objection]
+
+
+class Plan(Wire):
+    """What a fleet file would change, cluster by cluster."""
+
+    fleet: str
+    digest: str = Field(description="SHA-256 of the fleet file's text")
+    said: list[Said] = Field(description="what differs from the last applied fleet, in the fleet file's words")
+    clusters: list[ClusterPlan]
+    warnings: list[str] = Field(description="of the fleet file, each on a line")
+
+    @property
+    def changes(self) -> int:
+        """How many objects change."""
+        return sum(len(c.changes) for c in self.clusters)
+
+
+class PlanFile(Wire):
+    """A plan that was kept: what it was made from, and what was shown. No write is ever taken from it."""
+
+    format: str = Field(default="fairway/plan/v1")
+    made_at: Moment
+    server: str = Field(description="where it was made")
+    source: str
+    text: str = Field(description="the fleet file")
+    plan: Plan
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What the server compares before it changes anything."""
+        return {c.cluster: c.fingerprint for c in self.plan.clusters}
