@@ -1,4 +1,4 @@
-"""What policy is made of on any engine: objects with fields, wanted or found, and the changes between them."""
+"""What policy is made of on any engine: objects with fields, wanted or found, and changes between them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class FoundObject:
     """Who changed it last, where the engine tells; None: not known, or Fairway."""
     after: tuple[ObjectKey, ...] = ()
     """What it refers to: it goes before those go."""
+    team: TeamName | None = None
+    """Whose it is, where its mark tells."""
 
 
 class Action(StrEnum):

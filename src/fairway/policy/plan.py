@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName
+from fairway.policy.limits import JobsUnder, Objection, objections, touched_notices
 from fairway.policy.objects import (
+    Action,
     Activity,
     Advice,
     Change,
+    FieldChange,
     FoundObject,
     FoundPolicy,
     Notice,
     ObjectKey,
     Translation,
+    Value,
+    WantedObject,
 )
+from fairway.policy.order import depths, stages
 
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a plan is not applied as it stands."""
-
-    code: str
-    message: str
-    hint: str
-    forceable: bool
-    """Whether `--force` overrules it."""
+__all__ = [
+    "ClusterPlan",
+    "Objection",
+    "complete",
+    "compute_adoption",
+    "compute_changes",
+    "touched_keys",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,40 @@ class ClusterPlan:
 
 
 def compute_changes(wanted: Translation, found: FoundPolicy) -> tuple[Change, ...]:
-    """What must be written so that `found` becomes `wanted`: ordered, each with its stage."""
-    raise NotImplementedError
+    """What must be written so that `found` becomes `wanted`: ordered, each with its stage.
+
+    First what is made and changed, each after what it needs; then what goes, each before what it needs. The
+    stage of an object depends on all that is wanted, not on what of it happens to change. An object without
+    our mark is left alone, even where its name is wanted: see `ClusterPlan.in_the_way`.
+    """
+    here = {o.key: o for o in found.objects}
+    written = _writes(wanted.objects, here)
+    keys = {o.key for o in wanted.objects}
+    gone = [o for o in found.objects if o.ours and o.key not in keys]
+    return stages(
+        written,
+        depths(((o.key, o.after) for o in wanted.objects), forbid_cycles=True),
+        [Change(Action.DELETE, o.key, team=o.team) for o in gone],
+        depths(((o.key, o.after) for o in gone), forbid_cycles=False),
+    )
+
+
+def compute_adoption(found: FoundPolicy, keys: Sequence[ObjectKey]) -> tuple[Change, ...]:
+    """What puts our mark on these objects and changes nothing else.
+
+    Those that have it already, and those that are not there, are left out.
+    """
+    here = {o.key: o for o in found.objects}
+    return tuple(
+        Change(Action.ADOPT, key, wanted=dict(here[key].fields))
+        for key in dict.fromkeys(keys)
+        if key in here and not here[key].ours
+    )
 
 
 def touched_keys(changes: Iterable[Change]) -> tuple[ObjectKey, ...]:
     """Existing objects that change or go: whose jobs must be counted before the plan is complete."""
-    raise NotImplementedError
+    return tuple(c.key for c in changes if c.action in {Action.UPDATE, Action.DELETE})
 
 
 def complete(
@@ -71,4 +105,71 @@ def complete(
     activity: Mapping[ObjectKey, Activity],
 ) -> ClusterPlan:
     """The plan of one cluster, with its fingerprint and what speaks against it."""
-    raise NotImplementedError
+    asked = {o.key: o for o in wanted.objects}
+    in_the_way = tuple(o for o in found.objects if not o.ours and o.key in asked and not asked[o.key].shared)
+    managed = sum(o.ours for o in found.objects)
+    touched = {key: activity[key] for key in touched_keys(changes) if key in activity}
+    jobs = JobsUnder(changes, touched, staying=frozenset(o.team for o in wanted.objects if o.team))
+    return ClusterPlan(
+        cluster=cluster,
+        engine=engine,
+        engine_version=found.engine_version,
+        fingerprint=_fingerprint(wanted.objects, found.objects),
+        changes=changes,
+        managed=managed,
+        in_the_way=in_the_way,
+        touched=touched,
+        notices=wanted.notices + touched_notices(jobs),
+        advice=wanted.advice,
+        objections=objections(cluster, changes, managed, in_the_way, jobs),
+    )
+
+
+def _writes(wanted: Iterable[WantedObject], here: Mapping[ObjectKey, FoundObject]) -> list[Change]:
+    written: list[Change] = []
+    for want in wanted:
+        have = here.get(want.key)
+        if have is None:
+            made = tuple(FieldChange(name, None, value) for name, value in want.fields.items())
+            written.append(Change(Action.CREATE, want.key, made, want.fields, team=want.team))
+        elif have.ours and not want.shared and have.fields != want.fields:
+            differ = _differences(have.fields, want.fields)
+            if differ:
+                written.append(Change(Action.UPDATE, want.key, differ, want.fields, team=want.team))
+    return written
+
+
+def _differences(have: Mapping[str, Value], want: Mapping[str, Value]) -> tuple[FieldChange, ...]:
+    """Field by field; one that is missing is one that is not set. What is found and not wanted is unset."""
+    differ = [
+        FieldChange(name, have.get(name), value) for name, value in want.items() if have.get(name) != value
+    ]
+    differ += [
+        FieldChange(name, value, None)
+        for name, value in have.items()
+        if value is not None and name not in want
+    ]
+    return tuple(differ)
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def _fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -> str:
+    """The same on every machine and release. Of an object that is not ours only counts that it is there."""
+    governed: dict[ObjectKey, list[object]] = {}
+    for want in wanted:
+        governed[want.key] = [None if want.shared else _set_fields(want.fields), None]
+    for have in found:
+        if have.ours or have.key in governed:
+            whole = have.ours and governed.get(have.key, [1])[0] is not None
+            row = governed.setdefault(have.key, [False, None])
+            row[1] = _set_fields(have.fields) if whole else have.ours
+    digest = hashlib.sha256()
+    for key in sorted(governed):
+        digest.update(_encode((key.kind, key.name, governed[key])))
+    return digest.hexdigest()
+
+
+def _set_fields(fields: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in fields.items() if value is not None}
