@@ -42,6 +42,7 @@ def lab() -> None:
 @click.option("--name", help="What to call it; the kind by default.")
 @click.option("--version", help="Which version of the engine.")
 @click.option("--nodes", type=click.IntRange(1, 5000), help="How many GPU nodes.")
+@click.option("--spot-nodes", type=click.IntRange(0, 50), help="How many nodes of spot capacity.")
 @click.option(
     "--real-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes that run real pods."
 )
@@ -57,12 +58,18 @@ def up(
     name: str | None,
     version: str | None,
     nodes: int | None,
+    spot_nodes: int | None,
     real_nodes: int | None,
     gpus: int | None,
     kueue: TextIO | None,
 ) -> None:
     """Bring an instance up, or heal the daemons of one that is up."""
-    options = {"nodes": nodes, "real_nodes": real_nodes, "gpus": gpus}
+    options = {
+        "nodes": nodes,
+        "spot_nodes": spot_nodes,
+        "real_nodes": real_nodes,
+        "gpus": gpus,
+    }
     instance = obtain(
         kind, name, version, {what: count for what, count in options.items() if count is not None}
     )

@@ -1,31 +1,22 @@
-"""What Fairway itself may do in the cluster: the least that it needs to observe."""
+"""What Fairway itself may do in the cluster: exactly what a user's administrator grants it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
 
 from lab.kubernetes.api import Json
 from lab.kubernetes.pki import FAIRWAY
 
-READ = ["get", "list", "watch"]
+MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "rights.yaml"
 RBAC = "rbac.authorization.k8s.io"
 
 
 def fairway_access() -> Iterator[Json]:
-    """A role for user `fairway` and its binding."""
-    yield {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "fairway-observe"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": READ},
-            {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": READ},
-        ],
-    }
-    yield {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "fairway-observe"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "fairway-observe"},
-        "subjects": [{"kind": "User", "apiGroup": RBAC, "name": FAIRWAY.name}],
-    }
+    """The documented manifest, its bindings given to user `fairway`, who speaks with a token here."""
+    for wanted in yaml.safe_load_all(MANIFEST.read_text()):
+        if "subjects" in wanted:
+            wanted["subjects"] = [{"kind": "User", "apiGroup": RBAC, "name": FAIRWAY.name}]
+        yield wanted

@@ -107,10 +107,10 @@ class Cluster:
         with step(f"{self.instance.name}: control plane"):
             for daemon in CONTROL[:4]:
                 self.start(daemon)
-            for wanted in access.fairway_access():
-                self.api.apply(wanted)
         with step(f"{self.instance.name}: Kueue and KWOK"):
             self.start("kueue")
+            for wanted in access.fairway_access():  # some of it lies in Kueue's namespace
+                self.api.apply(wanted)
             self.start("kwok")
         self._keep_kwok_nodes()
         self.nodes.up()
@@ -121,7 +121,7 @@ class Cluster:
 
     def _keep_kwok_nodes(self) -> None:
         options = self.instance.options
-        wanted = kwok.wanted_nodes(options["nodes"], options["gpus"])
+        wanted = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
         names = {node["metadata"]["name"] for node in wanted}
         with step(f"{self.instance.name}: {len(wanted)} KWOK nodes"):
             kwok.keep_nodes(self.api, wanted)
@@ -224,7 +224,9 @@ class Cluster:
             for wanted in kueue.definitions(build / "manifests", ports, self.pki):
                 api.apply(wanted)
             wait_until(lambda: _knows_kueue(api), START_SECONDS, "Kueue's kinds do not appear")
-            command = kueue.prepare_root(self._kueue_root, build / "kueue", self.pki, self._kueue_config())
+            config = self._kueue_config()
+            command = kueue.prepare_root(self._kueue_root, build / "kueue", self.pki, config)
+            api.apply(kueue.config_map(config))
         else:
             command = []  # not launched: it runs
         self._serve("kueue", command, lambda: _kueue_ready(ports.probe))
@@ -294,7 +296,7 @@ class Kubernetes:
     """The kind `kubernetes`."""
 
     versions = (versions.KUBERNETES.lstrip("v"),)
-    options: Mapping[str, int] = {"nodes": 4, "real_nodes": 0, "gpus": 8}
+    options: Mapping[str, int] = {"nodes": 4, "real_nodes": 0, "gpus": 8, "spot_nodes": 0}
     variables: Mapping[str, str] = {
         "url": "KUBERNETES_URL",
         "kubeconfig": "KUBECONFIG",

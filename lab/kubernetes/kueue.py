@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from lab import versions
 from lab.errors import LabError
 from lab.kubernetes.api import Json
 from lab.kubernetes.pki import Pki
@@ -74,6 +75,23 @@ def configuration(ports: KueuePorts, extra: Mapping[str, Any]) -> Json:
         "resources": {"quotaCheckStrategy": "IgnoreUndeclared"},
         "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
         **extra,
+    }
+
+
+def config_map(config: Json) -> Json:
+    """Kueue's configuration where an installed Kueue mounts it from, so that clients can read it as there.
+
+    The process here reads the same text from a file. The labels are those of Kueue's own Helm chart.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "kueue-manager-config",
+            "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "kueue", "app.kubernetes.io/version": versions.KUEUE},
+        },
+        "data": {"controller_manager_config.yaml": yaml.safe_dump(config)},
     }
 
 

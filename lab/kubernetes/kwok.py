@@ -13,8 +13,10 @@ from lab.kubernetes.pki import Pki
 
 OURS = "kwok.x-k8s.io/node"
 MODEL = "NVIDIA-A100-SXM4-80GB"
-NODES_A_RACK = 16
+NODES_A_RACK = 2  # so that four nodes, the default, have two racks to choose from
 NODES_A_BLOCK = 64
+SPOT_LABEL = {"fairway/capacity": "spot"}
+SPOT_TAINT = {"key": "fairway/spot", "value": "true", "effect": "NoSchedule"}
 RUN_FOR = "lab.fairway/run-for"  # a pod's annotation: how long it runs, "5s"; without it, it ends at once
 NOT_READY = "node-not-ready.stage.kwok.x-k8s.io"
 STAGES = ("node/fast", "node/heartbeat-with-lease", "node/chaos", "pod/fast", "pod/chaos")
@@ -79,6 +81,12 @@ def mig_node(number: int) -> Json:
     return _node(f"mig-{number:04d}", number, labels, SLICES)
 
 
+def spot_node(number: int, gpus: int) -> Json:
+    """Capacity that may vanish. Without a product label it stays out of pools that select by product."""
+    node = _node(f"spot-{number:04d}", number, SPOT_LABEL, {"nvidia.com/gpu": str(gpus)})
+    return {**node, "spec": {"taints": [SPOT_TAINT]}}
+
+
 def _node(name: str, number: int, labels: dict[str, str], devices: dict[str, str]) -> Json:
     size = {"cpu": "128", "memory": "2Ti", "pods": "110", **devices}
     return {
@@ -101,12 +109,13 @@ def _node(name: str, number: int, labels: dict[str, str], devices: dict[str, str
     }
 
 
-def wanted_nodes(count: int, gpus: int) -> list[Json]:
-    return [*(gpu_node(number, gpus) for number in range(count)), mig_node(0)]
+def wanted_nodes(count: int, gpus: int, spot: int = 0) -> list[Json]:
+    whole = [gpu_node(number, gpus) for number in range(count)]
+    return [*whole, mig_node(0), *(spot_node(number, gpus) for number in range(spot))]
 
 
 def keep_nodes(api: Api, wanted: list[Json]) -> None:
-    """Make the cluster's KWOK nodes these: create the missing, remove the others, resize the rest."""
+    """Make the cluster's KWOK nodes these: create the missing, remove the others, mend the rest."""
     names = {node["metadata"]["name"] for node in wanted}
     present = {node["metadata"]["name"]: node for node in api.get("/api/v1/nodes")["items"] if is_ours(node)}
     api.each(lambda node: api.delete(f"/api/v1/nodes/{node['metadata']['name']}"), _without(present, names))
@@ -115,8 +124,11 @@ def keep_nodes(api: Api, wanted: list[Json]) -> None:
         name = node["metadata"]["name"]
         if name not in present:
             api.create("/api/v1/nodes", node)
-        elif present[name]["status"].get("capacity") != node["status"]["capacity"]:
+            return
+        if present[name]["status"].get("capacity") != node["status"]["capacity"]:
             api.merge(f"/api/v1/nodes/{name}/status", {"status": node["status"]})
+        if not node["metadata"]["labels"].items() <= present[name]["metadata"].get("labels", {}).items():
+            api.merge(f"/api/v1/nodes/{name}", {"metadata": {"labels": node["metadata"]["labels"]}})
 
     api.each(keep, wanted)
 

@@ -14,7 +14,8 @@ from lab import mounts
 from lab.cli import lab
 from lab.instance import Instance, obtain
 from lab.kubernetes import Api, Cluster
-from lab.kubernetes.kwok import SLICES, ready_nodes
+from lab.kubernetes.api import Json
+from lab.kubernetes.kwok import SLICES, SPOT_TAINT, ready_nodes
 from lab.waiting import listeners
 from tests.lab.kubernetes_jobs import JOBS, PODS, a_job, a_queue, holds, status_of, until
 
@@ -29,7 +30,7 @@ def _instance(letter: str, **options: int) -> Instance:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    instance = _instance("a", nodes=3)
+    instance = _instance("a", nodes=3, spot_nodes=1)
     try:
         instance.up()
         a_queue(Cluster(instance).api, gpus=16)
@@ -40,11 +41,13 @@ def cluster() -> Iterator[Cluster]:
 
 def test_nodes_are_what_was_asked_for(cluster: Cluster) -> None:
     nodes = {node["metadata"]["name"]: node for node in cluster.api.get("/api/v1/nodes")["items"]}
-    assert sorted(nodes) == ["gpu-0000", "gpu-0001", "gpu-0002", "mig-0000"]
+    assert sorted(nodes) == ["gpu-0000", "gpu-0001", "gpu-0002", "mig-0000", "spot-0000"]
     assert nodes["gpu-0002"]["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-    assert nodes["gpu-0002"]["metadata"]["labels"]["topology.fairway/rack"] == "rack-000"
+    assert nodes["gpu-0002"]["metadata"]["labels"]["topology.fairway/rack"] == "rack-001"
     assert SLICES.items() <= nodes["mig-0000"]["status"]["allocatable"].items()
     assert "nvidia.com/gpu" not in nodes["mig-0000"]["status"]["allocatable"]
+    assert SPOT_TAINT in nodes["spot-0000"]["spec"]["taints"]
+    assert "nvidia.com/gpu.product" not in nodes["spot-0000"]["metadata"]["labels"]
 
 
 def test_a_job_waits_for_quota_and_then_runs_to_completion(cluster: Cluster) -> None:
@@ -66,14 +69,29 @@ def test_a_job_waits_for_quota_and_then_runs_to_completion(cluster: Cluster) -> 
     assert log.strip() == "hello from the lab"
 
 
-def test_fairway_may_observe_and_nothing_more(cluster: Cluster) -> None:
+def test_fairway_may_observe_and_govern_and_nothing_more(cluster: Cluster) -> None:
     fairway = Api.from_kubeconfig(cluster.pki.kubeconfig("fairway"))
-    assert len(fairway.get("/api/v1/nodes")["items"]) == 4
+    assert len(fairway.get("/api/v1/nodes")["items"]) == 5
     for path in ("/api/v1/pods", "/apis/kueue.x-k8s.io/v1beta2/workloads"):
         assert fairway.get(f"{path}?limit=1")["kind"].endswith("List")
     assert status_of(lambda: fairway.get("/api/v1/secrets")) == 403
     assert status_of(lambda: fairway.delete("/api/v1/nodes/gpu-0000")) == 403
     assert status_of(lambda: fairway.apply(a_job("mine", gpus=1))) == 403
+    fairway.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a-team"}})
+    binding: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "members", "namespace": "a-team"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fairway-member"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}],
+    }
+    fairway.apply(binding)
+    more = {**binding, "metadata": {"name": "more", "namespace": "a-team"}}
+    more["roleRef"] = {**more["roleRef"], "name": "cluster-admin"}
+    assert status_of(lambda: fairway.apply(more)) == 403
+    read = fairway.get("/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config")
+    assert "preemptionStrategies" in read["data"]["controller_manager_config.yaml"]
+    fairway.delete("/api/v1/namespaces/a-team")
     alice = Api.from_kubeconfig(cluster.pki.kubeconfig("alice"))
     assert status_of(lambda: alice.get("/api/v1/nodes")) == 403
     nobody = Api(alice.host, alice.port, alice.tls, token=None)
