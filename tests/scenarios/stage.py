@@ -1,0 +1,304 @@
+"""Where a scenario plays: a fleet applied to one cluster, users who submit, eyes that sample all the while.
+
+Scenarios see a `Stage` and nothing else. What differs between engines is behind `Hand` (hand.py). Policy goes
+the real way: fleet file -> files -> engine.translate -> policy.plan -> engine.write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from fairway.engines.port import Governs
+from fairway.files import parse_fleet
+from fairway.model.fleet import Fleet
+from fairway.policy.objects import Nudge
+from fairway.policy.plan import ClusterPlan
+from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State
+from tests.scenarios.policies import apply_fleet, plan_fleet
+
+NUDGE_EVERY_SECONDS = 1.0
+UNSEEN = JobSeen(State.WAITING)
+
+
+class Verdict(StrEnum):
+    """How an engine keeps a promise."""
+
+    KEPT = "kept"
+    CAVEAT = "caveat"
+    """Kept but for a stated case."""
+    DIFFERS = "differs"
+    """Out of the engine's reach, shown by its own words; `plan` warns of it."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that was submitted."""
+
+    id: str
+    order: Order
+
+    @property
+    def devices(self) -> int:
+        return self.order.gpus * self.order.nodes
+
+
+Jobs = tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at every job."""
+
+    at: float
+    jobs: Mapping[str, JobSeen]
+    known: Sequence[Job]
+    """Every job of the scenario."""
+
+    def __getitem__(self, job: Job) -> JobSeen:
+        return self.jobs.get(job.id, UNSEEN)
+
+    def running(self, jobs: Iterable[Job]) -> Jobs:
+        return tuple(j for j in jobs if self[j].state is State.RUNNING)
+
+    def held(self, jobs: Iterable[Job]) -> int:
+        """Devices these jobs hold together."""
+        return sum(self[j].devices for j in jobs)
+
+    def held_by(self, *teams: str, pool: str = "gpu") -> int:
+        """Devices of the pool these teams hold together."""
+        return self.held(j for j in self.known if j.order.team in teams and j.order.pool == pool)
+
+
+Condition = Callable[[Sample], bool]
+
+
+def running(jobs: Iterable[Job]) -> Condition:
+    """All of them run."""
+    wanted = tuple(jobs)
+    return lambda seen: all(seen[j].state is State.RUNNING for j in wanted)
+
+
+def started(jobs: Iterable[Job]) -> Condition:
+    """Each has started at least once, and may have ended."""
+    wanted = tuple(jobs)
+    return lambda seen: all(seen[j].attempts > 0 for j in wanted)
+
+
+def over(jobs: Iterable[Job]) -> Condition:
+    """Each has ended, well or not."""
+    wanted = tuple(jobs)
+    return lambda seen: all(seen[j].state in (State.DONE, State.ENDED) for j in wanted)
+
+
+def number_running(jobs: Iterable[Job], count: int) -> Condition:
+    """At least so many of them run."""
+    wanted = tuple(jobs)
+    return lambda seen: len(seen.running(wanted)) >= count
+
+
+@runtime_checkable
+class _Nudges(Protocol):
+    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]: ...
+
+
+@dataclass
+class Stage:
+    """One scenario's view of one cluster."""
+
+    hand: Hand
+    soon: float = 30
+    """Seconds in which what should happen soon has happened, on a busy machine."""
+    evidence: list[str] = field(default_factory=list)
+    verdict: Verdict = Verdict.KEPT
+    jobs: list[Job] = field(default_factory=list)
+    nudges: list[Nudge] = field(default_factory=list)
+    nudging: bool = True
+    fleet: Fleet | None = None
+    samples: int = 0
+    _history: list[Counter[tuple[str | None, str]]] = field(default_factory=list)
+    _engine: Governs | None = None
+    _nudger: asyncio.Task[None] | None = None
+    _checks: list[tuple[str, Condition]] = field(default_factory=list)
+
+    # the policy
+
+    def read(self, teams: str) -> Fleet:
+        """The fleet whose file has the cluster's head and then `teams` (and what else it says)."""
+        return parse_fleet(self.hand.head + teams, f"{self.hand.name}.yaml")
+
+    async def plan(self, teams: str) -> ClusterPlan:
+        """What the fleet would change now."""
+        return await plan_fleet(self._adapter(self.read(teams)), self.read(teams))
+
+    async def apply(self, teams: str, *, force: bool = False) -> ClusterPlan:
+        """Make the fleet so, and have the administrator do what only they can; gives the applied plan.
+
+        Raises Objected if something speaks against it and force is not given or does not help.
+        """
+        fleet = self.read(teams)
+        engine = self._adapter(fleet)
+        plan = await apply_fleet(engine, fleet, self.hand.configure, force=force)
+        self.fleet = fleet
+        if self.nudging and self._nudger is None and isinstance(engine, _Nudges):
+            self._nudger = asyncio.create_task(self._nudge(engine))
+        return plan
+
+    def _adapter(self, fleet: Fleet) -> Governs:
+        if self._engine is None:
+            self._engine = self.hand.engine(fleet)
+        return self._engine
+
+    async def _nudge(self, engine: _Nudges) -> None:
+        """As the server's loop does."""
+        while True:
+            await self.hand.pause(NUDGE_EVERY_SECONDS)
+            if self.fleet is not None:
+                self.nudges += await engine.nudge(self.fleet)
+
+    async def without_fairway(self) -> None:
+        """Stop everything of Fairway's that runs: only what it wrote is left."""
+        self.nudging = False
+        if self._nudger is not None:
+            self._nudger.cancel()
+            await asyncio.gather(self._nudger, return_exceptions=True)
+            self._nudger = None
+        if self._engine is not None:
+            await self._engine.close()
+            self._engine = None
+
+    # users
+
+    async def submit(
+        self, team: str | None, *, count: int = 1, user: str | None = None, **wish: object
+    ) -> Jobs:
+        """`count` like jobs of a member of the team, as Order has them. Raises Denied."""
+        order = Order(user=user or self._member(team), team=team, **wish)  # type: ignore[arg-type]
+        made = tuple([Job(await self.hand.submit(order), order) for _ in range(count)])
+        self.jobs += made
+        return made
+
+    def _member(self, team: str | None) -> str:
+        assert self.fleet is not None, "apply a fleet first"
+        members = next(t.members for t in self.fleet.teams if t.name == team)
+        assert members, f"team {team} has no members: say who submits"
+        return str(members[0])
+
+    async def stopped(self, team: str | None, *, watch: float = 3, **wish: object) -> str:
+        """The words with which a job is refused, or held while we watch. Fails if it starts."""
+        try:
+            (job,) = await self.submit(team, **wish)  # type: ignore[arg-type]
+        except Denied as refusal:
+            return f"refused: {refusal}"
+        await self.stays(lambda seen: seen[job].attempts == 0, watch, f"{job.order} must not start")
+        words = await self.hand.words(job.id)
+        await self.hand.cancel(job.id, job.order.user)
+        return f"held: {words}"
+
+    async def cancel(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            await self.hand.cancel(job.id, job.order.user)
+
+    # eyes
+
+    async def look(self) -> Sample:
+        """A sample of now. What `always` demands is checked on it, and on all since the last one."""
+        for jobs in await self.hand.look():
+            seen = Sample(self.hand.now(), jobs, tuple(self.jobs))
+            self.samples += 1
+            held: Counter[tuple[str | None, str]] = Counter()
+            for job in self.jobs:
+                held[job.order.team, job.order.pool] += seen[job].devices
+            self._history.append(held)
+            for what, true in self._checks:
+                assert true(seen), f"{what}: {self.show(seen)}"
+        if self._nudger is not None and self._nudger.done():
+            self._nudger.result()
+        return seen
+
+    def always(self, what: str, true: Condition) -> None:
+        """From now on this must hold at every sample."""
+        self._checks.append((what, true))
+
+    def peak(self, *teams: str, pool: str = "gpu") -> int:
+        """The most these teams were ever seen holding together."""
+        return max((sum(held[team, pool] for team in teams) for held in self._history), default=0)
+
+    async def until(self, true: Condition, within: float | None = None, what: str = "") -> float:
+        """Sample until it is true; seconds it took. Fails when it takes longer."""
+        begun, bound = self.hand.now(), self.soon if within is None else within
+        while True:
+            seen = await self.look()
+            if true(seen):
+                return self.hand.now() - begun
+            assert self.hand.now() - begun < bound, (
+                f"{what or 'it'}: not within {bound:g} s: {await self._tell(seen)}"
+            )
+            await self.hand.pause(0.1)
+
+    async def comes(self, true: Condition, within: float) -> float | None:
+        """As until, but None if it does not come: for scenarios that go on either way."""
+        begun = self.hand.now()
+        while not true(await self.look()):
+            if self.hand.now() - begun >= within:
+                return None
+            await self.hand.pause(0.1)
+        return self.hand.now() - begun
+
+    async def stays(self, true: Condition, seconds: float, what: str = "") -> None:
+        """Sample for so long; it must hold at each."""
+        begun = self.hand.now()
+        while True:
+            seen = await self.look()
+            assert true(seen), f"{what or 'it'} did not stay true: {await self._tell(seen)}"
+            if self.hand.now() - begun >= seconds:
+                return
+            await self.hand.pause(0.1)
+
+    def show(self, seen: Sample) -> str:
+        """Every job in a few words."""
+        return "; ".join(
+            f"{j.id} {j.order.team}/{j.order.user} {j.order.nodes}x{j.order.gpus} {seen[j].state}"
+            f" {','.join(seen[j].nodes)} #{seen[j].attempts} {seen[j].reason}".rstrip()
+            for j in self.jobs
+        )
+
+    async def _tell(self, seen: Sample) -> str:
+        waiting = [j for j in self.jobs if seen[j].state is State.WAITING][:2]
+        words = [f"{j.id}: {await self.hand.words(j.id)}" for j in waiting]
+        return f"{self.show(seen)} | {' | '.join(words)}"
+
+    async def taken(self, jobs: Sequence[Job]) -> Jobs:
+        """Which of them lost an attempt: ran, and wait or run anew."""
+        seen = await self.look()
+        return tuple(
+            j
+            for j in jobs
+            if seen[j].attempts > 1 or (seen[j].attempts == 1 and seen[j].state is State.WAITING)
+        )
+
+    # what is found
+
+    def note(self, text: str) -> None:
+        """Evidence for the table."""
+        self.evidence.append(text)
+
+    def caveat(self, text: str) -> None:
+        """Kept but for a case that `text` states, with the engine's own words."""
+        self.evidence.append(text)
+        if self.verdict is Verdict.KEPT:
+            self.verdict = Verdict.CAVEAT
+
+    def differs(self, text: str) -> None:
+        """Out of the engine's reach, as its own words in `text` show."""
+        self.evidence.append(text)
+        self.verdict = Verdict.DIFFERS
+
+    async def close(self) -> None:
+        await self.without_fairway()
+        await self.hand.clear()
