@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Slurm:
     """The kind `slurm`."""
 
     versions: Sequence[str] = (SLURM_DEFAULT, *(v for v in SLURM_SUITES if v != SLURM_DEFAULT))
-    options: Mapping[str, int] = {"nodes": 4}
+    options: Mapping[str, int] = {"nodes": 4, "spot_nodes": 0}
     variables: Mapping[str, str] = {
         "url": "SLURM_URL",
         "jwt_key_file": "SLURM_JWT_KEY_FILE",
@@ -45,11 +46,12 @@ class Slurm:
             raise LabError(
                 "the lab's Slurm needs root", "it mounts, changes root and runs jobs as several users"
             )
-        instance.reserve(control=1, accounting=1, rest=1, nodes=instance.options["nodes"] + 1)
+        nodes = instance.options["nodes"] + 1 + instance.options.get("spot_nodes", 0)
+        instance.reserve(control=1, accounting=1, rest=1, nodes=nodes)
         root.installed(instance.version)
         with step(f"{instance.name}: root and configuration"):
             root.mounted(instance.version, instance.folder)
-            _configure(instance)
+            _write_files(instance)
         for service in SERVICES:
             if not instance.daemon(service):
                 with step(f"{instance.name}: {service}"):
@@ -127,6 +129,7 @@ def _layout(instance: Instance) -> Layout:
         control_port=instance.port("control"),
         accounting_port=instance.port("accounting"),
         node_ports=instance.rows["nodes"],
+        spot_nodes=instance.options.get("spot_nodes", 0),
     )
 
 
@@ -144,10 +147,46 @@ def _node_ports(instance: Instance) -> dict[str, int]:
     return dict(zip(layout.node_names, layout.node_ports, strict=False))
 
 
+def configure(instance: Instance, lines: Sequence[str], lua: str | None = None) -> None:
+    """Give the cluster what a policy needs of its files, for good; Slurm runs with it when this returns.
+
+    `lines` of slurm.conf replace what the lab's own say about the same parameter or partition (none: the
+    lab's own again); `lua` is the whole of job_submit.lua (None: as it is). Running jobs go on.
+    """
+    kept, text = _policy(instance), "".join(f"{line}\n" for line in lines)
+    before = kept.read_text() if kept.exists() else ""
+    script = _root(instance) / "etc/slurm/job_submit.lua"
+    if lua is not None and script.read_text() != lua:
+        # Slurm reads the script anew when its time has changed, by whole seconds.
+        newer = max(time.time(), script.stat().st_mtime + 2)
+        _place(script, lua.encode(), (0, 0), 0o644)
+        os.utime(script, (newer, newer))
+    if text == before and instance.daemon("slurmctld"):
+        return
+    try:
+        _reconfigure(instance, text)
+    except LabError:  # lines that Slurm does not start with, such as a QOS that is not there yet
+        _reconfigure(instance, before)
+        raise
+
+
+def _reconfigure(instance: Instance, policy: str) -> None:
+    _policy(instance).write_text(policy)
+    _write_files(instance)
+    instance.end("slurmctld", patience=30)
+    _start_slurmctld(instance)
+    instance.run("scontrol", "reconfigure")  # every slurmd reads it too
+    wait_until(lambda: not _silent(instance), 60, "some nodes do not respond", why=lambda: _silent(instance))
+
+
+def _policy(instance: Instance) -> Path:
+    return instance.folder / "policy.conf"
+
+
 # files
 
 
-def _configure(instance: Instance) -> None:
+def _write_files(instance: Instance) -> None:
     top, layout = _root(instance), _layout(instance)
     slurm, munge = _ids(top, "slurm"), _ids(top, "munge")
     (top / "etc/hosts").write_text(f"127.0.0.1 localhost {layout.host}\n")
@@ -173,7 +212,10 @@ def _configure(instance: Instance) -> None:
     etc.mkdir(exist_ok=True)
     _place(etc / "jwt.key", _jwt_key(instance).read_bytes(), slurm, 0o600)
     _place(etc / "slurmdbd.conf", config.slurmdbd(layout).encode(), slurm, 0o600)
-    _place(etc / "slurm.conf", config.slurm(layout).encode(), (0, 0), 0o644)
+    policy = kept.read_text() if (kept := _policy(instance)).exists() else ""
+    _place(etc / "policy.conf", policy.encode(), (0, 0), 0o644)
+    _place(etc / "slurm.conf", config.slurm(layout, policy.splitlines()).encode(), (0, 0), 0o644)
+    _place(etc / "topology.conf", config.topology(layout).encode(), (0, 0), 0o644)
     _place(etc / "gres.conf", config.gres(layout).encode(), (0, 0), 0o644)
     _place(etc / "cgroup.conf", config.CGROUP.encode(), (0, 0), 0o644)
     if not (etc / "job_submit.lua").exists():  # later ones are somebody's policy

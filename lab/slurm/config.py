@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 # Above this many nodes a burst of launches can bring a small machine to a standstill.
 CALM_ABOVE_NODES = 40
+# What a policy needs of slurm.conf: kept apart from it, as on a cluster whose slurm.conf is somebody else's.
+POLICY_FILE = "/etc/slurm/policy.conf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Layout:
     gpu_nodes: int
     control_port: int
     accounting_port: int
-    node_ports: range  # one a GPU node, then one for the MIG node
+    node_ports: range  # one a GPU node, then one for the MIG node, then one a spot node
+    spot_nodes: int = 0
 
     @property
     def gpu_names(self) -> list[str]:
@@ -29,12 +32,20 @@ class Layout:
         return ["mig001"]
 
     @property
+    def spot_names(self) -> list[str]:
+        return [f"spot{number:03}" for number in range(1, self.spot_nodes + 1)]
+
+    @property
     def node_names(self) -> list[str]:
-        return [*self.gpu_names, *self.mig_names]
+        return [*self.gpu_names, *self.mig_names, *self.spot_names]
 
     @property
     def gpu_range(self) -> str:
         return f"gpu[001-{self.gpu_nodes:03}]"
+
+    @property
+    def spot_range(self) -> str:
+        return f"spot[001-{self.spot_nodes:03}]"
 
 
 AUTHENTICATION = [
@@ -63,10 +74,23 @@ def slurmdbd(layout: Layout) -> str:
     )
 
 
-def slurm(layout: Layout) -> str:
-    return _lines(
-        [*_control(layout), *_scheduling(layout), *_accounting(layout), *_nodes(layout), *_partitions(layout)]
-    )
+def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
+    """slurm.conf; what the lines of `policy` set too is left out, and they follow by an include."""
+    said = {_subject(line) for line in policy}
+    lines = [
+        *_control(layout),
+        *_scheduling(layout),
+        *_accounting(layout),
+        *_nodes(layout),
+        *_partitions(layout),
+    ]
+    return _lines([*(line for line in lines if _subject(line) not in said), f"Include {POLICY_FILE}"])
+
+
+def _subject(line: str) -> str:
+    """What a line sets: a parameter, or a partition by its name."""
+    key, _, value = line.partition("=")
+    return f"{key}={value.split()[0]}".lower() if key.lower() == "partitionname" else key.strip().lower()
 
 
 def _control(layout: Layout) -> list[str]:
@@ -105,6 +129,7 @@ def _scheduling(layout: Layout) -> list[str]:
     return [
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
+        "TopologyPlugin=topology/tree",
         "SchedulerType=sched/backfill",
         f"SchedulerParameters={starts},sched_interval=10,bf_interval=5,bf_continue,bf_max_job_test=1000,default_queue_depth=500",
         "PreemptType=preempt/qos",
@@ -135,10 +160,16 @@ def _accounting(layout: Layout) -> list[str]:
 def _nodes(layout: Layout) -> list[str]:
     where = f"NodeHostname={layout.host} NodeAddr=127.0.0.1"
     gpu, mig = layout.node_ports[: layout.gpu_nodes], layout.node_ports[layout.gpu_nodes]
+    spot = layout.node_ports[layout.gpu_nodes + 1 :][: layout.spot_nodes]
     return [
         "NodeName=DEFAULT Sockets=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=512000 State=UNKNOWN",
         f"NodeName={layout.gpu_range} {where} Port=[{gpu[0]}-{gpu[-1]}] Gres=gpu:a100:8 Feature=a100",
         f"NodeName=mig001 {where} Port={mig} Gres=gpu:1g.10gb:4,gpu:3g.40gb:2 Feature=mig",
+        *(
+            [f"NodeName={layout.spot_range} {where} Port=[{spot[0]}-{spot[-1]}] Gres=gpu:a100:8 Feature=a100"]
+            if spot
+            else []
+        ),
     ]
 
 
@@ -149,6 +180,7 @@ def _partitions(layout: Layout) -> list[str]:
         f"PartitionName=DEFAULT MaxTime=INFINITE DefaultTime=10 State=UP DefMemPerCPU=1000 {weights}",
         f"PartitionName=gpu Nodes={layout.gpu_range} Default=YES",
         "PartitionName=mig Nodes=mig001",
+        *([f"PartitionName=spot Nodes={layout.spot_range}"] if layout.spot_nodes else []),
     ]
 
 
@@ -158,6 +190,24 @@ def gres(layout: Layout) -> str:
             f"NodeName={layout.gpu_range} Name=gpu Type=a100 File=/dev/fakegpu[0-7]",
             "NodeName=mig001 Name=gpu Type=1g.10gb File=/dev/fakegpu[0-3]",
             "NodeName=mig001 Name=gpu Type=3g.40gb File=/dev/fakegpu[4-5]",
+            *(
+                [f"NodeName={layout.spot_range} Name=gpu Type=a100 File=/dev/fakegpu[0-7]"]
+                if layout.spot_nodes
+                else []
+            ),
+        ]
+    )
+
+
+def topology(layout: Layout) -> str:
+    """Two racks of GPU nodes, and one of all others."""
+    names = layout.gpu_names
+    half = (len(names) + 1) // 2
+    racks = [r for r in (names[:half], names[half:], [*layout.mig_names, *layout.spot_names]) if r]
+    return _lines(
+        [
+            *(f"SwitchName=rack{n} Nodes={','.join(rack)}" for n, rack in enumerate(racks, 1)),
+            f"SwitchName=core Switches=rack[1-{len(racks)}]",
         ]
     )
 

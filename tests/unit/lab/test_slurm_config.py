@@ -35,3 +35,24 @@ def test_starts_are_calmed_only_on_a_large_cluster() -> None:
 def test_metrics_are_asked_for_only_where_slurm_has_them() -> None:
     assert "MetricsType" not in config.slurm(layout(4, "24.11"))
     assert "MetricsType" in config.slurm(layout(4, "26.05"))
+
+
+def test_what_a_policy_sets_is_not_set_twice() -> None:
+    policy = ["PartitionName=gpu Nodes=gpu[001-004] PriorityTier=10", "priorityweightqos=7"]
+    text = config.slurm(layout(4), policy)
+    assert "PartitionName=gpu " not in text
+    assert "PartitionName=mig " in text
+    assert "PriorityWeightQOS" not in text
+    assert text.endswith("Include /etc/slurm/policy.conf\n")
+
+
+def test_every_node_stands_in_one_rack() -> None:
+    made = Layout("24.11", "host", 3, 20_000, 20_001, range(20_003, 20_009), spot_nodes=2)
+    assert config.topology(made).splitlines() == [
+        "SwitchName=rack1 Nodes=gpu001,gpu002",
+        "SwitchName=rack2 Nodes=gpu003",
+        "SwitchName=rack3 Nodes=mig001,spot001,spot002",
+        "SwitchName=core Switches=rack[1-3]",
+    ]
+    assert "PartitionName=spot Nodes=spot[001-002]" in config.slurm(made)
+    assert "Port=[20007-20008] Gres=gpu:a100:8" in config.slurm(made)
