@@ -1,4 +1,4 @@
-"""What travels over HTTP of policy: plans, applies, drift, teams, nudges. Beside `wire`, by the same rules."""
+"""What travels over HTTP of policy: plans, applies, drift, teams, nudges; by the same rules as `wire`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class AskedImport(Asked):
 class Said(Wire):
     """A difference between two fleets, in the words of the fleet file."""
 
-    subject: str = Field(description="whose: a team, a pool, a priority; empty: the fleet's", examples=["nlp"])
+    subject: str = Field(
+        description="whose: a team, a pool, a priority; empty: the fleet's", examples=["nlp"]
+    )
     sign: str = Field(description="+ new, - gone, ~ other", examples=["~"])
     what: str = Field(examples=["guarantee on hpc-a100"])
     before: str | None
@@ -167,7 +169,9 @@ class Plan(Wire):
 
     fleet: str
     digest: str = Field(description="SHA-256 of the fleet file's text")
-    said: list[Said] = Field(description="what differs from the last applied fleet, in the fleet file's words")
+    said: list[Said] = Field(
+        description="what differs from the last applied fleet, in the fleet file's words"
+    )
     clusters: list[ClusterPlan]
     warnings: list[str] = Field(description="of the fleet file, each on a line")
 

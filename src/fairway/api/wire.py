@@ -182,11 +182,32 @@ class Whoami(Wire):
     fleet: str | None = Field(description="name of the fleet; null: none was given to this server yet")
 
 
+class Spot(Wire):
+    """A place in a file that was sent, and what stands there."""
+
+    line: int
+    column: int
+    path: str
+    found: str
+
+
+class FileSpot(Spot):
+    """Where in a file a fault is, and all that `fairway check` says of it."""
+
+    source: str
+    severity: str = Field(examples=["error"])
+    code: str = Field(examples=["UnknownKey"])
+    expected: str
+    hint: str
+    related: list[Spot]
+
+
 class Fault(Wire):
     """One thing wrong with a request."""
 
     where: str = Field(examples=["query.limit"])
     message: str
+    file: FileSpot | None = Field(default=None, description="of a fault in a file that was sent")
 
 
 class Problem(Wire):

@@ -55,8 +55,10 @@ def _report(file: str) -> Report:
 
 
 def _show(report: Report) -> None:
+    from fairway.cli.faults import show_fault
+
     for fault in report.faults:
-        _show_fault(fault)
+        show_fault(fault)
     counts = Counter(str(fault.severity) for fault in report.faults)
     said = ", ".join(_count(counts[word], word) for word in ("error", "warning") if counts[word])
     if report.fleet is None:
@@ -64,20 +66,6 @@ def _show(report: Report) -> None:
         return
     clusters, pools = _count(len(report.fleet.clusters), "cluster"), _count(len(report.fleet.pools), "pool")
     click.echo(f"{report.source}: fleet {report.fleet.name}, {clusters}, {pools}, {said or 'no faults'}")
-
-
-def _show_fault(fault: Fault) -> None:
-    from fairway.cli.failures import label, show_hint
-    from fairway.files import Severity, location_lines
-
-    colour = "red" if fault.severity is Severity.ERROR else "yellow"
-    click.echo(f"{label(f'{fault.severity}:', colour)} {fault.message}", err=True)
-    for line in location_lines(fault):
-        click.echo(f"  {line}", err=True)
-    if fault.expected and fault.expected not in fault.message:
-        click.echo(f"  expected {fault.expected}", err=True)
-    show_hint(fault.hint)
-    click.echo(err=True)
 
 
 def _count(number: int, thing: str) -> str:

@@ -53,10 +53,25 @@ def _report(error: Exception) -> int:
         case click.ClickException():
             show_error(error.format_message(), "fairway --help")
         case FairwayError():
+            if _show_faults(error):
+                return ERROR
             show_error(error.message, error.hint, details=getattr(error, "details", ()))
         case _:
             _show_defect(error)
     return ERROR
+
+
+def _show_faults(error: FairwayError) -> bool:
+    """Show what a server found wrong with a file, as `check` does; False if that was not it."""
+    refused = [fault for fault in getattr(error, "faults", ()) if getattr(fault, "file", None)]
+    if not refused:
+        return False
+    from fairway.cli.faults import from_wire, show_fault
+
+    for fault in filter(None, map(from_wire, refused)):
+        show_fault(fault)
+    click.echo(error.message, err=True)
+    return True
 
 
 def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:

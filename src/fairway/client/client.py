@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -33,7 +33,11 @@ class ServerUnreachable(TemporaryError):
 
 
 class ServerRefused(PermanentError):
-    """The server answered no; code and hint are its own."""
+    """The server answered no; code and hint are its own, `faults` is all that is wrong with what was sent."""
+
+    def __init__(self, code: str, message: str, hint: str, faults: Sequence[wire.Fault] = ()) -> None:
+        super().__init__(code, message, hint)
+        self.faults = tuple(faults)
 
 
 class ServerFailed(TemporaryError):
@@ -165,8 +169,9 @@ class Client:
             problem = wire.Problem.model_validate_json(response.content)
         except ValidationError:
             return self._not_fairway(response.status_code)
-        kind = ServerFailed if response.status_code in _RETRIED else ServerRefused
-        return kind(problem.code, problem.detail, problem.hint)
+        if response.status_code in _RETRIED:
+            return ServerFailed(problem.code, problem.detail, problem.hint)
+        return ServerRefused(problem.code, problem.detail, problem.hint, problem.faults)
 
     def _not_fairway(self, status: int) -> FairwayError:
         kind = ServerFailed if status in _RETRIED else ServerRefused
