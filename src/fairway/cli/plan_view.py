@@ -85,8 +85,8 @@ def _headline(plan: wire.Plan) -> str:
     if plan.said:
         return f"{name}: {count(len(plan.said), 'change')}, and no cluster has to change for it"
     if changed:
-        objects = count(plan.changes, "object")
-        return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} are not"
+        objects, verb = count(plan.changes, "object"), "is" if plan.changes == 1 else "are"
+        return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} {verb} not"
     return f"{name}: no changes"
 
 

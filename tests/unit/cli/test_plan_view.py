@@ -1,0 +1,206 @@
+"""How a plan reads, letter by letter."""
+
+from __future__ import annotations
+
+from fairway.api import policy_wire as wire
+from fairway.cli.layout import cells_wide
+from fairway.cli.plan_view import MOST_SAID, plan_lines, value_text
+from fairway.model.fleet import EngineKind
+from fairway.policy.objects import Action
+
+
+def said(subject: str, sign: str, what: str, before: str | None, after: str | None) -> wire.Said:
+    return wire.Said(subject=subject, sign=sign, what=what, before=before, after=after)
+
+
+def change(action: Action, kind: str, name: str, **fields: tuple[wire.Value, wire.Value]) -> wire.Change:
+    return wire.Change(
+        action=action,
+        kind=kind,
+        name=name,
+        stage=0,
+        team=None,
+        fields=[wire.FieldChange(field=f, before=b, after=a) for f, (b, a) in fields.items()],
+    )
+
+
+def cluster(name: str, *changes: wire.Change, **more: object) -> wire.ClusterPlan:
+    given: dict[str, object] = {
+        "cluster": name,
+        "engine": EngineKind.SLURM,
+        "engine_version": "slurm 24.11.5",
+        "fingerprint": "f" * 64,
+        "managed": 10,
+        "changes": list(changes),
+        "in_the_way": [],
+        "touched": [],
+        "notices": [],
+        "advice": [],
+        "objections": [],
+    }
+    return wire.ClusterPlan.model_validate(given | more)
+
+
+def plan(*clusters: wire.ClusterPlan, said: list[wire.Said] | None = None) -> wire.Plan:
+    return wire.Plan(fleet="acme", digest="d", said=said or [], clusters=list(clusters), warnings=[])
+
+
+def screen(made: wire.Plan, *, wide: bool = False, width: int | None = 100) -> list[str]:
+    lines = [line.text for line in plan_lines(made, width, wide=wide)]
+    assert width is None or wide or max(cells_wide(line) for line in lines) <= width
+    return lines
+
+
+NOTE = wire.Notice(
+    code="NoHeldBack",
+    message="kueue cannot hold GPUs back for a waiting gang",
+    hint="send gangs by  fairway submit",
+    promise="no-starvation",
+)
+RAISED = plan(
+    cluster(
+        "hpc",
+        change(Action.UPDATE, "qos", "research_own", GrpTRES=(16, 24)),
+        change(Action.CREATE, "association", "product/dana", fairshare=(None, 40), comment=(None, None)),
+    ),
+    cluster(
+        "cloud",
+        change(Action.UPDATE, "ClusterQueue", "research", weight=(50, 60)),
+        engine=EngineKind.KUBERNETES,
+        engine_version="kueue 0.19",
+        notices=[NOTE],
+    ),
+    said=[
+        said("research", "~", "guarantee on hpc-a100", "16", "24"),
+        said("research", "~", "share", "50", "60"),
+        said("product", "+", "member", None, "dana"),
+    ],
+)
+
+
+def test_words_first() -> None:
+    assert screen(RAISED) == [
+        "acme: 3 changes on 2 clusters",
+        "",
+        "  research",
+        "    ~ guarantee on hpc-a100          16 → 24",
+        "    ~ share                          50 → 60",
+        "  product",
+        "    + member                         dana",
+        "",
+        "  hpc     slurm 24.11.5   2 objects: 1 new, 1 changed",
+        "  cloud   kueue 0.19      1 object: 1 changed   (-o wide lists them)",
+        "",
+        "  Nothing that runs is touched.",
+        "  note: kueue cannot hold GPUs back for a waiting gang (promise no-starvation on cloud)",
+        "    hint: send gangs by  fairway submit",
+    ]
+
+
+def test_objects_on_demand() -> None:
+    shown = screen(RAISED, wide=True, width=None)
+    at = shown.index("  hpc     slurm 24.11.5   2 objects: 1 new, 1 changed")
+    assert shown[at + 1 : at + 5] == [
+        "    ~ qos research_own",
+        "        GrpTRES   16 → 24",
+        "    + association product/dana",
+        "        fairshare   40",
+    ]
+    assert not any("-o wide" in line for line in shown)
+
+
+def test_nothing_to_do() -> None:
+    assert screen(plan(cluster("hpc"))) == ["acme: no changes", "", "  hpc   slurm 24.11.5   no changes"]
+
+
+def test_an_unchanged_policy_that_somebody_bent() -> None:
+    bent = plan(cluster("hpc", change(Action.UPDATE, "qos", "research_own", GrpTRES=(99, 16))))
+    assert screen(bent)[0] == "acme: the policy is as it was, 1 object on 1 cluster is not"
+
+
+def test_words_that_no_engine_has_to_hear() -> None:
+    priced = plan(cluster("hpc"), said=[said("pool hpc-a100", "~", "price", "1.90", "2.10")])
+    assert screen(priced)[0] == "acme: 1 change, and no cluster has to change for it"
+
+
+def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
+    shown = screen(
+        plan(
+            cluster(
+                "hpc",
+                change(Action.DELETE, "account", "product"),
+                touched=[{"kind": "account", "name": "product", "running": 3, "waiting": 1}],
+                objections=[
+                    {
+                        "code": "TeamHasJobs",
+                        "message": "team product would go, and has 3 running and 1 waiting jobs",
+                        "hint": "keep product with  draining: true  until its jobs have ended, then remove it",
+                        "forceable": True,
+                    },
+                    {"code": "InTheWay", "message": "qos x is there", "hint": "adopt it", "forceable": False},
+                ],
+            )
+        )
+    )
+    assert "  Nothing that runs is touched." not in shown
+    text = " ".join(" ".join(shown).split())
+    assert "has 3 running and 1 waiting jobs (on hpc; --force overrules it) hint: keep product" in text
+    assert "not as it stands: qos x is there (on hpc) hint: adopt it" in text
+
+
+def test_lines_people_must_write_themselves() -> None:
+    shown = screen(
+        plan(
+            cluster(
+                "hpc",
+                advice=[
+                    {
+                        "file": "slurm.conf",
+                        "line": "PreemptType=preempt/qos",
+                        "running": "preempt/none",
+                        "why": "what is lent must come back",
+                        "restart": "scontrol reconfigure",
+                    },
+                    {
+                        "file": "slurm.conf",
+                        "line": "PriorityDecayHalfLife=7-00:00:00",
+                        "running": "",
+                        "why": "past use is forgiven",
+                        "restart": "scontrol reconfigure",
+                    },
+                ],
+            )
+        )
+    )
+    at = shown.index("  slurm.conf of hpc needs, and Fairway does not write it:")
+    assert shown[at + 1 : at + 6] == [
+        "      PreemptType=preempt/qos",
+        "        now: preempt/none; what is lent must come back",
+        "      PriorityDecayHalfLife=7-00:00:00",
+        "        past use is forgiven",
+        "    then:  scontrol reconfigure",
+    ]
+
+
+def test_the_same_note_of_two_clusters_is_said_once() -> None:
+    shown = screen(plan(cluster("a", notices=[NOTE]), cluster("b", notices=[NOTE])))
+    assert sum("note:" in line for line in shown) == 1
+    assert any("on a, b)" in line for line in shown)
+
+
+def test_a_thousand_teams_are_no_wall_of_text() -> None:
+    many = [said(f"team-{i}", "+", "team", None, None) for i in range(1000)]
+    made = plan(cluster("hpc", change(Action.CREATE, "account", "x")), said=many)
+    assert len(screen(made)) < 2 * MOST_SAID + 10
+    assert f"    … and {1000 - MOST_SAID} more (-o wide shows all)" in screen(made)
+    assert any("team-999" in line for line in screen(made, wide=True, width=None))
+
+
+def test_an_engines_words_cannot_move_the_cursor() -> None:
+    evil = plan(cluster("hpc", change(Action.CREATE, "qos", "a\x1b[2Jb\n", note=(None, "x\x07\ny"))))
+    assert not any(ord(ch) < 32 for line in screen(evil, wide=True, width=None) for ch in line)
+
+
+def test_values() -> None:
+    shown = [value_text(v) for v in (None, True, 0, "", ["a", 1], [], "x" * 100)]
+    assert shown == ["not set", "yes", "0", '""', "a, 1", "none", "x" * 59 + "…"]
