@@ -81,7 +81,7 @@ class Change:
     action: Action
     key: ObjectKey
     fields: tuple[FieldChange, ...] = ()
-    """What differs; of a new object every field, of a deleted one none."""
+    """What differs; of a new object, and of one that goes, every field that is set."""
     wanted: Mapping[str, Value] | None = None
     """The whole object as it shall be; None when it goes."""
     stage: int = 0

@@ -46,7 +46,7 @@ def stages(
     deleted: Iterable[Change],
     deleted_depths: Mapping[ObjectKey, int],
 ) -> tuple[Change, ...]:
-    """Every change with its stage, in order: writes from the shallowest on, then deletions from the deepest."""
+    """Every change with its stage: writes from the shallowest on, then deletions from the deepest."""
     levels = _levels(written, written_depths) + _levels(deleted, deleted_depths)[::-1]
     return tuple(replace(c, stage=number) for number, level in enumerate(levels) for c in level)
 

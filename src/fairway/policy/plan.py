@@ -73,7 +73,7 @@ def compute_changes(wanted: Translation, found: FoundPolicy) -> tuple[Change, ..
     return stages(
         written,
         depths(((o.key, o.after) for o in wanted.objects), forbid_cycles=True),
-        [Change(Action.DELETE, o.key, team=o.team) for o in gone],
+        [Change(Action.DELETE, o.key, _differences(o.fields, {}), team=o.team) for o in gone],
         depths(((o.key, o.after) for o in gone), forbid_cycles=False),
     )
 
@@ -130,7 +130,7 @@ def _writes(wanted: Iterable[WantedObject], here: Mapping[ObjectKey, FoundObject
     for want in wanted:
         have = here.get(want.key)
         if have is None:
-            made = tuple(FieldChange(name, None, value) for name, value in want.fields.items())
+            made = _differences({}, want.fields)
             written.append(Change(Action.CREATE, want.key, made, want.fields, team=want.team))
         elif have.ours and not want.shared and have.fields != want.fields:
             differ = _differences(have.fields, want.fields)

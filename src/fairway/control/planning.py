@@ -1,0 +1,87 @@
+"""Plans a fleet on all its clusters at once. Nothing is written, to engines or ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fairway.control.applying import plan_cluster
+from fairway.engines.port import Governs, Unreachable
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.names import ClusterName
+from fairway.policy.plan import ClusterPlan
+
+AT_ONCE: Final = 8
+"""Clusters that are looked at side by side."""
+CLUSTER_SECONDS: Final = 60.0
+
+
+class BuildGovernor(Protocol):
+    """Makes the engine of one cluster; `wiring` knows them all."""
+
+    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFailure:
+    """Why a cluster has no plan."""
+
+    cluster: ClusterName
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What a fleet changes, cluster by cluster, in the order of the file."""
+
+    fleet: str
+    clusters: tuple[ClusterPlan, ...]
+    failures: tuple[ClusterFailure, ...]
+
+
+class Planner:
+    """Computes plans. Safe to use by many at once."""
+
+    def __init__(
+        self, build: BuildGovernor, *, at_once: int = AT_ONCE, cluster_seconds: float = CLUSTER_SECONDS
+    ) -> None:
+        self._build = build
+        self._turns = asyncio.Semaphore(at_once)
+        self._cluster_seconds = cluster_seconds
+
+    async def plan(self, fleet: Fleet, cluster: ClusterName | None = None) -> FleetPlan:
+        """What `fleet` changes now, on all its clusters or on one of them."""
+        names = [c.name for c in fleet.clusters if cluster in {None, c.name}]
+        plans = await asyncio.gather(*(self._plan(fleet, name) for name in names))
+        return FleetPlan(
+            fleet=fleet.name,
+            clusters=tuple(p for p in plans if isinstance(p, ClusterPlan)),
+            failures=tuple(p for p in plans if isinstance(p, ClusterFailure)),
+        )
+
+    async def _plan(self, fleet: Fleet, name: ClusterName) -> ClusterPlan | ClusterFailure:
+        async with self._turns:
+            try:
+                return await self._look(fleet, name)
+            except FairwayError as error:
+                return ClusterFailure(name, error.code, error.message, error.hint)
+
+    async def _look(self, fleet: Fleet, name: ClusterName) -> ClusterPlan:
+        engine = self._build(fleet.cluster(name), fleet.pools_of(name))
+        try:
+            async with asyncio.timeout(self._cluster_seconds) as clock:
+                return await plan_cluster(engine, fleet, name)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise Unreachable(
+                "Unreachable",
+                f"cluster {name} did not show its policy within {self._cluster_seconds:g} s",
+                "look whether its engine is overloaded",
+            ) from error
+        finally:
+            await engine.close()

@@ -1,0 +1,178 @@
+"""What the ledger gives back of policy: applies, drift, nudges. Frozen; times by the database's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fairway.ledger.records import Revision
+from fairway.model.names import ClusterName, TeamName
+from fairway.policy.objects import Change, ObjectKey, Value
+
+
+class ApplyKind(StrEnum):
+    """What was asked for."""
+
+    APPLY = "apply"
+    """Make a fleet so."""
+    ADOPT = "adopt"
+    """Put Fairway's mark on objects that have none."""
+
+
+class ApplyState(StrEnum):
+    """How far an apply is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    """Writes may have been made; whoever takes over carries on."""
+    DONE = "done"
+    REFUSED = "refused"
+    """Fairway did not begin: the cluster moved on, or something speaks against the plan."""
+    FAILED = "failed"
+    """It began and could not end; what was made stays made."""
+    SKIPPED = "skipped"
+    """The cluster left the fleet before its turn came."""
+
+
+OPEN_STATES = (ApplyState.WAITING, ApplyState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChange:
+    """A change of an apply, and whether it was made. `change.wanted` is not kept: its fields say it all."""
+
+    change: Change
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyCluster:
+    """How an apply goes on one cluster."""
+
+    cluster: ClusterName
+    state: ApplyState
+    fingerprint: str
+    """Of the plan that was read; empty: none was."""
+    total: int
+    """Changes to make."""
+    done: int
+    current: str
+    """The object that was written last; empty before the first and at the end."""
+    code: str
+    """Why it was refused or failed, or what it is held up by; empty when all is well."""
+    message: str
+    hint: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    changes: tuple[KeptChange, ...] = ()
+    """In the order in which they are made; only where one apply is asked for, not in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One request to change clusters: who, when, what, and what came of it."""
+
+    id: int
+    kind: ApplyKind
+    created_at: datetime
+    created_by: str
+    revision: int | None
+    """The fleet's revision that is applied; None of an adoption."""
+    digest: str
+    """Of that revision; empty of an adoption."""
+    force: bool
+    objects: tuple[ObjectKey, ...]
+    """What is adopted; empty of an apply."""
+    clusters: tuple[ApplyCluster, ...]
+    """By name."""
+
+    @property
+    def state(self) -> ApplyState:
+        """Of all its clusters together: open while one is, else the worst of them."""
+        states = {c.state for c in self.clusters}
+        if states == {ApplyState.WAITING}:
+            return ApplyState.WAITING
+        if states & set(OPEN_STATES):
+            return ApplyState.RUNNING
+        worst = (ApplyState.FAILED, ApplyState.REFUSED, ApplyState.DONE)
+        return next((s for s in worst if s in states), ApplyState.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyWork:
+    """What one cluster has to do next."""
+
+    apply: int
+    kind: ApplyKind
+    cluster: ClusterName
+    created_by: str
+    revision: Revision | None
+    objects: tuple[ObjectKey, ...]
+    force: bool
+    state: ApplyState
+    """WAITING, or RUNNING if somebody began and did not end."""
+    fingerprint: str
+    changes: tuple[KeptChange, ...]
+    """What was to be done when it began; empty before."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCluster:
+    """What a cluster was last made to be."""
+
+    cluster: ClusterName
+    apply: int
+    revision: int
+    applied_at: datetime
+    applied_by: str
+    looked_at: datetime | None
+    """When it was last compared with that; None: not yet."""
+
+
+class DriftKind(StrEnum):
+    """How an object differs from what was applied."""
+
+    CHANGED = "changed"
+    MISSING = "missing"
+    EXTRA = "extra"
+    """Carries our mark and was not applied by us."""
+    UNMARKED = "unmarked"
+    """Has lost our mark: Fairway leaves it alone until it is adopted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftEntry:
+    """One difference, as a look at the cluster finds it."""
+
+    key: ObjectKey
+    kind: DriftKind
+    field: str = ""
+    """Empty unless CHANGED."""
+    wanted: Value = None
+    found: Value = None
+    changed_by: str | None = None
+    """Where the engine tells."""
+    team: TeamName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference, and since when it is known."""
+
+    cluster: ClusterName
+    entry: DriftEntry
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNudge:
+    """A push that was given."""
+
+    id: int
+    cluster: ClusterName
+    at: datetime
+    promise: str
+    verb: str
+    job: str
+    why: str
