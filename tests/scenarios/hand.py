@@ -103,6 +103,15 @@ class Hand(Protocol):
         """Native ways to ask for GPUs that name neither queue nor QOS: `--gres=gpu:N`, a plain Job, …"""
         ...
 
+    @property
+    def stranger(self) -> str:
+        """Somebody the engine lets in who is a member of no team."""
+        ...
+
+    def rack(self, node: str) -> str:
+        """The rack a node of pool `gpu` is in."""
+        ...
+
     def engine(self, fleet: Fleet) -> Governs:
         """A new adapter for the cluster, as the server would build it. The caller closes it."""
         ...

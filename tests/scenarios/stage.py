@@ -107,6 +107,14 @@ class _Nudges(Protocol):
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Endless demand of one team: whenever fewer than `depth` of its jobs wait, another comes."""
+
+    order: Order
+    depth: int
+
+
 @dataclass
 class Stage:
     """One scenario's view of one cluster."""
@@ -120,8 +128,11 @@ class Stage:
     nudges: list[Nudge] = field(default_factory=list)
     nudging: bool = True
     fleet: Fleet | None = None
+    warnings: set[str | None] = field(default_factory=set)
+    """Promises that an applied plan warned of."""
     samples: int = 0
-    _history: list[Counter[tuple[str | None, str]]] = field(default_factory=list)
+    _history: list[tuple[float, Counter[tuple[str | None, str]]]] = field(default_factory=list)
+    _streams: list[Stream] = field(default_factory=list)
     _engine: Governs | None = None
     _nudger: asyncio.Task[None] | None = None
     _checks: list[tuple[str, Condition]] = field(default_factory=list)
@@ -139,12 +150,14 @@ class Stage:
     async def apply(self, teams: str, *, force: bool = False) -> ClusterPlan:
         """Make the fleet so, and have the administrator do what only they can; gives the applied plan.
 
-        Raises Objected if something speaks against it and force is not given or does not help.
+        The first fleet of a scenario replaces whatever the last one left. After that PlanRefused is raised if
+        something speaks against the plan, and force is not given or does not help.
         """
         fleet = self.read(teams)
         engine = self._adapter(fleet)
-        plan = await apply_fleet(engine, fleet, self.hand.configure, force=force)
+        plan = await apply_fleet(self.hand, engine, fleet, force=force or self.fleet is None)
         self.fleet = fleet
+        self.warnings |= {notice.promise for notice in plan.notices}
         if self.nudging and self._nudger is None and isinstance(engine, _Nudges):
             self._nudger = asyncio.create_task(self._nudge(engine))
         return plan
@@ -200,6 +213,17 @@ class Stage:
         await self.hand.cancel(job.id, job.order.user)
         return f"held: {words}"
 
+    async def stream(self, team: str, *, depth: int = 4, **wish: object) -> None:
+        """From now on, as long as we look: endless like jobs of the team."""
+        self._streams.append(Stream(Order(user=self._member(team), team=team, **wish), depth))  # type: ignore[arg-type]
+        await self._feed(Sample(self.hand.now(), {}, ()))
+
+    async def _feed(self, seen: Sample) -> None:
+        for stream in self._streams:
+            waiting = sum(j.order is stream.order and seen[j].state is State.WAITING for j in seen.known)
+            for _ in range(stream.depth - waiting):
+                self.jobs.append(Job(await self.hand.submit(stream.order), stream.order))
+
     async def cancel(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             await self.hand.cancel(job.id, job.order.user)
@@ -214,9 +238,10 @@ class Stage:
             held: Counter[tuple[str | None, str]] = Counter()
             for job in self.jobs:
                 held[job.order.team, job.order.pool] += seen[job].devices
-            self._history.append(held)
+            self._history.append((seen.at, held))
             for what, true in self._checks:
                 assert true(seen), f"{what}: {self.show(seen)}"
+        await self._feed(seen)
         if self._nudger is not None and self._nudger.done():
             self._nudger.result()
         return seen
@@ -227,7 +252,15 @@ class Stage:
 
     def peak(self, *teams: str, pool: str = "gpu") -> int:
         """The most these teams were ever seen holding together."""
-        return max((sum(held[team, pool] for team in teams) for held in self._history), default=0)
+        return max((sum(held[team, pool] for team in teams) for _, held in self._history), default=0)
+
+    def gpu_seconds(self, team: str, *, beyond: int = 0, since: float = 0, pool: str = "gpu") -> float:
+        """What the team held beyond so many devices, summed over the time since then."""
+        total, (last, held) = 0.0, (since, 0)
+        for at, counted in self._history:
+            total += held * max(0.0, at - max(last, since))
+            last, held = at, max(0, counted[team, pool] - beyond)
+        return total
 
     async def until(self, true: Condition, within: float | None = None, what: str = "") -> float:
         """Sample until it is true; seconds it took. Fails when it takes longer."""
