@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fairway.api.wire import Moment, Wire
+from fairway.api.wire import Fault, Moment, Wire
+from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
 
@@ -164,6 +165,15 @@ class ClusterPlan(Wire):
     objections: list[Objection]
 
 
+class ClusterFailure(Wire):
+    """Why a cluster has no plan."""
+
+    cluster: str
+    code: str
+    message: str
+    hint: str
+
+
 class Plan(Wire):
     """What a fleet file would change, cluster by cluster."""
 
@@ -173,7 +183,8 @@ class Plan(Wire):
         description="what differs from the last applied fleet, in the fleet file's words"
     )
     clusters: list[ClusterPlan]
-    warnings: list[str] = Field(description="of the fleet file, each on a line")
+    failures: list[ClusterFailure] = Field(description="clusters that could not be looked at")
+    warnings: list[Fault] = Field(description="of the fleet file")
 
     @property
     def changes(self) -> int:
@@ -186,7 +197,6 @@ class PlanFile(Wire):
 
     format: str = Field(default="fairway/plan/v1")
     made_at: Moment
-    server: str = Field(description="where it was made")
     source: str
     text: str = Field(description="the fleet file")
     plan: Plan
@@ -195,3 +205,123 @@ class PlanFile(Wire):
     def fingerprints(self) -> dict[str, str]:
         """What the server compares before it changes anything."""
         return {c.cluster: c.fingerprint for c in self.plan.clusters}
+
+
+class KeptChange(Change):
+    """A change of an apply, and whether it was made."""
+
+    made: bool
+
+
+class ApplyCluster(Wire):
+    """How an apply goes on one cluster."""
+
+    cluster: str
+    state: ApplyState
+    total: int = Field(description="changes to make")
+    done: int
+    current: str = Field(description="the object written last; empty before the first and at the end")
+    code: str = Field(description="why it was refused, failed or is held up; empty when all is well")
+    message: str
+    hint: str
+    started_at: Moment | None
+    finished_at: Moment | None
+
+
+class Apply(Wire):
+    """One request to change clusters: who, when, what, and what came of it."""
+
+    id: int
+    kind: ApplyKind
+    state: ApplyState = Field(description="of all its clusters together")
+    created_at: Moment
+    created_by: str
+    revision: int | None = Field(description="of the fleet; null: of an adoption")
+    digest: str = Field(description="SHA-256 of the fleet file's text; empty of an adoption")
+    force: bool
+    objects: list[ObjectRef] = Field(description="what is adopted; empty of an apply")
+    clusters: list[ApplyCluster]
+
+
+class ApplyClusterDetail(ApplyCluster):
+    """How an apply goes on one cluster, with what it changes."""
+
+    changes: list[KeptChange]
+
+
+class ApplyDetail(Apply):
+    """An apply with everything that was kept of it."""
+
+    said: list[Said] = Field(description="what differs from the fleet before, in the fleet file's words")
+    clusters: list[ApplyClusterDetail]  # type: ignore[assignment]
+
+
+class Drift(ObjectRef):
+    """One difference between a cluster and what was last applied to it."""
+
+    cluster: str
+    difference: DriftKind
+    field: str = Field(description="empty unless the difference is `changed`")
+    wanted: Value
+    found: Value
+    changed_by: str | None = Field(description="where the engine tells")
+    team: str | None
+    since: Moment = Field(description="when it was first seen")
+
+
+class Nudge(Wire):
+    """A push that was given where an engine falls a step short of a promise."""
+
+    id: int
+    cluster: str
+    at: Moment
+    promise: str
+    verb: str = Field(examples=["scontrol requeue 17"])
+    job: str
+    why: str
+
+
+class Grant(Wire):
+    """What a team may have of one supply."""
+
+    supply: str = Field(examples=["hpc-a100", "hpc-mig/1g.10gb"])
+    cluster: str
+    guarantee: int
+    borrow: int | None = Field(description="null: whatever is idle, as far as its parent may hold it")
+
+
+class Limits(Wire):
+    """The most one job, and one user of the team, may have; null: no limit."""
+
+    job_gpus: int | None
+    job_seconds: int | None
+    user_gpus: int | None
+
+
+class Team(Wire):
+    """Who shares the fleet, and on what terms, as last applied."""
+
+    name: str
+    parent: str | None
+    path: list[str] = Field(description="its ancestors from the top, and itself")
+    share: int
+    grants: list[Grant]
+    limits: Limits
+    priorities: list[str]
+    members: list[str]
+    draining: bool
+
+
+class Rendered(Wire):
+    """Files of an engine that Fairway does not write itself."""
+
+    cluster: str
+    files: dict[str, str] = Field(description="text by name")
+
+
+class Imported(Wire):
+    """An existing cluster in Fairway's words."""
+
+    cluster: str
+    fleet: str = Field(description="a fleet file")
+    remarks: int = Field(description="things that have no word in Fairway, each a comment in the file")

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 _GAP: Final = "  "
 _ELLIPSIS: Final = "…"
@@ -32,6 +32,13 @@ class Column:
     right: bool = False
     fit: Fit = Fit.KEEP
     hide_if_empty: bool = False
+
+
+class Line(NamedTuple):
+    """A line of a screen, and the colour it may have."""
+
+    text: str = ""
+    colour: str | None = None
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 from pydantic import BaseModel
 
 from fairway.cli.failures import show_hint
-from fairway.cli.layout import clean, fold, table
+from fairway.cli.layout import Line, clean, fold, table
 from fairway.cli.views import View
 
 COLUMNS: Final = 100
@@ -65,6 +65,32 @@ def show(shown: Shown, output: Format) -> None:
             _show_table(shown.view, output)
 
 
+def show_document(document: BaseModel, lines: Callable[[], Sequence[Line]], output: Format) -> None:
+    """Print one thing once: as a document for programs, as lines for people."""
+    match output:
+        case Format.JSON:
+            click.echo(json.dumps(document.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        case Format.YAML:
+            click.echo(yaml_text(document.model_dump(mode="json")), nl=False)
+        case Format.TABLE | Format.WIDE:
+            show_lines(lines())
+    sys.stdout.flush()
+
+
+def show_lines(lines: Sequence[Line], *, err: bool = False) -> None:
+    """Print a screen, coloured where colours are wanted."""
+    colour = colourful(sys.stderr if err else sys.stdout)
+    click.echo(
+        "\n".join(click.style(x.text, fg=x.colour) if colour and x.colour else x.text for x in lines),
+        err=err,
+    )
+
+
+def text_width(output: Format) -> int | None:
+    """How wide sentences may be: folded only where somebody reads them, so that a pipe can be searched."""
+    return columns() if sys.stdout.isatty() and output is not Format.WIDE else None
+
+
 def plain(data: Sequence[BaseModel]) -> list[dict[str, Any]]:
     """The data as JSON knows it."""
     return [item.model_dump(mode="json") for item in data]
@@ -111,9 +137,13 @@ def columns() -> int:
     return COLUMNS
 
 
-def colourful() -> bool:
+def colourful(stream: TextIO | None = None) -> bool:
     """Whether stdout wants colours: a terminal, and nobody said NO_COLOR."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        (stream or sys.stdout).isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def _show_table(view: View, output: Format) -> None:

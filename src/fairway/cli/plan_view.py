@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from fairway.api import policy_wire as wire
-from fairway.cli.layout import cells_wide, clean, fold
+from fairway.cli.layout import Line, cells_wide, clean, fold
 from fairway.cli.words import count
 from fairway.policy.objects import Action
 
@@ -16,13 +16,6 @@ MOST_SAID: Final = 40
 _MOST_VALUE: Final = 60
 _SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
 _COLOURS: Final = {"+": "green", "~": "yellow", "-": "red", "=": "cyan"}
-
-
-class Line(NamedTuple):
-    """A line of a screen, and the colour it may have."""
-
-    text: str = ""
-    colour: str | None = None
 
 
 def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
@@ -140,6 +133,8 @@ def change_lines(change: wire.Change) -> Iterator[Line]:
     """One object, and under it what differs."""
     sign = _SIGNS[change.action]
     yield Line(f"    {sign} {clean(change.kind)} {clean(change.name)}", _COLOURS[sign])
+    if change.action is Action.DELETE:
+        return
     fields = [f for f in change.fields if f.before is not None or f.after is not None]
     names = max((cells_wide(f.field) for f in fields), default=0)
     for f in fields:

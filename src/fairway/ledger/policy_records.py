@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from fairway.ledger.records import Revision
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.objects import Change, ObjectKey, Value
 
-
-class ApplyKind(StrEnum):
-    """What was asked for."""
-
-    APPLY = "apply"
-    """Make a fleet so."""
-    ADOPT = "adopt"
-    """Put Fairway's mark on objects that have none."""
-
-
-class ApplyState(StrEnum):
-    """How far an apply is."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    """Writes may have been made; whoever takes over carries on."""
-    DONE = "done"
-    REFUSED = "refused"
-    """Fairway did not begin: the cluster moved on, or something speaks against the plan."""
-    FAILED = "failed"
-    """It began and could not end; what was made stays made."""
-    SKIPPED = "skipped"
-    """The cluster left the fleet before its turn came."""
-
-
-OPEN_STATES = (ApplyState.WAITING, ApplyState.RUNNING)
+__all__ = [
+    "OPEN_STATES",
+    "AppliedCluster",
+    "Apply",
+    "ApplyCluster",
+    "ApplyKind",
+    "ApplyState",
+    "ApplyWork",
+    "Drift",
+    "DriftEntry",
+    "DriftKind",
+    "KeptChange",
+    "KeptNudge",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +116,6 @@ class AppliedCluster:
     applied_by: str
     looked_at: datetime | None
     """When it was last compared with that; None: not yet."""
-
-
-class DriftKind(StrEnum):
-    """How an object differs from what was applied."""
-
-    CHANGED = "changed"
-    MISSING = "missing"
-    EXTRA = "extra"
-    """Carries our mark and was not applied by us."""
-    UNMARKED = "unmarked"
-    """Has lost our mark: Fairway leaves it alone until it is adopted."""
 
 
 @dataclass(frozen=True, slots=True)

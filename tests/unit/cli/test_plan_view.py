@@ -134,7 +134,7 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
                     {
                         "code": "TeamHasJobs",
                         "message": "team product would go, and has 3 running and 1 waiting jobs",
-                        "hint": "keep product with  draining: true  until its jobs have ended, then remove it",
+                        "hint": "keep product with  draining: true  until its jobs have ended",
                         "forceable": True,
                     },
                     {"code": "InTheWay", "message": "qos x is there", "hint": "adopt it", "forceable": False},

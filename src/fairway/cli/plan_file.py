@@ -1,0 +1,62 @@
+"""A plan kept in a file: written for its owner only, read as something anybody may have edited."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from fairway.api.policy_wire import Plan, PlanFile
+from fairway.cli.fleet_text import FleetText
+from fairway.client.private import write_private
+from fairway.model.errors import PermanentError
+
+FORMAT: Final = "fairway/plan/v1"
+_LARGEST: Final = 256 * 1024 * 1024
+
+
+def suggested_name(plan: Plan) -> str:
+    """`plan-7c1e.json`: the same for the same plan."""
+    seen = "".join(sorted(c.fingerprint for c in plan.clusters)) + plan.digest
+    return f"plan-{hashlib.sha256(seen.encode()).hexdigest()[:4]}.json"
+
+
+def write_plan(path: Path, plan: Plan, fleet: FleetText) -> Path:
+    """Keep a plan; in a folder under the name suggested. Gives back where."""
+    file = path / suggested_name(plan) if path.is_dir() else path
+    kept = PlanFile(format=FORMAT, made_at=datetime.now(UTC), source=fleet.source, text=fleet.text, plan=plan)
+    try:
+        write_private(file, kept.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        raise PermanentError(
+            "PlanNotWritten", f"cannot write {file}: {error.strerror or error}", "choose another --out FILE"
+        ) from error
+    return file
+
+
+def read_plan(path: Path) -> PlanFile:
+    """A plan that was kept."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise PermanentError(
+            "PlanUnreadable",
+            f"cannot read {path}: {error.strerror or error}",
+            "make one:  fairway plan -f fleet.yaml --out plan.json",
+        ) from error
+    try:
+        told = json.loads(data[: _LARGEST + 1])
+        found = told.get("format") if isinstance(told, dict) else None
+        if found == FORMAT:
+            return PlanFile.model_validate(told)
+    except (ValueError, RecursionError, ValidationError):
+        found = None
+    hint = "a fleet file is applied with -f:  fairway apply -f fleet.yaml"
+    if isinstance(found, str) and found.startswith("fairway/plan/"):
+        hint = f"make it anew with this release (it reads {FORMAT}):  fairway plan -f fleet.yaml --out FILE"
+    raise PermanentError("NotAPlan", f"{path} is not a plan that this release can read", hint)
