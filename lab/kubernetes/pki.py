@@ -33,6 +33,7 @@ TESTERS = (
     Person("alice", ("research", "nlp")),
     Person("bob", ("product",)),
     Person("carol", ("research", "vision")),
+    Person("dave", ()),  # in nobody's team
 )
 PEOPLE = (ADMIN, FAIRWAY, *TESTERS)
 
@@ -54,8 +55,7 @@ class Pki:
         self.certificate("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
         if not self.key("service-account").exists():
             self._new_key("service-account")
-        if not self.tokens.exists():
-            self._write_tokens()
+        self._write_tokens()
         for person, token in self._tokens():  # each time: the server's port may be another than before
             self._write_kubeconfig(person, {"token": token})
 
@@ -121,11 +121,14 @@ class Pki:
         _write_private(self.key(name), text)
 
     def _write_tokens(self) -> None:
-        lines = [
-            f'{secrets.token_urlsafe(32)},{person.name},{number},"{",".join(person.groups)}"\n'
-            for number, person in enumerate(PEOPLE)
-        ]
-        _write_private(self.tokens, "".join(lines))
+        """A token for whoever has none yet."""
+        text = self.tokens.read_text() if self.tokens.exists() else ""
+        known = {name for name, _ in self._tokens()} if text else set()
+        for number, person in enumerate(PEOPLE):
+            if person.name not in known:
+                groups = f',"{",".join(person.groups)}"' if person.groups else ""
+                text += f"{secrets.token_urlsafe(32)},{person.name},{number}{groups}\n"
+        _write_private(self.tokens, text)
 
     def _tokens(self) -> list[tuple[str, str]]:
         rows = [line.split(",") for line in self.tokens.read_text().splitlines()]
