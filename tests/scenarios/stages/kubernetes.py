@@ -1,0 +1,246 @@
+"""The hand on a real Kubernetes + Kueue of the lab: users with their own tokens, nodes of KWOK."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from fairway.engines.kubernetes.engine import KubernetesEngine
+from lab import find
+from lab.kubernetes import kueue, kwok
+from lab.kubernetes.api import Api, ApiError
+from lab.kubernetes.cluster import Cluster as LabCluster
+from lab.kubernetes.pki import FAIRWAY
+from tests.contract.driver import absent
+from tests.scenarios.hand import Denied, JobSeen, Order
+from tests.scenarios.stages.kubernetes_eye import Eye, conditions_of
+from tests.scenarios.stages.kubernetes_orders import RACK, WAYS, job_manifest, smuggled
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from fairway.engines.port import Governs
+    from fairway.model.fleet import Fleet
+    from fairway.policy.objects import Translation
+    from lab.instance import Instance
+    from lab.kubernetes.api import Json
+
+CLEAR_SECONDS = 60
+NODE_SECONDS = 60
+NOBODYS_NAMESPACE = "default"
+HEAD = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: scenarios
+currency: USD
+clusters:
+  lab: {{ engine: kubernetes, kubeconfig: {kubeconfig} }}
+pools:
+  gpu:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: owned
+    price: 1.90
+    kubernetes: {{ node_labels: {{ {product}: {model} }} }}
+    topology: [topology.fairway/block, topology.fairway/rack]
+  mig:
+    cluster: lab
+    gpu: A100-80GB
+    slices: [1g.10gb]
+    capacity: owned
+    price: 1.90
+    kubernetes: {{ node_labels: {{ {product}: {model}-MIG }} }}
+  spot:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: spot
+    price: 0.60
+    kubernetes: {{ node_labels: {{ fairway/capacity: spot }}, taints: [fairway/spot] }}
+"""
+
+
+class KubernetesHand:
+    name = "kueue"
+    ways: Sequence[str] = WAYS
+    stranger = "dave"
+
+    def __init__(self, instance: Instance) -> None:
+        self._lab = LabCluster(instance)
+        self._instance = instance
+        self._users: dict[str, Api] = {}
+        self._numbers = itertools.count(1)
+        self._lost: set[str] = set()
+        self._kubeconfig = str(self._lab.pki.kubeconfig(FAIRWAY.name))
+        self.head = HEAD.format(
+            kubeconfig=self._kubeconfig, product="nvidia.com/gpu.product", model=kwok.MODEL
+        )
+        self.eye = Eye(self._lab.api)
+        nodes = self._lab.api.get("/api/v1/nodes")["items"]
+        self._racks = {n["metadata"]["name"]: str(n["metadata"]["labels"].get(RACK, "")) for n in nodes}
+
+    # the policy
+
+    def engine(self, fleet: Fleet) -> Governs:
+        cluster = fleet.clusters[0]
+        return KubernetesEngine(cluster, fleet.pools_of(cluster.name))
+
+    async def configure(self, fleet: Fleet, wanted: Translation) -> None:
+        """Put what the plan advises into Kueue's configuration; it is restarted only if that changes it."""
+        extra = kueue.extra_of(self._instance.folder)
+        advised: dict[str, Any] = dict(extra)
+        for advice in wanted.advice:
+            advised.update(yaml.safe_load(advice.line))
+        if advised != extra:
+            await asyncio.to_thread(self._lab.configure_kueue, advised)
+
+    # users
+
+    async def submit(self, order: Order) -> str:
+        return await self._make(order.user, namespace_of(order), job_manifest(self._name(), order))
+
+    def _name(self) -> str:
+        return f"job-{next(self._numbers):04d}"
+
+    async def _make(self, user: str, namespace: str, wanted: Json) -> str:
+        root = "/api/v1" if wanted["kind"] == "Pod" else "/apis/batch/v1"
+        plural = f"{wanted['kind'].lower()}s"
+        path = f"{root}/namespaces/{namespace}/{plural}"
+        await self._as(user, lambda api: api.call("POST", path, wanted))
+        return f"{namespace}/{wanted['metadata']['name']}"
+
+    async def _as(self, user: str, act: Callable[[Api], Any]) -> Any:
+        api = self._users.setdefault(user, Api.from_kubeconfig(self._lab.pki.kubeconfig(user)))
+        try:
+            return await asyncio.to_thread(act, api)
+        except ApiError as error:
+            raise Denied(error.message) from error
+
+    async def cancel(self, job: str, user: str) -> str:
+        try:
+            path = _job_path(job)
+            await self._as(user, lambda api: api.call("DELETE", path, {"propagationPolicy": "Background"}))
+        except Denied as refusal:
+            if isinstance(refusal.__cause__, ApiError) and refusal.__cause__.status == 404:  # it was quicker
+                return "not found"
+            raise
+        return "deleted"
+
+    async def read(self, job: str, user: str) -> str:
+        known = self.eye.known(job)
+        pods = [p["metadata"]["name"] for p in known.pods.values()] if known else []
+        namespace = job.partition("/")[0]
+        told = [await self._text(user, _job_path(job))]
+        for pod in pods:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+            told.append(await self._text(user, path))
+        return "\n".join(told)
+
+    async def _text(self, user: str, path: str) -> str:
+        return str(await self._as(user, lambda api: api.text("GET", path)))
+
+    async def change(self, job: str, user: str) -> str:
+        longer = {"spec": {"activeDeadlineSeconds": 7200}}
+        await self._as(user, lambda api: api.merge(_job_path(job), longer))
+        return "patched"
+
+    async def smuggle(self, order: Order) -> Mapping[str, str]:
+        came: dict[str, str] = {}
+        for way, wanted in smuggled(order, self._name):
+            namespace = wanted["metadata"].pop("namespace", namespace_of(order))
+            try:
+                came[way] = await self._make(order.user, namespace, wanted)
+            except Denied as refusal:
+                came[way] = f"refused: {refusal}"
+        return came
+
+    # eyes
+
+    async def look(self) -> Sequence[Mapping[str, JobSeen]]:
+        return [*self.eye.missed(), self.eye.look()]
+
+    async def words(self, job: str) -> str:
+        known = self.eye.known(job)
+        if known is None:
+            return "not there"
+        told = [
+            f"{c['type']}={c['status']} {c['reason']}: {c.get('message', '')}"
+            for c in conditions_of(known.workload).values()
+            if c["type"] in ("QuotaReserved", "Evicted", "Preempted", "Finished")
+        ]
+        path = f"/api/v1/namespaces/{job.partition('/')[0]}/events?fieldSelector=involvedObject.name%3D"
+        events = await asyncio.to_thread(self._lab.api.get, path + job.partition("/")[2])
+        told += [f"{e['reason']}: {e['message']}" for e in events["items"] if e["type"] == "Warning"][-1:]
+        return f"{known.seen.reason or known.seen.state} [{'; '.join(told)}]"
+
+    # nodes
+
+    def rack(self, node: str) -> str:
+        return self._racks[node]
+
+    async def lose(self, node: str) -> None:
+        self._lost.add(node)
+        await asyncio.to_thread(self._lab.set_node_ready, node, False)
+
+    async def restore(self, node: str) -> None:
+        await asyncio.to_thread(self._lab.set_node_ready, node, True)
+        await eventually(
+            lambda: node in kwok.ready_nodes(self._lab.api), NODE_SECONDS, f"{node} is ready again"
+        )
+        self._lost.discard(node)
+
+    async def clear(self) -> None:
+        for node in tuple(self._lost):
+            await self.restore(node)
+
+        def ended() -> bool:
+            left = self.eye.left()
+            with_jobs = [{"name": name} for name in left]
+            self._lab.api.each(lambda one: self._delete(one["name"]), with_jobs)
+            return not left
+
+        await eventually(ended, CLEAR_SECONDS, "every job is gone")
+        self.eye.forget()
+
+    def _delete(self, name: str) -> None:
+        known = self.eye.known(name)
+        if known and known.job and not known.gone:
+            self._lab.api.delete(_job_path(name), propagationPolicy="Background")
+        elif known and not known.job:
+            namespace, _, pod = name.partition("/")
+            self._lab.api.delete(f"/api/v1/namespaces/{namespace}/pods/{pod}", gracePeriodSeconds=0)
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def namespace_of(order: Order) -> str:
+    """A team is named by its namespace; whoever names none is in the one kubectl takes then."""
+    return order.team or NOBODYS_NAMESPACE
+
+
+def _job_path(job: str) -> str:
+    namespace, _, name = job.partition("/")
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+
+
+@asynccontextmanager
+async def open_hand(name: str) -> AsyncIterator[KubernetesHand]:
+    """The hand on the lab's instance `name`."""
+    instance = find(name)
+    if instance is None or instance.state == "down":
+        absent(name, f"python -m lab up kubernetes --name {name} --spot-nodes 2")
+    hand = KubernetesHand(instance)
+    hand.eye.open()
+    try:
+        await hand.clear()
+        yield hand
+    finally:
+        hand.eye.close()

@@ -1,0 +1,121 @@
+"""Jobs as users of Kubernetes write them: plain manifests, and what some might try to get round a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lab.kubernetes.kwok import MODEL, RUN_FOR, SPOT_LABEL, SPOT_TAINT
+
+if TYPE_CHECKING:
+    from lab.kubernetes.api import Json
+    from tests.scenarios.hand import Order
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+CLASS = "kueue.x-k8s.io/priority-class"
+RACK = "topology.fairway/rack"
+PRODUCT = "nvidia.com/gpu.product"
+LABELS = {"gpu": {PRODUCT: MODEL}, "mig": {PRODUCT: f"{MODEL}-MIG"}, "spot": SPOT_LABEL}
+"""How users point at a pool's nodes."""
+NODES = {"gpu": "gpu-0000", "mig": "mig-0000", "spot": "spot-0000"}
+LOST_AFTER_SECONDS = 2  # what a user who wants to move on quickly writes; Kubernetes' own default is 300
+
+LIMITS = "a Job with limits only"
+BOTH = "a Job with requests and limits"
+OPEN = "a Job that says suspend: false"
+WAYS = (LIMITS, BOTH, OPEN)
+
+
+def job_manifest(name: str, order: Order) -> Json:
+    """The Job a user would write. It names a queue only where a priority needs one."""
+    labels = {CLASS: order.priority} if order.priority else {}
+    annotations = {RUN_FOR: f"{max(1, round(order.seconds))}s"}
+    if order.together:
+        annotations["kueue.x-k8s.io/podset-required-topology"] = RACK
+    spec: dict[str, Any] = {
+        "parallelism": order.nodes,
+        "completions": order.nodes,
+        "backoffLimit": 6 if order.tolerates_loss else 0,
+        "template": {"metadata": {"annotations": annotations}, "spec": pod_spec(order)},
+    }
+    if order.nodes > 1:
+        spec["completionMode"] = "Indexed"
+    if order.limit_seconds is not None:
+        spec["activeDeadlineSeconds"] = order.limit_seconds
+    if order.way == OPEN:
+        spec["suspend"] = False
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
+
+
+def pod_spec(order: Order) -> Json:
+    """What the pods ask for. Pool `gpu` is what one gets without a word; others are pointed at."""
+    resource = f"nvidia.com/mig-{order.slice}" if order.slice else "nvidia.com/gpu"
+    wanted = {"limits": {resource: str(order.gpus)}}
+    if order.way == BOTH:
+        wanted["requests"] = wanted["limits"]
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "none", "resources": wanted}],
+    }
+    if order.pool == "spot":
+        spec["nodeSelector"] = dict(SPOT_LABEL)
+    if order.tolerates_loss:
+        spec["tolerations"] = [{"key": SPOT_TAINT["key"], "operator": "Exists"}, *_soon_elsewhere()]
+    return spec
+
+
+def _soon_elsewhere() -> list[Json]:
+    return [
+        {
+            "key": f"node.kubernetes.io/{what}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": LOST_AFTER_SECONDS,
+        }
+        for what in ("not-ready", "unreachable")
+    ]
+
+
+def smuggled(order: Order, name: Callable[[], str]) -> Iterator[tuple[str, Json]]:
+    """Manifests that reach for a pool the team has no grant on, each with what it tries."""
+    there = LABELS[order.pool]
+    node = NODES[order.pool]
+    anything: Json = {"tolerations": [{"operator": "Exists"}]}
+    wanted = [{"matchExpressions": [{"key": k, "operator": "In", "values": [v]} for k, v in there.items()]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}
+    tries: dict[str, Json] = {
+        "nodeSelector": {"nodeSelector": there, **anything},
+        "node affinity": {"affinity": {"nodeAffinity": required}, **anything},
+        "nodeName": {"nodeName": node, **anything},
+        "another scheduler": {"schedulerName": "mine", "nodeSelector": there, **anything},
+        "priorityClassName": {
+            "priorityClassName": "system-cluster-critical",
+            "nodeSelector": there,
+            **anything,
+        },
+    }
+    for way, extra in tries.items():
+        job = job_manifest(name(), order)
+        job["spec"]["template"]["spec"] |= extra
+        yield way, job
+    for queue in ("lent", "other-team"):
+        job = job_manifest(name(), order)
+        job["metadata"]["labels"][QUEUE] = queue
+        job["spec"]["template"]["spec"] |= tries["nodeSelector"]
+        yield f"queue {queue}", job
+    elsewhere = job_manifest(name(), order)
+    elsewhere["metadata"]["namespace"] = "default"
+    elsewhere["spec"]["template"]["spec"] |= tries["nodeSelector"]
+    yield "a Job outside the team's namespace", elsewhere
+    for way in ("nodeSelector", "nodeName"):
+        metadata = {"name": name(), "annotations": {RUN_FOR: f"{round(order.seconds)}s"}}
+        yield (
+            f"a bare pod with {way}",
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(order) | tries[way]},
+        )
