@@ -2,7 +2,8 @@
 
 `Ledger` is the door. `records` holds what comes back through it, `errors` how it says no. Behind the door:
 `tables` and `migrations` (what is kept), `connection` (time limits, faults into errors), one file a subject
-(`fleets`, `states`, `observations`, `leases`, `tokens`). `embedded` brings a PostgreSQL of its own.
+(`fleets`, `states`, `observations`, `applies`, `drifting`, `leases`, `tokens`), `writing` (what is done under
+a lease). `embedded` brings a PostgreSQL of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,35 @@ from fairway.ledger.errors import (
     TokenNameTaken,
 )
 from fairway.ledger.ledger import Ledger
-from fairway.ledger.observations import Writing
+from fairway.ledger.policy_records import (
+    AppliedCluster,
+    Apply,
+    ApplyCluster,
+    ApplyKind,
+    ApplyState,
+    ApplyWork,
+    Drift,
+    DriftEntry,
+    DriftKind,
+    KeptChange,
+    KeptNudge,
+)
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
+from fairway.ledger.writing import Writing
 
 __all__ = [
+    "AppliedCluster",
+    "Apply",
+    "ApplyCluster",
+    "ApplyKind",
+    "ApplyState",
+    "ApplyWork",
     "ClusterState",
+    "Drift",
+    "DriftEntry",
+    "DriftKind",
+    "KeptChange",
+    "KeptNudge",
     "Lease",
     "LeaseLost",
     "Ledger",

@@ -45,18 +45,37 @@ _ADOPT = text("""
 
 _FORGET = tuple(
     text(f"DELETE FROM {table} WHERE cluster <> ALL (CAST(:clusters AS text[]))")  # noqa: S608
-    for table in ("cluster_state", "node", "device", "pool_total")
+    for table in ("cluster_state", "node", "device", "pool_total", "drift")
 )
+
+# Nobody will carry them out any more.
+_SKIP = text("""
+    UPDATE apply_cluster SET state = 'skipped', finished_at = now(), current = '', code = 'ClusterLeft',
+        message = 'the cluster is no longer part of the fleet',
+        hint = 'put it back into the fleet file and apply again'
+    WHERE state IN ('waiting', 'running') AND cluster <> ALL (CAST(:clusters AS text[]))
+""")
 
 
 async def keep(connections: Connections, content: str, digest: str, by: str) -> Revision:
     async with connections.transaction() as connection:
-        await _lock(connection)
-        newest = (await connection.execute(_NEWEST)).first()
-        if newest is None or newest.digest != digest:
-            added = insert(fleet_revision).values(text=content, digest=digest, created_by=by)
-            newest = (await connection.execute(added.returning(*_COLUMNS))).one()
-        return Revision(*newest)
+        return await keep_in(connection, content, digest, by)
+
+
+async def keep_in(connection: AsyncConnection, content: str, digest: str, by: str) -> Revision:
+    """Within a transaction that has more to do."""
+    await _lock(connection)
+    newest = (await connection.execute(_NEWEST)).first()
+    if newest is None or newest.digest != digest:
+        added = insert(fleet_revision).values(text=content, digest=digest, created_by=by)
+        newest = (await connection.execute(added.returning(*_COLUMNS))).one()
+    return Revision(*newest)
+
+
+async def one(connections: Connections, number: int) -> Revision | None:
+    async with connections.single() as connection:
+        row = (await connection.execute(select(*_COLUMNS).where(fleet_revision.c.id == number))).first()
+    return None if row is None else Revision(*row)
 
 
 async def newest(connections: Connections) -> Revision | None:
@@ -79,6 +98,7 @@ async def follow(connections: Connections, revision: int, engines: Mapping[Clust
         await connection.execute(_TAKE_BACK, wanted)
         for forget in _FORGET:
             await connection.execute(forget, wanted)
+        await connection.execute(_SKIP, wanted)
         await connection.execute(_ADOPT, wanted | {"engines": [e.value for e in engines.values()]})
 
 

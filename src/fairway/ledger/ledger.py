@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
 from sqlalchemy import select
 
-from fairway.ledger import fleets, leases, migrate, states, tokens
+from fairway.ledger import applies, drifting, fleets, leases, migrate, states, tokens
 from fairway.ledger.connection import Connections, Limits
-from fairway.ledger.observations import Writing
+from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
+from fairway.ledger.writing import Writing
 from fairway.model.access import Role
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName
 from fairway.model.observation import Health
+from fairway.policy.objects import ObjectKey
 
 
 class Ledger:
@@ -63,6 +65,10 @@ class Ledger:
         """The id of the newest revision: cheap, for polling."""
         return await fleets.newest_id(self._connections)
 
+    async def revision(self, number: int) -> Revision | None:
+        """Any revision by its id."""
+        return await fleets.one(self._connections, number)
+
     async def follow_fleet(self, revision: int, engines: Mapping[ClusterName, EngineKind]) -> None:
         """Show exactly the clusters of `revision`; does nothing if a newer one exists."""
         await fleets.follow(self._connections, revision, engines)
@@ -90,6 +96,64 @@ class Ledger:
         return await states.nodes(
             self._connections, cluster=cluster, pool=pool, health=health, after=after, limit=limit
         )
+
+    # policy
+
+    async def queue_apply(
+        self, text: str, digest: str, fingerprints: Mapping[ClusterName, str], *, force: bool, by: str
+    ) -> int:
+        """Make this the fleet's newest revision and have it applied to the named clusters; the apply's id.
+
+        Each cluster comes with the fingerprint of the plan that was read.
+        """
+        return await applies.queue(self._connections, text, digest, fingerprints, force=force, by=by)
+
+    async def queue_adoption(self, cluster: ClusterName, keys: Sequence[ObjectKey], *, by: str) -> int:
+        """Have Fairway's mark put on these objects; the id of the apply that does."""
+        return await applies.queue_adoption(self._connections, cluster, keys, by=by)
+
+    async def apply(self, number: int) -> Apply | None:
+        """One apply with all its changes."""
+        return await applies.one(self._connections, number)
+
+    async def applies(
+        self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
+    ) -> tuple[Apply, ...]:
+        """At most `limit` (≤ 2000) applies, newest first, without their changes; `before`: the last id seen."""
+        return await applies.page(self._connections, cluster=cluster, before=before, limit=limit)
+
+    async def next_apply(self, cluster: str) -> ApplyWork | None:
+        """What the cluster has to do next: the oldest that is not ended."""
+        return await applies.next_work(self._connections, cluster)
+
+    async def applied_clusters(self) -> tuple[AppliedCluster, ...]:
+        """What each cluster was last made to be, by name."""
+        return await applies.applied(self._connections)
+
+    async def applied_cluster(self, cluster: str) -> AppliedCluster | None:
+        """What one cluster was last made to be: cheap, for polling."""
+        return next(iter(await applies.applied(self._connections, cluster)), None)
+
+    async def applied_fleet(self, cluster: str) -> Revision | None:
+        """The fleet that was last applied to a cluster."""
+        known = await self.applied_cluster(cluster)
+        return None if known is None else await self.revision(known.revision)
+
+    async def drift(
+        self,
+        *,
+        cluster: str | None = None,
+        after: tuple[str, str, str, str] | None = None,
+        limit: int = 100,
+    ) -> tuple[Drift, ...]:
+        """At most `limit` (≤ 2000) differences by (cluster, kind, name, field); `after`: of the last seen."""
+        return await drifting.page(self._connections, cluster=cluster, after=after, limit=limit)
+
+    async def nudges(
+        self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
+    ) -> tuple[KeptNudge, ...]:
+        """At most `limit` (≤ 2000) nudges, newest first; `before` is the last id seen."""
+        return await drifting.nudges(self._connections, cluster=cluster, before=before, limit=limit)
 
     # tokens
 

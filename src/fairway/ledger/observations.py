@@ -123,51 +123,39 @@ _FAILED = text("""
 """)
 
 
-class Writing:
-    """A short transaction under a lease; see `Ledger.writing`."""
+async def keep(
+    connection: AsyncConnection, lease: Lease, observation: Observation, engine: EngineKind | None
+) -> None:
+    _check_names(observation)
+    state = {
+        "cluster": observation.cluster,
+        "engine": engine or "",
+        "engine_version": kept(observation.engine_version),
+        "digest": digest(observation),
+        "token": lease.token,
+    }
+    if (await connection.execute(_UNCHANGED, state)).first() is not None:
+        return
+    await connection.execute(_NODES, _node_arrays(observation))
+    await connection.execute(_DEVICES, _device_arrays(observation))
+    await connection.execute(_POOLS, _pool_arrays(observation))
+    if (await connection.execute(_CHANGED, state)).first() is None:
+        raise leases.lost(lease)
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
 
-    async def keep_observation(self, observation: Observation, *, engine: EngineKind | None = None) -> None:
-        """Make the ledger show this observation; rows that did not change are not touched."""
-        self._check_cluster(observation.cluster)
-        _check_names(observation)
-        state = {
-            "cluster": observation.cluster,
-            "engine": engine or "",
-            "engine_version": _kept(observation.engine_version),
-            "digest": digest(observation),
-            "token": self._lease.token,
-        }
-        if (await self._connection.execute(_UNCHANGED, state)).first() is not None:
-            return
-        await self._connection.execute(_NODES, _node_arrays(observation))
-        await self._connection.execute(_DEVICES, _device_arrays(observation))
-        await self._connection.execute(_POOLS, _pool_arrays(observation))
-        if (await self._connection.execute(_CHANGED, state)).first() is None:
-            raise leases.lost(self._lease)
-
-    async def keep_failure(
-        self, cluster: str, error: FairwayError, *, engine: EngineKind | None = None
-    ) -> None:
-        """Note why the cluster cannot be reached; its last known state stays."""
-        self._check_cluster(cluster)
-        state = {
-            "cluster": cluster,
-            "engine": engine or "",
-            "code": error.code,
-            "message": _kept(error.message),
-            "hint": _kept(error.hint),
-            "token": self._lease.token,
-        }
-        if (await self._connection.execute(_FAILED, state)).first() is None:
-            raise leases.lost(self._lease)
-
-    def _check_cluster(self, cluster: str) -> None:
-        if cluster != self._lease.cluster:
-            raise ValueError(f"a lease of cluster {self._lease.cluster} cannot write for {cluster}")
+async def keep_failure(
+    connection: AsyncConnection, lease: Lease, error: FairwayError, engine: EngineKind | None
+) -> None:
+    state = {
+        "cluster": lease.cluster,
+        "engine": engine or "",
+        "code": error.code,
+        "message": kept(error.message),
+        "hint": kept(error.hint),
+        "token": lease.token,
+    }
+    if (await connection.execute(_FAILED, state)).first() is None:
+        raise leases.lost(lease)
 
 
 def digest(observation: Observation) -> bytes:
@@ -176,7 +164,7 @@ def digest(observation: Observation) -> bytes:
     encoder = msgspec.msgpack.Encoder()
     for node in sorted(observation.nodes, key=lambda n: n.name):
         devices = sorted(node.devices, key=lambda d: d.kind)
-        total.update(encoder.encode((node.name, node.health, _kept(node.reason), devices)))
+        total.update(encoder.encode((node.name, node.health, kept(node.reason), devices)))
     return total.digest()
 
 
@@ -202,7 +190,7 @@ def _node_arrays(observation: Observation) -> dict[str, object]:
         "cluster": observation.cluster,
         "names": [n.name for n in nodes],
         "healths": [n.health.value for n in nodes],
-        "reasons": [_kept(n.reason) for n in nodes],
+        "reasons": [kept(n.reason) for n in nodes],
     }
 
 
@@ -236,7 +224,7 @@ def _pool_arrays(observation: Observation) -> dict[str, object]:
     }
 
 
-def _kept(words: str) -> str:
+def kept(words: str) -> str:
     """An engine's words as PostgreSQL can keep them: no NUL, valid UTF-8, of bounded length."""
     cut = words[:LONGEST_TEXT].replace("\0", "")
     return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()

@@ -6,6 +6,8 @@ together in one transaction under its lease, and a check per row would cost more
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import (
@@ -25,7 +27,9 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
+from fairway.ledger.policy_records import OPEN_STATES, ApplyKind, ApplyState, DriftKind
 from fairway.model.access import Role
 from fairway.model.observation import Health
 
@@ -49,9 +53,12 @@ Name: Final = Text(collation="C")
 Moment: Final = DateTime(timezone=True)
 
 
-def _one_of(column: str, words: type[Health] | type[Role]) -> CheckConstraint:
-    listed = ", ".join(f"'{word.value}'" for word in words)
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
+def _listed(words: Iterable[StrEnum]) -> str:
+    return ", ".join(f"'{word.value}'" for word in words)
+
+
+def _one_of(column: str, words: Iterable[StrEnum]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({_listed(words)})", name=column)
 
 
 fleet_revision: Final = Table(
@@ -155,3 +162,86 @@ api_token: Final = Table(
     UniqueConstraint("hash"),
     _one_of("role", Role),
 )
+
+apply: Final = Table(
+    "apply",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+    Column("created_by", Text, nullable=False),
+    Column("revision", BigInteger),
+    Column("force", Boolean, nullable=False),
+    Column("objects", JSONB, nullable=False, server_default=text("'[]'")),
+    _one_of("kind", ApplyKind),
+    CheckConstraint("(kind = 'apply') = (revision IS NOT NULL)", name="revision"),
+)
+
+# Progress rewrites a row twice a second while it runs, without what is long in it.
+apply_cluster: Final = Table(
+    "apply_cluster",
+    metadata,
+    Column("apply", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Name, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False, server_default=""),
+    Column("changes", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("total", Integer, nullable=False, server_default=text("0")),
+    Column("done", Integer, nullable=False, server_default=text("0")),
+    Column("current", Text, nullable=False, server_default=""),
+    Column("code", Text, nullable=False, server_default=""),
+    Column("message", Text, nullable=False, server_default=""),
+    Column("hint", Text, nullable=False, server_default=""),
+    Column("started_at", Moment),
+    Column("finished_at", Moment),
+    # Fencing token of the last writer.
+    Column("token", BigInteger, nullable=False, server_default=text("0")),
+    _one_of("state", ApplyState),
+    postgresql_with={"fillfactor": 50},
+)
+# What is open is little, and asked for every second.
+Index(
+    "apply_cluster_open_idx",
+    apply_cluster.c.cluster,
+    apply_cluster.c.apply,
+    postgresql_where=text(f"state IN ({_listed(OPEN_STATES)})"),
+)
+Index(None, apply_cluster.c.cluster, apply_cluster.c.apply)
+
+applied_cluster: Final = Table(
+    "applied_cluster",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("apply", BigInteger, nullable=False),
+    Column("applied_at", Moment, nullable=False),
+    Column("looked_at", Moment),
+)
+
+drift: Final = Table(
+    "drift",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("object_kind", Name, primary_key=True),
+    Column("object_name", Name, primary_key=True),
+    Column("field", Name, primary_key=True, server_default=NONE),
+    Column("kind", Text, nullable=False),
+    Column("team", Name, nullable=False, server_default=NONE),
+    Column("wanted", JSONB),
+    Column("found", JSONB),
+    Column("changed_by", Text, nullable=False, server_default=""),
+    Column("since", Moment, nullable=False),
+    _one_of("kind", DriftKind),
+)
+
+nudge: Final = Table(
+    "nudge",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("cluster", Name, nullable=False),
+    Column("at", Moment, nullable=False, server_default=func.now()),
+    Column("promise", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("why", Text, nullable=False),
+)
+Index(None, nudge.c.cluster, nudge.c.id)

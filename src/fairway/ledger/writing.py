@@ -1,0 +1,74 @@
+"""What may be written under a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fairway.ledger import applies, drifting, observations
+from fairway.ledger.policy_records import ApplyState, DriftEntry, KeptChange
+from fairway.ledger.records import Lease
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import EngineKind
+from fairway.model.observation import Observation
+from fairway.policy.objects import Nudge
+
+
+class Writing:
+    """A short transaction under a lease, of the lease's cluster alone; see `Ledger.writing`."""
+
+    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
+        self._connection = connection
+        self._lease = lease
+
+    async def keep_observation(self, observation: Observation, *, engine: EngineKind | None = None) -> None:
+        """Make the ledger show this observation; rows that did not change are not touched."""
+        self._check_cluster(observation.cluster)
+        await observations.keep(self._connection, self._lease, observation, engine)
+
+    async def keep_failure(
+        self, cluster: str, error: FairwayError, *, engine: EngineKind | None = None
+    ) -> None:
+        """Note why the cluster cannot be reached; its last known state stays."""
+        self._check_cluster(cluster)
+        await observations.keep_failure(self._connection, self._lease, error, engine)
+
+    async def start_apply(self, apply: int, changes: Sequence[KeptChange]) -> None:
+        """Note, before the first write, that it begins or goes on, and with what."""
+        await applies.start(self._connection, self._lease, apply, changes)
+
+    async def progress_apply(
+        self, apply: int, done: int, current: str = "", trouble: FairwayError | None = None
+    ) -> None:
+        """Note how far it is, and what it is held up by."""
+        await applies.progress(self._connection, self._lease, apply, done, current, trouble)
+
+    async def finish_apply(
+        self,
+        apply: int,
+        state: ApplyState,
+        changes: Sequence[KeptChange],
+        *,
+        error: FairwayError | None = None,
+        applied: bool = False,
+    ) -> None:
+        """Note how it ended; `applied`: its fleet is now what drift is measured against."""
+        await applies.finish(
+            self._connection, self._lease, apply, state, changes, error=error, applied=applied
+        )
+
+    async def keep_drift(self, apply: int, entries: Sequence[DriftEntry]) -> bool:
+        """Make the ledger show exactly these differences from what `apply` made.
+
+        False, and nothing is kept, if something else was applied since or is being applied now.
+        """
+        return await drifting.keep(self._connection, self._lease, apply, entries)
+
+    async def keep_nudges(self, nudges: Sequence[Nudge]) -> None:
+        """Add to what was done."""
+        await drifting.keep_nudges(self._connection, self._lease, nudges)
+
+    def _check_cluster(self, cluster: str) -> None:
+        if cluster != self._lease.cluster:
+            raise ValueError(f"a lease of cluster {self._lease.cluster} cannot write for {cluster}")
