@@ -69,6 +69,28 @@ class FaultCode(StrEnum):
     SAME_GPUS = "SameGpus"
     OVERLAPPING_POOLS = "OverlappingPools"
     TOPOLOGY_UNUSED = "TopologyUnused"
+    GPUS_DISAGREE = "GpusDisagree"
+    RESERVED_NAME = "ReservedName"
+    DUPLICATE_TEAM = "DuplicateTeam"
+    UNKNOWN_POOL = "UnknownPool"
+    SLICED_POOL = "SlicedPool"
+    WHOLE_POOL = "WholePool"
+    GUARANTEES_TOO_HIGH = "GuaranteesTooHigh"
+    ABOVE_PARENT = "AboveParent"
+    PARENT_WITHOUT = "ParentWithout"
+    CEILING_ABOVE_PARENT = "CeilingAboveParent"
+    LIMIT_ABOVE_CEILING = "LimitAboveCeiling"
+    NOT_ONE_DEFAULT = "NotOneDefault"
+    SAME_RANK = "SameRank"
+    PREEMPTIBLE_TOO_HIGH = "PreemptibleTooHigh"
+    UNKNOWN_PRIORITY = "UnknownPriority"
+    UNUSED_PRIORITY = "UnusedPriority"
+    CANNOT_RUN = "CannotRun"
+    NO_MEMBERS = "NoMembers"
+    STILL_DRAINING = "StillDraining"
+    SEVERAL_TEAMS = "SeveralTeams"
+    UNKNOWN_TEAM = "UnknownTeam"
+    NOT_A_MEMBER = "NotAMember"
 
 
 EXPLANATIONS: Final[dict[FaultCode, str]] = {
@@ -105,7 +127,7 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.KNOWN_GPU_TYPE: "gpu_types names a type that Fairway knows already.",
     FaultCode.UNKNOWN_CLUSTER: "A pool names a cluster that the file does not have.",
     FaultCode.UNKNOWN_GPU_TYPE: "A pool names a GPU type that neither Fairway nor the file knows.",
-    FaultCode.UNKNOWN_SLICE: "A slice that this GPU type cannot be cut into.",
+    FaultCode.UNKNOWN_SLICE: "A slice that this GPU type cannot be cut into, or this pool is not.",
     FaultCode.NO_MIG: "Slices of a GPU type that cannot be cut.",
     FaultCode.SLICES_DO_NOT_FIT: "These slices do not fit on one GPU together.",
     FaultCode.SLICES_DISAGREE: "slices and slices_per_gpu name different slices.",
@@ -114,6 +136,28 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.SAME_GPUS: "Two pools claim the same GPUs, which would be counted twice.",
     FaultCode.OVERLAPPING_POOLS: "Nodes of a pool also suit a pool before it, which gets them.",
     FaultCode.TOPOLOGY_UNUSED: "topology names node labels, which this engine does not have.",
+    FaultCode.GPUS_DISAGREE: "gpus says another number than the nodes of the virtual pool have.",
+    FaultCode.RESERVED_NAME: "A name that the engines, or Fairway on them, use for something else.",
+    FaultCode.DUPLICATE_TEAM: "Two teams have one name; names are unique, whatever the parent.",
+    FaultCode.UNKNOWN_POOL: "A grant on a pool that the file does not have.",
+    FaultCode.SLICED_POOL: "A grant of whole GPUs on a pool whose GPUs are cut into slices.",
+    FaultCode.WHOLE_POOL: "A grant of slices on a pool whose GPUs are not cut.",
+    FaultCode.GUARANTEES_TOO_HIGH: "Guarantees add up to more than the pool has.",
+    FaultCode.ABOVE_PARENT: "Guarantees of teams add up to more than the team they are in has.",
+    FaultCode.PARENT_WITHOUT: "A grant on a pool on which the team's parent has none.",
+    FaultCode.CEILING_ABOVE_PARENT: "A team may hold more than its parent, which has no effect.",
+    FaultCode.LIMIT_ABOVE_CEILING: "A limit above all that the team may hold, which has no effect.",
+    FaultCode.NOT_ONE_DEFAULT: "Exactly one priority must be the default.",
+    FaultCode.SAME_RANK: "Two priorities have one rank, so that neither goes first.",
+    FaultCode.PREEMPTIBLE_TOO_HIGH: "A preemptible priority does not rank below the default.",
+    FaultCode.UNKNOWN_PRIORITY: "A team names a priority that the fleet does not have.",
+    FaultCode.UNUSED_PRIORITY: "A priority that no team may use.",
+    FaultCode.CANNOT_RUN: "A team that can never run anything.",
+    FaultCode.NO_MEMBERS: "A team to which nobody belongs, nor to any team inside it.",
+    FaultCode.STILL_DRAINING: "A team inside a draining one drains too, whatever it says.",
+    FaultCode.SEVERAL_TEAMS: "Who is in several teams needs a default one.",
+    FaultCode.UNKNOWN_TEAM: "A team that the file does not have.",
+    FaultCode.NOT_A_MEMBER: "A user's default team is none that they are a member of.",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,9 @@ from fairway.files.fleet_checks import check
 from fairway.files.pool_claims import resource_of
 from fairway.files.records import Section
 from fairway.files.shape import At, Found
+from fairway.files.supplies import Supplies
+from fairway.files.team_checks import check_teams
+from fairway.files.teams import WrittenTeam, chosen_teams_of, fairness_of, priorities_of, teams_of
 from fairway.files.tree import Mark, grow
 from fairway.model.fleet import (
     Cluster,
@@ -99,9 +102,12 @@ def check_text(text: str, source: str, folder: Path | None = None) -> Report:
     file = found.value
     gpu_types = _gpu_types(file)
     check(file, gpu_types, faults)
+    supplies = Supplies(file, gpu_types)
+    teams = teams_of(file, supplies, priorities_of(file))
+    check_teams(file, teams, supplies, faults)
     paths = _Paths(folder, faults)
     paths.check(file)
-    fleet = None if faults.errors else _build(file, gpu_types, paths)
+    fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
     return Report(source, fleet, faults.sorted())
 
 
@@ -176,7 +182,9 @@ def _gpu_type(name: str, told: Section | None) -> GpuType:
     )
 
 
-def _build(file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths) -> Fleet:
+def _build(
+    file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths, teams: Sequence[WrittenTeam]
+) -> Fleet:
     return Fleet(
         name=file.need(fs.FLEET_NAME),
         currency=file.need(fs.FLEET_CURRENCY),
@@ -188,6 +196,10 @@ def _build(file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths) -> Fl
             _pool(PoolName(name), found.value, gpu_types)
             for name, found in (file.get(fs.POOLS) or {}).items()
         ),
+        teams=tuple(written.team for written in teams),
+        priorities=priorities_of(file),
+        fairness=fairness_of(file),
+        chosen_teams=chosen_teams_of(file),
     )
 
 
@@ -220,6 +232,7 @@ def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Po
         place=_place(pool, gpu),
         slices=tuple(SliceName(found.value) for found in pool.get(fs.SLICES) or ()),
         topology=tuple(found.value for found in pool.get(fs.TOPOLOGY) or ()),
+        gpus=pool.get(fs.POOL_GPUS),
     )
 
 

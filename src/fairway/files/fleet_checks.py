@@ -10,6 +10,7 @@ from fairway.files.pool_claims import pools_differ
 from fairway.files.records import Section
 from fairway.files.shape import Found
 from fairway.files.spelling import did_you_mean, listed, nearest
+from fairway.files.supplies import gpus_of
 from fairway.model.fleet import EngineKind
 from fairway.model.gpu import GpuType, MigProfile, fits
 from fairway.model.gpu_catalogue import CATALOGUE
@@ -28,6 +29,7 @@ def check(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> No
         _cluster_exists(pool.value, file.names_in(fs.CLUSTERS), faults)
         _place_suits_engine(pool.value, engines, faults)
         _slices_suit_gpu(pool.value, gpu_types, faults)
+        _gpus_suit_nodes(pool.value, faults)
     pools_differ([pool.value for pool in pools.values()], gpu_types, faults)
 
 
@@ -108,6 +110,21 @@ def _place_suits_engine(pool: Section, engines: Mapping[str, EngineKind | None],
             hint="take it away: it has no effect here",
             severity=Severity.WARNING,
         )
+
+
+def _gpus_suit_nodes(pool: Section, faults: Faults) -> None:
+    told, place = pool.found(fs.POOL_GPUS), pool.get(fs.VIRTUAL_PLACE)
+    has, _ = gpus_of(pool)
+    if told is None or place is None or has is None or has == told.value:
+        return
+    faults.add(
+        FaultCode.GPUS_DISAGREE,
+        told.spot,
+        f"pool {pool.name} says it has {told.value} GPUs, but its nodes have {has}",
+        expected=str(has),
+        hint="take gpus away: a virtual pool has what its nodes have",
+        related=[place.spot],
+    )
 
 
 def _slices_suit_gpu(pool: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> None:

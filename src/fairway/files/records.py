@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
@@ -264,6 +265,21 @@ class Record(Shape[Section]):
             hint=hint,
         )
         return near
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Shape[T]):
+    """A shape that holds itself somewhere inside: read when it is reached, said once in the schema."""
+
+    name: str
+    """Under `$defs` of the schema, where fleet_schema() puts it."""
+    shape: Callable[[], Shape[T]]
+
+    def read(self, node: Node, at: At, faults: Faults) -> Found[T] | None:
+        return self.shape().read(node, at, faults)
+
+    def schema(self) -> Schema:
+        return {"$ref": f"#/$defs/{self.name}"}
 
 
 @dataclass(frozen=True, slots=True)

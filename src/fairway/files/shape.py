@@ -222,8 +222,13 @@ class Whole(Shape[int]):
     least: int
     most: int
 
+    @property
+    def expected(self) -> str:
+        """What belongs there, for a sentence."""
+        return f"a whole number from {self.least:,} to {self.most:,}"
+
     def read(self, node: Node, at: At, faults: Faults) -> Found[int] | None:
-        expected = f"a whole number from {self.least:,} to {self.most:,}"
+        expected = self.expected
         if not isinstance(node, Scalar) or node.kind is not Kind.WHOLE:
             wrong_type(node, at, faults, expected, _number_hint(node, expected))
             return None

@@ -1,4 +1,4 @@
-"""Who shares the fleet and on what terms: teams, what they are granted, their limits, priorities, fairness."""
+"""Who shares the fleet and on what terms: teams, their grants and limits, priorities, fairness."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class Team:
     """Which priorities its jobs may use; complete, by rank from the highest."""
     members: tuple[UserName, ...] = ()
     draining: bool = False
-    """Nothing of it starts any more; what runs may end. The way to remove a team."""
+    """Nothing of it starts any more; what runs may end. The way to remove a team. Complete: a team inside
+    a draining one drains too."""
 
     def grant(self, supply: Supply) -> Grant | None:
         """Its grant of `supply`, if any."""

@@ -23,7 +23,6 @@ MISTAKES = [
     ("name: acme", "name:", "WrongType", "3:1", "name", "write a value after the ':'"),
     ("name: acme", "name: true", "WrongType", "3:7", "name", 'put it in quotes:  "true"'),
     ("name: acme", "nmae: acme", "UnknownKey", "3:1", "nmae", "did you mean name?"),
-    ("name: acme", "name: acme\nteams: {}", "NotSupportedYet", "4:1", "teams", "take the section teams out"),
     ("name: acme", "name: acme\nname: x", "DuplicateKey", "4:1", "name", "take one of them away"),
     ("engine: slurm", "engine: slrum", "NotOneOf", "7:13", "clusters.hpc.engine", "did you mean slurm?"),
     ("    engine: slurm\n", "", "MissingKey", "6:3", "clusters.hpc.engine", "add:  engine: slurm"),
@@ -194,6 +193,14 @@ MISTAKES = [
         "fairway/spot",
     ),
     ("[1g.10gb, 3g.40gb]", "1g.10gb", "WrongType", "31:13", "pools.lab-mig.slices", "[1g.10gb]"),
+    (
+        "    virtual: { nodes: 2,",
+        "    gpus: 8\n    virtual: { nodes: 2,",
+        "GpusDisagree",
+        "34:11",
+        "pools.lab-mig.gpus",
+        "take gpus away",
+    ),
     ("{ nodes: 2,", "{ nodes: 0,", "OutOfRange", "34:23", "pools.lab-mig.virtual.nodes", "from 1 to"),
     ("{ nodes: 2,", "{ nodes: 010,", "BadValue", "34:23", "pools.lab-mig.virtual.nodes", "leading zero"),
     (

@@ -26,6 +26,7 @@ BEYOND_A_SCHEMA = {
     "BadPath",
     "BadUrl",
     "DuplicateKey",
+    "GpusDisagree",
     "KeyNotText",
     "KnownGpuType",
     "SecretInFile",

@@ -1,0 +1,172 @@
+"""The sections of a fleet file that say who shares it: teams, priorities, fairness, users."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from fairway.files.amounts import Duration, OrUnlimited, Truth
+from fairway.files.faults import FaultCode, shown
+from fairway.files.records import Key, ListOf, MapOf, Named, Record, Section
+from fairway.files.shape import Problem, Text, Whole
+from fairway.files.shape import Word as OneWord
+from fairway.files.texts import NAME, SLICE, USER, as_name
+from fairway.model.names import NAME_PATTERN, NAME_RULE
+
+MOST_DEVICES: Final = 10_000_000
+_DAY: Final = 86_400
+_RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
+"""Accounts, QOS, namespaces and queues that the engines or Fairway itself call so."""
+_RESERVED_PRIORITIES: Final = frozenset({"fairway", "kin", "lent", "own"})
+
+
+def _team_rule(text: str) -> Problem | None:
+    if _RESERVED_TEAMS.fullmatch(text) is None:
+        return None
+    return Problem(
+        FaultCode.RESERVED_NAME,
+        f"no team can be called {shown(text)}: the engines, or Fairway on them, use that name",
+        f"choose another name, for example team-{shown(text)}"[:80],
+    )
+
+
+def _priority_rule(text: str) -> Problem | None:
+    if text not in _RESERVED_PRIORITIES:
+        return None
+    return Problem(
+        FaultCode.RESERVED_NAME,
+        f"no priority can be called {text}: Fairway uses that name on the engines",
+        "choose another name, for example urgent or nightly",
+    )
+
+
+class Preemptible(StrEnum):
+    """When a priority's jobs give way to any other."""
+
+    ALWAYS = "always"
+
+
+TEAM_NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_team_rule)
+PRIORITY_NAME: Final = Text(
+    NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_priority_rule
+)
+SUPPLY: Final = Text(
+    "a pool, or a pool and one of its slices",
+    rf"{NAME_PATTERN[1:-1]}(/{SLICE.pattern})?",
+    80,
+    mend=lambda text: text.strip().lower().replace("_", "-"),
+    examples=("hpc-a100", "hpc-mig/1g.10gb"),
+)
+
+# --- teams -----------------------------------------------------------------------------------------------
+
+JOB_GPUS: Final = Key(
+    "gpus", OrUnlimited(Whole(1, MOST_DEVICES)), "The most GPUs, or slices, of one job.", required=False
+)
+JOB_TIME: Final = Key(
+    "time", OrUnlimited(Duration(1, 3650 * _DAY)), "The longest one job may run, e.g. 72h.", required=False
+)
+USER_GPUS: Final = Key(
+    "gpus",
+    OrUnlimited(Whole(1, MOST_DEVICES)),
+    "The most GPUs, or slices, that one user's running jobs hold together.",
+    required=False,
+)
+JOB_LIMITS: Final = Key(
+    "job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "What one job may have.", required=False
+)
+USER_LIMITS: Final = Key(
+    "user", Record("Limits of one user", (USER_GPUS,)), "What one user of the team may have.", required=False
+)
+SHARE: Final = Key(
+    "share",
+    Whole(1, 1_000_000),
+    "Weight among its siblings when more is wanted than is there.",
+    required=False,
+    default=1,
+)
+GUARANTEE: Final = Key(
+    "guarantee",
+    MapOf(SUPPLY, Whole(0, MOST_DEVICES), "guarantees by pool"),
+    "GPUs, or slices, that the team gets whenever it asks; part of its parent's.",
+    required=False,
+)
+BORROW: Final = Key(
+    "borrow",
+    MapOf(SUPPLY, OrUnlimited(Whole(0, MOST_DEVICES)), "borrow limits by pool"),
+    "The most beyond the guarantee, while nobody entitled asks; left out: whatever is idle.",
+    required=False,
+)
+LIMITS: Final = Key(
+    "limits",
+    Record("Limits", (JOB_LIMITS, USER_LIMITS)),
+    "The most one job, and one user, may have; left out: as the parent says.",
+    required=False,
+)
+TEAM_PRIORITIES: Final = Key(
+    "priorities",
+    ListOf(NAME, "priorities"),
+    "Which priorities its jobs may use; left out: those of its parent, or all.",
+    required=False,
+)
+MEMBERS: Final = Key(
+    "members", ListOf(USER, "users"), "Who belongs to it, as the engines know them.", required=False
+)
+DRAINING: Final = Key(
+    "draining",
+    Truth(),
+    "Nothing of it starts any more, what runs may end: the way to remove a team.",
+    required=False,
+    default=False,
+)
+TEAM: Final[Named[Section]] = Named("team", lambda: _TEAM)
+INNER_TEAMS: Final = Key(
+    "teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.", required=False
+)
+_TEAM: Final[Record] = Record(
+    "A team: a tenant; teams nest",
+    (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, DRAINING, INNER_TEAMS),
+    later=("budget",),
+)
+DEFINITIONS: Final = {TEAM.name: _TEAM}
+"""Shapes that hold themselves, for `$defs` of the schema."""
+
+TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Who shares the fleet, by name.", required=False)
+
+# --- priorities, fairness, users --------------------------------------------------------------------------
+
+RANK: Final = Key("rank", Whole(1, 1_000_000), "A higher rank goes first within a team.", example="50")
+IS_DEFAULT: Final = Key(
+    "default", Truth(), "What a job without a word gets; one priority is it.", required=False, default=False
+)
+PREEMPTIBLE: Final = Key(
+    "preemptible",
+    OneWord(Preemptible),
+    "Runs only on what nobody else wants, whatever the team's guarantee.",
+    required=False,
+)
+PRIORITIES: Final = Key(
+    "priorities",
+    MapOf(PRIORITY_NAME, Record("A priority", (RANK, IS_DEFAULT, PREEMPTIBLE)), "priorities", least=1),
+    "Named classes of jobs; left out: urgent 100, normal 50 (default), low 10 (preemptible).",
+    required=False,
+)
+HALF_LIFE: Final = Key(
+    "half_life", Duration(1, 3650 * _DAY), "After which past use counts half.", required=False, default="7d"
+)
+FAIRNESS: Final = Key(
+    "fairness",
+    Record("Fairness", (HALF_LIFE,)),
+    "How past use counts among those who want more.",
+    required=False,
+)
+DEFAULT_TEAM: Final = Key(
+    "default_team", NAME, "The team of this user's jobs that name none.", example="research"
+)
+USERS: Final = Key(
+    "users",
+    MapOf(USER, Record("A user", (DEFAULT_TEAM,)), "users"),
+    "What is to be said of single users: the default team of who is in several.",
+    required=False,
+)
