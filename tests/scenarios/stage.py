@@ -332,6 +332,14 @@ class Stage:
         self.evidence.append(text)
         self.verdict = Verdict.DIFFERS
 
-    async def close(self) -> None:
-        await self.without_fairway()
+    async def clear(self) -> None:
+        """End and forget every job; the policy stays."""
+        self._streams.clear()
+        self._checks.clear()
+        self.jobs.clear()
         await self.hand.clear()
+
+    async def close(self) -> None:
+        """Leave the cluster to the next scenario."""
+        await self.without_fairway()
+        await self.clear()

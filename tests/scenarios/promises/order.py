@@ -1,0 +1,138 @@
+"""Who goes first: priorities within a team, shares and memory between teams."""
+
+from __future__ import annotations
+
+from tests.scenarios.promises import promise
+from tests.scenarios.promises.fleets import TWO_TEAMS
+from tests.scenarios.stage import Stage, number_running, running, started
+
+
+@promise("priority")
+async def urgent_takes_its_own_teams_place(lab: Stage) -> None:
+    await lab.apply(TWO_TEAMS)
+    normal = await lab.submit("product", gpus=8, count=2)
+    research = await lab.submit("research", gpus=8, count=2)  # each team at its guarantee, the pool full
+    await lab.until(running(normal + research))
+    lab.always("no guaranteed job of research is taken", lambda s: all(s[j].attempts == 1 for j in research))
+
+    first = await lab.submit("product", gpus=8, priority="urgent")
+    took = [await lab.until(running(first))]
+    assert len(await lab.taken(normal)) == 1
+    second = await lab.submit("product", gpus=8, priority="urgent")
+    took.append(await lab.until(running(second)))
+    assert len(await lab.taken(normal)) == 2
+
+    third = await lab.submit("product", gpus=8, priority="urgent")  # equals spare each other
+    await lab.stays(running(first + second), 6, "urgent jobs do not take each other's place")
+    assert (await lab.look())[third[0]].attempts == 0
+    lab.note(
+        f"urgent jobs started {took[0]:.1f} s and {took[1]:.1f} s after asking, each in a normal one's place"
+    )
+
+
+@promise("priority")
+async def at_the_ceiling_too(lab: Stage) -> None:
+    await lab.apply("""
+teams:
+  research: { guarantee: { gpu: 16 }, members: [alice] }
+  product: { guarantee: { gpu: 8 }, borrow: { gpu: 8 }, members: [bob] }
+""")
+    normal = await lab.submit("product", gpus=8, count=2)  # 16 of 16, while 16 lie idle
+    await lab.until(running(normal))
+    lab.always("product is within 8 + 8", lambda s: s.held_by("product") <= 16)
+
+    urgent = await lab.submit("product", gpus=8, priority="urgent")
+
+    took = await lab.until(running(urgent))
+    assert len(await lab.taken(normal)) == 1
+    lab.note(f"at the team's ceiling: {took:.1f} s")
+
+
+@promise("low-only-idle")
+async def low_jobs_make_way_for_everybody(lab: Stage) -> None:
+    await lab.apply(TWO_TEAMS)
+    low = await lab.submit("product", gpus=8, count=6, priority="low")
+    await lab.until(number_running(low, 4))  # everything is idle: low may have it all
+
+    guaranteed = await lab.submit("research", gpus=8)
+    took = [await lab.until(running(guaranteed))]
+    guaranteed += await lab.submit("product", gpus=8)  # its own team's low jobs too
+    took.append(await lab.until(running(guaranteed)))
+    lent = await lab.submit("research", gpus=8, count=2)  # one guaranteed, one lent
+    took.append(await lab.until(running(lent)))
+
+    await lab.stays(running(guaranteed + lent), 3, "waiting low jobs take nothing back")
+    lab.note("started over low jobs after " + ", ".join(f"{t:.1f} s" for t in took))
+
+
+@promise("share")
+async def what_is_lent_is_held_by_shares(lab: Stage) -> None:
+    await lab.apply("""
+fairness: { half_life: 1m }
+teams:
+  research: { share: 60, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [alice] }
+  product: { share: 40, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [bob] }
+""")
+    await lab.stream("research", gpus=2, seconds=6, depth=8)
+    await lab.stream("product", gpus=2, seconds=6, depth=8)
+    await lab.stays(lambda seen: True, 20)  # both have begun
+    begun = lab.hand.now()
+    await lab.stays(lambda seen: True, 100)
+
+    held = {team: lab.gpu_seconds(team, since=begun) for team in ("research", "product")}
+    lent = {team: lab.gpu_seconds(team, beyond=4, since=begun) for team in held}
+    part = lent["research"] / (lent["research"] + lent["product"])
+    lab.note(
+        f"research {held['research']:.0f} and product {held['product']:.0f} GPU-seconds in"
+        f" {lab.hand.now() - begun:.0f} s; of what is lent research had {part:.0%} (share 60 %)"
+    )
+    assert 0.50 <= part <= 0.70, f"research had {part:.0%} of what is lent, not about 60 %"
+
+
+MEMORY = """
+fairness: { half_life: 20s }
+teams:
+  ops: { guarantee: { gpu: 32 }, borrow: { gpu: 0 }, members: [carol] }
+  research: { borrow: { gpu: 32 }, members: [alice] }
+  product: { borrow: { gpu: 32 }, members: [bob] }
+"""
+
+
+@promise("memory")
+async def whoever_used_much_lately_yields(lab: Stage) -> None:
+    await lab.apply(MEMORY)
+    used = await lab.submit("research", gpus=8, count=4)
+    await lab.until(running(used))
+    await lab.stays(running(used), 20)  # research uses 32 GPUs, product none
+
+    assert await _first(lab) == "product", "research used everything lately, and still goes first"
+    lab.note("research used 32 GPUs for 20 s, product none: product's job went first, though it came later")
+
+    # Both have used 32 GPUs for a while by now. Much later product has used a little, just now.
+    idle = await lab.submit("ops", gpus=8, count=4)
+    await lab.until(running(idle))
+    await lab.stays(running(idle), 60)  # three half-lives
+    await lab.cancel(idle)
+    lately = await lab.submit("product", gpus=8, count=4)
+    await lab.until(running(lately))
+    await lab.stays(running(lately), 10)
+    assert await _first(lab, earlier="product") == "research", "three half-lives on, product's use is newer"
+    lab.note("three half-lives later product had used more lately: research's job went first")
+
+
+async def _first(lab: Stage, earlier: str = "research") -> str:
+    """Which of the two starts first when both wait for everything; `earlier` asks first."""
+    later = "product" if earlier == "research" else "research"
+    blocker = await lab.submit("ops", gpus=8, count=4)  # takes everything back
+    await lab.until(running(blocker))
+    await lab.cancel([j for j in lab.jobs if j.order.team != "ops"])
+    waiting = {earlier: await lab.submit(earlier, gpus=8, nodes=4)}
+    waiting[later] = await lab.submit(later, gpus=8, nodes=4)
+    await lab.stays(lambda seen: True, 6)  # engines weigh the queue now and then
+    await lab.cancel(blocker)
+    await lab.until(lambda seen: any(started(jobs)(seen) for jobs in waiting.values()))
+    seen = await lab.look()
+    first = [team for team, jobs in waiting.items() if started(jobs)(seen)]
+    await lab.cancel([job for jobs in waiting.values() for job in jobs])
+    assert len(first) == 1, first
+    return first[0]

@@ -1,0 +1,30 @@
+"""What the whole of the results must reach; run after the scenarios, on the file they wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.scenarios.promises import PROMISES
+from tests.scenarios.results import load, results_file
+from tests.scenarios.stage import Verdict
+
+REAL = ("slurm-24.11", "slurm-26.05", "kueue")
+LEAST_KEPT, MOST_DIFFERENT = 18, 2
+
+
+@pytest.mark.parametrize("engine", ("virtual", *REAL))
+def test_the_engine_keeps_what_it_must(engine: str) -> None:
+    results = load()
+    if not any(engine in engines for engines in results.values()):
+        pytest.skip(f"no results of {engine} in {results_file()}: make scenarios")
+    missing = [p for p in PROMISES if engine not in results.get(p, {})]
+    assert not missing, f"never played on {engine}: {missing}"
+    found = {p: results[p][engine].verdict for p in PROMISES}
+    count = Counter(found.values())
+    told = {p: v.value for p, v in found.items() if v is not Verdict.KEPT}
+    assert count[Verdict.FAILED] == 0, told
+    assert count[Verdict.DIFFERS] <= MOST_DIFFERENT, told
+    assert count[Verdict.KEPT] >= LEAST_KEPT, told
+    assert all(results[p][engine].evidence for p in PROMISES), "a verdict without evidence"
