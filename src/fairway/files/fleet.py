@@ -252,4 +252,5 @@ def _place(pool: Section, gpu: GpuType) -> Place:
         nodes=virtual.need(fs.NODES),
         gpus_per_node=virtual.get(fs.GPUS_PER_NODE) or 8,
         slices_per_gpu=MappingProxyType({SliceName(key): found.value for key, found in counts.items()}),
+        nodes_per_rack=virtual.get(fs.NODES_PER_RACK),
     )

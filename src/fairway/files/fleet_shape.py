@@ -115,6 +115,12 @@ SLICES_PER_GPU: Final = Key(
     "How many slices of each kind every GPU is cut into.",
     required=False,
 )
+NODES_PER_RACK: Final = Key(
+    "nodes_per_rack",
+    Whole(1, 100_000),
+    "How many nodes share a rack, for jobs that ask for one; all of them unless said.",
+    required=False,
+)
 
 POOL_CLUSTER: Final = Key("cluster", texts.NAME, "The cluster, by its name under clusters.", example="hpc")
 GPU: Final = Key(
@@ -158,7 +164,7 @@ KUBERNETES_PLACE: Final = Key(
 )
 VIRTUAL_PLACE: Final = Key(
     "virtual",
-    Record("How large a virtual pool is", (NODES, GPUS_PER_NODE, SLICES_PER_GPU)),
+    Record("How large a virtual pool is", (NODES, GPUS_PER_NODE, SLICES_PER_GPU, NODES_PER_RACK)),
     "How large the pool is, on a virtual cluster.",
     required=False,
     example="{ nodes: 4 }",

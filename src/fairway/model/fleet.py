@@ -101,6 +101,8 @@ class VirtualPlace:
     gpus_per_node: int = 8
     slices_per_gpu: Mapping[SliceName, int] = field(default_factory=lambda: MappingProxyType({}))
     """How many slices of each kind every GPU of the pool is cut into."""
+    nodes_per_rack: int | None = None
+    """How many nodes, in the order of their names, share a rack; None: all of them."""
 
 
 Place = SlurmPlace | KubernetesPlace | VirtualPlace
