@@ -7,7 +7,7 @@ import pytest
 from tests.scenarios.hand import Denied, Order, State
 from tests.scenarios.promises import promise
 from tests.scenarios.promises.fleets import TWO_TEAMS
-from tests.scenarios.stage import Stage, over, running
+from tests.scenarios.stage import Condition, Jobs, Stage, over, running
 
 
 @promise("limits")
@@ -108,12 +108,19 @@ teams:
   research: { guarantee: { gpu: 16 }, members: [alice] }
   product: { guarantee: { gpu: 8 }, borrow: { gpu: 0 }, members: [bob] }
 """)
-    for way in lab.hand.ways:  # bob names no team, no queue, no QOS
-        full = await lab.submit(None, user="bob", gpus=8, way=way)
+    for way in lab.hand.ways:  # plain: no queue, no QOS is named
+        full = await lab.submit("product", gpus=8, way=way)
         await lab.until(running(full), what=way)
-        more = await lab.submit(None, user="bob", gpus=1, way=way)
-        await lab.stays(lambda s, job=more[0]: s[job].attempts == 0, 1.5, f"{way}: product is at its ceiling")  # type: ignore[misc]
+        more = await lab.submit("product", gpus=1, way=way)
+        await lab.stays(_never_started(more), 1.5, f"{way}: product is at its ceiling")
         await lab.clear()
-    words = await lab.stopped(None, user=lab.hand.stranger, gpus=1)
     lab.note(f"{len(lab.hand.ways)} ways held to product's ceiling: {', '.join(lab.hand.ways)}")
-    lab.note(f"of no team: {words}")
+
+    full = await lab.submit("product", gpus=8)
+    await lab.until(running(full))
+    lab.note(f"bob names no team: {await lab.stopped(None, user='bob', gpus=1)}")  # refused, or product's
+    lab.note(f"somebody of no team: {await lab.stopped(None, user=lab.hand.stranger, gpus=1)}")
+
+
+def _never_started(jobs: Jobs) -> Condition:
+    return lambda seen: all(seen[job].attempts == 0 for job in jobs)

@@ -1,0 +1,332 @@
+"""The hand on a real Slurm of the lab: sbatch, squeue, scancel and scontrol as the people who use them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairway.engines.slurm import SlurmEngine
+from lab import find
+from lab.processes import PROC, Process
+from tests.contract.driver import absent
+from tests.scenarios.hand import Denied, JobSeen, Order, State
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from fairway.engines.port import Governs
+    from fairway.model.fleet import Fleet
+    from fairway.policy.objects import Translation
+    from lab.instance import Instance
+
+HEAD = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: scenarios
+currency: USD
+clusters:
+  lab: {{ engine: slurm, url: {url}, credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }} }}
+pools:
+  gpu:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: owned
+    price: 1.90
+    topology: [rack]
+    slurm: {{ partition: gpu, gres: a100 }}
+  mig:
+    cluster: lab
+    gpu: A100-80GB
+    slices: [1g.10gb]
+    capacity: owned
+    price: 1.90
+    slurm: {{ partition: mig }}
+  spot:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: spot
+    price: 0.60
+    slurm: {{ partition: spot, gres: a100 }}
+"""
+WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "--gpus-per-task=N")
+NODES_A_RACK = 2
+LONG_MINUTES = 30
+COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
+DONE, WAITING, RUNNING, ENDING = "CD", {"PD", "RQ", "RS", "RH", "SE", "S", "CF"}, "R", {"CG", "SO", "SI"}
+
+
+class SlurmHand:
+    ways: Sequence[str] = WAYS
+    stranger = "fairway"
+
+    def __init__(self, instance: Instance) -> None:
+        facts = instance.facts()
+        self.instance = instance
+        self.name = f"slurm-{instance.version}"
+        self.head = HEAD.format(**facts)
+        self._mine: set[str] = set()
+        self._lost: set[str] = set()
+
+    # the policy
+
+    def engine(self, fleet: Fleet) -> Governs:
+        cluster = fleet.clusters[0]
+        return SlurmEngine(cluster, fleet.pools_of(cluster.name))
+
+    async def configure(self, fleet: Fleet, wanted: Translation) -> None:
+        """Put the lines that plan advises and the rendered script into Slurm's files."""
+        raise NotImplementedError
+
+    # users
+
+    async def submit(self, order: Order) -> str:
+        return await self._sbatch(order.user, *arguments(order))
+
+    async def _sbatch(self, user: str, *words: str) -> str:
+        said = await self._as(user, "sbatch", "--parsable", *words)
+        job = said.splitlines()[-1].partition(";")[0]
+        self._mine.add(job)
+        return job
+
+    async def _as(self, user: str, *command: str) -> str:
+        """Run a tool as somebody; what it says on failure is a Denied."""
+        done = await asyncio.to_thread(self.instance.run, *command, user=user, check=False)
+        if done.returncode:
+            words = [
+                line.removeprefix(f"{command[0]}: ").removeprefix("error: ") for line in _lines(done.stderr)
+            ]
+            raise Denied(" | ".join(words))
+        return done.stdout.strip()
+
+    async def cancel(self, job: str, user: str) -> str:
+        done = await asyncio.to_thread(self.instance.run, "scancel", job, user=user, check=False)
+        if "error" in done.stderr:  # scancel says so, but may end with 0
+            raise Denied(" | ".join(_lines(done.stderr)))
+        return done.stdout.strip()
+
+    async def read(self, job: str, user: str) -> str:
+        shown = await self._as(user, "squeue", "--noheader", "--states=all", f"--jobs={job}")
+        told = await self._as(user, "sacct", "--noheader", "--allusers", "--parsable2", f"--jobs={job}")
+        return shown + told
+
+    async def change(self, job: str, user: str) -> str:
+        return await self._as(user, "scontrol", "update", f"JobId={job}", "TimeLimit=1")
+
+    async def smuggle(self, order: Order) -> Mapping[str, str]:
+        plain = [
+            "--output=/dev/null",
+            f"--partition={order.pool}",
+            f"--gres=gpu:{order.slice}:1",
+            "--wrap=sleep 60",
+        ]
+        ways = {
+            "naming a QOS": [*plain, "--qos=lent"],
+            "as low": [*plain, "--qos=low"],
+            "two partitions": [*plain, f"--partition=gpu,{order.pool}"],
+            "the lent partition": [*plain, f"--partition={order.pool}-lent"],
+            "--gpus": [*plain[:2], f"--gpus={order.slice}:1", plain[-1]],
+        }
+        came = {way: await self._tried(order.user, words) for way, words in ways.items()}
+        moved = await self._sbatch(
+            order.user,
+            "--output=/dev/null",
+            "--partition=gpu",
+            "--gres=gpu:1",
+            "--begin=now+600",
+            "--wrap=sleep 60",
+        )
+        try:
+            await self._as(
+                order.user,
+                "scontrol",
+                "update",
+                f"JobId={moved}",
+                f"Partition={order.pool}",
+                f"Gres=gpu:{order.slice}:1",
+                "StartTime=now",
+            )
+            came["moved while it waits"] = moved
+        except Denied as refusal:
+            came["moved while it waits"] = f"refused: {refusal}"
+        return came
+
+    async def _tried(self, user: str, words: Sequence[str]) -> str:
+        try:
+            return await self._sbatch(user, *words)
+        except Denied as refusal:
+            return f"refused: {refusal}"
+
+    # eyes
+
+    async def look(self) -> Sequence[Mapping[str, JobSeen]]:
+        return [await asyncio.to_thread(self._look)]
+
+    def _look(self) -> dict[str, JobSeen]:
+        shape = ",".join(f"{name}:{width}" for name, width in COLUMNS.items())
+        said = self.instance.run("squeue", "--noheader", "--all", "--states=all", f"--Format={shape}").stdout
+        seen = {}
+        for line in said.splitlines():
+            job, *rest = _fields(line)
+            if job in self._mine:
+                seen[job] = job_seen(*rest)
+        return seen
+
+    async def words(self, job: str) -> str:
+        said = await asyncio.to_thread(self.instance.run, "scontrol", "show", "job", job, check=False)
+        shown = dict(re.findall(r"(JobState|Reason|QOS|Partition|Restarts)=(\S+)", said.stdout))
+        log = self.instance.log("slurmctld")
+        return " ".join(f"{k}={v}" for k, v in shown.items()) + last_line(log, f"JobId={job} ")
+
+    # nodes
+
+    def rack(self, node: str) -> str:
+        return f"rack{1 + (int(node[-3:]) - 1) // NODES_A_RACK}"
+
+    async def lose(self, node: str) -> None:
+        self._lost.add(node)
+        await asyncio.to_thread(self._lose, node)
+
+    def _lose(self, node: str) -> None:
+        said = self.instance.run("squeue", "--noheader", f"--nodelist={node}", "--Format=JobID:12").stdout
+        self.instance.kill(node)
+        for job in said.split():
+            for process in _of_job(self.instance, job):
+                process.send(9)
+
+    async def restore(self, node: str) -> None:
+        await asyncio.to_thread(self.instance.restart, node)
+        await eventually(lambda: self._state(node).startswith("idle"), 60, f"{node} is back")
+        self._lost.discard(node)
+
+    def _state(self, node: str) -> str:
+        said = self.instance.run("sinfo", "--noheader", f"--nodes={node}", "--format=%T").stdout.split()
+        return said[0] if said and "*" not in said[0] else ""
+
+    async def clear(self) -> None:
+        for node in tuple(self._lost):
+            await self.restore(node)
+
+        def idle() -> bool:
+            left = self.instance.run("squeue", "--noheader", "--all", "--Format=JobID:12").stdout.split()
+            if left:
+                self.instance.run("scancel", *left, check=False)
+            return not left
+
+        await eventually(idle, 90, "every job is gone")
+        self._mine.clear()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def arguments(order: Order) -> list[str]:
+    """A job as people write it for sbatch."""
+    minutes = LONG_MINUTES if order.limit_seconds is None else max(1, -(-order.limit_seconds // 60))
+    kind = f"{order.slice}:" if order.slice else ""
+    words = [
+        f"--nodes={order.nodes}",
+        f"--time={minutes}",
+        f"--partition={order.pool}",
+        "--output=/dev/null",
+        f"--wrap=sleep {order.seconds:g}",
+        (order.way or f"--gres=gpu:{kind}N").replace("N", str(order.gpus)),
+    ]
+    if order.way == "--gpus-per-task=N":
+        words.append(f"--ntasks={order.nodes}")
+    if order.team:
+        words.append(f"--account={order.team}")
+    if order.priority:
+        words.append(f"--qos={order.priority}")
+    if order.together:
+        words.append("--switches=1")
+    if order.tolerates_loss:
+        words.append("--comment=tolerates-loss")
+    if order.last:
+        words.append("--nice=150000")
+    return words
+
+
+def job_seen(state: str, restarts: str, tres: str, reason: str, nodes: str) -> JobSeen:
+    """One line of squeue. A job that is ending still holds its devices; what comes after it is open."""
+    count = int(restarts or 0)
+    if state == RUNNING or state in ENDING:
+        devices = re.search(r"gres/gpu=(\d+)", tres)
+        held = int(devices[1]) if devices else 0
+        kind = State.RUNNING if state == RUNNING else State.WAITING
+        return JobSeen(kind, count + 1, expanded(nodes), held, "" if kind is State.RUNNING else state)
+    if state in WAITING:
+        return JobSeen(State.WAITING, count, reason=reason)
+    return JobSeen(State.DONE if state == DONE else State.ENDED, count + 1, reason=f"{state} {reason}")
+
+
+def expanded(nodes: str) -> tuple[str, ...]:
+    """`gpu[001-002,004],mig001` as names."""
+    names: list[str] = []
+    for stem, inside in re.findall(r"([a-z]+)(\[[^\]]*\]|\d+)", nodes):
+        for part in inside.strip("[]").split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            names += [f"{stem}{number:0{len(first)}}" for number in numbers]
+    return tuple(names)
+
+
+def last_line(log: Path, about: str) -> str:
+    """The daemon's last word about something, of what it said lately."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 200_000))
+        found = [line for line in file.read().decode(errors="replace").splitlines() if about in line]
+    return f" [slurmctld: {found[-1].partition('] ')[2] or found[-1]}]" if found else ""
+
+
+def _fields(line: str) -> list[str]:
+    fields, at = [], 0
+    for width in COLUMNS.values():
+        fields.append(line[at : at + width].strip())
+        at += width
+    return fields
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _of_job(instance: Instance, job: str) -> list[Process]:
+    """The job's stepds and everything below them."""
+    mine = {process.pid: process for process in instance.processes()}
+    doomed = {pid for pid in mine if f"slurmstepd: [{job}." in _title(pid)}
+    parents = {pid: _parent(pid) for pid in mine}
+    while more := {pid for pid in mine if parents[pid] in doomed} - doomed:
+        doomed |= more
+    return [mine[pid] for pid in doomed]
+
+
+def _title(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int((PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@asynccontextmanager
+async def open_hand(name: str) -> AsyncIterator[SlurmHand]:
+    """The hand on the lab's instance `name`."""
+    instance = find(name)
+    if instance is None or instance.state == "down":
+        absent(name, f"python -m lab up slurm --name {name} --spot-nodes 2")
+    hand = SlurmHand(instance)
+    await hand.clear()
+    yield hand
