@@ -188,9 +188,8 @@ class KubernetesHand:
 
     async def restore(self, node: str) -> None:
         await asyncio.to_thread(self._lab.set_node_ready, node, True)
-        await eventually(
-            lambda: node in kwok.ready_nodes(self._lab.api), NODE_SECONDS, f"{node} is ready again"
-        )
+        path = f"/api/v1/nodes/{node}"
+        await eventually(lambda: _takes_work(self._lab.api.get(path)), NODE_SECONDS, f"{node} is ready again")
         self._lost.discard(node)
 
     async def clear(self) -> None:
@@ -224,6 +223,12 @@ class KubernetesHand:
 def namespace_of(order: Order) -> str:
     """A team is named by its namespace; whoever names none is in the one kubectl takes then."""
     return order.team or NOBODYS_NAMESPACE
+
+
+def _takes_work(node: Json) -> bool:
+    """Ready, and no longer marked as lost, which takes the node controller a moment more."""
+    keys = {taint["key"] for taint in node["spec"].get("taints", [])}
+    return kwok.is_ready(node) and not any(key.startswith("node.kubernetes.io/") for key in keys)
 
 
 def _job_path(job: str) -> str:
