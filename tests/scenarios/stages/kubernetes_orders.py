@@ -17,6 +17,8 @@ RACK = "topology.fairway/rack"
 PRODUCT = "nvidia.com/gpu.product"
 LABELS = {"gpu": {PRODUCT: MODEL}, "mig": {PRODUCT: f"{MODEL}-MIG"}, "spot": SPOT_LABEL}
 """How users point at a pool's nodes."""
+PREEMPTIBLE = "low"
+"""A class that is always preemptible has a queue of its own, as docs/engines/kubernetes.md says to users."""
 NODES = {"gpu": "gpu-0000", "mig": "mig-0000", "spot": "spot-0000"}
 LOST_AFTER_SECONDS = 2  # what a user who wants to move on quickly writes; Kubernetes' own default is 300
 
@@ -29,6 +31,8 @@ WAYS = (LIMITS, BOTH, OPEN)
 def job_manifest(name: str, order: Order) -> Json:
     """The Job a user would write. It names a queue only where a priority needs one."""
     labels = {CLASS: order.priority} if order.priority else {}
+    if order.priority == PREEMPTIBLE:
+        labels[QUEUE] = PREEMPTIBLE
     annotations = {RUN_FOR: f"{max(1, round(order.seconds))}s"}
     if order.together:
         annotations["kueue.x-k8s.io/podset-required-topology"] = RACK
