@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios lab-up lab-down bench reference wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios promises lab-up lab-down bench reference wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,7 +53,12 @@ test-lab: venv  ## the lab's own tests: they start and end instances of their ow
 	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
 
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
-	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract -m "not slow" -n 3
+	rm -f build/promises.json
+	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
+	$(PY) -m pytest tests/scenarios/test_bar.py
+
+promises: venv  ## write docs/promises.md from what `make scenarios` found
+	$(PY) -m tests.scenarios.table
 
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small

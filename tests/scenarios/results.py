@@ -22,6 +22,8 @@ class Result:
     verdict: Verdict
     seconds: float
     evidence: tuple[str, ...]
+    exception: str = ""
+    """Why it is not simply kept."""
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -45,6 +47,7 @@ def keep(promise: str, engine: str, result: Result) -> None:
             "verdict": result.verdict.value,
             "seconds": round(result.seconds, 1),
             "evidence": list(result.evidence),
+            **({"exception": result.exception} if result.exception else {}),
         }
         making = file.with_suffix(".making")
         making.write_text(json.dumps(known, indent=2, ensure_ascii=False) + "\n")
@@ -57,7 +60,12 @@ def load() -> Mapping[str, Mapping[str, Result]]:
     known = json.loads(file.read_text()) if file.exists() else {}
     return {
         promise: {
-            engine: Result(Verdict(found["verdict"]), found["seconds"], tuple(found["evidence"]))
+            engine: Result(
+                Verdict(found["verdict"]),
+                found["seconds"],
+                tuple(found["evidence"]),
+                found.get("exception", ""),
+            )
             for engine, found in engines.items()
         }
         for promise, engines in known.items()

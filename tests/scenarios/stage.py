@@ -123,6 +123,8 @@ class Stage:
     soon: float = 30
     """Seconds in which what should happen soon has happened, on a busy machine."""
     evidence: list[str] = field(default_factory=list)
+    exceptions: list[str] = field(default_factory=list)
+    """Why it is not simply kept."""
     verdict: Verdict = Verdict.KEPT
     jobs: list[Job] = field(default_factory=list)
     nudges: list[Nudge] = field(default_factory=list)
@@ -323,13 +325,13 @@ class Stage:
 
     def caveat(self, text: str) -> None:
         """Kept but for a case that `text` states, with the engine's own words."""
-        self.evidence.append(text)
+        self.exceptions.append(text)
         if self.verdict is Verdict.KEPT:
             self.verdict = Verdict.CAVEAT
 
     def differs(self, text: str) -> None:
         """Out of the engine's reach, as its own words in `text` show."""
-        self.evidence.append(text)
+        self.exceptions.append(text)
         self.verdict = Verdict.DIFFERS
 
     async def clear(self) -> None:

@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600
 
 
 @pytest.mark.parametrize("engine", engine_params())
-@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("promise", list(PROMISES))
 async def test_promise(promise: str, engine: str, open_hand: OpenHand) -> None:
     hand = await open_hand(engine)
     result = await play(promise, hand)
     keep(promise, hand.name, result)
-    assert result.verdict is not Verdict.FAILED, "\n".join(result.evidence)
+    assert result.verdict is not Verdict.FAILED, "\n".join((result.exception, *result.evidence))
 
 
 async def test_every_promise_has_a_scenario() -> None:

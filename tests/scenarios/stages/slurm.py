@@ -36,7 +36,6 @@ pools:
     gpu: A100-80GB
     capacity: owned
     price: 1.90
-    topology: [rack]
     slurm: {{ partition: gpu, gres: a100 }}
   mig:
     cluster: lab
