@@ -100,10 +100,6 @@ def _shown(promises: Iterable[_Promise]) -> list[Spot]:
     return sorted(p.spot for p in largest)
 
 
-def _lower(text: str, excess: int) -> str:
-    return f"lower one of them, or let the team borrow the rest:  borrow: {{ {text}: {excess} }}"
-
-
 def _within_capacity(teams: Sequence[WrittenTeam], supplies: Supplies, faults: Faults) -> None:
     promised = _promises(team for team in teams if team.parent is None)
     over: set[str] = set()
@@ -116,9 +112,10 @@ def _within_capacity(teams: Sequence[WrittenTeam], supplies: Supplies, faults: F
         faults.add(
             FaultCode.GUARANTEES_TOO_HIGH,
             first,
-            f"{_sum_on(supply, total)}, but {_has(stock)}",
+            f"{_sum_on(supply, total, each)}, but {_has(stock)}",
             expected=f"guarantees that add up to at most {stock.most}",
-            hint=_lower(str(supply), total - stock.most),
+            hint=f"lower {'one of them' if others else 'it'}, or let the team borrow the rest:  "
+            f"borrow: {{ {supply}: {total - stock.most} }}",
             related=others,
         )
     for pool in {s.pool: supplies.stocks[s] for s in promised if s.slice is not None}.values():
@@ -151,10 +148,11 @@ def _slices_fit(
     )
 
 
-def _sum_on(supply: Supply, total: int) -> str:
-    if supply.slice is None:
-        return f"guarantees on pool {supply} add up to {total} GPUs"
-    return f"guarantees on {supply} add up to {total} slices"
+def _sum_on(supply: Supply, total: int, each: Sequence[_Promise]) -> str:
+    on, devices = (f"pool {supply}", "GPUs") if supply.slice is None else (str(supply), "slices")
+    if len(each) == 1:
+        return f"the guarantee of team {each[0].team} on {on} is {total} {devices}"
+    return f"guarantees on {on} add up to {total} {devices}"
 
 
 def _has(stock: Stock) -> str:
@@ -200,7 +198,7 @@ def _parent_has_it(team: WrittenTeam, faults: Faults) -> None:
     parent = team.parent
     if parent is None or not parent.section.sound(*_GRANTS):
         return
-    above = {grant.supply for grant in parent.team.grants}
+    above = dict.fromkeys(grant.supply for grant in parent.team.grants)
     for grant in team.team.grants:
         if grant.supply in above:
             continue

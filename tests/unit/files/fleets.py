@@ -45,11 +45,39 @@ pools:
     virtual: { nodes: 2, slices_per_gpu: { 1g.10gb: 4, 3g.40gb: 1 } }
 """
 
+SHARED = (
+    SOUND.replace("price: 1.90\n", "price: 1.90\n    gpus: 32\n", 1)
+    + """\
+priorities:
+  urgent: { rank: 100 }
+  normal: { rank: 50, default: true }
+  low: { rank: 10, preemptible: always }
+fairness: { half_life: 14d }
+teams:
+  research:
+    share: 60
+    guarantee: { hpc-a100: 16, lab-mig/1g.10gb: 32 }
+    borrow: { hpc-a100: 16 }
+    limits: { job: { gpus: 32, time: 72h }, user: { gpus: 24 } }
+    teams:
+      nlp: { share: 2, guarantee: { hpc-a100: 8 }, members: [alice, erin] }
+      vision: { borrow: { lab-mig/1g.10gb: 0 }, members: [alice, carol] }
+  product:
+    share: 40
+    guarantee: { hpc-a100: 16 }
+    priorities: [urgent, normal]
+    members: [bob]
+users:
+  alice: { default_team: nlp }
+"""
+)
+"""The sound fleet with teams that share it."""
 
-def changed(old: str, new: str) -> str:
+
+def changed(old: str, new: str, text: str = SOUND) -> str:
     """The sound fleet with one piece of text replaced, which must be there."""
-    assert SOUND.count(old) >= 1, old
-    return SOUND.replace(old, new, 1)
+    assert text.count(old) >= 1, old
+    return text.replace(old, new, 1)
 
 
 def checked(text: str, folder: Path | None = FOLDER) -> Report:

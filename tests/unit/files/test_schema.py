@@ -13,8 +13,9 @@ import pytest
 
 from fairway.files import check_fleet, fleet_schema
 from fairway.model.gpu_catalogue import CATALOGUE
-from tests.unit.files.fleets import SOUND, changed, checked
+from tests.unit.files.fleets import SHARED, SOUND, changed, checked
 from tests.unit.files.test_faults import MISTAKES
+from tests.unit.files.test_faults_of_teams import TEAM_MISTAKES
 from tests.unit.files.yaml_values import plain
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
@@ -23,19 +24,36 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 # What only the checker knows: names across the file, YAML's own rules, digits and paths.
 BEYOND_A_SCHEMA = {
+    "AboveParent",
     "BadPath",
     "BadUrl",
+    "CannotRun",
     "DuplicateKey",
+    "DuplicateTeam",
     "GpusDisagree",
+    "GuaranteesTooHigh",
     "KeyNotText",
     "KnownGpuType",
+    "NotAMember",
+    "NotOneDefault",
+    "ParentWithout",
+    "PreemptibleTooHigh",
+    "ReservedName",
+    "SameRank",
     "SecretInFile",
+    "SeveralTeams",
+    "SlicedPool",
     "SlicesDisagree",
     "SlicesDoNotFit",
     "TagNotAllowed",
     "UnknownAlias",
     "UnknownCluster",
     "UnknownGpuType",
+    "UnknownPool",
+    "UnknownPriority",
+    "UnknownSlice",
+    "UnknownTeam",
+    "WholePool",
     "WrongEngine",
 }
 
@@ -73,19 +91,28 @@ def test_the_schema_is_a_schema_and_its_own_example_is_valid() -> None:
 
 
 EXPRESSIBLE = [
-    (old, new)
-    for old, new, code, *_ in MISTAKES
-    if code not in BEYOND_A_SCHEMA and not re.search("1e99|0x10|010|0.0000001|[.]nan", new)
+    (text, old, new)
+    for text, mistakes in ((SOUND, MISTAKES), (SHARED, TEAM_MISTAKES))
+    for old, new, code, *_ in mistakes
+    if code not in BEYOND_A_SCHEMA and not re.search("1e99|0x10|010|0.0000001|[.]nan|^0[sh]$", new)
 ]
 
 
-@pytest.mark.parametrize(("old", "new"), EXPRESSIBLE, ids=lambda v: str(v)[:24])
-def test_the_schema_refuses_what_it_can_express(old: str, new: str) -> None:
-    assert list(VALIDATOR.iter_errors(plain(changed(old, new))))
+@pytest.mark.parametrize(("text", "old", "new"), EXPRESSIBLE, ids=lambda v: str(v)[:24])
+def test_the_schema_refuses_what_it_can_express(text: str, old: str, new: str) -> None:
+    assert list(VALIDATOR.iter_errors(plain(changed(old, new, text))))
 
 
 def test_a_sound_file_is_valid() -> None:
     VALIDATOR.validate(plain(SOUND))
+    VALIDATOR.validate(plain(SHARED))
+
+
+def test_a_team_inside_a_team_is_held_to_the_same() -> None:
+    deep = "teams: { eyes: { members: [zoe], teams: { iris: { SHARE, members: [yan] } } } }, "
+    text = changed("vision: { ", f"vision: {{ {deep}", SHARED)
+    VALIDATOR.validate(plain(text.replace("SHARE", "share: 3")))
+    assert list(VALIDATOR.iter_errors(plain(text.replace("SHARE", "share: 0"))))
 
 
 def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

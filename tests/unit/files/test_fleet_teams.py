@@ -1,0 +1,119 @@
+"""Teams, priorities and users of a sound file, with everything inherited written out."""
+
+from __future__ import annotations
+
+from fairway.files import parse_fleet
+from fairway.model.fleet import Fleet
+from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
+from tests.unit.files.fleets import FOLDER, SHARED, SOUND, changed, checked
+
+A100 = Supply(PoolName("hpc-a100"))
+SMALL = Supply(PoolName("lab-mig"), SliceName("1g.10gb"))
+
+
+def fleet_of(text: str) -> Fleet:
+    return parse_fleet(text, "fleet.yaml", FOLDER)
+
+
+def team(text: str, name: str) -> Team:
+    return next(t for t in fleet_of(text).teams if t.name == name)
+
+
+def test_every_value_and_everything_inherited() -> None:
+    fleet = fleet_of(SHARED)
+    urgent, normal, low = (PriorityName(name) for name in ("urgent", "normal", "low"))
+    limits = Limits(job_gpus=32, job_seconds=72 * 3600, user_gpus=24)
+    research = TeamName("research")
+    assert checked(SHARED).faults == ()
+    assert fleet.teams == (
+        Team(research, None, 60, (Grant(A100, 16, 16), Grant(SMALL, 32)), limits, (urgent, normal, low)),
+        Team(
+            TeamName("nlp"),
+            research,
+            2,
+            (Grant(A100, 8), Grant(SMALL)),
+            limits,
+            (urgent, normal, low),
+            (UserName("alice"), UserName("erin")),
+        ),
+        Team(
+            TeamName("vision"),
+            research,
+            1,
+            (Grant(A100),),
+            limits,
+            (urgent, normal, low),
+            (UserName("alice"), UserName("carol")),
+        ),
+        Team(
+            TeamName("product"), None, 40, (Grant(A100, 16),), Limits(), (urgent, normal), (UserName("bob"),)
+        ),
+    )
+    assert fleet.priorities == (
+        Priority(urgent, 100),
+        Priority(normal, 50, default=True),
+        Priority(low, 10, preemptible=True),
+    )
+    assert fleet.fairness == Fairness(14 * 86_400)
+    assert fleet.chosen_teams == {"alice": "nlp"}
+    assert fleet.default_teams() == {"alice": "nlp", "erin": "nlp", "carol": "vision", "bob": "product"}
+    assert [pool.gpus for pool in fleet.pools] == [32, None, None]
+
+
+def test_a_fleet_that_says_nothing_of_it_has_the_usual_priorities_and_no_teams() -> None:
+    fleet = fleet_of(SOUND)
+    assert (fleet.teams, fleet.priorities, fleet.fairness) == ((), DEFAULT_PRIORITIES, Fairness())
+    assert fleet.chosen_teams == {}
+
+
+def test_a_supply_named_under_borrow_alone_is_granted_too() -> None:
+    text = changed(
+        "    members: [bob]\n", "    members: [bob]\n    borrow: { cloud-h100: unlimited }\n", SHARED
+    )
+    assert team(text, "product").grants == (Grant(A100, 16), Grant(Supply(PoolName("cloud-h100")), 0, None))
+
+
+def test_no_guarantee_and_nothing_to_borrow_is_no_grant_for_the_team_and_those_inside_it() -> None:
+    inner = "vision: { teams: { eyes: { members: [zoe] } }, "
+    text = changed("vision: { ", inner, SHARED)
+    assert team(text, "eyes").grants == (Grant(A100),)
+
+
+def test_a_child_may_lift_a_limit_of_its_parent_or_set_its_own() -> None:
+    own = "vision: { limits: { job: { time: unlimited, gpus: 4 } }, "
+    assert team(changed("vision: { ", own, SHARED), "vision").limits == Limits(4, None, 24)
+
+
+def test_priorities_come_by_rank_whatever_the_order_of_writing() -> None:
+    text = SHARED.replace("[urgent, normal]", "[low, urgent]")
+    assert team(text, "product").priorities == ("urgent", "low")
+    swapped = SHARED.replace("rank: 100", "rank: 1").replace("rank: 10,", "rank: 2,")
+    fleet = fleet_of(swapped)
+    assert [p.name for p in fleet.priorities] == ["normal", "low", "urgent"]
+    assert team(swapped, "product").priorities == ("normal", "urgent")
+
+
+def test_a_child_has_its_parents_priorities_unless_it_names_its_own() -> None:
+    text = changed("    share: 60\n", "    share: 60\n    priorities: [low]\n", SHARED)
+    assert team(text, "nlp").priorities == ("low",)
+    assert team(text.replace("nlp: {", "nlp: { priorities: [normal],"), "nlp").priorities == ("normal",)
+
+
+def test_a_team_inside_a_draining_one_drains_too() -> None:
+    text = changed("    share: 60\n", "    share: 60\n    draining: true\n", SHARED)
+    assert [t.name for t in fleet_of(text).teams if t.draining] == ["research", "nlp", "vision"]
+
+
+def test_grants_come_in_the_order_of_the_pools() -> None:
+    text = SHARED.replace("{ hpc-a100: 16, lab-mig/1g.10gb: 32 }", "{ lab-mig/1g.10gb: 32, hpc-a100: 16 }")
+    assert fleet_of(text) == fleet_of(SHARED)
+
+
+def test_teams_nest_as_deep_as_anybody_needs() -> None:
+    inner = "members: [deep]"
+    for level in range(9, 0, -1):
+        inner = f"teams: {{ level{level}: {{ {inner} }} }}"
+    fleet = fleet_of(changed("    members: [bob]\n", f"    {inner}\n", SHARED))
+    assert [t.name for t in fleet.teams][-1] == "level9"
+    assert fleet.teams[-1].grants == (Grant(A100),)
