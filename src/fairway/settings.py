@@ -37,6 +37,8 @@ class Settings:
     state_dir: Path
     lease_seconds: float
     observe_seconds: float
+    drift_seconds: float
+    nudge_seconds: float
     log_level: str
     log_format: str
 
@@ -151,6 +153,18 @@ SETTINGS: Final = (
     ),
     Setting("observe_seconds", "How often each cluster is looked at.", "10", _number(1, 3600)),
     Setting(
+        "drift_seconds",
+        "How often each cluster is compared with the fleet that was last applied to it.",
+        "30",
+        _number(1, 3600),
+    ),
+    Setting(
+        "nudge_seconds",
+        "How often an engine that falls a step short of a promise is looked after.",
+        "5",
+        _number(1, 3600),
+    ),
+    Setting(
         "log_level",
         "What is logged: debug, info, warning or error, and all above it.",
         "info",
@@ -211,8 +225,8 @@ def _defaults(env: Mapping[str, str]) -> Mapping[str, object]:
         folder = Path("/var/lib/fairway")
     else:
         folder = Path.home() / ".local" / "state" / "fairway"
-    plain = ("listen_host", "listen_port", "lease_seconds", "observe_seconds", "log_level", "log_format")
-    return {"state_dir": folder} | {name: _BY_NAME[name].parse(_BY_NAME[name].default) for name in plain}
+    plain = [s for s in SETTINGS if s.name not in {"database_url", "database_url_file", "state_dir"}]
+    return {"state_dir": folder} | {s.name: s.parse(s.default) for s in plain}
 
 
 def _from_flags(flags: Mapping[str, object], faults: list[str]) -> _Given:

@@ -35,8 +35,8 @@ class Pace:
 
     lease_seconds: float = 15
     interval_seconds: float = 10
-    step_seconds: float = 60
-    """A round that takes longer is ended and counts as a temporary failure."""
+    step_seconds: float | None = 60
+    """A round that takes longer is ended and counts as a temporary failure. None: it bounds itself."""
     longest_backoff_seconds: float = 60
     permanent_seconds: float = 60
     """Between rounds while an error stays until somebody changes something."""
@@ -162,7 +162,7 @@ class LeasedLoop:
             async with asyncio.timeout(limit) as clock:
                 await self._step(lease)
         except TimeoutError as error:
-            if not clock.expired():
+            if limit is None or not clock.expired():
                 raise
             raise TemporaryError(
                 "StepTimedOut",

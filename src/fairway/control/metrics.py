@@ -48,7 +48,26 @@ ERRORS: Final = Metric(
 DURATION: Final = Metric(
     "fairway_loop_duration_seconds", "histogram", "How long one round of a loop takes, failed ones too."
 )
-METRICS: Final = (AGE, HELD, ERRORS, DURATION)
+DRIFT: Final = Metric(
+    "fairway_drift_objects",
+    "gauge",
+    "Objects of a cluster that differ from what was last applied to it. "
+    "Only the server that holds the lease of its drift loop shows it.",
+    ("cluster",),
+)
+APPLIES: Final = Metric(
+    "fairway_applies_total",
+    "counter",
+    "Applies and adoptions that ended on a cluster, by how: done, refused, failed.",
+    ("cluster", "state"),
+)
+NUDGES: Final = Metric(
+    "fairway_nudges_total",
+    "counter",
+    "Times an engine was helped by a verb of its own to keep a promise.",
+    ("cluster", "promise"),
+)
+METRICS: Final = (AGE, HELD, ERRORS, DURATION, DRIFT, APPLIES, NUDGES)
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -104,3 +123,29 @@ class LoopMetrics:
         self._duration.remove(loop, cluster)
         for code in self._codes.pop((loop, cluster), set()):
             self._errors.remove(loop, cluster, code)
+
+
+class PolicyMetrics:
+    """What the loops of policy tell, in the registry they are given. Clusters that left take theirs along."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._drift = Gauge(DRIFT.name, DRIFT.help, DRIFT.labels, registry=registry)
+        self._applies = Counter(APPLIES.name, APPLIES.help, APPLIES.labels, registry=registry)
+        self._nudges = Counter(NUDGES.name, NUDGES.help, NUDGES.labels, registry=registry)
+
+    def drifted(self, cluster: str, objects: int) -> None:
+        """A look found so many objects different."""
+        self._drift.labels(cluster).set(objects)
+
+    def forget_drift(self, cluster: str) -> None:
+        """Somebody else looks now."""
+        self._drift.labels(cluster)  # exists now, so that removing it cannot fail
+        self._drift.remove(cluster)
+
+    def ended(self, cluster: str, state: str) -> None:
+        """An apply ended so."""
+        self._applies.labels(cluster, state).inc()
+
+    def nudged(self, cluster: str, promise: str) -> None:
+        """An engine was helped."""
+        self._nudges.labels(cluster, promise).inc()

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from fairway.control.applying import plan_cluster
-from fairway.engines.port import Governs, Unreachable
+from fairway.control.applying import BuildGovernor, plan_cluster
+from fairway.engines.port import Unreachable
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.plan import ClusterPlan
 
 AT_ONCE: Final = 8
 """Clusters that are looked at side by side."""
 CLUSTER_SECONDS: Final = 60.0
-
-
-class BuildGovernor(Protocol):
-    """Makes the engine of one cluster; `wiring` knows them all."""
-
-    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs: ...
 
 
 @dataclass(frozen=True, slots=True)

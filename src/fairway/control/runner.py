@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -15,10 +15,14 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairway.control.loop import LeasedLoop, Pace, Sleep
-from fairway.control.metrics import LoopMetrics
+from fairway.control.applied import LastApplied
+from fairway.control.apply import ApplyToCluster
+from fairway.control.drift import FindDrift
+from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
+from fairway.control.metrics import LoopMetrics, PolicyMetrics
+from fairway.control.nudge import NudgeCluster
 from fairway.control.observe import ObserveCluster
-from fairway.engines.port import Observes
+from fairway.engines.port import Governs, Observes
 from fairway.ledger import Ledger, Revision
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
@@ -28,32 +32,51 @@ from fairway.settings import Settings
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 OBSERVE: Final = "observe"
+APPLY: Final = "apply"
+DRIFT: Final = "drift"
+NUDGE: Final = "nudge"
 POLL_SECONDS: Final = 2.0
 """How soon a new fleet is noticed; one small query each time."""
+APPLY_POLL_SECONDS: Final = 1.0
+"""How soon a cluster begins with what was queued for it; one small query each time."""
 ENGINE_SECONDS: Final = 45.0
 STEP_SECONDS: Final = 60.0
+
+
+class Engine(Observes, Governs, Protocol):
+    """What every engine can: be looked at, and carry a policy."""
 
 
 class BuildEngine(Protocol):
     """Makes the engine of one cluster; `wiring` knows them all."""
 
-    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Observes: ...
+    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """One of the loops of a cluster, before it runs."""
+
+    name: str
+    pace: Pace
+    step: Step
+    let_go: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A loop, and what it was started for: if that changes, it is started anew."""
+    """The loops of a cluster, and what they were started for: if that changes, they are started anew."""
 
     cluster: Cluster
     pools: tuple[Pool, ...]
-    task: asyncio.Task[None]
+    tasks: dict[str, asyncio.Task[None]]
 
     def serves(self, cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
-        return (self.cluster, self.pools) == (cluster, pools) and not self.task.done()
+        return (self.cluster, self.pools) == (cluster, pools)
 
 
 class Runner:
-    """One observe loop for each cluster of the newest fleet revision."""
+    """The loops of each cluster of the newest fleet revision: observe, apply, drift, nudge."""
 
     def __init__(
         self,
@@ -71,18 +94,15 @@ class Runner:
         self._parse = parse
         self._poll_seconds = poll_seconds
         self._sleep = sleep
+        self._settings = settings
         self._metrics = LoopMetrics(registry)
-        self._pace = Pace(
-            lease_seconds=settings.lease_seconds,
-            interval_seconds=settings.observe_seconds,
-            step_seconds=STEP_SECONDS,
-        )
+        self._policy_metrics = PolicyMetrics(registry)
         # Unlike any other server's, now or before: a restarted one must not pass for its former self.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
         self._revision: int | None = None
         self._fleet: Fleet | None = None
-        self._loops: dict[ClusterName, _Running] = {}
+        self._clusters: dict[ClusterName, _Running] = {}
 
     async def run(self) -> None:
         """Until cancelled; then every loop ends in good order and gives its lease back."""
@@ -96,7 +116,7 @@ class Runner:
                     log.exception("unexpected error while following the fleet")
                 await self._sleep(self._poll_seconds)
         finally:
-            await self._stop(tuple(self._loops))
+            await self._stop(tuple(self._clusters))
 
     async def _follow(self) -> None:
         newest = await self._ledger.fleet_revision()
@@ -112,7 +132,7 @@ class Runner:
         await self._stop(
             tuple(
                 name
-                for name, running in self._loops.items()
+                for name, running in self._clusters.items()
                 if name not in wanted or not running.serves(*wanted[name])
             )
         )
@@ -123,34 +143,49 @@ class Runner:
 
     def _start_missing(self, fleet: Fleet) -> None:
         for cluster in fleet.clusters:
-            running = self._loops.get(cluster.name)
-            if running is not None and running.task.done():
-                log.error("loop ended by itself; starting it again", cluster=cluster.name)
-            if running is None or running.task.done():
-                self._start(cluster, fleet.pools_of(cluster.name))
+            pools = fleet.pools_of(cluster.name)
+            running = self._clusters.setdefault(cluster.name, _Running(cluster, pools, {}))
+            ended = [name for name, task in running.tasks.items() if task.done()]
+            for name in ended:
+                log.error("loop ended by itself; starting it again", loop=name, cluster=cluster.name)
+            if ended or not running.tasks:
+                for loop in self._loops(cluster, pools):
+                    if loop.name in ended or loop.name not in running.tasks:
+                        running.tasks[loop.name] = self._start(cluster, loop)
 
-    def _start(self, cluster: Cluster, pools: tuple[Pool, ...]) -> None:
-        step = ObserveCluster(
-            cluster,
-            partial(self._build_engine, cluster, pools),
-            self._ledger,
-            engine_seconds=ENGINE_SECONDS,
+    def _loops(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Iterator[_Loop]:
+        build = partial(self._build_engine, cluster, pools)
+        applied = LastApplied(cluster.name, self._ledger, self._parse)
+        observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
+        apply = ApplyToCluster(
+            cluster, pools, self._build_engine, self._ledger, self._parse, self._policy_metrics
         )
-        loop = LeasedLoop(
-            OBSERVE,
+        drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
+        nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics)
+        yield _Loop(OBSERVE, self._pace(self._settings.observe_seconds), observe, observe.close)
+        # However long a policy takes to write: the step itself ends when the engine no longer answers.
+        yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
+        yield _Loop(DRIFT, self._pace(self._settings.drift_seconds), drift, drift.close)
+        yield _Loop(NUDGE, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
+
+    def _pace(self, interval: float, step_seconds: float | None = STEP_SECONDS) -> Pace:
+        return Pace(self._settings.lease_seconds, interval, step_seconds)
+
+    def _start(self, cluster: Cluster, loop: _Loop) -> asyncio.Task[None]:
+        leased = LeasedLoop(
+            loop.name,
             cluster.name,
-            step,
+            loop.step,
             self._ledger,
             holder=f"{self.holder}/{next(self._numbers)}",
-            pace=self._pace,
+            pace=loop.pace,
             metrics=self._metrics,
-            let_go=step.close,
+            let_go=loop.let_go,
         )
-        task = asyncio.create_task(loop.run(), name=f"{OBSERVE} {cluster.name}")
-        self._loops[cluster.name] = _Running(cluster, pools, task)
+        return asyncio.create_task(leased.run(), name=f"{loop.name} {cluster.name}")
 
     async def _stop(self, names: tuple[ClusterName, ...]) -> None:
-        ending = [self._loops.pop(name).task for name in names]
+        ending = [task for name in names for task in self._clusters.pop(name).tasks.values()]
         for task in ending:
             task.cancel()
         for end in await asyncio.gather(*ending, return_exceptions=True):

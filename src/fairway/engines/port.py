@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
@@ -59,6 +59,7 @@ class Governs(Protocol):
         ...
 
 
+@runtime_checkable
 class Nudges(Protocol):
     """Falls a step short of some promise and has verbs of its own that make up for it."""
 

@@ -119,7 +119,7 @@ class Ledger:
     async def applies(
         self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
     ) -> tuple[Apply, ...]:
-        """At most `limit` (≤ 2000) applies, newest first, without their changes; `before`: the last id seen."""
+        """At most `limit` (≤ 2000), newest first, without their changes; `before` is the last id seen."""
         return await applies.page(self._connections, cluster=cluster, before=before, limit=limit)
 
     async def next_apply(self, cluster: str) -> ApplyWork | None:

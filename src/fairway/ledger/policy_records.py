@@ -7,8 +7,9 @@ from datetime import datetime
 
 from fairway.ledger.records import Revision
 from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
-from fairway.model.names import ClusterName, TeamName
-from fairway.policy.objects import Change, ObjectKey, Value
+from fairway.model.names import ClusterName
+from fairway.policy.drift import DriftEntry
+from fairway.policy.objects import Change, ObjectKey
 
 __all__ = [
     "OPEN_STATES",
@@ -116,21 +117,6 @@ class AppliedCluster:
     applied_by: str
     looked_at: datetime | None
     """When it was last compared with that; None: not yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriftEntry:
-    """One difference, as a look at the cluster finds it."""
-
-    key: ObjectKey
-    kind: DriftKind
-    field: str = ""
-    """Empty unless CHANGED."""
-    wanted: Value = None
-    found: Value = None
-    changed_by: str | None = None
-    """Where the engine tells."""
-    team: TeamName | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""The nudge loop's step: where an engine falls a step short of a promise, push it by its own verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from fairway.control.applied import LastApplied
+from fairway.control.metrics import PolicyMetrics
+from fairway.engines.port import Governs, Nudges
+from fairway.ledger import Lease, Ledger
+from fairway.model.names import ClusterName
+from fairway.policy.objects import Nudge
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+
+class NudgeCluster:
+    """Lets the engine of one cluster help itself while the lease is held; nothing before the first apply."""
+
+    def __init__(
+        self,
+        cluster: ClusterName,
+        build: Callable[[], Governs],
+        ledger: Ledger,
+        applied: LastApplied,
+        metrics: PolicyMetrics,
+    ) -> None:
+        self._cluster = cluster
+        self._build = build
+        self._ledger = ledger
+        self._applied = applied
+        self._metrics = metrics
+        self._engine: Governs | None = None
+        self._unkept: tuple[Nudge, ...] = ()
+        """Given, and the ledger did not hear of it yet."""
+
+    async def __call__(self, lease: Lease) -> None:
+        """Nudge once, and keep what was done."""
+        holds = await self._applied.get()
+        if holds is None:
+            return
+        if self._engine is None:
+            self._engine = self._build()
+        if not isinstance(self._engine, Nudges):
+            return
+        given = await self._engine.nudge(holds.fleet)
+        for nudge in given:
+            self._metrics.nudged(self._cluster, nudge.promise)
+            log.info(
+                "nudge",
+                cluster=self._cluster,
+                promise=nudge.promise,
+                verb=nudge.verb,
+                job=nudge.job,
+                why=nudge.why,
+            )
+        self._unkept += given
+        if self._unkept:
+            async with self._ledger.writing(lease) as tx:
+                await tx.keep_nudges(self._unkept)
+            self._unkept = ()
+
+    async def close(self) -> None:
+        """Let the engine go; the next look builds a new one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()

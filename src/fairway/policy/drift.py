@@ -1,0 +1,49 @@
+"""How a cluster differs from what was last applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fairway.model.apply import DriftKind
+from fairway.model.names import TeamName
+from fairway.policy.objects import Action, Change, FoundObject, FoundPolicy, ObjectKey, Translation, Value
+
+
+@dataclass(frozen=True, slots=True)
+class DriftEntry:
+    """One difference, as a look at the cluster finds it."""
+
+    key: ObjectKey
+    kind: DriftKind
+    field: str = ""
+    """Empty unless CHANGED."""
+    wanted: Value = None
+    found: Value = None
+    changed_by: str | None = None
+    """Where the engine tells."""
+    team: TeamName | None = None
+
+
+def find_drift(wanted: Translation, found: FoundPolicy, changes: Iterable[Change]) -> tuple[DriftEntry, ...]:
+    """What must change so that the cluster is again as it was made, told as what somebody did to it."""
+    here = {o.key: o for o in found.objects}
+    return tuple(e for c in changes for e in _entries(c, here.get(c.key))) + tuple(
+        DriftEntry(w.key, DriftKind.UNMARKED, changed_by=here[w.key].changed_by, team=w.team)
+        for w in wanted.objects
+        if not w.shared and w.key in here and not here[w.key].ours
+    )
+
+
+def _entries(change: Change, have: FoundObject | None) -> Iterator[DriftEntry]:
+    by = have.changed_by if have else None
+    match change.action:
+        case Action.CREATE:
+            yield DriftEntry(change.key, DriftKind.MISSING, team=change.team)
+        case Action.DELETE:
+            yield DriftEntry(change.key, DriftKind.EXTRA, changed_by=by, team=change.team)
+        case Action.UPDATE:
+            for f in change.fields:
+                yield DriftEntry(
+                    change.key, DriftKind.CHANGED, f.field, f.after, f.before, changed_by=by, team=change.team
+                )
