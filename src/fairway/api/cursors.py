@@ -10,6 +10,8 @@ from http import HTTPStatus
 from fairway.api.problems import ApiError
 
 _LONGEST = 1024
+_DIGITS = 19
+"""PostgreSQL's bigint holds every shorter number."""
 
 
 def encode_cursor(*key: str) -> str:
@@ -32,6 +34,16 @@ def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
     if any("\0" in part for part in key):  # PostgreSQL has no such text
         raise _bad_cursor()
     return tuple(key)
+
+
+def decode_number(cursor: str | None) -> int | None:
+    """The id in a cursor of a list that is ordered by one."""
+    if cursor is None:
+        return None
+    (text,) = decode_cursor(cursor, 1)
+    if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
+        raise _bad_cursor()
+    return int(text)
 
 
 def _bad_cursor() -> ApiError:

@@ -57,7 +57,7 @@ def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     @app.get("/v1/clusters", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
     async def list_clusters(limit: Limit = wire.PER_PAGE, cursor: Cursor = None) -> wire.Page[wire.Cluster]:
         """Every cluster of the fleet, by name. One that cannot be reached shows its last known state."""
-        return _page(known.clusters(await read()), lambda c: c.name, limit, cursor)
+        return page_of(known.clusters(await read()), lambda c: c.name, limit, cursor)
 
     @app.get("/v1/pools", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
     async def list_pools(
@@ -65,7 +65,7 @@ def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> wire.Page[wire.Pool]:
         """Every pool of the fleet, by name, with its GPUs and slices."""
         rows = [p for p in known.pools(await read()) if cluster is None or p.cluster == cluster]
-        return _page(rows, lambda p: p.name, limit, cursor)
+        return page_of(rows, lambda p: p.name, limit, cursor)
 
     @app.get("/v1/nodes", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
     async def list_nodes(
@@ -110,7 +110,7 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     async def list_tokens(limit: Limit = wire.PER_PAGE, cursor: Cursor = None) -> wire.Page[wire.Token]:
         """Every token ever made, by name; never their secrets."""
         rows = [wire.Token(**_token(t)) for t in await ledger.tokens()]
-        return _page(rows, lambda t: t.name, limit, cursor)
+        return page_of(rows, lambda t: t.name, limit, cursor)
 
     @app.post("/v1/tokens", dependencies=ADMIN, responses=PROBLEMS, tags=["access"], status_code=201)
     async def create_token(new: wire.NewToken, request: Request) -> wire.MadeToken:
@@ -166,7 +166,7 @@ def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) ->
         return description(app)
 
 
-def _page(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:
+def page_of(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:
     """A page of a list that is short enough to be read whole: clusters, pools, tokens."""
     if cursor is not None:
         (after,) = decode_cursor(cursor, 1)

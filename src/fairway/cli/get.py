@@ -10,6 +10,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output import Format, Shown, output_option, show
+from fairway.cli.policy_views import drift_view, nudges_view, teams_view
 from fairway.cli.views import clusters_view, nodes_view, pools_view
 from fairway.cli.watch import watch as keep_showing
 from fairway.client.client import Client
@@ -38,10 +39,11 @@ Examples:
   fairway get clusters
   fairway get pools --watch
   fairway get nodes --health down -o json
+  fairway get drift
 """
 )
 def get() -> None:
-    """Show clusters, pools or nodes."""
+    """Show clusters, pools, nodes, teams, drift or nudges."""
 
 
 @get.command(
@@ -118,6 +120,80 @@ def nodes(
         filtered = any((cluster, pool, health))
         view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
         return Shown(found, view)
+
+    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get teams              who may have what, as last applied
+  fairway get teams -o wide      with limits, priorities and members
+"""
+)
+@_show_options
+def teams(*, context: str | None, url: str | None, output: Format, watch: bool, every: float) -> None:
+    """Show teams: share, guarantee and borrowing by pool, as last applied."""
+
+    def ask(client: Client) -> Shown:
+        found = client.teams()
+        return Shown(found, teams_view(found, wide=output is Format.WIDE))
+
+    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get drift                    what somebody changed since the last apply
+  fairway get drift --cluster hpc
+  fairway get drift -o json | jq length
+"""
+)
+@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@_show_options
+def drift(
+    *, cluster: str | None, context: str | None, url: str | None, output: Format, watch: bool, every: float
+) -> None:
+    """Show what differs from what was last applied: object, field, both values, who did it.
+
+    `fairway apply` with the same fleet file heals it.
+    """
+
+    def ask(client: Client) -> Shown:
+        found = client.drift(cluster)
+        return Shown(found, drift_view(found, datetime.now(UTC)))
+
+    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get nudges                   the newest, with the promise each one kept
+  fairway get nudges --cluster hpc --most 500
+"""
+)
+@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@click.option(
+    "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
+)
+@_show_options
+def nudges(
+    *,
+    cluster: str | None,
+    most: int,
+    context: str | None,
+    url: str | None,
+    output: Format,
+    watch: bool,
+    every: float,
+) -> None:
+    """Show where Fairway gave an engine a push so that a promise is kept."""
+
+    def ask(client: Client) -> Shown:
+        found = client.nudges(cluster, most)
+        return Shown(found, nudges_view(found, datetime.now(UTC)))
 
     _run(ask, context=context, url=url, output=output, watch=watch, every=every)
 

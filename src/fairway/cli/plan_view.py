@@ -22,7 +22,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     """The whole plan. `width` None: lines are as long as they must be."""
     blocks = [
         [Line(_headline(plan))],
-        _said(plan.said, None if wide else MOST_SAID),
+        said_lines(plan.said, None if wide else MOST_SAID),
         _clusters(plan.clusters, wide=wide),
         _advice(plan.clusters, width),
         [*_quiet(plan.clusters), *_notices(plan.clusters, width)],
@@ -72,7 +72,7 @@ def _headline(plan: wire.Plan) -> str:
     changed = [c for c in plan.clusters if c.changes]
     name = clean(plan.fleet)
     if not plan.clusters:
-        return f"{name}: no cluster to change"
+        return f"{name}: no cluster could be planned" if plan.failures else f"{name}: no cluster to change"
     if plan.said and changed:
         return f"{name}: {count(len(plan.said), 'change')} on {count(len(changed), 'cluster')}"
     if plan.said:
@@ -83,7 +83,8 @@ def _headline(plan: wire.Plan) -> str:
     return f"{name}: no changes"
 
 
-def _said(said: Sequence[wire.Said], most: int | None) -> list[Line]:
+def said_lines(said: Sequence[wire.Said], most: int | None) -> list[Line]:
+    """Differences between two fleets, whose they are above them."""
     shown = said if most is None else said[:most]
     wide = max((cells_wide(clean(s.what)) for s in shown), default=0)
     lines = []

@@ -15,13 +15,23 @@ class Verb(NamedTuple):
 
     module: str
     summary: str
+    function: str | None = None
+    """What it is called there, if not by its own name: Python keeps some words for itself."""
 
 
 # The summaries are the first sentence of each verb's docstring; a test compares them.
 VERBS: Final[dict[str, Verb]] = {
+    "adopt": Verb("fairway.cli.adopt", "Put Fairway's mark on objects that somebody else made."),
+    "apply": Verb("fairway.cli.apply", "Make the clusters what a plan, or a fleet file, says."),
     "check": Verb("fairway.cli.check", "Check a fleet file and report every fault at once."),
     "context": Verb("fairway.cli.context", "Say which server and which token to use."),
-    "get": Verb("fairway.cli.get", "Show clusters, pools or nodes."),
+    "get": Verb("fairway.cli.get", "Show clusters, pools, nodes, teams, drift or nudges."),
+    "history": Verb("fairway.cli.history", "Show what was applied: who, when, before and after."),
+    "import": Verb(
+        "fairway.cli.import_", "Write a fleet file from what people made on a cluster by hand.", "import_"
+    ),
+    "plan": Verb("fairway.cli.plan", "Show what a fleet file would change on each cluster."),
+    "render": Verb("fairway.cli.render", "Write files of an engine that Fairway does not write itself."),
     "schema": Verb("fairway.cli.schema", "Print the JSON Schema of fleet files, for editors."),
     "server": Verb("fairway.cli.server", "Run the server: observe the fleet and answer the API."),
     "token": Verb("fairway.cli.token", "Make, list and revoke the tokens that open the API."),
@@ -33,6 +43,7 @@ Examples:
   fairway server -f examples/quickstart.yaml    a server with a virtual cluster
   fairway get pools                             GPUs by pool: in use, free, unhealthy
   fairway check -f fleet.yaml                   every fault of a fleet file, with a hint
+  fairway plan -f fleet.yaml                    what it would change, cluster by cluster
 """
 
 
@@ -46,7 +57,7 @@ class LazyGroup(click.Group):
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
-        command = getattr(importlib.import_module(verb.module), cmd_name)
+        command = getattr(importlib.import_module(verb.module), verb.function or cmd_name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{verb.module}.{cmd_name} is not a click command")
         return command

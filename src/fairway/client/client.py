@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +14,15 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from fairway import __version__
-from fairway.api import wire
+from fairway.api import policy_wire, wire
 from fairway.client.contexts import Target
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
 from fairway.model.observation import Health
 
 _TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
+# The server looks at every cluster for as long as a minute, eight at a time.
+_LOOKING: Final = httpx2.Timeout(600.0, connect=5.0)
 # Only reads are tried again: a create whose answer was lost may have happened.
 _PAUSES_SECONDS: Final = (0.1, 0.4)
 _RETRIED: Final = frozenset({502, 503, 504})
@@ -49,6 +52,7 @@ class Client:
 
     def __init__(self, target: Target, timeout: httpx2.Timeout = _TIMEOUT) -> None:
         self._url = target.url
+        self._timeout = timeout
         headers = {"User-Agent": f"fairway/{__version__}", "Accept": "application/json"}
         if target.token:
             headers["Authorization"] = f"Bearer {target.token}"
@@ -112,11 +116,84 @@ class Client:
         """Who the server takes this client for."""
         return self._ask("GET", "/v1/whoami", wire.Whoami)
 
+    # policy
+
+    def plan(self, fleet: str, source: str, cluster: str | None = None) -> policy_wire.Plan:
+        """What a fleet file would change."""
+        asked = policy_wire.AskedPlan(fleet=fleet, source=source, cluster=cluster)
+        return self._post("/v1/plans", asked, policy_wire.Plan)
+
+    def apply(
+        self, fleet: str, source: str, fingerprints: Mapping[str, str], *, force: bool
+    ) -> policy_wire.Apply:
+        """Ask for a planned fleet to be made so; the answer says how to follow it."""
+        asked = policy_wire.AskedApply(
+            fleet=fleet, source=source, fingerprints=dict(fingerprints), force=force
+        )
+        return self._post("/v1/applies", asked, policy_wire.Apply)
+
+    def adopt(self, cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> policy_wire.Apply:
+        """Ask for Fairway's mark on these objects."""
+        asked = policy_wire.AskedAdoption(cluster=cluster, objects=list(objects))
+        return self._post("/v1/adoptions", asked, policy_wire.Apply)
+
+    def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
+        """The newest applies, of one cluster if it is named."""
+        found = self._pages(
+            "/v1/applies",
+            wire.Page[policy_wire.Apply],
+            {"cluster": cluster},
+            per_page=min(most, wire.MOST_PER_PAGE),
+        )
+        return list(itertools.islice(found, most))
+
+    def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
+        """One apply with every change."""
+        return self._ask("GET", f"/v1/applies/{number}", policy_wire.ApplyDetail)
+
+    def apply_progress(self, number: int) -> policy_wire.Apply:
+        """One apply without its changes: cheap enough to ask twice a second."""
+        return self._ask("GET", f"/v1/applies/{number}/progress", policy_wire.Apply)
+
+    def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
+        """Every difference between the clusters and what was last applied to them."""
+        return list(self._pages("/v1/drift", wire.Page[policy_wire.Drift], {"cluster": cluster}))
+
+    def teams(self) -> list[policy_wire.Team]:
+        """The teams as last applied."""
+        return list(self._pages("/v1/teams", wire.Page[policy_wire.Team], {}))
+
+    def nudges(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Nudge]:
+        """The newest nudges, of one cluster if it is named."""
+        found = self._pages(
+            "/v1/nudges",
+            wire.Page[policy_wire.Nudge],
+            {"cluster": cluster},
+            per_page=min(most, wire.MOST_PER_PAGE),
+        )
+        return list(itertools.islice(found, most))
+
+    def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
+        """The files of an engine that Fairway does not write itself."""
+        asked = policy_wire.AskedRender(fleet=fleet, source=source, cluster=cluster)
+        return self._post("/v1/renders", asked, policy_wire.Rendered)
+
+    def import_policy(self, cluster: str) -> policy_wire.Imported:
+        """An existing cluster as a fleet file."""
+        return self._post("/v1/imports", policy_wire.AskedImport(cluster=cluster), policy_wire.Imported)
+
+    def _post(self, path: str, asked: BaseModel, answer: type[Answer]) -> Answer:
+        return self._ask("POST", path, answer, json=asked.model_dump(mode="json"), timeout=_LOOKING)
+
     def _pages(
-        self, path: str, page: type[wire.Page[wire.Item]], query: Mapping[str, str | None]
+        self,
+        path: str,
+        page: type[wire.Page[wire.Item]],
+        query: Mapping[str, str | None],
+        per_page: int = wire.MOST_PER_PAGE,
     ) -> Iterator[wire.Item]:
         params = {key: str(value) for key, value in query.items() if value is not None}
-        params["limit"] = str(wire.MOST_PER_PAGE)
+        params["limit"] = str(per_page)
         for _ in range(_MOST_PAGES):
             answer = self._ask("GET", path, page, params=params)
             yield from answer.items
@@ -133,19 +210,29 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         json: object = None,
+        timeout: httpx2.Timeout | None = None,
     ) -> Answer:
+        def once() -> Answer:
+            return self._ask_once(method, path, answer, params, json, timeout or self._timeout)
+
         for pause in _PAUSES_SECONDS if method == "GET" else ():
             try:
-                return self._ask_once(method, path, answer, params, json)
+                return once()
             except (ServerUnreachable, ServerFailed):
                 time.sleep(pause)
-        return self._ask_once(method, path, answer, params, json)
+        return once()
 
     def _ask_once(
-        self, method: str, path: str, answer: type[Answer], params: Mapping[str, str] | None, json: object
+        self,
+        method: str,
+        path: str,
+        answer: type[Answer],
+        params: Mapping[str, str] | None,
+        json: object,
+        timeout: httpx2.Timeout,
     ) -> Answer:
         try:
-            response = self._http.request(method, path, params=params, json=json)
+            response = self._http.request(method, path, params=params, json=json, timeout=timeout)
         except httpx2.TimeoutException as error:
             raise self._unreachable("it did not answer in time") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

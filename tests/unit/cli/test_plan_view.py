@@ -42,7 +42,9 @@ def cluster(name: str, *changes: wire.Change, **more: object) -> wire.ClusterPla
 
 
 def plan(*clusters: wire.ClusterPlan, said: list[wire.Said] | None = None) -> wire.Plan:
-    return wire.Plan(fleet="acme", digest="d", said=said or [], clusters=list(clusters), warnings=[])
+    return wire.Plan(
+        fleet="acme", digest="d", said=said or [], clusters=list(clusters), failures=[], warnings=[]
+    )
 
 
 def screen(made: wire.Plan, *, wide: bool = False, width: int | None = 100) -> list[str]:

@@ -1,0 +1,131 @@
+"""How applies read: what was done, what was not, and why. Pure: wire types in, views and lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from fairway.api import policy_wire as wire
+from fairway.cli.layout import Column, Fit, Line, clean, fold
+from fairway.cli.plan_view import change_lines, said_lines
+from fairway.cli.views import View
+from fairway.cli.words import count, moment, since, span
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
+
+_MOST_LEFT: Final = 10
+_WORDS: Final = {
+    ApplyState.WAITING: "waits for its turn",
+    ApplyState.RUNNING: "is being applied",
+    ApplyState.DONE: "done",
+    ApplyState.REFUSED: "refused, nothing was changed",
+    ApplyState.FAILED: "stopped",
+    ApplyState.SKIPPED: "skipped, it left the fleet",
+}
+
+
+def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool) -> View:
+    """One row an apply and cluster, the newest first."""
+    columns = [
+        Column("APPLY", right=True),
+        Column("WHEN"),
+        Column("BY", fit=Fit.MIDDLE),
+        Column("WHAT"),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("STATE"),
+        Column("CHANGES", right=True),
+        Column("TOOK", right=True),
+        Column("REASON", fit=Fit.END, hide_if_empty=True),
+    ]
+    rows: list[list[str]] = []
+    alarming: set[int] = set()
+    for a in applies:
+        for c in a.clusters:
+            if c.state in (ApplyState.REFUSED, ApplyState.FAILED):
+                alarming.add(len(rows))
+            rows.append(
+                [
+                    str(a.id),
+                    moment(a.created_at, ""),
+                    a.created_by,
+                    a.kind.value + (" --force" if a.force else ""),
+                    c.cluster,
+                    c.state.value,
+                    f"{c.done}/{c.total}",
+                    _took(c, now),
+                    f"{c.code}: {c.message}" if c.code else "",
+                ]
+            )
+    return View(
+        columns,
+        rows,
+        empty="no applies of this cluster" if filtered else "nothing was applied yet",
+        hint="see what would be:  fairway plan -f fleet.yaml",
+        alarming=frozenset(alarming),
+    )
+
+
+def apply_lines(detail: wire.ApplyDetail, now: datetime, width: int | None, *, wide: bool) -> list[Line]:
+    """One apply: who, when, the words, and what came of it on each cluster."""
+    kind = "adoption" if detail.kind is ApplyKind.ADOPT else "apply"
+    force = ", with --force" if detail.force else ""
+    revision = f", fleet revision {detail.revision}" if detail.revision is not None else ""
+    ago = since(detail.created_at, now)
+    when = moment(detail.created_at, "")
+    lines = [Line(f"{kind} {detail.id} by {clean(detail.created_by)}, {when} ({ago} ago){revision}{force}")]
+    said = said_lines(detail.said, None if wide else 40)
+    if said:
+        lines += [Line(), *said]
+    lines.append(Line())
+    for c in detail.clusters:
+        lines += _cluster_lines(c, width)
+        if wide:
+            lines += [line for change in c.changes for line in change_lines(change)]
+    if not wide and any(c.changes for c in detail.clusters):
+        lines += [
+            Line(),
+            Line(f"  fairway history {detail.id} -o wide  lists every object, before and after"),
+        ]
+    return lines
+
+
+def outcome_lines(detail: wire.ApplyDetail, width: int | None) -> list[Line]:
+    """What came of an apply that has ended."""
+    lines = [line for c in detail.clusters for line in _cluster_lines(c, width)]
+    return [*lines, Line(f"  recorded as:  fairway history {detail.id}")]
+
+
+def _cluster_lines(c: wire.ApplyClusterDetail, width: int | None) -> list[Line]:
+    done = c.state is ApplyState.DONE
+    colour = "green" if done else None if c.state in OPEN_STATES else "yellow"
+    took = ""
+    if c.started_at and c.finished_at:
+        took = f" in {span((c.finished_at - c.started_at).total_seconds())}"
+    if c.state is ApplyState.DONE and c.total == 0:
+        said = "nothing had to change"
+    elif c.state in (ApplyState.DONE, ApplyState.FAILED, ApplyState.RUNNING):
+        said = f"{_WORDS[c.state]}, {c.done} of {count(c.total, 'change')} made{took}"
+    else:
+        said = _WORDS[c.state]
+    lines = [Line(f"  {c.cluster}: {said}", colour)]
+    if c.code:
+        lines += [Line(x, "red") for x in _folded(f"    {c.code}: {c.message}", width)]
+        lines += [Line(x) for x in _folded(f"    hint: {c.hint}", width)]
+    left = [k for k in c.changes if not k.made]
+    if left and c.state is ApplyState.FAILED:
+        lines.append(Line(f"    not made: {count(len(left), 'change')}"))
+        lines += [Line(f"      {k.action.value} {clean(k.kind)} {clean(k.name)}") for k in left[:_MOST_LEFT]]
+        if len(left) > _MOST_LEFT:
+            lines.append(Line(f"      … and {len(left) - _MOST_LEFT} more"))
+    return lines
+
+
+def _folded(text: str, width: int | None) -> list[str]:
+    cleaned = clean(text)
+    return fold(cleaned, width) if width else [cleaned]
+
+
+def _took(c: wire.ApplyCluster, now: datetime) -> str:
+    if c.started_at is None:
+        return ""
+    return span(((c.finished_at or now) - c.started_at).total_seconds())

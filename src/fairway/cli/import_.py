@@ -1,0 +1,56 @@
+"""`fairway import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.words import count
+from fairway.client.private import write_private
+from fairway.model.errors import PermanentError
+
+_EXAMPLES = """\b
+Examples:
+  fairway import hpc                       what is there, as a fleet file
+  fairway import hpc --out fleet.yaml      keep it, then read it
+  fairway plan -f fleet.yaml               what Fairway would change: little or nothing
+"""
+
+
+@click.command("import", epilog=_EXAMPLES)
+@click.argument("cluster")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where to.  [prints it]")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@server_options
+def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | None, url: str | None) -> None:
+    """Write a fleet file from what people made on a cluster by hand.
+
+    Accounts, QOS and limits of Slurm, or Kueue and quota objects of Kubernetes, become teams; whatever has no
+    word in Fairway becomes a comment. Nothing is changed.
+    """
+    if out is not None and out.exists() and not overwrite:
+        raise PermanentError(
+            "FileExists", f"{out} exists", "replace it with --overwrite, or choose another --out FILE"
+        )
+    with connect(context, url) as client:
+        found = client.import_policy(cluster)
+    if out is None:
+        click.echo(found.fleet, nl=False)
+    else:
+        _keep(out, found.fleet)
+    remarks = f"; {count(found.remarks, 'thing')} without a word in Fairway, see its comments"
+    kept = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
+    click.echo(kept + (remarks if found.remarks else ""), err=True)
+    if out is not None:
+        click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
+
+
+def _keep(out: Path, text: str) -> None:
+    try:
+        write_private(out, text)
+    except OSError as error:
+        raise PermanentError(
+            "FileNotWritten", f"cannot write {out}: {error.strerror or error}", "choose another --out FILE"
+        ) from error

@@ -1,0 +1,128 @@
+"""How teams, drift and nudges look as tables. Pure: wire types in, a View out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fairway.api import policy_wire as wire
+from fairway.cli.layout import Column, Fit
+from fairway.cli.plan_view import value_text
+from fairway.cli.views import View
+from fairway.cli.words import UNKNOWN, count, since, span
+from fairway.model.apply import DriftKind
+
+_INDENT = "  "
+
+
+def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> View:
+    """One row a team and supply; a team inside another stands below it, further in."""
+    columns = [
+        Column("TEAM", fit=Fit.MIDDLE),
+        Column("SHARE", right=True),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("GUARANTEE", right=True),
+        Column("BORROW", right=True),
+        Column("MEMBERS", right=True),
+        Column("STATE", hide_if_empty=True),
+    ]
+    if wide:
+        columns += [Column("JOB GPUS", right=True), Column("JOB TIME", right=True)]
+        columns += [Column("USER GPUS", right=True), Column("PRIORITIES"), Column("WHO")]
+    rows = []
+    for team in teams:
+        for i, grant in enumerate(team.grants or (None,)):
+            row = [
+                _INDENT * (len(team.path) - 1) + team.name if i == 0 else "",
+                str(team.share) if i == 0 else "",
+                grant.supply if grant else UNKNOWN,
+                grant.cluster if grant else UNKNOWN,
+                str(grant.guarantee) if grant else UNKNOWN,
+                ("idle" if grant.borrow is None else str(grant.borrow)) if grant else UNKNOWN,
+                str(len(team.members)) if i == 0 else "",
+                "draining" if team.draining and i == 0 else "",
+            ]
+            if wide:
+                row += _limits(team) if i == 0 else [""] * 5
+            rows.append(row)
+    return View(
+        columns,
+        rows,
+        empty="no teams yet",
+        hint="write teams into the fleet file, then:  fairway apply -f fleet.yaml",
+    )
+
+
+def drift_view(drift: Sequence[wire.Drift], now: datetime) -> View:
+    """One row a difference."""
+    columns = [
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("OBJECT", fit=Fit.MIDDLE),
+        Column("FIELD", fit=Fit.MIDDLE, hide_if_empty=True),
+        Column("APPLIED", fit=Fit.END),
+        Column("FOUND", fit=Fit.END),
+        Column("BY", fit=Fit.MIDDLE, hide_if_empty=True),
+        Column("SINCE", right=True),
+    ]
+    rows = [
+        [d.cluster, f"{d.kind} {d.name}", d.field, *_both(d), d.changed_by or "", since(d.since, now)]
+        for d in drift
+    ]
+    clusters = sorted({d.cluster for d in drift})
+    objects = len({(d.cluster, d.kind, d.name) for d in drift})
+    notes = [
+        f"{count(objects, 'object')} on {', '.join(clusters)} {'differs' if objects == 1 else 'differ'} "
+        "from what was applied",
+        "  hint: put them back:  fairway apply -f fleet.yaml   or write what was meant into the fleet file",
+    ]
+    return View(
+        columns,
+        rows,
+        empty="no drift: every cluster is as it was applied",
+        hint="what was applied:  fairway history",
+        notes=notes if drift else (),
+        alarming=frozenset(range(len(rows))),
+    )
+
+
+def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> View:
+    """One row a push."""
+    columns = [
+        Column("WHEN", right=True),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("PROMISE"),
+        Column("JOB", fit=Fit.MIDDLE),
+        Column("DONE", fit=Fit.MIDDLE),
+        Column("WHY", fit=Fit.END),
+    ]
+    rows = [[f"{since(n.at, now)} ago", n.cluster, n.promise, n.job, n.verb, n.why] for n in nudges]
+    return View(
+        columns,
+        rows,
+        empty="no nudges: the engines kept every promise by themselves",
+        hint="which promises may need one:  fairway plan -f fleet.yaml",
+    )
+
+
+def _limits(team: wire.Team) -> list[str]:
+    limits = team.limits
+    return [
+        UNKNOWN if limits.job_gpus is None else str(limits.job_gpus),
+        UNKNOWN if limits.job_seconds is None else span(limits.job_seconds),
+        UNKNOWN if limits.user_gpus is None else str(limits.user_gpus),
+        ", ".join(team.priorities) or UNKNOWN,
+        ", ".join(team.members) or UNKNOWN,
+    ]
+
+
+def _both(d: wire.Drift) -> tuple[str, str]:
+    match d.difference:
+        case DriftKind.CHANGED:
+            return value_text(d.wanted), value_text(d.found)
+        case DriftKind.MISSING:
+            return "there", "gone"
+        case DriftKind.EXTRA:
+            return "not there", "there, with Fairway's mark"
+        case DriftKind.UNMARKED:
+            return "with Fairway's mark", "without it"
