@@ -1,0 +1,318 @@
+"""What changes between two fleets, in the words of the fleet file and grouped by team.
+
+A team is said to change only where it says something else itself: when a parent's limit is lowered, the
+teams that inherit it are not listed one by one. The cost is linear in teams, grants and members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.model.duration import duration_text
+from fairway.model.fleet import (
+    Connection,
+    Fleet,
+    KubernetesConnection,
+    KubernetesPlace,
+    Place,
+    Pool,
+    SlurmConnection,
+    SlurmPlace,
+    VirtualConnection,
+    VirtualPlace,
+)
+from fairway.model.names import PriorityName, TeamName
+from fairway.model.team import Grant, Limits, Supply, Team
+
+NEW: Final = "+"
+GONE: Final = "-"
+OTHER: Final = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class WordChange:
+    """One difference: `~ guarantee on hpc-a100  16 → 24`, `+ member  dana`."""
+
+    sign: str
+    """`+` new, `-` gone, `~` other."""
+    word: str
+    before: str | None = None
+    """None when there was nothing."""
+    after: str | None = None
+    """None when there is nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeamWords:
+    """What changes for one team."""
+
+    team: TeamName | None
+    """None: for the whole fleet."""
+    changes: tuple[WordChange, ...]
+
+
+def describe(before: Fleet | None, after: Fleet) -> tuple[TeamWords, ...]:
+    """What `after` changes: the fleet first, then its teams in their order, then those that go.
+
+    Empty when the fleets mean the same; without `before` everything is new.
+    """
+    old = _Teams(before) if before is not None else None
+    new = _Teams(after)
+    groups = [TeamWords(None, tuple(_fleet(before, after)))]
+    for team in after.teams:
+        was = old.by_name.get(team.name) if old else None
+        words = _team(was, team, old, new) if was and old else _new_team(team, new)
+        groups.append(TeamWords(team.name, tuple(words)))
+    gone = [t.name for t in before.teams if t.name not in new.by_name] if before else []
+    groups.extend(TeamWords(name, (WordChange(GONE, "team", name),)) for name in gone)
+    return tuple(group for group in groups if group.changes)
+
+
+class _Teams:
+    """The teams of a fleet by name, and what each would have if it said nothing."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.by_name: Final = {team.name: team for team in fleet.teams}
+        self._all: Final = tuple(p.name for p in fleet.priorities)
+
+    def parent(self, team: Team) -> Team | None:
+        return self.by_name[team.parent] if team.parent is not None else None
+
+    def limits(self, team: Team) -> Limits:
+        parent = self.parent(team)
+        return parent.limits if parent else Limits()
+
+    def priorities(self, team: Team) -> tuple[PriorityName, ...]:
+        parent = self.parent(team)
+        return parent.priorities if parent else self._all
+
+    def draining(self, team: Team) -> bool:
+        parent = self.parent(team)
+        return parent is not None and parent.draining
+
+    def grants(self, team: Team) -> dict[Supply, Grant]:
+        parent = self.parent(team)
+        return {g.supply: Grant(g.supply) for g in parent.grants} if parent else {}
+
+
+# --- teams ------------------------------------------------------------------------------------------------
+
+
+def _new_team(team: Team, new: _Teams) -> Iterator[WordChange]:
+    yield WordChange(NEW, "team", None, team.name)
+    if team.parent is not None:
+        yield WordChange(NEW, "parent", None, team.parent)
+    if team.share != 1:
+        yield WordChange(NEW, "share", None, str(team.share))
+    inherited, own = new.grants(team), {g.supply: g for g in team.grants}
+    for supply in inherited | own:
+        if supply not in own:
+            yield WordChange(NEW, f"borrow on {supply}", None, "0")
+        elif own[supply] != inherited.get(supply):
+            yield from _grant(supply, None, own[supply])
+    for word, was, now in _limit_words(new.limits(team), team.limits):
+        if was != now:
+            yield WordChange(NEW, word, None, now)
+    if team.priorities != new.priorities(team):
+        yield WordChange(NEW, "priorities", None, _names(team.priorities))
+    if team.draining and not new.draining(team):
+        yield WordChange(NEW, "draining", None, "yes")
+    for member in team.members:
+        yield WordChange(NEW, "member", None, member)
+
+
+def _team(was: Team, now: Team, old: _Teams, new: _Teams) -> Iterator[WordChange]:
+    if was.parent != now.parent:
+        yield WordChange(OTHER, "parent", was.parent or "none", now.parent or "none")
+    if was.share != now.share:
+        yield WordChange(OTHER, "share", str(was.share), str(now.share))
+    yield from _grants(was, now, old, new)
+    yield from _limits(was, now, old, new)
+    told = was.priorities != old.priorities(was) or now.priorities != new.priorities(now)
+    if told and was.priorities != now.priorities:
+        yield WordChange(OTHER, "priorities", _names(was.priorities), _names(now.priorities))
+    told = was.draining != old.draining(was) or now.draining != new.draining(now)
+    if told and was.draining != now.draining:
+        yield WordChange(OTHER, "draining", _yes(was.draining), _yes(now.draining))
+    before, after = set(was.members), set(now.members)
+    yield from (WordChange(NEW, "member", None, m) for m in now.members if m not in before)
+    yield from (WordChange(GONE, "member", m) for m in was.members if m not in after)
+
+
+def _grants(was: Team, now: Team, old: _Teams, new: _Teams) -> Iterator[WordChange]:
+    before = {g.supply: g for g in was.grants}
+    after = {g.supply: g for g in now.grants}
+    if before == after:
+        return
+    by_default, by_default_now = old.grants(was), new.grants(now)
+    for supply in before | after:
+        one, other = before.get(supply), after.get(supply)
+        told = one != by_default.get(supply) or other != by_default_now.get(supply)
+        if told and one != other:
+            yield from _grant(supply, one, other)
+
+
+def _grant(supply: Supply, was: Grant | None, now: Grant | None) -> Iterator[WordChange]:
+    """Of a grant that is new or goes the guarantee is said, and the borrowing where that says more."""
+    if was is not None and now is not None:
+        if was.guarantee != now.guarantee:
+            yield WordChange(OTHER, f"guarantee on {supply}", str(was.guarantee), str(now.guarantee))
+        if was.borrow != now.borrow:
+            yield WordChange(OTHER, f"borrow on {supply}", _most(was.borrow), _most(now.borrow))
+    elif now is not None:
+        if now.guarantee:
+            yield WordChange(NEW, f"guarantee on {supply}", None, str(now.guarantee))
+        if now.borrow is not None or not now.guarantee:
+            yield WordChange(NEW, f"borrow on {supply}", None, _most(now.borrow))
+    elif was is not None:
+        if was.guarantee:
+            yield WordChange(GONE, f"guarantee on {supply}", str(was.guarantee))
+        if was.borrow is not None or not was.guarantee:
+            yield WordChange(GONE, f"borrow on {supply}", _most(was.borrow))
+
+
+def _limits(was: Team, now: Team, old: _Teams, new: _Teams) -> Iterator[WordChange]:
+    if was.limits == now.limits:
+        return
+    inherited = _limit_words(old.limits(was), new.limits(now))
+    for (word, one, other), (_, by_default, by_default_now) in zip(
+        _limit_words(was.limits, now.limits), inherited, strict=True
+    ):
+        told = one != by_default or other != by_default_now
+        if told and one != other:
+            yield WordChange(OTHER, word, one, other)
+
+
+def _limit_words(was: Limits, now: Limits) -> tuple[tuple[str, str, str], ...]:
+    return (
+        ("GPUs of a job", _most(was.job_gpus), _most(now.job_gpus)),
+        ("time of a job", _time(was.job_seconds), _time(now.job_seconds)),
+        ("GPUs of a user", _most(was.user_gpus), _most(now.user_gpus)),
+    )
+
+
+# --- the fleet --------------------------------------------------------------------------------------------
+
+
+def _fleet(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
+    if before is None:
+        yield WordChange(NEW, "fleet", None, after.name)
+    elif before.name != after.name:
+        yield WordChange(OTHER, "fleet", before.name, after.name)
+    yield from _differ("currency", before.currency if before else None, after.currency)
+    yield from _clusters(before, after)
+    yield from _pools(before, after)
+    yield from _priorities(before, after)
+    half_lives = [duration_text(f.fairness.half_life_seconds) if f else None for f in (before, after)]
+    yield from _differ("half-life", *half_lives)
+    chosen, now_chosen = (dict(f.chosen_teams) if f else {} for f in (before, after))
+    for user in chosen | now_chosen:
+        yield from _differ(f"default team of {user}", chosen.get(user), now_chosen.get(user))
+
+
+def _differ(word: str, was: str | None, now: str | None) -> Iterator[WordChange]:
+    if was != now:
+        yield WordChange(NEW if was is None else GONE if now is None else OTHER, word, was, now)
+
+
+def _clusters(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
+    was = {c.name: c.connection for c in before.clusters} if before else {}
+    now = {c.name: c.connection for c in after.clusters}
+    for name in was | now:
+        if name not in was or name not in now:
+            sign = NEW if name in now else GONE
+            yield WordChange(sign, "cluster", *((None, name) if sign == NEW else (name, None)))
+        elif was[name] != now[name]:
+            yield WordChange(OTHER, f"cluster {name}", _connection(was[name]), _connection(now[name]))
+
+
+_POOL_WORDS: Final[tuple[tuple[str, Callable[[Pool], str]], ...]] = (
+    ("cluster", lambda p: p.cluster),
+    ("GPU type", lambda p: p.gpu.name),
+    ("GPUs", lambda p: f"{p.gpu.memory_gb} GB by {p.gpu.vendor}, {_names(p.gpu.products) or 'no products'}"),
+    ("capacity", lambda p: p.capacity),
+    ("price", lambda p: str(p.price)),
+    ("place", lambda p: _place(p.place)),
+    ("slices", lambda p: _names(p.slices) or "none"),
+    ("topology", lambda p: _names(p.topology) or "none"),
+    ("size", lambda p: "not said" if p.gpus is None else f"{p.gpus} GPUs"),
+)
+
+
+def _pools(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
+    was = {p.name: p for p in before.pools} if before else {}
+    now = {p.name: p for p in after.pools}
+    for name in was | now:
+        if name not in was:
+            yield WordChange(NEW, "pool", None, name)
+        elif name not in now:
+            yield WordChange(GONE, "pool", name)
+        elif was[name] != now[name]:
+            for word, text in _POOL_WORDS:
+                one, other = text(was[name]), text(now[name])
+                if one != other:
+                    yield WordChange(OTHER, f"{word} of pool {name}", one, other)
+
+
+def _priorities(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
+    was = {p.name: p for p in before.priorities} if before else {}
+    now = {p.name: p for p in after.priorities}
+    if was == now:
+        return
+    for name in was | now:
+        one, other = was.get(name), now.get(name)
+        if one is None or other is None:
+            yield from _differ("priority", name if one else None, name if other else None)
+            continue
+        yield from _differ(f"rank of priority {name}", str(one.rank), str(other.rank))
+        yield from _differ(
+            f"priority {name} always preemptible", _yes(one.preemptible), _yes(other.preemptible)
+        )
+    defaults = [f.default_priority.name if f else None for f in (before, after)]
+    yield from _differ("default priority", *defaults)
+
+
+def _connection(connection: Connection) -> str:
+    match connection:
+        case SlurmConnection(url, user, jwt_key_file, token_file):
+            return f"{url} as {user}, with {jwt_key_file or token_file}"
+        case KubernetesConnection(kubeconfig, context):
+            where = kubeconfig or "the pod's service account"
+            return f"{where}, context {context}" if context else where
+        case VirtualConnection():
+            return "virtual"
+
+
+def _place(place: Place) -> str:
+    match place:
+        case SlurmPlace(partition, gres):
+            return f"partition {partition}" + (f", gres {gres}" if gres else "")
+        case KubernetesPlace(labels, taints, resource):
+            where = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "all nodes"
+            return f"{resource} on {where}" + (f", taints {_names(taints)}" if taints else "")
+        case VirtualPlace():
+            cut = ", ".join(f"{n} x {name}" for name, n in place.slices_per_gpu.items())
+            racks = f", {place.nodes_per_rack} a rack" if place.nodes_per_rack else ""
+            return (
+                f"{place.nodes} nodes of {place.gpus_per_node} GPUs"
+                + (f" cut into {cut}" if cut else "")
+                + racks
+            )
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def _most(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
+
+
+def _time(seconds: int | None) -> str:
+    return "unlimited" if seconds is None else duration_text(seconds)
+
+
+def _yes(truth: bool) -> str:
+    return "yes" if truth else "no"
