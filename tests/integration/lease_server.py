@@ -59,6 +59,8 @@ def settings(lease_seconds: float) -> Settings:
         state_dir=Path("/nonexistent"),
         lease_seconds=lease_seconds,
         observe_seconds=0.1,
+        drift_seconds=0.1,
+        nudge_seconds=0.1,
         log_level="info",
         log_format="text",
     )

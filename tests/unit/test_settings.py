@@ -28,7 +28,9 @@ def faults(tmp_path: Path, file: str = "", flags: dict[str, object] | None = Non
 
 
 def test_defaults(tmp_path: Path) -> None:
-    assert read(tmp_path) == Settings(None, "127.0.0.1", 8470, tmp_path / "fairway", 15, 10, "info", "text")
+    assert read(tmp_path) == Settings(
+        None, "127.0.0.1", 8470, tmp_path / "fairway", 15, 10, 30, 5, "info", "text"
+    )
 
 
 def test_flag_before_variable_before_file(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 import structlog
 
 from fairway.control.applying import (
-    BuildGovernor,
     PlanRefused,
     plan_adoption,
     plan_cluster,
@@ -27,7 +26,7 @@ from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, KeptChange, Lease, LeaseLost, Ledger, Revision
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
-from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.fleet import Cluster, Fleet
 from fairway.policy.objects import Change, ObjectKey
 from fairway.policy.plan import ClusterPlan
 
@@ -45,8 +44,7 @@ class ApplyToCluster:
     def __init__(
         self,
         cluster: Cluster,
-        pools: tuple[Pool, ...],
-        build: BuildGovernor,
+        build: Callable[[], Governs],
         ledger: Ledger,
         parse: Callable[[Revision], Fleet],
         metrics: PolicyMetrics,
@@ -55,7 +53,6 @@ class ApplyToCluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
-        self._pools = pools
         self._build = build
         self._ledger = ledger
         self._parse = parse
@@ -90,7 +87,7 @@ class ApplyToCluster:
 
     async def _carry_out(self, apply: _Apply) -> None:
         fleet = None if apply.work.revision is None else self._parse(apply.work.revision)
-        engine = self._engine(fleet)
+        engine = self._build()
         try:
             async with asyncio.timeout(PLAN_SECONDS) as clock:
                 plan = await self._plan(engine, apply.work, fleet)
@@ -108,18 +105,6 @@ class ApplyToCluster:
             await apply.write(engine, plan)
         finally:
             await engine.close()
-
-    def _engine(self, fleet: Fleet | None) -> Governs:
-        if fleet is None:
-            return self._build(self._cluster, self._pools)
-        name = self._cluster.name
-        if name not in {c.name for c in fleet.clusters}:
-            raise PlanRefused(
-                "ClusterLeft",
-                f"cluster {name} is not in the fleet that was to be applied",
-                "put it back into the fleet file and plan again",
-            )
-        return self._build(fleet.cluster(name), fleet.pools_of(name))
 
     async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
         if fleet is None:

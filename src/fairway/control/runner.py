@@ -157,9 +157,7 @@ class Runner:
         build = partial(self._build_engine, cluster, pools)
         applied = LastApplied(cluster.name, self._ledger, self._parse)
         observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
-        apply = ApplyToCluster(
-            cluster, pools, self._build_engine, self._ledger, self._parse, self._policy_metrics
-        )
+        apply = ApplyToCluster(cluster, build, self._ledger, self._parse, self._policy_metrics)
         drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
         nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics)
         yield _Loop(OBSERVE, self._pace(self._settings.observe_seconds), observe, observe.close)

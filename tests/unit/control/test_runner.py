@@ -23,7 +23,7 @@ from fairway.model.names import ClusterName, PoolName
 from fairway.model.observation import Observation
 from fairway.settings import Settings
 
-SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, "info", "text")
+SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, 0.05, 0.05, "info", "text")
 
 
 def fleet(**nodes: int) -> Fleet:

@@ -1,0 +1,9 @@
+"""The one place that knows every concrete part: it builds engines, ledger, loops and app, and runs them."""
+
+from __future__ import annotations
+
+from fairway.wiring.door import Serving
+from fairway.wiring.engines import Engines, build_engine
+from fairway.wiring.server import Started, serve
+
+__all__ = ["Engines", "Serving", "Started", "build_engine", "serve"]

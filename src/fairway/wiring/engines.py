@@ -1,0 +1,55 @@
+"""The engine of each cluster. An engine's libraries are loaded only where a fleet has such a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairway.control import Engine
+from fairway.engines.port import Governs
+from fairway.model.fleet import Cluster, EngineKind, Pool
+from fairway.model.names import ClusterName
+
+if TYPE_CHECKING:
+    from fairway.engines.virtual.engine import VirtualEngine
+
+
+def build_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+    """The engine of a cluster, its own."""
+    match cluster.engine:
+        case EngineKind.SLURM:
+            from fairway.engines.slurm.engine import SlurmEngine  # noqa: PLC0415
+
+            return SlurmEngine(cluster, pools)
+        case EngineKind.KUBERNETES:
+            from fairway.engines.kubernetes.engine import KubernetesEngine  # noqa: PLC0415
+
+            return KubernetesEngine(cluster, pools)
+        case EngineKind.VIRTUAL:
+            from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
+
+            return VirtualEngine(cluster, pools)
+
+
+class Engines:
+    """The engines of one server. A virtual cluster lives in its memory: every loop must see the same one."""
+
+    def __init__(self) -> None:
+        self._virtual: dict[ClusterName, tuple[tuple[Pool, ...], VirtualEngine]] = {}
+
+    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+        """For the loops: of a virtual cluster the one that is there, or a new one if its pools changed."""
+        if cluster.engine is not EngineKind.VIRTUAL:
+            return build_engine(cluster, pools)
+        from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
+
+        there = self._virtual.get(cluster.name)
+        if there is None or there[0] != pools:
+            there = self._virtual[cluster.name] = (pools, VirtualEngine(cluster, pools))
+        return there[1]
+
+    def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs:
+        """For plans of fleets that may never be applied: what there is stays as it is."""
+        there = self._virtual.get(cluster.name)
+        if cluster.engine is EngineKind.VIRTUAL and there is not None:
+            return there[1]
+        return build_engine(cluster, pools)

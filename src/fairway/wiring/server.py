@@ -1,0 +1,145 @@
+"""Builds the parts of a server, starts them in order, and ends them in the reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from fairway.api.app import create_app
+from fairway.control import Runner
+from fairway.files import parse_fleet, read_fleet
+from fairway.ledger import Ledger, Revision, embedded
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Fleet
+from fairway.settings import Settings
+from fairway.wiring.door import Serving, check_door, listening, own_url
+from fairway.wiring.engines import Engines
+from fairway.wiring.first_admin import ADMIN_TOKEN, make_first_admin
+from fairway.wiring.stopping import Stop
+from fairway.wiring.web import Web
+
+_LOOPS_END_SECONDS: Final = 8
+
+log = structlog.get_logger("fairway.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a server that just started tells whoever started it."""
+
+    url: str
+    fleet: str | None
+    admin_token_file: Path
+    """Where a server keeps the token it makes on a ledger without any; need not exist."""
+    made_admin: bool
+    """Whether this start made it."""
+
+
+def serve(serving: Serving, tell: Callable[[Started], None]) -> None:
+    """Run a server until SIGTERM or SIGINT. Raises FairwayError if it cannot start."""
+    # Whatever can be found wrong without starting anything is found first.
+    text = _checked_text(serving.fleet_file) if serving.fleet_file else None
+    check_door(serving)
+    with listening(serving.settings) as listener:
+        asyncio.run(_serve(serving, text, listener, tell))
+
+
+async def _serve(
+    serving: Serving, text: str | None, listener: socket.socket, tell: Callable[[Started], None]
+) -> None:
+    settings = serving.settings
+    stop = Stop()
+    try:
+        async with AsyncExitStack() as parts:
+            parts.enter_context(stop.on_signals())
+            ledger = await parts.enter_async_context(_open_ledger(settings, stop))
+            await ledger.migrate()
+            if text is not None:
+                await _keep_fleet(ledger, text)
+            parse = _parser(serving.fleet_file)
+            newest = await ledger.fleet()
+            fleet = parse(newest).name if newest else None
+            made = await make_first_admin(ledger, settings.state_dir)
+            registry = _registry()
+            engines = Engines()
+            runner = Runner(ledger, engines, settings, registry, parse)
+            web = Web(serving, create_app(ledger, registry, parse))
+            await parts.enter_async_context(_running(runner, stop))
+            await parts.enter_async_context(web.running(listener, stop))
+            tell(Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made))
+            await stop.wait()
+            log.info("stopping")
+    except asyncio.CancelledError:
+        if not stop.asked:
+            raise
+    stop.raise_failure()
+
+
+@asynccontextmanager
+async def _running(runner: Runner, stop: Stop) -> AsyncIterator[None]:
+    task = asyncio.create_task(runner.run(), name="the runner of loops")
+    stop.watch(task)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=_LOOPS_END_SECONDS)
+
+
+@asynccontextmanager
+async def _open_ledger(settings: Settings, stop: Stop) -> AsyncIterator[Ledger]:
+    url, own = settings.database_url, None
+    if url is None:
+        log.info("starting the embedded PostgreSQL", folder=str(settings.state_dir / "postgres"))
+        own = await asyncio.to_thread(embedded.start, settings.state_dir / "postgres")
+        url, stop.at_once = own.url, own.stop
+    try:
+        ledger = await Ledger.connect(url)
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+    finally:
+        if own is not None:
+            await asyncio.to_thread(_stop_embedded, own)
+
+
+def _stop_embedded(own: embedded.Embedded) -> None:
+    try:
+        own.stop()
+    except FairwayError as error:  # it is said; the server's own end was still a good one
+        log.warning(error.message, code=error.code, hint=error.hint)
+
+
+def _checked_text(file: Path) -> str:
+    read_fleet(file)  # raises InvalidFile with every fault
+    return file.read_text(encoding="utf-8")
+
+
+async def _keep_fleet(ledger: Ledger, text: str) -> None:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    revision = await ledger.keep_fleet(text, digest, "fairway server")
+    log.info("fleet kept", revision=revision.id)
+
+
+def _parser(file: Path | None) -> Callable[[Revision], Fleet]:
+    """Reads revisions; relative paths count from the file's folder, or from where the server was started."""
+    folder = file.absolute().parent if file else Path.cwd()
+    return lambda revision: parse_fleet(revision.text, f"fleet revision {revision.id}", folder)
+
+
+def _registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
