@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fairway.engines.port import Governs
 from fairway.model.fleet import Fleet
@@ -173,4 +173,13 @@ class Hand(Protocol):
 
     async def pause(self, seconds: float) -> None:
         """Let the engine's clock go on by so much at most: to the next event, if it has its own clock."""
+        ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A hand on an engine that counts past use only now and then (Slurm: once a minute at the most often)."""
+
+    async def weigh(self) -> None:
+        """Have it count now, by a verb of its own, so that scenarios need not last so many minutes."""
         ...

@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
 
-from fairway.engines.port import Governs
+from fairway.engines.port import Governs, Nudges
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.policy.objects import Nudge
 from fairway.policy.plan import ClusterPlan
-from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State
+from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State, Weighs
 from tests.scenarios.policies import apply_fleet, plan_fleet
 
 NUDGE_EVERY_SECONDS = 1.0
@@ -102,11 +101,6 @@ def number_running(jobs: Iterable[Job], count: int) -> Condition:
     return lambda seen: len(seen.running(wanted)) >= count
 
 
-@runtime_checkable
-class _Nudges(Protocol):
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Endless demand of one team: whenever fewer than `depth` of its jobs wait, another comes."""
@@ -160,7 +154,7 @@ class Stage:
         plan = await apply_fleet(self.hand, engine, fleet, force=force or self.fleet is None)
         self.fleet = fleet
         self.warnings |= {notice.promise for notice in plan.notices}
-        if self.nudging and self._nudger is None and isinstance(engine, _Nudges):
+        if self.nudging and self._nudger is None and isinstance(engine, Nudges):
             self._nudger = asyncio.create_task(self._nudge(engine))
         return plan
 
@@ -169,7 +163,7 @@ class Stage:
             self._engine = self.hand.engine(fleet)
         return self._engine
 
-    async def _nudge(self, engine: _Nudges) -> None:
+    async def _nudge(self, engine: Nudges) -> None:
         """As the server's loop does."""
         while True:
             await self.hand.pause(NUDGE_EVERY_SECONDS)
@@ -229,6 +223,11 @@ class Stage:
     async def cancel(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             await self.hand.cancel(job.id, job.order.user)
+
+    async def weigh(self) -> None:
+        """Past use counts from now on, on engines that would take a minute to notice."""
+        if isinstance(self.hand, Weighs):
+            await self.hand.weigh()
 
     # eyes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.scenarios.promises import promise
 from tests.scenarios.promises.fleets import TWO_TEAMS
-from tests.scenarios.stage import Stage, number_running, running, started
+from tests.scenarios.stage import Jobs, Stage, number_running, running
 
 
 @promise("priority")
@@ -73,11 +73,13 @@ teams:
   research: { share: 60, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [alice] }
   product: { share: 40, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [bob] }
 """)
-    await lab.stream("research", gpus=2, seconds=6, depth=8)
-    await lab.stream("product", gpus=2, seconds=6, depth=8)
-    await lab.stays(lambda seen: True, 20)  # both have begun
+    await lab.stream("research", gpus=2, seconds=5, depth=8)
+    await lab.stream("product", gpus=2, seconds=5, depth=8)
+    await lab.stays(lambda seen: True, 15)  # both have begun
     begun = lab.hand.now()
-    await lab.stays(lambda seen: True, 100)
+    for _ in range(10):
+        await lab.weigh()
+        await lab.stays(lambda seen: True, 10)
 
     held = {team: lab.gpu_seconds(team, since=begun) for team in ("research", "product")}
     lent = {team: lab.gpu_seconds(team, beyond=4, since=begun) for team in held}
@@ -90,7 +92,7 @@ teams:
 
 
 MEMORY = """
-fairness: { half_life: 20s }
+fairness: { half_life: 1m }
 teams:
   ops: { guarantee: { gpu: 32 }, borrow: { gpu: 0 }, members: [carol] }
   research: { borrow: { gpu: 32 }, members: [alice] }
@@ -103,36 +105,42 @@ async def whoever_used_much_lately_yields(lab: Stage) -> None:
     await lab.apply(MEMORY)
     used = await lab.submit("research", gpus=8, count=4)
     await lab.until(running(used))
-    await lab.stays(running(used), 20)  # research uses 32 GPUs, product none
+    await lab.stays(running(used), 15)
 
-    assert await _first(lab) == "product", "research used everything lately, and still goes first"
-    lab.note("research used 32 GPUs for 20 s, product none: product's job went first, though it came later")
-
-    # Both have used 32 GPUs for a while by now. Much later product has used a little, just now.
-    idle = await lab.submit("ops", gpus=8, count=4)
-    await lab.until(running(idle))
-    await lab.stays(running(idle), 60)  # three half-lives
-    await lab.cancel(idle)
-    lately = await lab.submit("product", gpus=8, count=4)
-    await lab.until(running(lately))
-    await lab.stays(running(lately), 10)
-    assert await _first(lab, earlier="product") == "research", "three half-lives on, product's use is newer"
-    lab.note("three half-lives later product had used more lately: research's job went first")
+    first = await _first(lab, asks_first="research")
+    assert first == "product", f"research used 32 GPUs for 15 s, product none, and {first} goes first"
+    lab.note("research used 32 GPUs for 15 s, product none: product went first, though it asked later")
 
 
-async def _first(lab: Stage, earlier: str = "research") -> str:
-    """Which of the two starts first when both wait for everything; `earlier` asks first."""
-    later = "product" if earlier == "research" else "research"
-    blocker = await lab.submit("ops", gpus=8, count=4)  # takes everything back
+@promise("memory")
+async def the_half_life_forgives(lab: Stage) -> None:
+    await lab.apply(MEMORY)
+    much = await lab.submit("research", gpus=8, count=4)
+    await lab.until(running(much))
+    await lab.stays(running(much), 15)  # 480 GPU-seconds
+    await lab.cancel(much)
+    await lab.stays(lambda seen: True, 70)  # worth less than half of it by now
+    less = await lab.submit("product", gpus=8, count=2)
+    await lab.until(running(less))
+    await lab.stays(running(less), 20)  # 320 GPU-seconds, less than research had, but lately
+
+    first = await _first(lab, asks_first="product")
+    assert first == "research", f"research's use is a half-life older, and {first} goes first"
+    lab.note("480 GPU-seconds of research a half-life ago weighed less than 320 of product just now")
+
+
+async def _first(lab: Stage, *, asks_first: str) -> str:
+    """Which of the two starts when both wait for all 32 GPUs, held by a third team until now."""
+    blocker = await lab.submit("ops", gpus=8, count=4)
     await lab.until(running(blocker))
-    await lab.cancel([j for j in lab.jobs if j.order.team != "ops"])
-    waiting = {earlier: await lab.submit(earlier, gpus=8, nodes=4)}
-    waiting[later] = await lab.submit(later, gpus=8, nodes=4)
-    await lab.stays(lambda seen: True, 6)  # engines weigh the queue now and then
+    await lab.cancel([job for job in lab.jobs if job.order.team != "ops"])
+    waiting: Jobs = ()
+    for team in sorted(("research", "product"), key=lambda team: team != asks_first):
+        waiting += await lab.submit(team, gpus=8, nodes=4)
+    await lab.weigh()
+    await lab.stays(lambda seen: True, 2)
     await lab.cancel(blocker)
-    await lab.until(lambda seen: any(started(jobs)(seen) for jobs in waiting.values()))
-    seen = await lab.look()
-    first = [team for team, jobs in waiting.items() if started(jobs)(seen)]
-    await lab.cancel([job for jobs in waiting.values() for job in jobs])
-    assert len(first) == 1, first
-    return first[0]
+    await lab.until(lambda seen: bool(seen.running(waiting)))
+    (first,) = (await lab.look()).running(waiting)
+    assert first.order.team is not None
+    return first.order.team

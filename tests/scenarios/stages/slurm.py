@@ -80,6 +80,11 @@ class SlurmHand:
         """Put the lines that plan advises and the rendered script into Slurm's files."""
         raise NotImplementedError
 
+    async def weigh(self) -> None:
+        """Slurm counts use every PriorityCalcPeriod, a minute at least, and when it is configured anew."""
+        await asyncio.to_thread(self.instance.run, "scontrol", "reconfigure")
+        await asyncio.sleep(0.5)
+
     # users
 
     async def submit(self, order: Order) -> str:
@@ -216,6 +221,9 @@ class SlurmHand:
             return not left
 
         await eventually(idle, 90, "every job is gone")
+        await asyncio.to_thread(
+            self.instance.run, "sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"
+        )
         self._mine.clear()
 
     def now(self) -> float:
