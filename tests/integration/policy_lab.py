@@ -1,0 +1,127 @@
+"""Any fleet on a real cluster of the lab: its connection becomes the lab's, its pools get places there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from fairway.control.applying import apply_plan, plan_cluster
+from fairway.model.fleet import (
+    Capacity,
+    Cluster,
+    Connection,
+    EngineKind,
+    Fleet,
+    KubernetesConnection,
+    KubernetesPlace,
+    Place,
+    Pool,
+    SlurmConnection,
+    SlurmPlace,
+)
+from fairway.wiring import build_engine
+from lab import Instance, find
+from lab.kubernetes.cluster import Cluster as LabKubernetes
+from tests.contract.driver import absent
+from tests.scenarios.conftest import instance_of
+
+if TYPE_CHECKING:
+    from fairway.engines.port import Governs
+    from fairway.model.names import ClusterName
+    from fairway.policy.plan import ClusterPlan
+
+KINDS: Mapping[str, EngineKind] = {
+    "slurm-24": EngineKind.SLURM,
+    "slurm-26": EngineKind.SLURM,
+    "kubernetes": EngineKind.KUBERNETES,
+}
+SPOT_TAINT = "fairway/spot"
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """One real cluster under whatever fleet comes."""
+
+    instance: Instance
+    kind: EngineKind
+
+    def home(self, fleet: Fleet, cluster: ClusterName, *, own_places: bool = True) -> Fleet:
+        """The fleet with that cluster only, which is this one; with places of ours unless theirs will do."""
+        pools = tuple(
+            replace(pool, place=self._place(pool)) if own_places else pool for pool in fleet.pools_of(cluster)
+        )
+        here = {pool.name for pool in pools}
+        teams = tuple(
+            replace(team, grants=tuple(g for g in team.grants if g.supply.pool in here))
+            for team in fleet.teams
+        )
+        return replace(fleet, clusters=(Cluster(cluster, self.connection),), pools=pools, teams=teams)
+
+    @property
+    def connection(self) -> Connection:
+        facts = self.instance.facts()
+        if self.kind is EngineKind.SLURM:
+            return SlurmConnection(facts["url"], user=facts["user"], jwt_key_file=facts["jwt_key_file"])
+        return KubernetesConnection(facts["fairway_kubeconfig"])
+
+    def _place(self, pool: Pool) -> Place:
+        if self.kind is EngineKind.SLURM:
+            return SlurmPlace("mig" if pool.slices else "gpu", None if pool.slices else "a100")
+        taints = (SPOT_TAINT,) if pool.capacity is Capacity.SPOT else ()
+        return KubernetesPlace({"fairway.test/pool": pool.name}, taints)
+
+    async def plan(self, fleet: Fleet) -> ClusterPlan:
+        """What the fleet, which is at home here, would change now."""
+        async with self._engine(fleet) as engine:
+            return await plan_cluster(engine, fleet, fleet.clusters[0].name)
+
+    async def apply(self, fleet: Fleet) -> ClusterPlan:
+        """Make it so, whatever speaks against it that can be overruled; gives the plan that was applied."""
+        async with self._engine(fleet) as engine:
+            plan = await plan_cluster(engine, fleet, fleet.clusters[0].name)
+            applied = await apply_plan(engine, plan, force=True)
+        if applied.refusal is not None:
+            raise applied.refusal
+        assert not applied.left
+        return plan
+
+    async def clear(self, fleet: Fleet) -> None:
+        """Take everything away that Fairway made."""
+        bare = replace(fleet, pools=(), teams=(), chosen_teams={})
+        await self.apply(bare)
+        if self.kind is EngineKind.KUBERNETES:  # a team's namespace outlives it: it may hold people's files
+            await asyncio.to_thread(_drop_namespaces, LabKubernetes(self.instance))
+
+    @asynccontextmanager
+    async def _engine(self, fleet: Fleet) -> AsyncIterator[Governs]:
+        (cluster,) = fleet.clusters
+        engine = cast("Governs", build_engine(cluster, fleet.pools_of(cluster.name)))
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
+
+def governed(name: str) -> Governed:
+    """The lab's cluster of that name, or the one named in FAIRWAY_SCENARIOS_ON."""
+    instance = find(instance_of(name))
+    if instance is None or instance.state == "down":
+        absent(name, "make lab-up")
+    return Governed(instance, KINDS[name])
+
+
+def _drop_namespaces(cluster: LabKubernetes) -> None:
+    for namespace in cluster.api.get("/api/v1/namespaces?labelSelector=fairway.dev/released")["items"]:
+        cluster.api.delete(f"/api/v1/namespaces/{namespace['metadata']['name']}")
+
+
+def shown(thing: Mapping[str, Any]) -> str:
+    """A Kubernetes object without what its own controllers write: equal text, nobody changed it."""
+    metadata = {k: v for k, v in thing["metadata"].items() if k not in ("resourceVersion", "managedFields")}
+    managers = [f for f in thing["metadata"].get("managedFields", []) if f.get("subresource") != "status"]
+    told = {k: v for k, v in thing.items() if k not in ("metadata", "status")}
+    return json.dumps({**told, "metadata": metadata, "managers": managers}, sort_keys=True)
