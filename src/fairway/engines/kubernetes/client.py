@@ -27,6 +27,7 @@ _CONNECT_SECONDS: Final = 5.0
 _LARGEST_ANSWER: Final = 128 << 20
 """A page of 2,000 nodes with every image they hold listed is about 30 MB."""
 _LARGEST_REFUSAL: Final = 64 << 10
+_BUSY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 
 
 class ApiServer:
@@ -51,6 +52,37 @@ class ApiServer:
                 raise
             except Exception as e:
                 raise from_exception(e, asked) from e
+        raise AssertionError("unreachable")  # the loop returns or raises
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        asked: Asked,
+        *,
+        timeout_seconds: float,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content: str = "application/json",
+    ) -> tuple[int, bytes]:
+        """One request that may change something: status and answer, whatever they say.
+
+        Busy answers (429) are waited out a few times; the API server says for how long.
+        """
+        encoded = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": content}
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                for pause in (*_BUSY_SECONDS, None):
+                    async with self._http.stream(
+                        method, path, params=dict(params or {}), content=encoded, headers=headers
+                    ) as answer:
+                        said = await _read(answer, _LARGEST_ANSWER)
+                        if answer.status_code != 429 or pause is None:
+                            return answer.status_code, said
+                    await asyncio.sleep(pause)
+        except Exception as e:
+            raise from_exception(e, asked) from e
         raise AssertionError("unreachable")  # the loop returns or raises
 
     async def stream(

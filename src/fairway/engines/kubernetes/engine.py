@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,13 +13,16 @@ import structlog
 from fairway.engines.kubernetes.client import ApiServer, connect
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
+from fairway.engines.kubernetes.policy.governor import Governor
+from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.refusals import Asked
 from fairway.engines.kubernetes.view import Overlap, view
 from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, KubernetesConnection, Pool
+from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
 from fairway.model.observation import Observation
+from fairway.policy.objects import Activity, Change, FoundPolicy, ObjectKey, Translation
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +52,7 @@ class _Link:
 
 
 class KubernetesEngine:
-    """Observes a Kubernetes cluster from memory that informers keep true.
+    """Observes a Kubernetes cluster from memory that informers keep true, and governs it through Kueue.
 
     Nothing is opened before the first `observe`. GPUs given out by dynamic resource allocation
     (ResourceClaims) are not extended resources and are not seen.
@@ -71,6 +74,7 @@ class KubernetesEngine:
         self._turn = asyncio.Lock()
         self._closed = False
         self._noted: frozenset[Overlap] = frozenset()
+        self._governor = Governor(cluster, self._pools, timeout_seconds)
 
     async def observe(self) -> Observation:
         """One look at the cluster: from memory, after proof that the memory is current."""
@@ -80,9 +84,26 @@ class KubernetesEngine:
         except TimeoutError as e:
             raise self._too_slow() from e
 
+    async def find_policy(self) -> FoundPolicy:
+        """Every object of the governed kinds, ours or not, and what Kueue runs with."""
+        return await self._governor.find_policy()
+
+    def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
+        """What `fleet` means on this cluster. Pure."""
+        return translate(fleet, self._cluster.name, found)
+
+    async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+        """Jobs that run and wait under each of these objects."""
+        return await self._governor.activity(keys)
+
+    def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
+        """Make changes of one stage, sixteen at a time, by server-side apply."""
+        return self._governor.write(changes)
+
     async def close(self) -> None:
-        """End the informers and their connections."""
+        """End the informers and all connections."""
         self._closed = True
+        await self._governor.close()
         link, self._link = self._link, None
         if link is not None:
             await link.close()

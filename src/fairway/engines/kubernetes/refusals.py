@@ -115,6 +115,8 @@ def from_status(code: int, body: bytes, asked: Asked) -> FairwayError | Expired:
 
 
 def _rule_to_add(asked: Asked) -> str:
+    if asked.resource not in {"", "nodes", "pods"}:
+        return f"Fairway needs the right to {asked}:  kubectl apply -f deploy/kubernetes/rights.yaml"
     if not asked.resource:
         return "bind the account to the ClusterRole system:public-info-viewer, which allows to read /version"
     return (

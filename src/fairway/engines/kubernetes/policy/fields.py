@@ -1,0 +1,215 @@
+"""An object as flat fields, and back without loss: what a plan compares and what drift names.
+
+A path reads like the object: `spec.resourceGroups[nvidia.com/gpu].flavors[cloud-a100].nominalQuota`. Lists
+whose items have a name are told apart by it, with their order as a field of its own; so a change names the
+very field. Numbers of devices are numbers, however the API server writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairway.engines.kubernetes.gpu_resources import whole_number
+from fairway.engines.kubernetes.policy.kinds import Governed, Kind
+from fairway.policy.objects import Value
+
+Json = dict[str, Any]
+Fields = dict[str, Value]
+
+_EMPTY: Final = "{}"
+"""An object without keys: a selector that selects everything is not the same as none."""
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_STEP: Final = re.compile(r"([A-Za-z][A-Za-z0-9]*)|\.([A-Za-z][A-Za-z0-9]*)|\[([^\]]*)\]")
+_NUMBER: Final = re.compile(r"[0-9]+([kKMG]i?)?")
+_COUNTED: Final = frozenset({"nominalQuota", "borrowingLimit", "lendingLimit", "weight"})
+
+_NAMED: Final[Mapping[str, str]] = {
+    "resourceGroups": "coveredResources",
+    "flavors": "name",
+    "resources": "name",
+    "variables": "name",
+    "matchConditions": "name",
+    "validations": "message",
+    "matchExpressions": "key",
+}
+"""Lists of objects, and what tells their items apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Lists of small objects that are best read as a line each."""
+
+    write: Callable[[Json], str]
+    read: Callable[[str], Json]
+
+
+def flatten(kind: Kind, body: Mapping[str, Any]) -> Fields:
+    """The governed fields of an object as the API server has it."""
+    fields = dict(_walk("", _project(body, kind.governed)))
+    return {path: value for path, value in fields.items() if kind.absent.get(path) != value}
+
+
+def unflatten(fields: Mapping[str, Value]) -> Json:
+    """The object that has these fields; those that are not set are not in it."""
+    body: Json = {}
+    for path, value in fields.items():
+        if value is not None:
+            _plant(body, _steps(path), value)
+    listed: Json = _listed(body)
+    return listed
+
+
+def path_of(*steps: str) -> str:
+    """The path that leads through these keys."""
+    path = ""
+    for step in steps:
+        path = _join(path, step)
+    return path
+
+
+def _project(value: Mapping[str, Any], governed: Governed) -> Mapping[str, Any]:
+    if governed is None:
+        return value
+    kept = {}
+    for key, below in governed.items():
+        if key in value and value[key] is not None:
+            part = value[key]
+            kept[key] = _project(part, below) if isinstance(part, Mapping) else part
+    return kept
+
+
+def _join(path: str, key: str) -> str:
+    if not _PLAIN.fullmatch(key):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def _walk(path: str, value: object, key: str = "") -> Iterator[tuple[str, Value]]:
+    if isinstance(value, Mapping):
+        if not value and path:
+            yield path, _EMPTY
+        counted = key == "hard"
+        for name, part in value.items():
+            yield from _walk(_join(path, name), _count(part) if counted else part, name)
+    elif isinstance(value, list):
+        yield from _walk_list(path, value, key)
+    elif value is not None:
+        yield path, _count(value) if key in _COUNTED else _leaf(value)
+
+
+def _walk_list(path: str, items: list[Any], key: str) -> Iterator[tuple[str, Value]]:
+    if key in _LINES:
+        yield path, tuple(_LINES[key].write(item) for item in items)
+    elif key in _NAMED and items and isinstance(items[0], Mapping):
+        names = [_name_of(item, _NAMED[key]) for item in items]
+        yield path, tuple(names)
+        for name, item in zip(names, items, strict=True):
+            rest = {k: v for k, v in item.items() if k != _NAMED[key]}
+            # in brackets always: an item's name is not a key of an object
+            yield from _walk(f"{path}[{name}]", rest) if rest else ()
+    else:
+        yield path, tuple(_dump(item) if isinstance(item, Mapping) else _leaf(item) for item in items)
+
+
+def _name_of(item: Mapping[str, Any], by: str) -> str:
+    name = item.get(by, "")
+    return ",".join(name) if isinstance(name, list) else str(name)
+
+
+def _leaf(value: object) -> Value:
+    return value if isinstance(value, bool | int) else str(value)
+
+
+def _count(value: object) -> Value:
+    """A number of devices or a weight; what is no whole number stays as it is written."""
+    text = str(value)
+    return whole_number(text) if _NUMBER.fullmatch(text) else text
+
+
+def _dump(item: object) -> str:
+    return json.dumps(item, sort_keys=True, separators=(",", ":"))
+
+
+def _steps(path: str) -> list[tuple[str, bool]]:
+    """Keys from the outermost, each with whether it stood in brackets."""
+    return [
+        (m.group(3), True) if m.group(3) is not None else (m.group(1) or m.group(2), False)
+        for m in _STEP.finditer(path)
+    ]
+
+
+class _Items(dict[str, Any]):
+    """A list whose items have names, while it is put together."""
+
+    order: tuple[str, ...] = ()
+
+
+def _plant(body: Json, steps: list[tuple[str, bool]], value: Value) -> None:
+    here: Any = body
+    for i, (key, _) in enumerate(steps[:-1]):
+        named = key in _NAMED and steps[i + 1][1] and not isinstance(here, _Items)
+        here = here.setdefault(key, _Items() if named else {})
+    key = steps[-1][0]
+    if key in _NAMED and isinstance(value, tuple):
+        items = here.setdefault(key, _Items())
+        items.order = tuple(str(v) for v in value)
+    else:
+        here[key] = _written(key, value, "hard" in [k for k, _ in steps[-2:-1]])
+
+
+def _written(key: str, value: Value, counted: bool) -> object:
+    if value == _EMPTY:
+        return {}
+    if isinstance(value, tuple):
+        if key in _LINES:
+            return [_LINES[key].read(str(item)) for item in value]
+        return [json.loads(v) if isinstance(v, str) and v.startswith("{") else v for v in value]
+    return str(value) if key in _COUNTED or counted else value
+
+
+def _listed(value: Any, key: str = "") -> Any:
+    if isinstance(value, _Items):
+        by = _NAMED[key]
+        names = value.order or tuple(value)
+        return [
+            {by: n.split(",") if by == "coveredResources" else n, **_listed(value.get(n, {}))} for n in names
+        ]
+    if isinstance(value, dict):
+        return {k: _listed(v, k) for k, v in value.items()}
+    return value
+
+
+def read_taint(text: str) -> Json:
+    """A taint as a fleet file has it: `fairway/spot` has the effect that is most common."""
+    pair, _, effect = text.partition(":")
+    key, _, value = pair.partition("=")
+    return {"key": key, **({"value": value} if value else {}), "effect": effect or "NoSchedule"}
+
+
+def _taint_line(taint: Json) -> str:
+    value = taint.get("value")
+    return f"{taint['key']}{f'={value}' if value else ''}:{taint.get('effect', '')}"
+
+
+def _subject(text: str) -> Json:
+    kind, _, name = text.partition("/")
+    if kind == "ServiceAccount":
+        namespace, _, name = name.partition("/")
+        return {"kind": kind, "namespace": namespace, "name": name}
+    return {"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name}
+
+
+def _subject_line(subject: Json) -> str:
+    namespace = f"{subject['namespace']}/" if subject.get("namespace") else ""
+    return f"{subject['kind']}/{namespace}{subject['name']}"
+
+
+_LINES: Final[Mapping[str, _Line]] = {
+    "levels": _Line(lambda level: str(level["nodeLabel"]), lambda text: {"nodeLabel": text}),
+    "nodeTaints": _Line(_taint_line, read_taint),
+    "subjects": _Line(_subject_line, _subject),
+}

@@ -1,0 +1,195 @@
+"""Admission policies: what Kueue alone would let through, the API server refuses, with the reason.
+
+They are the same for every team; a team's own limits are annotations of its namespace. Who may pass without
+being asked: Kubernetes' own controllers and Kueue, which start and stop jobs that were let in long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fairway.engines.kubernetes.gpu_resources import KNOWN_GPU_RESOURCES
+from fairway.engines.kubernetes.policy.fields import Json
+from fairway.engines.kubernetes.policy.kinds import JOB_GPUS, JOB_SECONDS, PRIORITIES, TEAM, USER_GPUS
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+LONGEST: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+EXEMPT: Final = "fairway.dev/exempt"
+"""A label of namespaces outside all teams whose GPU pods are nobody's business: drivers, monitoring."""
+
+JOBS, PODS, STRAYS = "fairway-jobs", "fairway-pods", "fairway-strays"
+
+_CONTROLLERS: Final = (
+    "request.userInfo.username in "
+    "['system:kube-controller-manager', 'system:serviceaccount:kube-system:job-controller']"
+)
+_NOT_MACHINERY: Final = (
+    "!(request.userInfo.username.startsWith('system:serviceaccount:kube-system:') || "
+    "request.userInfo.username == 'system:kube-controller-manager' || "
+    "request.userInfo.username.startsWith('system:serviceaccount:kueue-system:'))"
+)
+_IN_TEAMS: Final[list[Json]] = [{"key": TEAM, "operator": "Exists"}]
+_OUTSIDE: Final[list[Json]] = [
+    {"key": TEAM, "operator": "DoesNotExist"},
+    {"key": EXEMPT, "operator": "DoesNotExist"},
+    {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
+]
+
+
+def guards(resources: Sequence[str], queued: Sequence[str], default: str) -> Iterator[tuple[str, Json, Json]]:
+    """Name, policy and binding of each.
+
+    `resources` are what the pools call their devices, `queued` the priorities that have a queue of their own.
+    """
+    yield JOBS, _jobs(resources, queued, default), _binding(JOBS, _IN_TEAMS)
+    yield PODS, _pods(resources), _binding(PODS, _IN_TEAMS)
+    yield STRAYS, _strays(resources), _binding(STRAYS, _OUTSIDE)
+
+
+def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json:
+    own = _list(queued)
+    checks = [
+        ("variables.queue != ''", f"a GPU job needs a queue: label {QUEUE_NAME}"),
+        (
+            "!has(variables.pod.nodeName) && "
+            "(!has(variables.pod.schedulerName) || variables.pod.schedulerName == 'default-scheduler')",
+            "nodeName and other schedulers are not allowed",
+        ),
+        (
+            "!has(variables.pod.priorityClassName) || variables.pod.priorityClassName == ''",
+            f"priorityClassName is not allowed: use the label {PRIORITY_CLASS}",
+        ),
+        (
+            "variables.jobGpus == '' || variables.gpus * variables.count <= int(variables.jobGpus)",
+            "over the team's limit of GPUs a job",
+        ),
+        (
+            "variables.userGpus == '' || variables.gpus * variables.count <= int(variables.userGpus)",
+            "over the team's limit of GPUs a user",
+        ),
+        (
+            "variables.jobSeconds == '' || "
+            "(has(object.spec.activeDeadlineSeconds) && "
+            "object.spec.activeDeadlineSeconds <= int(variables.jobSeconds)) || "
+            "(variables.longest != '' && int(variables.longest) <= int(variables.jobSeconds))",
+            "over the team's time limit a job, or without one: set spec.activeDeadlineSeconds",
+        ),
+        (
+            "variables.priority in variables.priorities.split(',')",
+            "the team may not use this priority class",
+        ),
+        (
+            f"variables.priority in {own} ? variables.queue == variables.priority "
+            f": !(variables.queue in {own})",
+            "this priority class and the queue of its name go together",
+        ),
+        (
+            "oldObject == null || object.spec.parallelism == oldObject.spec.parallelism",
+            "parallelism is fixed once submitted",
+        ),
+    ]
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule("batch", "jobs", "CREATE", "UPDATE")]},
+        "matchConditions": [{"name": "not-machinery", "expression": _NOT_MACHINERY}],
+        "variables": [
+            {"name": "pod", "expression": "object.spec.template.spec"},
+            {"name": "gpus", "expression": _devices("variables.pod", resources)},
+            {"name": "parallel", "expression": "has(object.spec.parallelism) ? object.spec.parallelism : 1"},
+            {
+                "name": "count",
+                "expression": "has(object.spec.completions) && object.spec.completions < variables.parallel "
+                "? object.spec.completions : variables.parallel",
+            },
+            {"name": "queue", "expression": _label(QUEUE_NAME, "")},
+            {"name": "priority", "expression": _label(PRIORITY_CLASS, default)},
+            {"name": "longest", "expression": _label(LONGEST, "")},
+            {"name": "jobGpus", "expression": _annotation(JOB_GPUS)},
+            {"name": "userGpus", "expression": _annotation(USER_GPUS)},
+            {"name": "jobSeconds", "expression": _annotation(JOB_SECONDS)},
+            {"name": "priorities", "expression": _annotation(PRIORITIES)},
+        ],
+        "validations": [_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks],
+    }
+
+
+def _pods(resources: Sequence[str]) -> Json:
+    """Else whoever may make pods, or a Deployment, has GPUs that no queue has counted."""
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule("", "pods", "CREATE")]},
+        "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}],
+        "validations": [_check(f"variables.gpus == 0 || {_CONTROLLERS}", "GPU pods are made by Jobs only")],
+    }
+
+
+def _strays(resources: Sequence[str]) -> Json:
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule("", "pods", "CREATE")]},
+        "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}],
+        "validations": [
+            _check(
+                "variables.gpus == 0",
+                f"GPU pods run in a team's namespace only, unless it has the label {EXEMPT}",
+            )
+        ],
+    }
+
+
+def _binding(policy: str, namespaces: list[Json]) -> Json:
+    return {
+        "policyName": policy,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": {"matchExpressions": namespaces}},
+    }
+
+
+def _rule(group: str, resource: str, *operations: str) -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": list(operations),
+        "resources": [resource],
+        "scope": "*",
+    }
+
+
+def _check(expression: str, message: str) -> Json:
+    return {"expression": expression, "message": message, "reason": "Forbidden"}
+
+
+def _devices(pod: str, resources: Sequence[str]) -> str:
+    """Devices of any kind that a pod asks for. Limits are enough: an extended resource must have one."""
+    own = f"{pod}.containers{_sum(resources)}"
+    first = f"({pod}.?initContainers.orValue([])){_sum(resources)}"
+    return f"{own} + {first}"
+
+
+def _sum(resources: Sequence[str]) -> str:
+    return (
+        ".map(c, has(c.resources) && has(c.resources.limits) ? "
+        f"c.resources.limits.filter(r, {_is_device(resources)})"
+        ".map(r, quantity(string(c.resources.limits[r])).asInteger()).sum() : 0).sum()"
+    )
+
+
+def _is_device(resources: Sequence[str]) -> str:
+    known = [name for name in KNOWN_GPU_RESOURCES if not name.endswith("*")]
+    exact = sorted({*known, *resources})
+    starts = [name.removesuffix("*") for name in KNOWN_GPU_RESOURCES if name.endswith("*")]
+    return " || ".join([f"r in {_list(exact)}", *(f"r.startsWith('{start}')" for start in starts)])
+
+
+def _list(words: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+
+
+def _label(key: str, otherwise: str) -> str:
+    return f"object.metadata.?labels[?'{key}'].orValue('{otherwise}')"
+
+
+def _annotation(key: str) -> str:
+    return f"namespaceObject.metadata.?annotations[?'{key}'].orValue('')"

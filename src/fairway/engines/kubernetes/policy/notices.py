@@ -1,0 +1,99 @@
+"""What a reader of a plan should know: where Kueue falls short of a promise, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fairway.engines.kubernetes.policy import kinds
+from fairway.engines.kubernetes.policy.configuration import KNOWN, NOT_KNOWN
+from fairway.engines.kubernetes.policy.guards import EXEMPT, STRAYS
+from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
+from fairway.model.team import Team
+from fairway.policy.objects import FoundPolicy, Notice, ObjectKey
+
+MEMBER_ROLE_SETTING: Final = "rbac.fairway-member"
+
+
+def notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+    """Everything worth saying about `teams`, those that have something on this cluster."""
+    if not teams:
+        return
+    yield from _of_promises(fleet, teams)
+    yield from _of_pools(fleet, teams, found)
+    yield from _of_the_cluster(teams, found)
+
+
+def _of_promises(fleet: Fleet, teams: Sequence[Team]) -> Iterator[Notice]:
+    limited = [t.name for t in teams if t.limits.user_gpus is not None]
+    if limited:
+        yield Notice(
+            "UserLimitPerJobOnly",
+            f"Kueue counts teams, not users: of {', '.join(limited)} a single job over the limit of a "
+            "user is refused, several small ones together are not",
+            "make a team inside the team for whoever needs a ceiling of their own",
+            promise="limits",
+        )
+    capped = [
+        t.name
+        for t in teams
+        if any(fleet.priority(p).preemptible for p in t.priorities)
+        and any(g.guarantee and g.ceiling is not None for g in t.grants)
+    ]
+    if capped:
+        yield Notice(
+            "LowWithinGuarantee",
+            f"low jobs of {', '.join(capped)} count against its ceiling, so within its guarantee they "
+            "keep their place against teams that only borrow",
+            "leave borrow out where low jobs shall always yield",
+            promise="low-only-idle",
+        )
+
+
+def _of_pools(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+    used = {g.supply for t in teams for g in t.grants}
+    for pool in fleet.pools:
+        if not isinstance(pool.place, KubernetesPlace) or not used & set(pool.supplies):
+            continue
+        here = [s for s in pool.supplies if f"capacity.{s}" in found.settings]
+        unknown = [s for s in here if found.settings[f"capacity.{s}"] == "0" and pool.gpus is None]
+        if unknown:
+            yield Notice(
+                "NothingToLend",
+                f"no node of pool {pool.name} has {' or '.join(str(s) for s in unknown)} now: beyond "
+                "guarantees nothing of it is lent",
+                f"say how many GPUs it has when it is full: gpus, in pool {pool.name}; then plan again",
+                promise="borrow",
+            )
+        if here and pool.capacity is Capacity.SPOT and not pool.place.taints:
+            yield Notice(
+                "SpotWithoutTaint",
+                f"pool {pool.name} is spot and names no taint: any job may be put there, whether it "
+                "tolerates loss or not",
+                "taint its nodes and say so:  kubernetes: { taints: [fairway/spot=true:NoSchedule] }",
+                promise="tolerance",
+            )
+
+
+def _of_the_cluster(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+    if ObjectKey(kinds.ADMISSION_POLICY.name, STRAYS) not in {o.key for o in found.objects}:
+        yield Notice(
+            "GpuPodsOnlyInTeams",
+            "new GPU pods outside teams' namespaces will be refused; those that run stay",
+            f"for drivers and monitoring:  kubectl label namespace NAMESPACE {EXEMPT}=true",
+            promise="native",
+        )
+    if found.settings.get(KNOWN, NOT_KNOWN) == NOT_KNOWN:
+        yield Notice(
+            "KueueConfigurationNotKnown",
+            "Kueue's configuration cannot be read: whether shares are kept and jobs with cpu requests start "
+            "is not known",
+            "let Fairway read it:  kubectl apply -f deploy/kubernetes/rights.yaml",
+        )
+    if found.settings.get(MEMBER_ROLE_SETTING) == "missing" and any(t.members for t in teams):
+        yield Notice(
+            "MemberRoleMissing",
+            "ClusterRole fairway-member does not exist: members are named, and may do nothing",
+            "make it:  kubectl apply -f deploy/kubernetes/rights.yaml",
+            promise="access",
+        )

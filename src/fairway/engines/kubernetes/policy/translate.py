@@ -1,0 +1,304 @@
+"""What a fleet means on one cluster of Kubernetes and Kueue. Pure.
+
+A team is a namespace with a queue named `default`, in front of a ClusterQueue that holds its guarantee. A
+team with teams inside, or whose ceiling must cover its low jobs too, is a Cohort around them. Low jobs have a
+ClusterQueue of their own, `TEAM.low`, with nothing guaranteed and no weight: it never takes anything from
+anybody, and everybody entitled takes from it. It stands as far out as the team's ceilings allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from fairway.engines.kubernetes.gpu_resources import claimed_resources
+from fairway.engines.kubernetes.policy import kinds
+from fairway.engines.kubernetes.policy.configuration import advise
+from fairway.engines.kubernetes.policy.fields import Json, flatten, read_taint
+from fairway.engines.kubernetes.policy.guards import guards
+from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
+from fairway.engines.kubernetes.policy.notices import notices
+from fairway.engines.kubernetes.policy.quota import Quota, Shelves, resource
+from fairway.model.fleet import Fleet, KubernetesPlace, Pool
+from fairway.model.names import ClusterName
+from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
+from fairway.policy.objects import FoundPolicy, ObjectKey, Translation, WantedObject
+
+ROOT: Final = "fairway.fleet"
+"""The Cohort of all teams. A team's name has no dots, so none is ever called so."""
+MEMBER_ROLE: Final = "fairway-member"
+RBAC: Final = "rbac.authorization.k8s.io"
+MEMBERS: Final = "fairway-members"
+CEILING: Final = "fairway-ceiling"
+DEFAULT_QUEUE: Final = "default"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ANY_NODE: Final = {"kubernetes.io/os": "linux"}
+"""Kueue wants at least one label of a flavor with a topology."""
+
+
+QuotaOf = Callable[[Supply], Quota | None]
+
+
+def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Translation:
+    """Every object that `fleet` wants on `cluster`, what Kueue cannot keep of it, and what to configure."""
+    meaning = _Meaning(fleet, cluster, found)
+    return Translation(
+        objects=tuple(meaning.objects()),
+        notices=tuple(notices(fleet, meaning.teams, found)),
+        advice=tuple(advise(fleet, found)) if meaning.teams else (),
+    )
+
+
+def own_queues(fleet: Fleet) -> tuple[Priority, ...]:
+    """Priorities whose jobs stand in a queue of their own: preemptible ones, as a rule."""
+    default = fleet.default_priority
+    return tuple(p for p in fleet.priorities if p.preemptible != default.preemptible)
+
+
+def low_queue(team: str) -> str:
+    """The ClusterQueue of a team's preemptible jobs."""
+    return f"{team}.low"
+
+
+class _Meaning:
+    """One translation, with what every part of it looks up."""
+
+    def __init__(self, fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> None:
+        self.fleet = fleet
+        self.found = found
+        self.pools = tuple(p for p in fleet.pools_of(cluster) if isinstance(p.place, KubernetesPlace))
+        self.supplies = {s: p for p in self.pools for s in p.supplies}
+        self.tree = TeamTree(fleet.teams)
+        self.granted = {t.name: self._granted(t) for t in fleet.teams}
+        self.teams = tuple(t for t in fleet.teams if self.granted[t.name])
+        self.here = {o.key: o for o in found.objects}
+        self.topologies = {p.name: self._name_of(kinds.TOPOLOGY, p, _topology(p)) for p in self.pools}
+        self.flavors = {p.name: self._name_of(kinds.FLAVOR, p, self._flavor(p)) for p in self.pools}
+        self.shelves = Shelves(self.pools, self.flavors)
+        self.children = {
+            t.name: tuple(c for c in self.tree.children(t) if self.granted[c.name]) for t in self.teams
+        }
+
+    def objects(self) -> Iterator[WantedObject]:
+        if not self.teams:
+            return  # nothing is shared here: nothing is governed
+        yield from self._pool_objects()
+        for priority in self.fleet.priorities:
+            value = priority.rank - self.fleet.default_priority.rank
+            yield _wanted(kinds.PRIORITY_CLASS, priority.name, {"value": value})
+        yield _wanted(kinds.COHORT, ROOT, {"spec": self._root()}, after=self._flavor_keys())
+        for team in self.teams:
+            yield from self._team_objects(team)
+        queued = [p.name for p in own_queues(self.fleet)]
+        resources = sorted(claimed_resources(self.pools))
+        for name, policy, binding in guards(resources, queued, self.fleet.default_priority.name):
+            yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
+            after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
+            yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
+
+    # pools
+
+    def _pool_objects(self) -> Iterator[WantedObject]:
+        for pool in self.pools:
+            topology = ObjectKey(kinds.TOPOLOGY.name, self.topologies[pool.name])
+            yield _wanted(kinds.TOPOLOGY, topology.name, _topology(pool))
+            yield _wanted(kinds.FLAVOR, self.flavors[pool.name], self._flavor(pool), after=(topology,))
+
+    def _flavor(self, pool: Pool) -> Json:
+        place = _place(pool)
+        spec: Json = {"nodeLabels": dict(place.node_labels) or dict(ANY_NODE)}
+        if place.taints:
+            spec["nodeTaints"] = [read_taint(t) for t in place.taints]
+        # Without a topology Kueue hands out quota, not places: a guaranteed job waits in the scheduler then.
+        spec["topologyName"] = self.topologies[pool.name]
+        return {"spec": spec}
+
+    def _name_of(self, kind: Kind, pool: Pool, body: Json) -> str:
+        """The pool's name; another one where Kueue has it for something that cannot be changed any more.
+
+        One that is already as it shall be is kept, whatever it is called.
+        """
+        fields = flatten(kind, body)
+        names = [pool.name, *(f"{pool.name}.{n}" for n in range(2, 10))]
+        there = [(name, self.here.get(ObjectKey(kind.name, name))) for name in names]
+        for name, found in there:
+            if found is not None and found.ours and found.fields == fields:
+                return name
+        return next((name for name, found in there if found is None or not found.ours), names[-1])
+
+    def _flavor_keys(self) -> tuple[ObjectKey, ...]:
+        return tuple(ObjectKey(kinds.FLAVOR.name, name) for name in self.flavors.values())
+
+    # the tree of quota
+
+    def _root(self) -> Json:
+        """What nobody is guaranteed is lent by the fleet itself."""
+        return {"resourceGroups": self.shelves.groups(lambda s: Quota(self._unguaranteed(s)))}
+
+    def _unguaranteed(self, supply: Supply) -> int:
+        promised = sum(g.guarantee for t in self.tree.top() if (g := self.granted[t.name].get(supply)))
+        return max(0, capacity(self.supplies[supply], supply, self.found.settings) - promised)
+
+    def _granted(self, team: Team) -> Mapping[Supply, Grant]:
+        """Its grants on this cluster, without those that mean no access at all."""
+        return {g.supply: g for g in team.grants if g.supply in self.supplies and g.ceiling != 0}
+
+    def _has_ceiling(self, team: Team) -> bool:
+        return any(g.ceiling is not None for g in self.granted[team.name].values())
+
+    def _has_low(self, team: Team) -> bool:
+        return any(self.fleet.priority(p).preemptible for p in team.priorities)
+
+    def _is_cohort(self, team: Team) -> bool:
+        return bool(self.children[team.name]) or (self._has_ceiling(team) and self._has_low(team))
+
+    def _cohort_above(self, team: Team) -> str:
+        return team.parent or ROOT
+
+    def _cohort_of_low(self, team: Team) -> str:
+        """The innermost cohort around the team whose ceiling its low jobs count against; else the fleet's."""
+        for around in (team, *self.tree.ancestors(team)):
+            if self._has_ceiling(around):
+                return around.name
+        return ROOT
+
+    def _team_objects(self, team: Team) -> Iterator[WantedObject]:
+        namespace = ObjectKey(kinds.NAMESPACE.name, team.name)
+        yield _wanted(kinds.NAMESPACE, team.name, {"metadata": self._namespace(team)}, team)
+        above = _cohort(self._cohort_above(team))
+        inside = self._is_cohort(team)
+        if inside:
+            spec = {**self._cohort(team), "parentName": above.name}
+            yield _wanted(kinds.COHORT, team.name, {"spec": spec}, team, after=(above, *self._flavor_keys()))
+            above = _cohort(team.name)
+        yield self._queue(team, team.name, above, self._own_quota(team, inside), 1 if inside else team.share)
+        if self._has_low(team):
+            around = _cohort(self._cohort_of_low(team))
+            yield self._queue(team, low_queue(team.name), around, lambda s: self._low_quota(team, s), 0)
+        yield from self._local_queues(team, namespace)
+        yield from self._namespaced(team, namespace)
+
+    def _cohort(self, team: Team) -> Json:
+        children = self.children[team.name]
+
+        def quota(supply: Supply) -> Quota | None:
+            grant = self.granted[team.name].get(supply)
+            if grant is None:
+                return None
+            promised = sum(g.guarantee for c in children if (g := self.granted[c.name].get(supply)))
+            own = grant.guarantee - promised if children else 0  # without children its own queue holds it
+            return Quota(own, grant.borrow)
+
+        return {"resourceGroups": self.shelves.groups(quota), "fairSharing": {"weight": team.share}}
+
+    def _own_quota(self, team: Team, inside: bool) -> QuotaOf:
+        children = bool(self.children[team.name])
+
+        def quota(supply: Supply) -> Quota | None:
+            grant = self.granted[team.name].get(supply)
+            if grant is None:
+                return None
+            # With children, what is left of the guarantee lies in the cohort, for this queue and theirs.
+            return Quota(0 if children else grant.guarantee, None if inside else grant.borrow)
+
+        return quota
+
+    def _low_quota(self, team: Team, supply: Supply) -> Quota | None:
+        grant = self.granted[team.name].get(supply)
+        return None if grant is None else Quota(0, grant.ceiling)
+
+    def _queue(self, team: Team, name: str, cohort: ObjectKey, quota: QuotaOf, weight: int) -> WantedObject:
+        spec = {
+            "cohortName": cohort.name,
+            "namespaceSelector": {"matchLabels": {TEAM: team.name}},
+            "resourceGroups": self.shelves.groups(quota),
+            "queueingStrategy": "BestEffortFIFO",
+            "fairSharing": {"weight": weight},
+            "preemption": {
+                "withinClusterQueue": "LowerPriority",
+                "reclaimWithinCohort": "Any" if weight else "Never",
+            },
+            # What is guaranteed elsewhere is better than what is borrowed here.
+            "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},
+        }
+        return _wanted(kinds.CLUSTER_QUEUE, name, {"spec": spec}, team, after=(cohort, *self._flavor_keys()))
+
+    # what lies in the team's namespace
+
+    def _namespace(self, team: Team) -> Json:
+        limits = team.limits
+        notes = {
+            kinds.PRIORITIES: ",".join(team.priorities),
+            kinds.JOB_GPUS: limits.job_gpus,
+            kinds.JOB_SECONDS: limits.job_seconds,
+            kinds.USER_GPUS: limits.user_gpus,
+        }
+        return {
+            "labels": {TEAM: team.name},
+            "annotations": {key: str(value) for key, value in notes.items() if value is not None},
+        }
+
+    def _local_queues(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
+        default = self.fleet.default_priority
+        queues = {DEFAULT_QUEUE: default.preemptible}
+        queues |= {p.name: p.preemptible for p in own_queues(self.fleet) if p.name in team.priorities}
+        draining = team.draining or any(t.draining for t in self.tree.ancestors(team))
+        for name, preemptible in queues.items():
+            low = preemptible and self._has_low(team)
+            spec = {"clusterQueue": low_queue(team.name) if low else team.name}
+            after = (namespace, ObjectKey(kinds.CLUSTER_QUEUE.name, spec["clusterQueue"]))
+            if draining:
+                spec["stopPolicy"] = "Hold"
+            yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{name}", {"spec": spec}, team, after=after)
+
+    def _namespaced(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
+        if hard := self._exact_ceilings(team):
+            name = f"{team.name}/{CEILING}"
+            yield _wanted(kinds.RESOURCE_QUOTA, name, {"spec": {"hard": hard}}, team, after=(namespace,))
+        if team.members:
+            members = {
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": MEMBER_ROLE},
+                "subjects": [{"kind": "User", "name": user} for user in sorted(team.members)],
+            }
+            yield _wanted(kinds.ROLE_BINDING, f"{team.name}/{MEMBERS}", members, team, after=(namespace,))
+
+    def _exact_ceilings(self, team: Team) -> dict[str, int]:
+        """The ceiling counted by pods too: Kueue counts a preempted job as gone while its pods still end.
+
+        Only where every supply of a resource has one, for a quota of a namespace knows no pools.
+        """
+        sums: dict[str, int | None] = {}
+        for supply, grant in self.granted[team.name].items():
+            name = f"requests.{resource(supply, self.supplies[supply])}"
+            so_far = sums.get(name, 0)
+            sums[name] = None if so_far is None or grant.ceiling is None else so_far + grant.ceiling
+        return {name: most for name, most in sorted(sums.items()) if most is not None}
+
+
+def capacity(pool: Pool, supply: Supply, settings: Mapping[str, str]) -> int:
+    """Devices of a supply: what the file says, else what the nodes had when the cluster was looked at."""
+    if pool.gpus is not None and supply.slice is None:
+        return pool.gpus
+    return int(settings.get(f"capacity.{supply}", "0"))
+
+
+def _place(pool: Pool) -> KubernetesPlace:
+    if not isinstance(pool.place, KubernetesPlace):  # `files` gives a pool the place of its cluster's engine
+        raise TypeError(f"pool {pool.name} is not on Kubernetes")
+    return pool.place
+
+
+def _topology(pool: Pool) -> Json:
+    levels = [*(level for level in pool.topology if level != HOSTNAME), HOSTNAME]
+    return {"spec": {"levels": [{"nodeLabel": level} for level in levels]}}
+
+
+def _cohort(name: str) -> ObjectKey:
+    return ObjectKey(kinds.COHORT.name, name)
+
+
+def _wanted(
+    kind: Kind, name: str, body: Json, team: Team | None = None, after: tuple[ObjectKey, ...] = ()
+) -> WantedObject:
+    fields = flatten(kind, body)
+    return WantedObject(ObjectKey(kind.name, name), fields, after, team.name if team else None)

@@ -1,0 +1,204 @@
+"""Kueue's Workloads, the few fields that policy reads of them, and how many there are under an object."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+
+from fairway.engines.kubernetes.policy import kinds
+from fairway.engines.kubernetes.policy.access import Access
+from fairway.engines.kubernetes.policy.fields import Json
+from fairway.engines.kubernetes.wire import Meta, PodSpec
+from fairway.policy.objects import Activity, ObjectKey
+
+PATH: Final = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+FEW_NAMESPACES: Final = 20
+"""Up to so many namespaces are asked one by one; beyond, the whole cluster is."""
+
+
+class WorkloadMeta(Meta, rename="camel", frozen=True, gc=False):
+    """Who a Workload is and since when."""
+
+    creation_timestamp: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: list[Meta] = field(default_factory=list)
+
+
+class PodTemplate(Struct, frozen=True, gc=False):
+    """What each pod of a set asks for."""
+
+    spec: PodSpec = PodSpec()
+
+
+class PodSet(Struct, frozen=True, gc=False):
+    """Pods that are alike."""
+
+    name: str = "main"
+    count: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):
+    """What a Workload wants, and where it stands in line."""
+
+    queue_name: str = ""
+    active: bool = True
+    priority: int = 0
+    pod_sets: list[PodSet] = []
+
+
+class Assignment(Struct, rename="camel", frozen=True, gc=False):
+    """What one set of pods was given."""
+
+    name: str = "main"
+    flavors: dict[str, str] = {}
+    resource_usage: dict[str, str] = {}
+    count: int = 1
+
+
+class Admission(Struct, rename="camel", frozen=True, gc=False):
+    """Where a Workload holds quota."""
+
+    cluster_queue: str = ""
+    pod_set_assignments: list[Assignment] = []
+
+
+class WorkloadCondition(Struct, rename="camel", frozen=True, gc=False):
+    """One condition of a Workload."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class WorkloadStatus(Struct, frozen=True, gc=False):
+    """What Kueue did with it so far."""
+
+    admission: Admission | None = None
+    conditions: list[WorkloadCondition] = []
+
+
+class Workload(Struct, frozen=True, gc=False):
+    """A Workload: one attempt after the other of one job."""
+
+    metadata: WorkloadMeta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def finished(self) -> bool:
+        return self.condition("Finished") is not None
+
+    @property
+    def running(self) -> bool:
+        """Holds quota: a job that is being evicted does so until its pods are gone."""
+        return self.status.admission is not None and not self.finished
+
+    @property
+    def job(self) -> str:
+        """`namespace/name` of the Job it stands for."""
+        owners = self.metadata.owner_references
+        return f"{self.metadata.namespace}/{owners[0].name if owners else self.metadata.name}"
+
+    def condition(self, type_: str) -> WorkloadCondition | None:
+        """The condition of that type, if it is true."""
+        return next((c for c in self.status.conditions if c.type == type_ and c.status == "True"), None)
+
+
+async def list_workloads(access: Access, namespaces: Sequence[str] | None = None) -> list[Workload]:
+    """Every Workload, or those of these namespaces."""
+    if namespaces is None or len(namespaces) > FEW_NAMESPACES:
+        return await access.every(f"{PATH}/workloads", WORKLOADS, type_=Workload)
+    found: list[Workload] = []
+    for namespace in namespaces:
+        found += await access.every(f"{PATH}/namespaces/{namespace}/workloads", WORKLOADS, type_=Workload)
+    return found
+
+
+async def activity(access: Access, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+    """Jobs that run and wait under each of these objects. Bindings and quotas have none."""
+    asked = {k for k in keys if k.kind in _HAVE_JOBS}
+    if not asked:
+        return {}
+    of_namespace = all(k.kind in {kinds.NAMESPACE.name, kinds.LOCAL_QUEUE.name} for k in asked)
+    namespaces = sorted({k.name.partition("/")[0] for k in asked}) if of_namespace else None
+    workloads = await list_workloads(access, namespaces)
+    queues = await access.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
+    cluster_queues = await access.every(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource)
+    cohorts = await access.every(kinds.COHORT.list_path, kinds.COHORT.resource)
+    return count(workloads, queues, cluster_queues, cohorts, asked)
+
+
+_HAVE_JOBS: Final = frozenset(
+    kind.name
+    for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.FLAVOR)
+)
+
+
+def count(
+    workloads: Sequence[Workload],
+    queues: Sequence[Json],
+    cluster_queues: Sequence[Json],
+    cohorts: Sequence[Json],
+    asked: set[ObjectKey],
+) -> dict[ObjectKey, Activity]:
+    """The same, from lists at hand, in one pass over the Workloads."""
+    leads_to = {
+        f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"].get("clusterQueue", "")
+        for q in queues
+    }
+    above = _families(cluster_queues, cohorts)
+    running: Counter[ObjectKey] = Counter()
+    waiting: Counter[ObjectKey] = Counter()
+    for workload in workloads:
+        if workload.finished:
+            continue
+        under = running if workload.running else waiting
+        for key in _keys(workload, leads_to, above):
+            if key in asked:
+                under[key] += 1
+    return {key: Activity(running[key], waiting[key]) for key in running.keys() | waiting.keys()}
+
+
+def _keys(
+    workload: Workload, leads_to: Mapping[str, str], above: Callable[[str], Sequence[str]]
+) -> set[ObjectKey]:
+    namespace = workload.metadata.namespace
+    queue = f"{namespace}/{workload.spec.queue_name}"
+    admission = workload.status.admission
+    cluster_queue = admission.cluster_queue if admission else leads_to.get(queue, "")
+    keys = {
+        ObjectKey(kinds.NAMESPACE.name, namespace),
+        ObjectKey(kinds.LOCAL_QUEUE.name, queue),
+        ObjectKey(kinds.CLUSTER_QUEUE.name, cluster_queue),
+        *(ObjectKey(kinds.COHORT.name, cohort) for cohort in above(cluster_queue)),
+    }
+    for assignment in admission.pod_set_assignments if admission else ():
+        keys |= {ObjectKey(kinds.FLAVOR.name, flavor) for flavor in assignment.flavors.values()}
+    return keys
+
+
+def _families(cluster_queues: Sequence[Json], cohorts: Sequence[Json]) -> Callable[[str], Sequence[str]]:
+    """The cohorts around each ClusterQueue, from the innermost."""
+    parents = {c["metadata"]["name"]: c["spec"].get("parentName", "") for c in cohorts}
+    first = {q["metadata"]["name"]: q["spec"].get("cohortName", "") for q in cluster_queues}
+    known: dict[str, tuple[str, ...]] = {}
+
+    def above(queue: str) -> tuple[str, ...]:
+        if queue not in known:
+            chain: list[str] = []
+            cohort = first.get(queue, "")
+            while cohort and cohort not in chain:  # Kueue refuses cycles, but may not have seen one yet
+                chain.append(cohort)
+                cohort = parents.get(cohort, "")
+            known[queue] = tuple(chain)
+        return known[queue]
+
+    return above
