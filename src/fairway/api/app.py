@@ -11,21 +11,24 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from fairway import __version__
-from fairway.api import routes
+from fairway.api import policy_routes, routes
 from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
+from fairway.api.policy_routes import PolicyParts
 from fairway.api.problems import as_api_error, problem_response
 from fairway.ledger import Ledger, Revision
 from fairway.model.fleet import Fleet
 
 
-def create_app(ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Revision], Fleet]) -> FastAPI:
+def create_app(
+    ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Revision], Fleet], policy: PolicyParts
+) -> FastAPI:
     """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
     app = FastAPI(
         title="Fairway",
         version=__version__,
-        description="What a GPU fleet has, how it is, and who may ask.",
+        description="What a GPU fleet has, how it is, the policy it is under, and who may ask.",
         # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
         openapi_url=None,
         docs_url=None,
@@ -37,6 +40,8 @@ def create_app(ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Rev
     app.state.ledger = ledger
     fleets = Fleets(ledger, parse)
     routes.add_fleet_routes(app, ledger, fleets)
+    policy_routes.add_plan_routes(app, ledger, fleets, policy)
+    policy_routes.add_history_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
     require_rules(app)

@@ -88,9 +88,7 @@ class AskedImport(Asked):
 class Said(Wire):
     """A difference between two fleets, in the words of the fleet file."""
 
-    subject: str = Field(
-        description="whose: a team, a pool, a priority; empty: the fleet's", examples=["nlp"]
-    )
+    team: str | None = Field(description="whose; null: the fleet's", examples=["nlp"])
     sign: str = Field(description="+ new, - gone, ~ other", examples=["~"])
     what: str = Field(examples=["guarantee on hpc-a100"])
     before: str | None

@@ -88,9 +88,8 @@ def said_lines(said: Sequence[wire.Said], most: int | None) -> list[Line]:
     shown = said if most is None else said[:most]
     wide = max((cells_wide(clean(s.what)) for s in shown), default=0)
     lines = []
-    for subject, group in groupby(shown, key=lambda s: s.subject):
-        if subject:
-            lines.append(Line(f"  {clean(subject)}"))
+    for team, group in groupby(shown, key=lambda s: s.team):
+        lines.append(Line(f"  {clean(team)}" if team else "  the fleet"))
         for s in group:
             what = clean(s.what)
             padding = " " * (max(wide, 28) - cells_wide(what) + 3)

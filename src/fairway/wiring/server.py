@@ -24,6 +24,7 @@ from fairway.settings import Settings
 from fairway.wiring.door import Serving, check_door, listening, own_url
 from fairway.wiring.engines import Engines
 from fairway.wiring.first_admin import ADMIN_TOKEN, make_first_admin
+from fairway.wiring.policy import policy_parts
 from fairway.wiring.stopping import Stop
 from fairway.wiring.web import Web
 
@@ -72,7 +73,8 @@ async def _serve(
             registry = _registry()
             engines = Engines()
             runner = Runner(ledger, engines, settings, registry, parse)
-            web = Web(serving, create_app(ledger, registry, parse))
+            policy = policy_parts(_folder(serving.fleet_file), engines)
+            web = Web(serving, create_app(ledger, registry, parse, policy))
             await parts.enter_async_context(_running(runner, stop))
             await parts.enter_async_context(web.running(listener, stop))
             tell(Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made))
@@ -132,9 +134,14 @@ async def _keep_fleet(ledger: Ledger, text: str) -> None:
 
 
 def _parser(file: Path | None) -> Callable[[Revision], Fleet]:
-    """Reads revisions; relative paths count from the file's folder, or from where the server was started."""
-    folder = file.absolute().parent if file else Path.cwd()
+    """Reads revisions."""
+    folder = _folder(file)
     return lambda revision: parse_fleet(revision.text, f"fleet revision {revision.id}", folder)
+
+
+def _folder(file: Path | None) -> Path:
+    """Where relative paths count from: the file's folder, or where the server was started."""
+    return file.absolute().parent if file else Path.cwd()
 
 
 def _registry() -> CollectorRegistry:

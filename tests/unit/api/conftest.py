@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from decimal import Decimal
+from pathlib import Path
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from fairway.api import policy_wire
 from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
+from fairway.api.policy_routes import PolicyParts
+from fairway.control.planning import Planner
+from fairway.files import check_text
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, SlurmConnection, SlurmPlace, VirtualConnection
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, SliceName
+from tests.unit.api.governed import Memory
 
 A100 = GpuType("A100-80GB", 80)
 
@@ -44,11 +50,31 @@ FLEET = Fleet(
 )
 
 
+async def import_nothing(_: Fleet, cluster: ClusterName) -> policy_wire.Imported:
+    return policy_wire.Imported(cluster=cluster, fleet="name: imported\n", remarks=0)
+
+
+def policy_parts(memory: Memory) -> PolicyParts:
+    """Parts whose clusters are in `memory`; relative paths count from /srv."""
+    return PolicyParts(
+        check=lambda text, source: check_text(text, source, Path("/srv")),
+        planner=Planner(memory.build),
+        render=lambda fleet, cluster, version: {"job_submit.lua": f"-- {fleet.name} {cluster} {version}\n"},
+        import_policy=import_nothing,
+    )
+
+
 @pytest.fixture
-async def app(ledger: Ledger) -> FastAPI:
+def memory() -> Memory:
+    """What the clusters have."""
+    return Memory()
+
+
+@pytest.fixture
+async def app(ledger: Ledger, memory: Memory) -> FastAPI:
     """The app, with FLEET as the newest revision."""
     await ledger.keep_fleet("the text does not matter here", "digest", "test")
-    return create_app(ledger, CollectorRegistry(), lambda _: FLEET)
+    return create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(memory))
 
 
 @pytest.fixture

@@ -25,10 +25,31 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/clusters"): Role.VIEWER,
     ("GET", "/v1/pools"): Role.VIEWER,
     ("GET", "/v1/nodes"): Role.VIEWER,
+    ("GET", "/v1/teams"): Role.VIEWER,
+    ("GET", "/v1/drift"): Role.VIEWER,
+    ("GET", "/v1/nudges"): Role.VIEWER,
+    ("GET", "/v1/applies"): Role.VIEWER,
+    ("GET", "/v1/applies/{number}"): Role.VIEWER,
+    ("GET", "/v1/applies/{number}/progress"): Role.VIEWER,
+    ("POST", "/v1/plans"): Role.OPERATOR,
+    ("POST", "/v1/applies"): Role.OPERATOR,
+    ("POST", "/v1/adoptions"): Role.OPERATOR,
+    ("POST", "/v1/renders"): Role.OPERATOR,
+    ("POST", "/v1/imports"): Role.OPERATOR,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
     ("DELETE", "/v1/tokens/{name}"): Role.ADMIN,
+}
+
+
+BODIES: Final[dict[str, dict[str, object]]] = {
+    "/v1/tokens": {"name": "made", "role": "viewer"},
+    "/v1/plans": {"fleet": "name: x"},
+    "/v1/applies": {"fleet": "name: x", "fingerprints": {"hpc": "f"}},
+    "/v1/adoptions": {"cluster": "hpc", "objects": [{"kind": "qos", "name": "made"}]},
+    "/v1/renders": {"fleet": "name: x", "cluster": "hpc"},
+    "/v1/imports": {"cluster": "hpc"},
 }
 
 
@@ -42,8 +63,9 @@ def routes(app: FastAPI) -> set[tuple[str, str]]:
 
 async def call(http: httpx2.AsyncClient, route: tuple[str, str], headers: dict[str, str]) -> httpx2.Response:
     method, path = route
-    body = {"name": "made", "role": "viewer"} if method == "POST" else None
-    return await http.request(method, path.replace("{name}", "nobody"), headers=headers, json=body)
+    body = BODIES[path] if method == "POST" else None
+    filled = path.replace("{name}", "nobody").replace("{number}", "1")
+    return await http.request(method, filled, headers=headers, json=body)
 
 
 def test_every_route_is_expected_and_none_is_missing(app: FastAPI) -> None:
@@ -76,6 +98,7 @@ async def test_matrix(app: FastAPI, http: httpx2.AsyncClient, ledger: Ledger, ro
     # What was refused did not happen.
     made = {t.name for t in await ledger.tokens()}
     assert ("made" in made) == (role is Role.ADMIN)
+    assert bool(await ledger.applies()) == role.may(Role.OPERATOR)
 
 
 async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -104,9 +127,9 @@ async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClie
         for name, headers in bad.items():
             answer = await http.request(
                 route[0],
-                route[1].replace("{name}", "gone"),
+                route[1].replace("{name}", "gone").replace("{number}", "1"),
                 headers=[(k.encode(), v.encode("latin-1")) for k, v in headers.items()],
-                json={"name": "made", "role": "admin"} if route[0] == "POST" else None,
+                json=BODIES[route[1]] if route[0] == "POST" else None,
             )
             if EXPECTED[route] is None:
                 assert answer.status_code == 200, (route, name)
@@ -115,6 +138,7 @@ async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClie
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert answer.json()["code"] in ("TokenMissing", "TokenNotValid")
     assert "made" not in {t.name for t in await ledger.tokens()}
+    assert await ledger.applies() == ()
 
 
 async def test_strangers_learn_nothing_about_their_request(http: httpx2.AsyncClient, ledger: Ledger) -> None:

@@ -9,8 +9,8 @@ from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
 
 
-def said(subject: str, sign: str, what: str, before: str | None, after: str | None) -> wire.Said:
-    return wire.Said(subject=subject, sign=sign, what=what, before=before, after=after)
+def said(team: str | None, sign: str, what: str, before: str | None, after: str | None) -> wire.Said:
+    return wire.Said(team=team, sign=sign, what=what, before=before, after=after)
 
 
 def change(action: Action, kind: str, name: str, **fields: tuple[wire.Value, wire.Value]) -> wire.Change:
