@@ -1,0 +1,55 @@
+"""The virtual clock: what is going to happen, in order, and nothing in between."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import Final
+
+from fairway.engines.virtual.jobs import Job
+
+
+class Kind(IntEnum):
+    """What an event is about. Of one moment, ends come before arrivals: what they free can be had at once."""
+
+    END = 0
+    ARRIVE = 1
+
+
+Event = tuple[float, Kind, int, Job, int]
+"""When, what, a running number that keeps equal moments in order, whose, and of which attempt."""
+
+
+class Agenda:
+    """Timed events, soonest first. Adding and taking one costs O(log of those pending)."""
+
+    __slots__ = ("_heap", "_number")
+
+    def __init__(self) -> None:
+        self._heap: Final[list[Event]] = []
+        self._number = 0
+
+    def add(self, at: float, kind: Kind, job: Job) -> None:
+        self._number += 1
+        heappush(self._heap, (at, kind, self._number, job, job.attempt))
+
+    def next_at(self) -> float | None:
+        """When the soonest is due. Ends of attempts that are over already are dropped on the way."""
+        heap = self._heap
+        while heap:
+            at, kind, _, job, attempt = heap[0]
+            if kind is Kind.END and (job.attempt != attempt or not job.places):
+                heappop(heap)
+                continue
+            return at
+        return None
+
+    def pop(self, until: float) -> Event | None:
+        """Take the soonest that is due by then."""
+        heap = self._heap
+        if heap and heap[0][0] <= until:
+            return heappop(heap)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._heap)

@@ -1,0 +1,232 @@
+"""Nodes and what is free on them: devices of one supply, indexed by how many each node has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fairway.engines.virtual.jobs import Job
+from fairway.model.fleet import Capacity, Pool, VirtualPlace
+from fairway.model.names import NodeName, SliceName
+from fairway.model.observation import Devices, Health, Node
+from fairway.model.team import Supply
+
+
+class Stock:
+    """Every node's devices of one supply. A place is the number of a node in here.
+
+    Open places that nobody reserved stand in one bucket for each count of free devices, so the tightest fit
+    is found in O(devices of a node) whatever the number of nodes, and moving a place costs O(1).
+    """
+
+    __slots__ = (
+        "at",
+        "buckets",
+        "capacity",
+        "free",
+        "free_total",
+        "jobs_on",
+        "listed",
+        "most",
+        "nodes",
+        "open",
+        "per_rack",
+        "sick",
+        "spot",
+        "supply",
+        "total",
+    )
+
+    def __init__(self, supply: Supply, pool: Pool, per_node: int, nodes: tuple[NodeName, ...]) -> None:
+        place = _size(pool)
+        self.supply: Final = supply
+        self.spot: Final = pool.capacity is Capacity.SPOT
+        self.nodes: Final = nodes
+        self.most: Final = per_node
+        self.capacity: Final = per_node * len(nodes)
+        self.per_rack: Final = place.nodes_per_rack or len(nodes)
+        self.total: Final = [per_node] * len(nodes)
+        self.free: Final = [per_node] * len(nodes)
+        """Not held and not sick; below 0 when devices that are held sicken."""
+        self.sick: Final = [0] * len(nodes)
+        self.open: Final = [True] * len(nodes)
+        self.listed: Final = [True] * len(nodes)
+        """Stands in a bucket: open, and nobody reserved it."""
+        self.at: Final = list(range(len(nodes)))
+        """Where in its bucket each place stands."""
+        self.buckets: Final[list[list[int]]] = [[] for _ in range(per_node + 1)]
+        # The last of a bucket is taken first: nodes fill up in the order of their names.
+        self.buckets[per_node] = list(range(len(nodes) - 1, -1, -1))
+        for position, place_number in enumerate(self.buckets[per_node]):
+            self.at[place_number] = position
+        self.free_total = self.capacity
+        """Free devices of listed places."""
+        self.jobs_on: Final[list[dict[Job, None]]] = [{} for _ in nodes]
+
+    def rack(self, place: int) -> int:
+        return place // self.per_rack
+
+    @property
+    def most_free(self) -> int:
+        """The most devices any listed place has free."""
+        buckets = self.buckets
+        for count in range(self.most, 0, -1):
+            if buckets[count]:
+                return count
+        return 0
+
+    def find(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
+        """So many places with so much free each, the tightest; None: there are not so many."""
+        if nodes * per_node > self.free_total:
+            return None
+        buckets = self.buckets
+        if nodes == 1:
+            for count in range(per_node, self.most + 1):
+                if buckets[count]:
+                    return (buckets[count][-1],)
+            return None
+        found: list[int] = []
+        for count in range(per_node, self.most + 1):
+            bucket = buckets[count]
+            if bucket:
+                found += bucket[: -(nodes - len(found)) - 1 : -1]
+                if len(found) == nodes:
+                    return tuple(found)
+        return None
+
+    def find_together(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
+        """As find, in one rack: the one with the fewest places to spare. O(places that are free enough)."""
+        if nodes * per_node > self.free_total:
+            return None
+        racks: dict[int, list[int]] = {}
+        for count in range(per_node, self.most + 1):
+            for place in self.buckets[count]:
+                racks.setdefault(place // self.per_rack, []).append(place)
+        enough = [(len(places), rack) for rack, places in racks.items() if len(places) >= nodes]
+        return tuple(racks[min(enough)[1]][:nodes]) if enough else None
+
+    def change_free(self, place: int, by: int) -> None:
+        """So many more (or fewer) devices of a place are free."""
+        before = self.free[place]
+        after = self.free[place] = before + by
+        if self.listed[place]:
+            before, after = max(before, 0), max(after, 0)
+            if before != after:
+                self._unlist(place, before)
+                self._list(place, after)
+
+    def set_listed(self, place: int, listed: bool) -> None:
+        """Put a place into its bucket, or take it out."""
+        if self.listed[place] != listed:
+            self.listed[place] = listed
+            (self._list if listed else self._unlist)(place, max(self.free[place], 0))
+
+    def _list(self, place: int, count: int) -> None:
+        bucket = self.buckets[count]
+        self.at[place] = len(bucket)
+        bucket.append(place)
+        self.free_total += count
+
+    def _unlist(self, place: int, count: int) -> None:
+        bucket = self.buckets[count]
+        last = bucket.pop()
+        if last != place:
+            position = self.at[place]
+            bucket[position] = last
+            self.at[last] = position
+        self.free_total -= count
+
+    def put(self, job: Job, places: tuple[int, ...]) -> None:
+        """The job holds its devices there from now on."""
+        taken = -job.per_node
+        for place in places:
+            self.change_free(place, taken)
+            self.jobs_on[place][job] = None
+
+    def remove(self, job: Job, places: tuple[int, ...]) -> None:
+        """The job holds nothing there any more."""
+        for place in places:
+            del self.jobs_on[place][job]
+            self.change_free(place, job.per_node)
+
+    def could_ever(self, nodes: int, per_node: int, together: bool) -> bool:
+        """Whether an empty, healthy stock would have room."""
+        rack = min(self.per_rack, len(self.nodes))
+        return per_node <= self.most and nodes <= (rack if together else len(self.nodes))
+
+
+class Machine:
+    """One node with its health and its place in each stock of its pool."""
+
+    __slots__ = ("drained", "held", "lost", "name", "places", "pool")
+
+    def __init__(self, name: NodeName, pool: Pool) -> None:
+        self.name: Final = name
+        self.pool: Final = pool
+        self.places: Final[dict[SliceName | None, tuple[Stock, int]]] = {}
+        self.held: Final[dict[SliceName | None, int]] = {}
+        """What is held by no job of the simulator."""
+        self.drained: str | None = None
+        """The reason, when it is."""
+        self.lost = False
+
+    @property
+    def ready(self) -> bool:
+        return not self.lost and self.drained is None
+
+    def in_use(self, slice_: SliceName | None) -> int:
+        stock, place = self.places[slice_]
+        return stock.total[place] - stock.sick[place] - stock.free[place]
+
+    def seen(self) -> Node:
+        if self.lost:
+            health, reason = Health.DOWN, "not responding"
+        elif self.drained is not None:
+            health, reason = Health.DRAINED, self.drained
+        else:
+            health, reason = Health.READY, ""
+        devices = tuple(
+            Devices(
+                pool=self.pool.name,
+                kind=self.pool.gpu.name if slice_ is None else f"{self.pool.gpu.name}:{slice_}",
+                slice=slice_,
+                total=stock.total[place],
+                in_use=self.in_use(slice_),
+                unhealthy=stock.sick[place],
+            )
+            for slice_, (stock, place) in self.places.items()
+        )
+        return Node(self.name, health, reason, devices)
+
+
+def build(pools: Iterable[Pool]) -> tuple[dict[Supply, Stock], dict[NodeName, Machine]]:
+    """The stocks and nodes that the pools of a virtual cluster describe, all well and idle."""
+    stocks: dict[Supply, Stock] = {}
+    machines: dict[NodeName, Machine] = {}
+    for pool in pools:
+        own = [Machine(name, pool) for name in _names(pool)]
+        machines |= {machine.name: machine for machine in own}
+        names = tuple(machine.name for machine in own)
+        for supply, per_node in _per_node(pool):
+            stock = stocks[supply] = Stock(supply, pool, per_node, names)
+            for number, machine in enumerate(own):
+                machine.places[supply.slice] = (stock, number)
+    return stocks, machines
+
+
+def _size(pool: Pool) -> VirtualPlace:
+    if not isinstance(pool.place, VirtualPlace):
+        raise TypeError(f"pool {pool.name} has no size: it is not of a virtual cluster")
+    return pool.place
+
+
+def _names(pool: Pool) -> Iterator[NodeName]:
+    return (NodeName(f"{pool.name}-{number:04}") for number in range(1, _size(pool).nodes + 1))
+
+
+def _per_node(pool: Pool) -> Iterator[tuple[Supply, int]]:
+    place = _size(pool)
+    if not place.slices_per_gpu:
+        yield Supply(pool.name), place.gpus_per_node
+    for slice_, count in place.slices_per_gpu.items():
+        yield Supply(pool.name, slice_), place.gpus_per_node * count

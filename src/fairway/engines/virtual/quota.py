@@ -1,0 +1,148 @@
+"""Who holds how much of one supply: a tree of branches, one a team, guarantee, ceiling, memory of use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp2
+from typing import Final
+
+from fairway.engines.virtual.jobs import Job
+from fairway.engines.virtual.lines import Lines
+from fairway.model.names import UserName
+from fairway.model.team import Supply, Team
+
+BOUNDLESS: Final = 1 << 60
+
+
+class Branch:
+    """One team's account of one supply, everything inside the team counted in.
+
+    `held` is all its running jobs hold; `firm` leaves out those that are preemptible always, which run on
+    nobody's guarantee. `average` is what it held beyond its guarantee lately, in devices: an exponential mean
+    with the fairness half-life, brought up to date when something changes, not by passing time alone.
+    """
+
+    __slots__ = (
+        "average",
+        "average_at",
+        "ceiling",
+        "children",
+        "draining",
+        "firm",
+        "granted",
+        "guarantee",
+        "held",
+        "lines",
+        "name",
+        "parent",
+        "path",
+        "running",
+        "saving",
+        "share",
+        "team",
+        "user_held",
+        "user_most",
+        "waiting",
+        "waiting_low",
+    )
+
+    def __init__(self, team: Team | None, parent: Branch | None) -> None:
+        self.team = team
+        self.name: Final = "" if team is None else str(team.name)
+        self.parent: Final = parent
+        self.path: Final[tuple[Branch, ...]] = () if parent is None else (self, *parent.path)
+        """Itself and every team it is inside of; not the root, which bounds nobody."""
+        self.children: Final[list[Branch]] = []
+        self.guarantee = 0
+        self.ceiling = BOUNDLESS
+        self.granted = False
+        self.share = 1
+        self.draining = False
+        self.user_most = BOUNDLESS
+        self.held = 0
+        self.firm = 0
+        self.average = 0.0
+        self.average_at = 0.0
+        self.waiting = 0
+        """Jobs that wait in it and all inside it; those preemptible always are counted apart."""
+        self.waiting_low = 0
+        self.lines: Final = Lines()
+        self.running: Final[dict[int, dict[Job, None]]] = {}
+        """By rank, in the order in which they started."""
+        self.saving: Job | None = None
+        """A large job of its own that later ones let go first."""
+        self.user_held: Final[dict[UserName, int]] = {}
+
+    def set_terms(self, team: Team, supply: Supply) -> None:
+        """What the team's grant says now. What it holds and held is not touched."""
+        grant = team.grant(supply)
+        self.team = team
+        self.granted = grant is not None and grant.ceiling != 0
+        self.guarantee = grant.guarantee if grant else 0
+        self.ceiling = 0 if grant is None else BOUNDLESS if grant.ceiling is None else grant.ceiling
+        self.share = max(1, team.share)
+        self.draining = team.draining
+        self.user_most = BOUNDLESS if team.limits.user_gpus is None else team.limits.user_gpus
+
+    @property
+    def beyond(self) -> int:
+        """Devices it holds that others may take back, as far as its own guarantee goes."""
+        return self.held - min(self.firm, self.guarantee)
+
+    def averaged(self, now: float, half_life: float) -> float:
+        """What it held beyond its guarantee lately, as of now."""
+        past = now - self.average_at
+        if past <= 0.0:
+            return self.average
+        firm, guarantee = self.firm, self.guarantee
+        beyond = self.held - (firm if firm < guarantee else guarantee)
+        return beyond + (self.average - beyond) * exp2(-past / half_life)
+
+    def due(self, now: float, half_life: float) -> float:
+        """What it has had beyond its guarantee, now and lately, by its share: who has least is next."""
+        return (self.beyond + self.averaged(now, half_life)) / self.share
+
+    def hold(self, devices: int, firm: int, now: float, half_life: float) -> None:
+        """It and every team it is inside of hold so many more (or fewer); `firm` of them not preemptible."""
+        for branch in self.path:
+            if now > branch.average_at:
+                branch.average = branch.averaged(now, half_life)
+                branch.average_at = now
+            branch.held += devices
+            branch.firm += firm
+
+    def add_running(self, job: Job) -> None:
+        of_rank = self.running.get(job.rank)
+        if of_rank is None:
+            of_rank = self.running[job.rank] = {}
+        of_rank[job] = None
+        if self.user_most < BOUNDLESS:
+            user = job.request.user
+            self.user_held[user] = self.user_held.get(user, 0) + job.devices
+
+    def remove_running(self, job: Job) -> None:
+        del self.running[job.rank][job]
+        user = job.request.user
+        if user in self.user_held:
+            self.user_held[user] -= job.devices
+
+    def weakest_first(self, below: int) -> Iterator[Job]:
+        """Its own running jobs of a rank below that: the lowest rank first, of each the youngest first."""
+        for rank in sorted(self.running):
+            if rank >= below:
+                return
+            yield from reversed(self.running[rank])
+
+    def all_inside(self) -> Iterator[Branch]:
+        """It and every branch inside it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.all_inside()
+
+    def room(self) -> int:
+        """Devices it may still get before it or a team it is inside of is at its ceiling."""
+        return min((branch.ceiling - branch.held for branch in self.path), default=BOUNDLESS)
+
+    def entitled(self, devices: int) -> bool:
+        """Whether so many more are within its guarantee, or within that of a team it is inside of."""
+        return any(branch.firm + devices <= branch.guarantee for branch in self.path)

@@ -1,0 +1,281 @@
+"""Which running jobs give way so that one can start: the fewest devices that do, none that is protected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import combinations, islice
+
+from fairway.engines.virtual.jobs import Job
+from fairway.engines.virtual.nodes import Stock
+from fairway.engines.virtual.quota import Branch
+
+MOST_EXACT = 10
+"""Up to so many jobs that could give way, every set of them is weighed."""
+MOST_WEIGHED = 400
+"""More are not looked at: on a cluster of thousands of lent jobs a good choice is found long before."""
+
+
+class Reach(IntEnum):
+    """Whose jobs may give way. Each reach includes those before it; the first that suffices is taken."""
+
+    LOW = 0
+    """Jobs that are preemptible always, anybody's."""
+    LENT = 1
+    """What teams hold beyond their guarantee, but nothing urgent; no team falls below its guarantee."""
+    LENT_URGENT = 2
+    LENT_LARGE = 3
+    """Also a lent job that straddles the guarantee: its team falls below, but was above."""
+    OUTRANKED = 4
+    """Lower jobs of its own team."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one search may touch."""
+
+    job: Job
+    stock: Stock
+    low: Sequence[Job]
+    """Running jobs that are preemptible always, youngest first."""
+    over: frozenset[Branch]
+    """Branches whose own jobs may be taken back: they and all above them are over their guarantee."""
+    reach: Reach
+    urgent_above: int
+    now: float
+
+    def may_go(self, job: Job) -> bool:
+        """Whether this running job may give way, as far as it is seen alone."""
+        if job.barred_at == self.now:
+            return False  # once a moment is enough
+        if job.low:
+            return not self.job.low
+        if job.branch is self.job.branch:
+            return self.reach >= Reach.OUTRANKED and job.rank < self.job.rank
+        if self.reach < Reach.LENT or job.kept or job.branch not in self.over:
+            return False
+        return self.reach >= Reach.LENT_URGENT or job.rank <= self.urgent_above
+
+    def candidates(self) -> Iterator[Job]:
+        """Everybody that may go, those first whose going hurts least."""
+        yield from (job for job in self.low if self.may_go(job))
+        if self.reach >= Reach.LENT:
+            for branch in sorted(self.over, key=lambda b: (-b.beyond / b.share, b.name)):
+                if branch is not self.job.branch:
+                    yield from (j for j in branch.weakest_first(1 << 60) if not j.low and self.may_go(j))
+        if self.reach >= Reach.OUTRANKED:
+            mine = self.job.branch.weakest_first(self.job.rank)
+            yield from (j for j in mine if not j.low and self.may_go(j))
+
+    def allowed(self, some: Sequence[Job]) -> bool:
+        """Whether they may go together: no team within its guarantee loses anything on the way."""
+        taken: dict[Branch, tuple[int, int]] = {}
+        mine = self.job.branch.path
+        for job in some:
+            if job.low or job.branch is self.job.branch:
+                continue
+            for branch in job.branch.path:
+                if branch in mine:
+                    break
+                total, largest = taken.get(branch, (0, 0))
+                taken[branch] = (total + job.devices, max(largest, job.devices))
+        if self.reach >= Reach.LENT_LARGE:
+            # Taken one after the other, the largest last, each is taken from a team above its guarantee.
+            return all(total - top < b.firm - b.guarantee for b, (total, top) in taken.items())
+        return all(total <= b.firm - b.guarantee for b, (total, _) in taken.items())
+
+    def short_of_quota(self) -> list[tuple[Branch, int]]:
+        """Ceilings in the way, each with how much must go beneath it."""
+        job = self.job
+        short = ((b, b.held + job.devices - b.ceiling) for b in job.branch.path)
+        return [(branch, need) for branch, need in short if need > 0]
+
+    def suffices(self, some: Sequence[Job], short: Sequence[tuple[Branch, int]]) -> bool:
+        """Whether the job can start once they are gone."""
+        for branch, need in short:
+            if sum(job.devices for job in some if branch in job.branch.path) < need:
+                return False
+        return _fits_without(self.job, self.stock, some)
+
+
+def over_guarantee(job: Job) -> frozenset[Branch]:
+    """Branches whose jobs are lent as seen from `job`: it is within a guarantee that they are beyond.
+
+    Seen from the lowest team both are inside of: its branch stays within its guarantee with the job, while
+    theirs, and every team between, is beyond its own.
+    """
+    found: set[Branch] = set()
+    for branch in job.branch.path:
+        above = branch.parent
+        if above is None or branch.firm + job.devices > branch.guarantee:
+            continue
+        if above.path:
+            found.add(above)  # jobs of the team above itself: its guarantee is its children's first
+        for sibling in above.children:
+            if sibling is not branch:
+                _collect_over(sibling, found)
+    return frozenset(found)
+
+
+def _collect_over(branch: Branch, found: set[Branch]) -> None:
+    if branch.firm > branch.guarantee:
+        found.add(branch)
+        for child in branch.children:
+            _collect_over(child, found)
+
+
+def choose(
+    job: Job, stock: Stock, low: Sequence[Job], urgent_above: int, now: float
+) -> tuple[Job, ...] | None:
+    """Who gives way so that `job` can start; None: nobody can make room for it."""
+    over = over_guarantee(job)
+    outranks = any(rank < job.rank and jobs for rank, jobs in job.branch.running.items())
+    for reach in Reach:
+        if reach is Reach.LOW and not low:
+            continue
+        if Reach.LENT <= reach <= Reach.LENT_LARGE and not over:
+            continue
+        if reach is Reach.OUTRANKED and not outranks:
+            continue
+        found = _least(Scope(job, stock, low, over, reach, urgent_above, now))
+        if found is not None:
+            return found
+    return None
+
+
+def _least(scope: Scope) -> tuple[Job, ...] | None:
+    short = scope.short_of_quota()
+    if not short and scope.job.nodes == 1:
+        return _least_on_one_node(scope)
+    candidates = list(islice(scope.candidates(), MOST_WEIGHED))
+    if len(candidates) <= MOST_EXACT:
+        return _least_of_few(scope, candidates, short)
+    return _good_of_many(scope, candidates, short)
+
+
+def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
+    """For each node that somebody may leave, the cheapest set of leavers; the cheapest node of all."""
+    stock, need = scope.stock, scope.job.per_node
+    bound = max(1, need - stock.most_free)  # no node can do with less
+    best: tuple[Job, ...] | None = None
+    best_cost = 1 << 60
+    looked: set[int] = set()
+    for candidate in islice(scope.candidates(), MOST_WEIGHED):
+        for place in candidate.places:
+            if place in looked or not stock.listed[place]:
+                continue
+            looked.add(place)
+            here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
+            found = _least_here(scope, here, need - stock.free[place], best_cost)
+            if found is not None:
+                best, best_cost = found, sum(job.devices for job in found)
+                if best_cost <= bound:
+                    return best
+    return best
+
+
+def _least_here(scope: Scope, here: list[Job], need: int, below: int) -> tuple[Job, ...] | None:
+    """The cheapest set of these jobs on one node that frees so much of it and costs less than `below`."""
+    if sum(job.per_node for job in here) < need:
+        return None
+    here.sort(key=lambda job: (not job.low, job.rank, -job.started, job.id))
+    if len(here) > MOST_EXACT:  # many slices: take from the largest down, then give back what is not needed
+        found = _pruned(here, need)
+        return found if sum(j.devices for j in found) < below and scope.allowed(found) else None
+    best: tuple[Job, ...] | None = None
+    for count in range(1, len(here) + 1):
+        for some in combinations(here, count):
+            if sum(job.per_node for job in some) < need:
+                continue
+            cost = sum(job.devices for job in some)
+            if cost < below and scope.allowed(some):
+                best, below = some, cost
+                if cost == need:
+                    return best
+    return best
+
+
+def _pruned(here: Sequence[Job], need: int) -> tuple[Job, ...]:
+    chosen: list[Job] = []
+    freed = 0
+    for job in sorted(here, key=lambda job: (not job.low, job.rank, -job.per_node, -job.started)):
+        if freed >= need:
+            break
+        chosen.append(job)
+        freed += job.per_node
+    for job in sorted(chosen, key=lambda job: -job.devices):
+        if freed - job.per_node >= need:
+            chosen.remove(job)
+            freed -= job.per_node
+    return tuple(chosen)
+
+
+def _least_of_few(
+    scope: Scope, candidates: Sequence[Job], short: Sequence[tuple[Branch, int]]
+) -> tuple[Job, ...] | None:
+    sets = [some for n in range(1, len(candidates) + 1) for some in combinations(candidates, n)]
+    sets.sort(key=lambda some: sum(job.devices for job in some))  # stable: of equals, those that hurt least
+    return next((s for s in sets if scope.suffices(s, short) and scope.allowed(s)), None)
+
+
+def _good_of_many(
+    scope: Scope, candidates: Sequence[Job], short: Sequence[tuple[Branch, int]]
+) -> tuple[Job, ...] | None:
+    """Greedy: what ceilings ask, then the cheapest nodes; then whoever is not needed after all stays."""
+    chosen: dict[Job, None] = {}
+    for branch, need in short:
+        left = need - sum(job.devices for job in chosen if branch in job.branch.path)
+        inside = [job for job in candidates if branch in job.branch.path and job not in chosen]
+        while left > 0 and inside:
+            enough = [job for job in inside if job.devices >= left]
+            job = min(enough, key=lambda j: j.devices) if enough else max(inside, key=lambda j: j.devices)
+            inside.remove(job)
+            if scope.allowed([*chosen, job]):
+                chosen[job] = None
+                left -= job.devices
+    if not _fits_without(scope.job, scope.stock, list(chosen)):
+        for some in _cheapest_places(scope, candidates):
+            fresh = [job for job in some if job not in chosen]
+            if not scope.allowed([*chosen, *fresh]):
+                continue
+            chosen.update(dict.fromkeys(fresh))
+            if _fits_without(scope.job, scope.stock, list(chosen)):
+                break
+        else:
+            return None
+    for job in sorted(chosen, key=lambda job: -job.devices):
+        rest = [other for other in chosen if other is not job]
+        if scope.suffices(rest, short):
+            del chosen[job]
+    found = tuple(chosen)
+    return found if found and scope.suffices(found, short) and scope.allowed(found) else None
+
+
+def _cheapest_places(scope: Scope, candidates: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """For each node that is not free enough: the cheapest set that makes it so. The cheapest first."""
+    stock, need = scope.stock, scope.job.per_node
+    sets: list[tuple[int, int, tuple[Job, ...]]] = []
+    for place in {place: None for job in candidates for place in job.places}:
+        if stock.listed[place] and stock.free[place] < need:
+            here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
+            found = _least_here(scope, here, need - stock.free[place], 1 << 60)
+            if found is not None:
+                sets.append((sum(job.devices for job in found), place, found))
+    return [found for _, _, found in sorted(sets, key=lambda entry: entry[:2])]
+
+
+def _fits_without(job: Job, stock: Stock, gone: Sequence[Job]) -> bool:
+    """Whether the job has room on listed places once these are gone. O(places freed), but for one rack."""
+    need = job.per_node
+    freed: dict[int, int] = {}
+    for other in gone:
+        for place in other.places:
+            freed[place] = freed.get(place, 0) + other.per_node
+    fresh = [p for p, n in freed.items() if stock.listed[p] and stock.free[p] < need <= stock.free[p] + n]
+    if not job.together:
+        return len(fresh) + sum(len(bucket) for bucket in stock.buckets[need:]) >= job.nodes
+    racks: dict[int, int] = {}
+    for place in (*fresh, *(p for bucket in stock.buckets[need:] for p in bucket)):
+        racks[stock.rack(place)] = racks.get(stock.rack(place), 0) + 1
+    return max(racks.values(), default=0) >= job.nodes

@@ -1,0 +1,61 @@
+"""Places kept for a job that is next but does not fit yet, so that smaller ones cannot starve it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from fairway.engines.virtual.jobs import FOREVER, Job
+from fairway.engines.virtual.nodes import Stock
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Places that wait for one job. Only what ends before it can start there may still go in."""
+
+    job: Job
+    places: tuple[int, ...]
+    until: float
+    """When the last of the places is free at the latest, by the time limits of what runs there."""
+
+
+def reserve(job: Job, stock: Stock, now: float) -> Reservation | None:
+    """The places that are free soonest, by time limits; None: too few places are open.
+
+    O(places + running jobs), but once for a job, not at each event: places stay reserved until it starts.
+    """
+    need = job.per_node
+    ready: list[tuple[float, int, int]] = []
+    for place, open_ in enumerate(stock.open):
+        if open_:
+            at = _ready_at(stock, place, need, now)
+            if at is not None:
+                ready.append((at, -stock.free[place], place))  # of equals, the emptiest
+    if not job.together:
+        chosen = nsmallest(job.nodes, ready)
+        return _made(job, chosen) if len(chosen) == job.nodes else None
+    racks: dict[int, list[tuple[float, int, int]]] = {}
+    for entry in ready:
+        racks.setdefault(stock.rack(entry[2]), []).append(entry)
+    whole = (nsmallest(job.nodes, places) for places in racks.values() if len(places) >= job.nodes)
+    best = min(whole, key=lambda places: places[-1], default=None)
+    return None if best is None else _made(job, best)
+
+
+def _made(job: Job, chosen: list[tuple[float, int, int]]) -> Reservation:
+    return Reservation(job, tuple(place for _, _, place in chosen), chosen[-1][0])
+
+
+def _ready_at(stock: Stock, place: int, need: int, now: float) -> float | None:
+    """When so many devices are free there; what is preemptible always does not count as in the way."""
+    free = stock.free[place]
+    if free >= need:
+        return now
+    if stock.total[place] - stock.sick[place] < need:
+        return None
+    ends = sorted((now if job.low else job.ends, job.per_node) for job in stock.jobs_on[place])
+    for at, devices in ends:
+        free += devices
+        if free >= need:
+            return at
+    return FOREVER  # held by something that is no job: nobody knows

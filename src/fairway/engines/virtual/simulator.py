@@ -1,0 +1,456 @@
+"""A cluster that keeps the promises of a policy, in memory, on its own clock.
+
+    cluster = Simulator(fleet.pools_of("lab"), terms_of(fleet))
+    job = cluster.submit(JobRequest(user, pool, gpus=8, nodes=2, team=team, seconds=3600))
+    cluster.advance(until=7200)
+    cluster.job(job).state
+
+Time is seconds on a clock that only `advance` moves. Everything is decided by what was called in which order:
+no wall clock, no chance. What a refusal or a wait is about is said in words that a user understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from fairway.engines.port import Refused
+from fairway.engines.virtual import views
+from fairway.engines.virtual.admission import Admission
+from fairway.engines.virtual.clock import Agenda, Kind
+from fairway.engines.virtual.desk import Desk
+from fairway.engines.virtual.jobs import (
+    FOREVER,
+    Attempt,
+    Ending,
+    Happening,
+    Job,
+    JobRequest,
+    JobState,
+    JobView,
+)
+from fairway.engines.virtual.nodes import Machine, build
+from fairway.engines.virtual.quota import Branch
+from fairway.engines.virtual.terms import Terms
+from fairway.model.fleet import Pool
+from fairway.model.names import NodeName, SliceName, TeamName, UserName
+from fairway.model.team import Supply
+
+_OVER = {
+    Ending.DONE: JobState.DONE,
+    Ending.TIMEOUT: JobState.TIMEOUT,
+    Ending.CANCELLED: JobState.CANCELLED,
+}
+_NOBODY = Terms()
+
+
+class Simulator:
+    """Jobs, nodes and terms of one cluster. See the module for how it is used."""
+
+    def __init__(
+        self,
+        pools: Iterable[Pool],
+        terms: Terms = _NOBODY,
+        start: float = 0.0,
+        *,
+        remember: bool = True,
+        patience_seconds: float = 60.0,
+    ) -> None:
+        """`remember`: keep ended jobs, attempts and happenings; without, memory holds only what is not over.
+
+        `patience_seconds`: how long a job must have waited before places are kept idle for it, where jobs
+        without a time limit stand in its way.
+        """
+        self.now = start
+        self.events = 0
+        """Arrivals and ends so far: what the cost of a run is counted in."""
+        self.ended = 0
+        self._remember: Final = remember
+        self._stocks, self._machines = build(pools)
+        self._agenda: Final = Agenda()
+        self._jobs: Final[dict[int, Job]] = {}
+        self._number = 0
+        self._journal: Final[list[Happening]] = []
+        self._desks: Final[dict[Supply, Desk]] = {}
+        self._branches: dict[Supply, dict[TeamName, Branch]] = {}
+        self._half_life = 1.0
+        self._dirty: Final[dict[Desk, None]] = {}
+        self._arrived: Final[list[Job]] = []
+        for supply, stock in self._stocks.items():
+            self._desks[supply] = Desk(stock, self, patience_seconds)
+            self._branches[supply] = {}
+        self.apply(terms)
+
+    # policy
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    def apply(self, terms: Terms, *, evict: bool = False) -> None:
+        """Change the terms. Nothing that runs ends and nothing guaranteed becomes lent, unless `evict`.
+
+        Raises Refused, having changed nothing, if a team goes that has jobs. O(teams + jobs).
+        """
+        self._refuse_removal(terms)
+        if not evict:
+            views.keep_protected(self._desks.values())
+        for desk in self._desks.values():
+            desk.drop_reservation()
+        before, half_life = self._branches, self._half_life
+        self._terms = terms
+        self._half_life = float(max(1, terms.fairness.half_life_seconds))
+        self._lowest_firm = min((p.rank for p in terms.priorities if not p.preemptible), default=0)
+        for supply, desk in self._desks.items():
+            self._branches[supply] = desk.reset(terms, before[supply], self.now, half_life)
+        self._admission = Admission(terms, self._stocks, self._branches)
+        self._rebook()
+        if evict:
+            self._evict()
+        self._serve_all()
+
+    def _refuse_removal(self, terms: Terms) -> None:
+        staying = {team.name for team in terms.teams}
+        for job in self._jobs.values():
+            name = TeamName(job.branch.name)
+            if name not in staying and job.state not in _OVER.values():
+                raise Refused(
+                    "TeamHasJobs",
+                    f"team {name} has jobs: it cannot be removed",
+                    f"drain it first: set  draining: true  on {name}, apply, and wait for its jobs to end",
+                )
+
+    def _rebook(self) -> None:
+        """Every job that is not over, on the branches of the new terms, by the rank its priority has now."""
+        alive = [job for job in self._jobs.values() if job.state not in _OVER.values()]
+        for job in sorted(alive, key=lambda job: (job.started, job.id)):
+            job.branch = self._branches[job.stock.supply][TeamName(job.branch.name)]
+            priority = self._terms.priority(job.priority)
+            if priority is not None:
+                job.rank, job.low = priority.rank, priority.preemptible
+            if job.places:
+                self._count(job, 1)
+            elif job.state is JobState.WAITING:
+                self._join_line(job)
+
+    def _evict(self) -> None:
+        for desk in self._desks.values():
+            for branch in list(desk.root.all_inside()):
+                while branch.path and branch.held > branch.ceiling:
+                    inside = (job for b in branch.all_inside() for job in b.weakest_first(1 << 60))
+                    self.take(next(inside), Ending.EVICTED, None)
+        for job in self._jobs.values():
+            job.kept = False
+
+    # people
+
+    def submit(self, request: JobRequest, at: float | None = None) -> int:
+        """The job's number. Raises Refused, with the reason, if it may never run. `at`: arrives then."""
+        job = self._admission.admit(self._number + 1, request, self.now if at is None else at)
+        self._number += 1
+        self._jobs[job.id] = job
+        if at is not None and at > self.now:
+            self._agenda.add(at, Kind.ARRIVE, job)
+        else:
+            self._arrive(job)
+            self._serve()
+        return job.id
+
+    def submit_many(self, requests: Iterable[JobRequest]) -> tuple[int, ...]:
+        """Jobs of one moment: who starts first is decided among all of them."""
+        numbers = []
+        for request in requests:
+            job = self._admission.admit(self._number + 1, request, self.now)
+            self._number += 1
+            self._jobs[job.id] = job
+            self._arrive(job)
+            numbers.append(job.id)
+        self._serve()
+        return tuple(numbers)
+
+    def cancel(self, number: int, by: UserName | None = None) -> None:
+        """End a job, running or not. `by`: the person who asks; None: an administrator. Raises Refused."""
+        job = self._known(number, by, "cancel")
+        if job.places:
+            self._stop(job, Ending.CANCELLED)
+        elif job.state in (JobState.WAITING, JobState.HELD, JobState.EXPECTED):
+            if job.state is JobState.WAITING:
+                self._leave_line(job)
+            self._over(job, JobState.CANCELLED)
+        self._serve()
+
+    def hold(self, number: int, by: UserName | None = None) -> None:
+        """Keep a waiting job from starting until it is released."""
+        job = self._known(number, by, "hold")
+        if job.state is JobState.WAITING:
+            self._leave_line(job)
+            job.state = JobState.HELD
+            self._note(job)
+            self._dirty[self._desks[job.stock.supply]] = None
+            self._serve()
+
+    def release(self, number: int, by: UserName | None = None) -> None:
+        """Let a held job start again when it can."""
+        job = self._known(number, by, "release")
+        if job.state is JobState.HELD:
+            self._join_line(job)
+            self._note(job)
+            self._dirty[self._desks[job.stock.supply]] = None
+            self._serve()
+
+    def _known(self, number: int, by: UserName | None, verb: str) -> Job:
+        job = self._jobs.get(number)
+        if job is None:
+            raise Refused("UnknownJob", f"there is no job {number}", "fairway get jobs")
+        if by is not None and not self._admission.may_touch(by, job):
+            raise Refused(
+                "NotYourTeam",
+                f"{by} may not {verb} job {number}: it is {job.request.user}'s, of team {job.branch.name}",
+                f"ask {job.request.user} or somebody of team {job.branch.name}",
+            )
+        return job
+
+    # nodes
+
+    def lose(self, node: NodeName) -> tuple[int, ...]:
+        """The node dies and what runs there with it; those jobs wait again. Gives their numbers."""
+        machine = self._machines[node]
+        machine.lost = True
+        lost: dict[Job, None] = {}
+        for stock, place in machine.places.values():
+            lost.update(stock.jobs_on[place])
+        self._reopen(machine)
+        for job in lost:
+            self.take(job, Ending.NODE_LOST, None)
+        self._serve_all()
+        return tuple(job.id for job in lost)
+
+    def recover(self, node: NodeName) -> None:
+        self._machines[node].lost = False
+        self._reopen(self._machines[node])
+        self._serve_all()
+
+    def drain(self, node: NodeName, reason: str) -> None:
+        """Close the node to new work; what runs there goes on."""
+        self._machines[node].drained = reason
+        self._reopen(self._machines[node])
+        self._serve_all()
+
+    def resume(self, node: NodeName) -> None:
+        self._machines[node].drained = None
+        self._reopen(self._machines[node])
+        self._serve_all()
+
+    def sicken(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
+        """So many devices of the node are unhealthy now; 0 heals them."""
+        stock, place = self._machines[node].places[slice_]
+        before, stock.sick[place] = stock.sick[place], devices
+        stock.change_free(place, before - devices)
+        self._serve_all()
+
+    def occupy(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
+        """Something that is no job takes devices of the node; below 0: gives them back."""
+        stock, place = self._machines[node].places[slice_]
+        stock.change_free(place, -devices)
+        self._serve_all()
+
+    def _reopen(self, machine: Machine) -> None:
+        for stock, place in machine.places.values():
+            self._desks[stock.supply].drop_reservation()
+            stock.open[place] = machine.ready
+            stock.set_listed(place, machine.ready)
+
+    # time
+
+    def next_at(self) -> float | None:
+        """When the next thing happens by itself; None: nothing will."""
+        return self._agenda.next_at()
+
+    def advance(self, until: float) -> None:
+        """Let time pass. O(log pending) an event, and for an end what its supply's desk needs."""
+        pop = self._agenda.pop
+        event = pop(until)
+        while event is not None:
+            now = self.now = event[0]
+            while event is not None and event[0] == now:
+                _, kind, _, job, attempt = event
+                if kind is Kind.ARRIVE:
+                    if job.state is JobState.EXPECTED:
+                        self._arrive(job)
+                elif job.attempt == attempt and job.places:
+                    self._stop(job, Ending.TIMEOUT if job.asked > job.limit else Ending.DONE)
+                event = pop(now)
+            self._serve()
+            event = pop(until)
+        self.now = max(self.now, until)
+
+    def replay(self, trace: Iterable[tuple[float, JobRequest]]) -> None:
+        """Submit each job when its moment comes; refused ones are left out. The trace is in order of time."""
+        for at, request in trace:
+            if at > self.now:
+                self.advance(at)
+            job = self._admission.admit_or_none(self._number + 1, request, self.now)
+            if job is not None:
+                self._number += 1
+                self._jobs[job.id] = job
+                self._arrive(job)
+                self._serve()
+
+    # seeing
+
+    def job(self, number: int) -> JobView:
+        """One job as it is now, with why it waits."""
+        return self._view(self._known(number, None, "see"))
+
+    def jobs(self) -> Iterator[JobView]:
+        """Every job that is remembered, by number."""
+        return (self._view(job) for job in self._jobs.values())
+
+    def _view(self, job: Job) -> JobView:
+        return views.view(job, self._desks[job.stock.supply])
+
+    def attempts(self, number: int, by: UserName | None = None) -> tuple[Attempt, ...]:
+        """Each run of a job. `by`: who reads; only members of its team may."""
+        return tuple(self._known(number, by, "read").history)
+
+    def happenings(self, after: int = 0) -> tuple[Happening, ...]:
+        """What happened to jobs, from that number of happenings on."""
+        return tuple(self._journal[after:])
+
+    def holdings(self, supply: Supply) -> Mapping[TeamName, views.Holding]:
+        """What each team holds of a supply, everything inside it counted in."""
+        return views.holdings(self._branches[supply], self.now, self._half_life)
+
+    def machines(self) -> Mapping[NodeName, Machine]:
+        """The nodes, to look at; changes go through the methods above."""
+        return self._machines
+
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return sum(c.waiting + c.waiting_low for desk in self._desks.values() for c in desk.root.children)
+
+    # what desks ask for
+
+    def start(self, job: Job, places: tuple[int, ...]) -> None:
+        """As a desk decided."""
+        now = self.now
+        self._leave_line(job)
+        job.stock.put(job, places)
+        job.places = places
+        job.attempt += 1
+        job.state = JobState.RUNNING
+        job.started = now
+        job.ends = now + job.limit
+        self._count(job, 1)
+        lasts = job.asked if job.asked < job.limit else job.limit
+        if lasts != FOREVER:
+            self._agenda.add(now + lasts, Kind.END, job)
+        if self._remember:
+            nodes = tuple(job.stock.nodes[p] for p in places)
+            job.history.append(Attempt(job.attempt, now, nodes))
+            self._note(job)
+
+    def take(self, job: Job, ending: Ending, by: Job | None) -> None:
+        """End its attempt, as a desk decided or a node died; the job waits again."""
+        self._vacate(job, ending, by)
+        job.barred_at = self.now
+        job.kept = False
+        self._join_line(job)
+        self._note(job, ending, by)
+
+    # the records
+
+    def _arrive(self, job: Job) -> None:
+        self.events += 1
+        self._join_line(job)
+        self._arrived.append(job)
+        self._note(job)
+
+    def _stop(self, job: Job, ending: Ending) -> None:
+        self.events += 1
+        self._vacate(job, ending, None)
+        self._dirty[self._desks[job.stock.supply]] = None
+        self._over(job, _OVER[ending], ending)
+
+    def _vacate(self, job: Job, ending: Ending, by: Job | None) -> None:
+        job.stock.remove(job, job.places)
+        self._count(job, -1)
+        job.places = ()
+        desk = self._desks[job.stock.supply]
+        if job.branch.lines.benched:
+            desk.unbench(job.branch, job)
+        if self._remember:
+            last = job.history[-1]
+            job.history[-1] = Attempt(
+                last.number, last.started, last.nodes, self.now, ending, None if by is None else by.id
+            )
+
+    def _over(self, job: Job, state: JobState, ending: Ending | None = None) -> None:
+        job.state = state
+        job.ended = self.now
+        self.ended += 1
+        if self._remember:
+            self._note(job, ending)
+        else:
+            del self._jobs[job.id]
+
+    def _count(self, job: Job, sign: int) -> None:
+        """Book the job's devices on its branch and its supply's desk: 1 when it starts, -1 when it leaves."""
+        branch, devices = job.branch, sign * job.devices
+        branch.hold(devices, 0 if job.low else devices, self.now, self._half_life)
+        (branch.add_running if sign > 0 else branch.remove_running)(job)
+        if job.low:
+            desk = self._desks[job.stock.supply]
+            desk.low_held += devices
+            if sign > 0:
+                desk.low_running[job] = None
+            else:
+                del desk.low_running[job]
+
+    def _join_line(self, job: Job) -> None:
+        job.state = JobState.WAITING
+        job.branch.lines.join(job)
+        self._count_waiting(job, 1)
+
+    def _leave_line(self, job: Job) -> None:
+        if job.line is None:  # it sits on the bench
+            job.branch.lines.benched[job.request.user].remove(job)
+        job.line = None
+        self._count_waiting(job, -1)
+
+    def _count_waiting(self, job: Job, by: int) -> None:
+        if job.low:
+            for branch in job.branch.path:
+                branch.waiting_low += by
+        else:
+            for branch in job.branch.path:
+                branch.waiting += by
+            if job.rank > self._lowest_firm:
+                self._desks[job.stock.supply].outranking += by
+
+    def _serve(self) -> None:
+        """Let the desks decide where something changed."""
+        arrived = self._arrived
+        if len(arrived) == 1 and not self._dirty:
+            job = arrived.pop()
+            self._desks[job.stock.supply].serve_one(job, self.now)
+            return
+        for job in arrived:
+            self._dirty[self._desks[job.stock.supply]] = None
+        arrived.clear()
+        for desk in list(self._dirty):
+            desk.serve(self.now)
+        self._dirty.clear()
+
+    def _serve_all(self) -> None:
+        self._dirty.update(dict.fromkeys(self._desks.values()))
+        self._serve()
+
+    def _note(self, job: Job, ending: Ending | None = None, by: Job | None = None) -> None:
+        if self._remember:
+            nodes = tuple(job.stock.nodes[p] for p in job.places)
+            devices = job.devices if nodes else 0
+            number = None if by is None else by.id
+            self._journal.append(
+                Happening(self.now, job.id, job.state, job.attempt, nodes, devices, ending, number)
+            )

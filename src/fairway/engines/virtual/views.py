@@ -1,0 +1,143 @@
+"""What the simulator shows: jobs and why they wait, what teams hold, what is lent. Never on a hot path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fairway.engines.virtual.desk import Desk
+from fairway.engines.virtual.jobs import Job, JobState, JobView, Wait
+from fairway.engines.virtual.quota import BOUNDLESS, Branch
+from fairway.model.names import TeamName
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a team holds of one supply, everything inside it counted in."""
+
+    held: int
+    guarantee: int
+    ceiling: int | None
+    """None: only what its parent may hold."""
+    lent: int
+    """Beyond its guarantee, or by jobs that are preemptible always: may be taken back."""
+    lately: float
+    """What it held beyond its guarantee lately, in devices: the half-life forgives."""
+    waiting: int
+    """Jobs."""
+
+
+def holdings(branches: Mapping[TeamName, Branch], now: float, half_life: float) -> dict[TeamName, Holding]:
+    return {
+        name: Holding(
+            branch.held,
+            branch.guarantee,
+            None if branch.ceiling >= BOUNDLESS else branch.ceiling,
+            branch.beyond,
+            branch.averaged(now, half_life),
+            branch.waiting + branch.waiting_low,
+        )
+        for name, branch in branches.items()
+    }
+
+
+def view(job: Job, desk: Desk) -> JobView:
+    """One job as it is now."""
+    runs = bool(job.places)
+    return JobView(
+        id=job.id,
+        request=job.request,
+        team=TeamName(job.branch.name),
+        priority=job.priority,
+        state=job.state,
+        attempts=job.attempt,
+        nodes=tuple(job.stock.nodes[p] for p in job.places),
+        devices=job.devices if runs else 0,
+        lent=runs and is_lent(job),
+        wait=why(job, desk) if job.state in (JobState.WAITING, JobState.HELD) else None,
+        submitted=job.submitted,
+        started=job.started if job.attempt else None,
+        ended=job.ended if job.state in (JobState.DONE, JobState.CANCELLED, JobState.TIMEOUT) else None,
+    )
+
+
+def is_lent(job: Job) -> bool:
+    """Whether a running job is on what its team has beyond every guarantee over it.
+
+    Of a team's jobs the weakest (lowest rank, youngest) are the lent ones: as many as cover what is beyond.
+    """
+    if job.low:
+        return True
+    if job.kept or any(branch.firm <= branch.guarantee for branch in job.branch.path):
+        return False
+    return any(other is job for other in _lent_of(job.branch))
+
+
+def _lent_of(branch: Branch) -> Iterator[Job]:
+    beyond = branch.firm - branch.guarantee
+    for job in branch.weakest_first(BOUNDLESS):
+        if job.low:
+            continue
+        if beyond <= 0:
+            return
+        beyond -= job.devices
+        yield job
+
+
+def keep_protected(desks: Iterable[Desk]) -> None:
+    """Mark what runs within a guarantee now: terms that take the guarantee away let it end by itself."""
+    for desk in desks:
+        for branch in desk.root.all_inside():
+            lent = {id(job) for job in _lent_of(branch)}
+            within = any(b.firm <= b.guarantee for b in branch.path)
+            for job in branch.weakest_first(BOUNDLESS):
+                job.kept = job.kept or (not job.low and (within or id(job) not in lent))
+
+
+def why(job: Job, desk: Desk) -> Wait:
+    """What keeps a waiting job from starting: the first thing that binds."""
+    branch, supply = job.branch, job.stock.supply
+    if job.state is JobState.HELD:
+        return Wait("Held", "somebody holds it back")
+    for team in branch.path:
+        if team.draining:
+            return Wait("TeamDraining", f"team {team.name} is draining: nothing of it starts any more")
+    user_holds = branch.user_held.get(job.request.user, 0)
+    if user_holds + job.devices > branch.user_most:
+        return Wait(
+            "UserLimit",
+            f"{job.request.user} holds {user_holds}, a user of {branch.name} may hold {branch.user_most}",
+        )
+    for team in branch.path:
+        if team.held + job.devices > team.ceiling:
+            return Wait(
+                "TeamAtCeiling",
+                f"{team.name} holds {team.held} of the {team.ceiling} it may hold of {supply}",
+            )
+    first = branch.saving
+    if first is not None and first is not job and first.line is not None and job.id > first.id:
+        return Wait(
+            "BehindAnother", f"team {branch.name} has long had job {first.id} waiting for room: it goes first"
+        )
+    return _lacks_places(job, desk)
+
+
+def _lacks_places(job: Job, desk: Desk) -> Wait:
+    stock = job.stock
+    enough = sum(len(bucket) for bucket in stock.buckets[job.per_node :])
+    kept = desk.reservation
+    if kept is not None and kept.job is job:
+        nodes = ", ".join(stock.nodes[p] for p in kept.places[:4])
+        more = f" and {len(kept.places) - 4} more" if len(kept.places) > 4 else ""
+        return Wait("PlacesKept", f"{nodes}{more} are kept for it as they become free")
+    if job.together and enough >= job.nodes:
+        return Wait(
+            "NoRackFits", f"no rack has {job.nodes} nodes with {job.per_node} free, though {enough} nodes do"
+        )
+    if kept is not None and stock.free_total + sum(stock.free[p] for p in kept.places) >= job.devices:
+        return Wait("KeptForAnother", f"free devices of {stock.supply} are kept for job {kept.job.id}")
+    return Wait(
+        "NotEnoughFree",
+        f"{enough} nodes of {stock.supply} have {job.per_node} free, the job needs {job.nodes};"
+        f" {stock.free_total} devices are free in all",
+    )
