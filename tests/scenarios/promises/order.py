@@ -73,8 +73,9 @@ teams:
   research: { share: 60, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [alice] }
   product: { share: 40, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [bob] }
 """)
-    await lab.stream("research", gpus=2, seconds=5, depth=8)
-    await lab.stream("product", gpus=2, seconds=5, depth=8)
+    for team in ("research", "product"):  # at any moment more than everything is wanted by each
+        await lab.stream(team, gpus=2, seconds=5, depth=8)
+        await lab.stream(team, gpus=2, seconds=6, depth=8)
     await lab.stays(lambda seen: True, 15)  # both have begun
     begun = lab.hand.now()
     for _ in range(10):
@@ -88,7 +89,7 @@ teams:
         f"research {held['research']:.0f} and product {held['product']:.0f} GPU-seconds in"
         f" {lab.hand.now() - begun:.0f} s; of what is lent research had {part:.0%} (share 60 %)"
     )
-    assert 0.50 <= part <= 0.70, f"research had {part:.0%} of what is lent, not about 60 %"
+    assert 0.53 <= part <= 0.68, f"research had {part:.0%} of what is lent, not about 60 %"
 
 
 MEMORY = """
