@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import httpx2
 import msgspec
@@ -45,6 +45,30 @@ class SlurmRest:
     async def partitions(self) -> PartitionsReply:
         return await self._ask("partitions", PartitionsReply)
 
+    async def policy(self, method: str, path: str, body: object = None) -> Any:
+        """What slurmrestd answers to a request of the policy's API, as plain JSON; None: it changed nothing.
+
+        Such records are written back as they were read, so they are not narrowed to a few fields.
+        """
+        status, said = await self._send(method, path, None if body is None else msgspec.json.encode(body))
+        if status == HTTPStatus.NOT_MODIFIED:
+            return None
+        if status != HTTPStatus.OK:
+            self._refuse(status, _faults(said))
+        reply = self._decode(said, dict)
+        if faults := msgspec.convert(reply.get("errors") or [], tuple[Fault, ...]):
+            self._refuse(status, faults)
+        return reply
+
+    async def serves(self, path: str) -> Any:
+        """The same of something that only some versions have; None where it is not served."""
+        status, said = await self._send("GET", path, None)
+        if status == HTTPStatus.NOT_FOUND:
+            return None
+        if status != HTTPStatus.OK:
+            self._refuse(status, _faults(said))
+        return self._decode(said, dict)
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -76,10 +100,16 @@ class SlurmRest:
         self._version = version
 
     async def _get(self, path: str) -> tuple[int, bytes]:
+        return await self._send("GET", path, None)
+
+    async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         token = await asyncio.to_thread(self._tokens.current)
         headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        url = self._url.rstrip("/") + path
         try:
-            async with self._http.stream("GET", self._url.rstrip("/") + path, headers=headers) as reply:
+            async with self._http.stream(method, url, headers=headers, content=body) as reply:
                 return reply.status_code, await self._read(reply)
         except httpx2.TimeoutException as error:
             raise self.silent() from error
@@ -145,8 +175,8 @@ class SlurmRest:
         if status == HTTPStatus.FORBIDDEN or numbers & _NO_RIGHT:
             raise Refused(
                 "RightMissing",
-                f"Slurm at {self._url} does not let {self._user} see its nodes: {said}",
-                f"sacctmgr modify user {self._user} set adminlevel=operator",
+                f"Slurm at {self._url} does not let {self._user} do this: {said}",
+                f"sacctmgr modify user {self._user} set adminlevel=operator  (to apply: administrator)",
             )
         if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
             raise Unreachable(

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final
 
 from fairway.engines.port import Refused
 from fairway.engines.slurm import translate
 from fairway.engines.slurm.client import SlurmRest
-from fairway.model.fleet import Cluster, Pool, SlurmConnection
+from fairway.engines.slurm.policy import activity, finding, notices, settings
+from fairway.engines.slurm.policy.wanted import Ground, wanted_objects
+from fairway.engines.slurm.policy.writing import Writer
+from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.observation import Observation
+from fairway.policy.objects import Activity, Change, FoundPolicy, ObjectKey, Translation
+
+POLICY_SECONDS: Final = 120
+"""A look at the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
 
 
 class SlurmEngine:
@@ -22,6 +30,7 @@ class SlurmEngine:
         self._claims = translate.Claims(pools)
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
+        self._writer = Writer(self._rest)
 
     async def observe(self) -> Observation:
         """One look: one request, however large the cluster; one more if a pool's partition has no node."""
@@ -35,6 +44,35 @@ class SlurmEngine:
             (translate.node(wire, self._claims) for wire in reply.nodes), key=lambda node: node.name
         )
         return Observation(self._cluster.name, f"slurm {reply.meta.slurm.release}", tuple(nodes))
+
+    async def find_policy(self) -> FoundPolicy:
+        """Every QOS, account, association and user, ours or not."""
+        try:
+            async with asyncio.timeout(POLICY_SECONDS):
+                return await finding.find_policy(self._rest)
+        except TimeoutError as error:
+            raise self._rest.silent() from error
+
+    def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
+        """What `fleet` means here: objects, what Slurm does not quite do, and lines of slurm.conf."""
+        ground = Ground.of(fleet, self._cluster.name, found.settings)
+        return Translation(
+            wanted_objects(ground),
+            tuple(notices.notices(ground)),
+            settings.advice(ground, found.settings),
+        )
+
+    async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+        """Jobs under accounts, associations and QOS."""
+        try:
+            async with asyncio.timeout(POLICY_SECONDS):
+                return await activity.count_jobs(self._rest, keys)
+        except TimeoutError as error:
+            raise self._rest.silent() from error
+
+    def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
+        """Make changes of one stage; each request has its own limit in time."""
+        return self._writer.write(changes)
 
     async def close(self) -> None:
         await self._rest.close()

@@ -1,0 +1,270 @@
+"""The API's records and the fields of policy objects: one table a kind, read in both directions.
+
+A field's name is the one `sacctmgr` prints, because that is what an administrator will look for; a limit on
+one trackable resource is a field of its own, `GrpTRES.gres/gpu:a100`. Whatever is not set is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from fairway.engines.slurm.policy import names
+from fairway.model.names import TeamName, UserName
+from fairway.policy.objects import FieldChange, FoundObject, ObjectKey, Value
+
+Record = dict[str, Any]
+
+
+class Shape(Enum):
+    """How the API writes a value."""
+
+    NUMBER = auto()
+    """{"set", "infinite", "number"}; infinite is "no limit"."""
+    COUNT = auto()
+    """A bare number, 0 when it is not set."""
+    FACTOR = auto()
+    """{"set", "number"}, 1 when it is not set."""
+    TEXT = auto()
+    WORDS = auto()
+    """A list of words, of which the order does not matter."""
+    TRES = auto()
+    """A list of {"type", "name", "count"}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    field: str
+    path: tuple[str, ...]
+    shape: Shape
+    unset: Value = None
+    """What the API shows when nothing is set, beside an infinite number or an empty list."""
+
+
+def _columns(*rows: tuple[str, str, Shape] | tuple[str, str, Shape, Value]) -> tuple[Column, ...]:
+    return tuple(
+        Column(row[0], tuple(row[1].split(".")), row[2], row[3] if len(row) > 3 else None) for row in rows
+    )
+
+
+QOS: Final = _columns(
+    ("Priority", "priority", Shape.NUMBER, 0),
+    ("Flags", "flags", Shape.WORDS),
+    ("Preempt", "preempt.list", Shape.WORDS),
+    ("PreemptMode", "preempt.mode", Shape.WORDS),
+    ("GraceTime", "limits.grace_time", Shape.COUNT),
+    ("GrpJobs", "limits.max.active_jobs.count", Shape.NUMBER),
+    ("GrpSubmit", "limits.max.jobs.count", Shape.NUMBER),
+    ("GrpWall", "limits.max.wall_clock.per.qos", Shape.NUMBER),
+    ("MaxJobsPerAccount", "limits.max.jobs.active_jobs.per.account", Shape.NUMBER),
+    ("MaxJobsPerUser", "limits.max.jobs.active_jobs.per.user", Shape.NUMBER),
+    ("MaxSubmitPerAccount", "limits.max.jobs.per.account", Shape.NUMBER),
+    ("MaxSubmitPerUser", "limits.max.jobs.per.user", Shape.NUMBER),
+    ("MaxWall", "limits.max.wall_clock.per.job", Shape.NUMBER),
+    ("UsageFactor", "usage_factor", Shape.FACTOR),
+    ("GrpTRES", "limits.max.tres.total", Shape.TRES),
+    ("GrpTRESMins", "limits.max.tres.minutes.per.qos", Shape.TRES),
+    ("MaxTRESPerJob", "limits.max.tres.per.job", Shape.TRES),
+    ("MaxTRESPerNode", "limits.max.tres.per.node", Shape.TRES),
+    ("MaxTRESPerUser", "limits.max.tres.per.user", Shape.TRES),
+    ("MaxTRESPerAccount", "limits.max.tres.per.account", Shape.TRES),
+    ("MaxTRESMinsPerJob", "limits.max.tres.minutes.per.job", Shape.TRES),
+    ("MinTRESPerJob", "limits.min.tres.per.job", Shape.TRES),
+)
+ASSOCIATION: Final = _columns(
+    ("Fairshare", "shares_raw", Shape.COUNT),
+    ("QOS", "qos", Shape.WORDS),
+    ("DefaultQOS", "default.qos", Shape.TEXT),
+    ("GrpJobs", "max.jobs.per.count", Shape.NUMBER),
+    ("GrpSubmit", "max.jobs.per.submitted", Shape.NUMBER),
+    ("GrpWall", "max.per.account.wall_clock", Shape.NUMBER),
+    ("MaxJobs", "max.jobs.active", Shape.NUMBER),
+    ("MaxSubmit", "max.jobs.total", Shape.NUMBER),
+    ("MaxWall", "max.jobs.per.wall_clock", Shape.NUMBER),
+    ("Priority", "priority", Shape.NUMBER),
+    ("GrpTRES", "max.tres.total", Shape.TRES),
+    ("GrpTRESMins", "max.tres.group.minutes", Shape.TRES),
+    ("GrpTRESRunMins", "max.tres.group.active", Shape.TRES),
+    ("MaxTRESPerJob", "max.tres.per.job", Shape.TRES),
+    ("MaxTRESPerNode", "max.tres.per.node", Shape.TRES),
+    ("MaxTRESMinsPerJob", "max.tres.minutes.per.job", Shape.TRES),
+)
+ACCOUNT: Final = (*_columns(("Parent", "parent_account", Shape.TEXT)), *ASSOCIATION)
+
+NO_LIMIT: Final = {"set": False, "infinite": True, "number": 0}
+# `sacctmgr`'s words for flags that Fairway sets; others are shown as the API has them
+_FLAGS: Final = {
+    "OVERRIDE_PARTITION_QOS": "OverPartQOS",
+    "NO_RESERVE": "NoReserve",
+    "DENY_LIMIT": "DenyOnLimit",
+}
+_FLAGS_BACK: Final = {word: flag for flag, word in _FLAGS.items()}
+_NO_MODE: Final = "DISABLED"
+
+
+def found_qos(record: Record) -> FoundObject:
+    """A QOS as it is. What it preempts goes after it."""
+    said = record.get("description") or ""
+    fields = read(QOS, record)
+    if record["name"] == names.GATE:
+        # No job ever runs as it, so this means nothing; and the API has no way to empty the list.
+        fields.pop("Preempt", None)
+    preempted = fields.get("Preempt") or ()
+    return FoundObject(
+        names.qos_key(record["name"]),
+        fields,
+        ours=names.is_marked(said),
+        after=tuple(names.qos_key(str(name)) for name in (preempted if isinstance(preempted, tuple) else ())),
+        team=names.marked_team(said),
+    )
+
+
+def found_association(record: Record) -> FoundObject:
+    """An account's own association is the account; a user's in it is an association."""
+    account, user, partition = record["account"], record.get("user") or "", record.get("partition") or ""
+    ours = names.is_marked(record.get("comment") or "")
+    team = TeamName(account) if ours else None
+    if not user:
+        fields = read(ACCOUNT, record)
+        parent = fields.get("Parent")
+        lists = fields.get("QOS") or ()
+        after = (
+            *((names.account_key(str(parent)),) if parent not in (None, names.ROOT_ACCOUNT) else ()),
+            *(names.qos_key(str(q)) for q in (lists if isinstance(lists, tuple) else ())),
+        )
+        return FoundObject(names.account_key(account), fields, ours, after=after, team=team)
+    name = "/".join(part for part in (account, user, partition) if part)
+    after = (names.account_key(account), names.user_key(UserName(user)))
+    return FoundObject(
+        ObjectKey("association", name), read(ASSOCIATION, record), ours, after=after, team=team
+    )
+
+
+def found_user(record: Record) -> FoundObject:
+    """A user's record: shared by everybody, never Fairway's."""
+    return FoundObject(ObjectKey("user", record["name"]), {}, ours=False)
+
+
+def read(columns: Iterable[Column], record: Record) -> dict[str, Value]:
+    """The fields of a record that are set."""
+    fields: dict[str, Value] = {}
+    for column in columns:
+        raw = _at(record, column.path)
+        if column.shape is Shape.TRES:
+            for entry in raw or ():
+                fields[f"{column.field}.{_tres_name(entry)}"] = entry["count"]
+        else:
+            value = _value(column, raw)
+            if value is not None:
+                fields[column.field] = value
+    return fields
+
+
+def written(
+    columns: tuple[Column, ...],
+    fields: Mapping[str, Value],
+    changes: Iterable[FieldChange] = (),
+    *,
+    clear_tres: bool,
+) -> Record:
+    """The record that makes an object have these fields.
+
+    `changes` tell what must be unset, which has to be said: what a record does not name stays as it is. Only
+    lists of TRES differ: an association's is replaced whole, a QOS's entry goes by a count of -1
+    (`clear_tres`). Flags are always named: a QOS record without them loses them.
+    """
+    record: Record = {}
+    unset = {c.field for c in changes if c.after is None and c.before is not None}
+    for column in columns:
+        if column.shape is Shape.TRES:
+            entries = [_tres(name, value) for name, value in _under(column.field, fields)]
+            if clear_tres:
+                dot = f"{column.field}."
+                entries += [_tres(f.removeprefix(dot), -1) for f in sorted(unset) if f.startswith(dot)]
+            if entries or not clear_tres:
+                _put(record, column.path, entries)
+        elif (value := fields.get(column.field)) is not None:
+            _put(record, column.path, _raw(column, value))
+        elif column.field in unset or column.field == "Flags":
+            _put(record, column.path, _nothing(column))
+    return record
+
+
+def _value(column: Column, raw: Any) -> Value:
+    if raw is None:
+        return None
+    match column.shape:
+        case Shape.NUMBER:
+            number = int(raw["number"]) if raw.get("set") and not raw.get("infinite") else None
+            return None if number == column.unset else number
+        case Shape.FACTOR:
+            number = raw["number"] if raw.get("set") and not raw.get("infinite") else 1
+            return None if number == 1 else f"{number:g}"
+        case Shape.COUNT:
+            return int(raw) or None
+        case Shape.TEXT:
+            return raw or None
+        case _:
+            words = sorted({_FLAGS.get(word, word) for word in raw} - {_NO_MODE, "NOT_SET"})
+            return tuple(words) or None
+
+
+def _raw(column: Column, value: Value) -> Any:
+    match column.shape:
+        case Shape.NUMBER:
+            return {"set": True, "infinite": False, "number": value}
+        case Shape.FACTOR:
+            return {"set": True, "infinite": False, "number": float(str(value))}
+        case Shape.WORDS:
+            return [_FLAGS_BACK.get(str(word), word) for word in (value if isinstance(value, tuple) else ())]
+        case _:
+            return value
+
+
+def _nothing(column: Column) -> Any:
+    match column.shape:
+        case Shape.NUMBER:
+            return (
+                NO_LIMIT if column.unset is None else {"set": True, "infinite": False, "number": column.unset}
+            )
+        case Shape.FACTOR:
+            return {"set": True, "infinite": False, "number": 1.0}
+        case Shape.COUNT:
+            return 0
+        case Shape.TEXT:
+            return ""
+        case _:
+            return [_NO_MODE] if column.field == "PreemptMode" else []
+
+
+def _under(prefix: str, fields: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    dot = f"{prefix}."
+    return (
+        (f.removeprefix(dot), v) for f, v in sorted(fields.items()) if f.startswith(dot) and v is not None
+    )
+
+
+def _tres_name(entry: Mapping[str, Any]) -> str:
+    return f"{entry['type']}/{entry['name']}" if entry.get("name") else str(entry["type"])
+
+
+def _tres(name: str, count: Value) -> Record:
+    kind, _, rest = name.partition("/")
+    return {"type": kind, "name": rest, "count": count}
+
+
+def _at(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    here: Any = record
+    for part in path:
+        here = here.get(part) if isinstance(here, dict) else None
+        if here is None:
+            return None
+    return here
+
+
+def _put(record: Record, path: tuple[str, ...], value: Any) -> None:
+    for part in path[:-1]:
+        record = record.setdefault(part, {})
+    record[path[-1]] = value

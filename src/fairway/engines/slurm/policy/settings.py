@@ -1,0 +1,210 @@
+"""What a policy needs of slurm.conf, as exact lines, compared with what the engine runs with. Pure.
+
+slurmrestd shows slurm.conf from 26.05 on (API v0.0.45), before that only partitions, and never what
+slurmdbd.conf keeps private. A line that cannot be compared says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.wanted import UNTYPED, Ground
+from fairway.policy.objects import Advice
+
+UNSEEN: Final = "not shown by slurmrestd"
+SLURM_CONF, SLURMDBD_CONF, LUA_FILE = "slurm.conf", "slurmdbd.conf", "job_submit.lua"
+RECONFIGURE: Final = "scontrol reconfigure"
+OWN_TIER, LENT_TIER = 10, 1
+FAIRSHARE_WEIGHT: Final = 100_000
+QOS_WEIGHT: Final = 10_000_000
+AGE_WEIGHT: Final = 2 * FAIRSHARE_WEIGHT
+SHORT_HALF_LIFE_SECONDS: Final = 3600
+BILLING: Final = "GRES/gpu=1.0"
+
+_READ: Final = (
+    "AccountingStorageEnforce",
+    "AccountingStorageTRES",
+    "JobRequeue",
+    "JobSubmitPlugins",
+    "PreemptMode",
+    "PreemptType",
+    "PriorityCalcPeriod",
+    "PriorityDecayHalfLife",
+    "PriorityMaxAge",
+    "PriorityType",
+    "PriorityWeightAge",
+    "PriorityWeightFairshare",
+    "PriorityWeightQOS",
+    "PrivateData",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One parameter, the value it needs, and when another value will do as well."""
+
+    parameter: str
+    value: str
+    why: str
+    suits: Callable[[str, str], bool]
+    file: str = SLURM_CONF
+    restart: str = RECONFIGURE
+
+    @property
+    def line(self) -> str:
+        return f"{self.parameter}={self.value}"
+
+
+def found_settings(partitions: Mapping[str, Any], conf: Mapping[str, Any] | None) -> dict[str, str]:
+    """What the API shows of the running configuration, flat: `PreemptType`, `partition/gpu/Nodes`."""
+    settings: dict[str, str] = {}
+    for partition in partitions.get("partitions") or ():
+        at = f"partition/{partition['name']}"
+        settings[f"{at}/Nodes"] = partition["nodes"]["configured"]
+        settings[f"{at}/PriorityTier"] = str(partition["priority"]["tier"])
+        settings[f"{at}/QOS"] = partition["qos"]["assigned"]
+        settings[f"{at}/TRES"] = partition["tres"]["configured"]
+        settings[f"{at}/TRESBillingWeights"] = partition["tres"]["billing_weights"]
+    if conf is not None:
+        running = conf.get("slurm_conf") or {}
+        settings |= {name: _text(running[name]) for name in _READ if name in running}
+    return settings
+
+
+def needs(ground: Ground) -> Iterator[Need]:
+    """Every parameter that the fleet's policy depends on."""
+    types = sorted({site.tres for site in ground.sites if site.gres is not None})
+    seconds = ground.fleet.fairness.half_life_seconds
+    yield Need("AccountingStorageEnforce", "associations,limits,qos,safe", "limits count", _has_policy)
+    tracked = ",".join((UNTYPED, *types))
+    yield Need("AccountingStorageTRES", tracked, "GPUs are counted by type", _has_all, restart="slurmctld")
+    yield Need("PreemptType", "preempt/qos", "what is lent comes back", _same)
+    yield Need("PreemptMode", "REQUEUE", "a job whose place is taken starts again", _has_all)
+    yield Need("JobRequeue", "1", "a job whose place is taken starts again", _same)
+    yield Need("JobSubmitPlugins", "lua", "plain sbatch gets its team's QOS (fairway render slurm)", _has_all)
+    yield Need("PriorityType", "priority/multifactor", "shares and past use count", _same)
+    yield Need("PriorityDecayHalfLife", clock(seconds), "past use is forgiven", _same_time)
+    if seconds < SHORT_HALF_LIFE_SECONDS:
+        yield Need("PriorityCalcPeriod", "00:01:00", "a short half-life needs a short period", _same_time)
+    yield Need("PriorityWeightFairshare", str(FAIRSHARE_WEIGHT), "shares and past use count", _same)
+    yield Need("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
+    yield Need("PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same)
+    yield Need("PriorityMaxAge", clock(seconds), "who waited for half a half-life goes first", _same_time)
+    yield Need("PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all)
+    yield Need(
+        "PrivateData",
+        "jobs,usage",
+        "nobody sees another's jobs with sacct",
+        _has_all,
+        SLURMDBD_CONF,
+        "slurmdbd",
+    )
+
+
+def advice(ground: Ground, settings: Mapping[str, str]) -> tuple[Advice, ...]:
+    """What must still be written, or cannot be seen; nothing when all is as it should be."""
+    told: list[Advice] = []
+    for need in needs(ground):
+        at = need.parameter if need.file == SLURM_CONF else f"{need.file}/{need.parameter}"
+        running = settings.get(at)
+        if running is None or not need.suits(running, need.value):
+            shown = UNSEEN if running is None else running
+            told.append(Advice(need.file, need.line, shown, need.why, _restart(need.restart)))
+    return (*told, *_partition_advice(ground, settings))
+
+
+def partition_lines(ground: Ground, settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The two lines of each pool's partition: its name, the line, and why. Nodes are named if known."""
+    seen: set[str] = set()
+    for site in ground.sites:
+        if site.partition in seen:
+            continue
+        seen.add(site.partition)
+        weights = f"TRESBillingWeights={BILLING}"
+        yield (
+            site.partition,
+            f"PartitionName={site.partition} PriorityTier={OWN_TIER} QOS={names.GATE} {weights}",
+            "what is guaranteed goes first; beside what the line of this partition says already",
+        )
+        nodes = settings.get(f"partition/{site.partition}/Nodes") or f"(those of {site.partition})"
+        yield (
+            site.lent_partition,
+            f"PartitionName={site.lent_partition} Nodes={nodes} PriorityTier={LENT_TIER} {weights}",
+            "what is lent and low runs here, on the same nodes",
+        )
+
+
+def _partition_advice(ground: Ground, settings: Mapping[str, str]) -> Iterator[Advice]:
+    for name, line, why in partition_lines(ground, settings):
+        said = {key: settings.get(f"partition/{name}/{key}") for key in _PARTITION}
+        running = " ".join(f"{key}={value}" for key, value in said.items() if value)
+        if said["PriorityTier"] is None or not _partition_suits(name, said, settings):
+            yield Advice(SLURM_CONF, line, running, why, RECONFIGURE)
+
+
+_PARTITION: Final = ("Nodes", "PriorityTier", "QOS", "TRESBillingWeights")
+
+
+def _partition_suits(name: str, said: Mapping[str, str | None], settings: Mapping[str, str]) -> bool:
+    gpus = "gres/gpu=1" in (said["TRESBillingWeights"] or "").lower().replace("cpu=0.0,", "")
+    if f"partition/{name}-lent/Nodes" not in settings and not name.endswith("-lent"):
+        return gpus and said["QOS"] == names.GATE and said["PriorityTier"] == str(OWN_TIER)
+    own = name.removesuffix("-lent")
+    if name == own:
+        above = int(said["PriorityTier"] or 0) > int(settings.get(f"partition/{own}-lent/PriorityTier", "0"))
+        return gpus and said["QOS"] == names.GATE and above
+    return gpus and said["Nodes"] == settings.get(f"partition/{own}/Nodes")
+
+
+def clock(seconds: int) -> str:
+    """Days-hours:minutes:seconds, as slurm.conf wants it."""
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    time = f"{hours:02}:{minutes:02}:{left:02}"
+    return f"{days}-{time}" if days else time
+
+
+def _seconds(text: str) -> int | None:
+    days, dash, rest = text.partition("-")
+    try:
+        parts = [int(part) for part in (rest if dash else text).split(":")]
+        whole = 0
+        for part in parts:
+            whole = whole * 60 + part
+        return whole + (int(days) * 86_400 if dash else 0)
+    except ValueError:
+        return None
+
+
+def _same(running: str, wanted: str) -> bool:
+    return running.lower() == wanted.lower()
+
+
+def _same_time(running: str, wanted: str) -> bool:
+    return _seconds(running) == _seconds(wanted)
+
+
+def _has_all(running: str, wanted: str) -> bool:
+    return {w.lower() for w in wanted.split(",")} <= {w.lower() for w in running.split(",")}
+
+
+def _has_policy(running: str, wanted: str) -> bool:
+    return _has_all(running, "associations,limits,qos")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, list):
+        return ",".join(str(v) for v in value)
+    if isinstance(value, dict):
+        return str(value.get("number", ""))
+    return str(value)
+
+
+def _restart(what: str) -> str:
+    return f"systemctl restart {what}" if what.startswith("slurm") else what

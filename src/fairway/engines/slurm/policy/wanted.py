@@ -1,0 +1,197 @@
+"""What a fleet means in Slurm's accounting: QOS, accounts, associations, users. Pure.
+
+A guarantee is the limit of a team's own QOS, which takes back what is lent; a job lists that QOS and the ones
+it may fall back on, and Slurm tries them by their Priority. Guarantee plus borrow is a limit on the account.
+The two count different resources on purpose: a QOS's limit hides an account's on the same one, so a QOS
+counts `gres/gpu` and an account `gres/gpu:TYPE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.sites import Site, sites, teams_here
+from fairway.model.fleet import Fleet
+from fairway.model.names import TeamName
+from fairway.model.team import Supply, Team, TeamTree
+from fairway.policy.objects import ObjectKey, Value, WantedObject
+
+UNTYPED: Final = "gres/gpu"
+
+# A list of QOS is tried by Priority, the highest first.
+LOW_PRIORITY: Final = 1
+LENT_PRIORITY: Final = 10
+KIN_PRIORITY: Final = 20
+OWN_PRIORITY: Final = 100
+
+ANY_NUMBER_OF_JOBS: Final = 1_000_000_000
+"""What a QOS sets against the gate's 0: with `OverPartQOS` its own limit counts instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A fleet on one cluster, with what every question needs looked up once."""
+
+    fleet: Fleet
+    sites: tuple[Site, ...]
+    teams: tuple[Team, ...]
+    tree: TeamTree
+
+    @classmethod
+    def of(cls, fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> Ground:
+        places = sites(fleet, cluster, settings)
+        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams))
+
+    def may_use(self, team: Team, supply: Supply) -> bool:
+        """Whether the team may ever hold anything of it."""
+        grant = team.grant(supply)
+        return grant is not None and grant.ceiling != 0
+
+    def own(self, team: Team, supply: Supply) -> int:
+        """What of its guarantee the team has not promised on to teams inside it."""
+        grant = team.grant(supply)
+        return 0 if grant is None else grant.guarantee - self.tree.guaranteed_to_children(team, supply)
+
+    def kin(self, team: Team, supply: Supply) -> int:
+        """What its children are guaranteed, if there is anybody in the family to leave it to."""
+        children = self.tree.children(team)
+        if len(children) + bool(team.members) < 2:
+            return 0
+        return self.tree.guaranteed_to_children(team, supply)
+
+    def qos(self, team: Team, supply: Supply) -> tuple[str, ...]:
+        """What a team's jobs on a supply may run as, as guaranteed as possible first, without low."""
+        family = (team, *self.tree.ancestors(team))
+        return (
+            *(names.own(t.name, supply) for t in family if self.own(t, supply) > 0),
+            *(names.kin(t.name, supply) for t in family if self.kin(t, supply) > 0),
+            names.LENT,
+        )
+
+    def depth(self, team: Team) -> int:
+        return sum(1 for _ in self.tree.ancestors(team))
+
+    def has_low(self, team: Team) -> bool:
+        """Whether it may use a preemptible priority."""
+        return any(self.fleet.priority(name).preemptible for name in team.priorities)
+
+    def is_in_one_type(self, site: Site) -> tuple[Site, ...]:
+        """The sites whose devices Slurm counts as the same resource, itself among them."""
+        return tuple(s for s in self.sites if s.tres == site.tres)
+
+
+def wanted_objects(ground: Ground) -> tuple[WantedObject, ...]:
+    """Everything the fleet wants of one cluster's accounting."""
+    qos = {o.key: o for o in _qos(ground)}
+    teams = list(_accounts(ground, qos))
+    people = [o for team in ground.teams for o in _people(ground, team)]
+    users = dict.fromkeys(user for team in ground.teams for user in team.members)
+    return (
+        *qos.values(),
+        *teams,
+        *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
+        *people,
+    )
+
+
+def _qos(ground: Ground) -> Iterator[WantedObject]:
+    gate, low, lent = (names.qos_key(name) for name in (names.GATE, names.LOW, names.LENT))
+    yield WantedObject(gate, {"MaxJobsPerAccount": 0})
+    # No job runs as the gate. The API cannot empty a list, so one that somebody added to could not be mended.
+    yield WantedObject(
+        low, {"Priority": LOW_PRIORITY, "Flags": ("NoReserve",), "Preempt": (names.GATE,)}, after=(gate,)
+    )
+    yield WantedObject(lent, {"Priority": LENT_PRIORITY, "Preempt": (names.LOW,)}, after=(low,))
+    for site in ground.sites:
+        yield from _guarantees(ground, site.supply)
+
+
+def _guarantees(ground: Ground, supply: Supply) -> Iterator[WantedObject]:
+    here = [t for t in ground.teams if ground.may_use(t, supply)]
+    families = [t for t in here if ground.kin(t, supply) > 0]
+    for team in families:
+        name, limit = names.kin(team.name, supply), ground.kin(team, supply)
+        rank = KIN_PRIORITY + ground.depth(team)
+        yield _guarantee(name, team.name, rank, limit, (names.LENT, names.LOW))
+    takes_back = (names.LENT, names.LOW, *(names.kin(t.name, supply) for t in families))
+    for team in here:
+        if (limit := ground.own(team, supply)) > 0:
+            rank = OWN_PRIORITY + ground.depth(team)
+            yield _guarantee(names.own(team.name, supply), team.name, rank, limit, takes_back)
+
+
+def _guarantee(name: str, team: TeamName, rank: int, limit: int, takes_back: Iterable[str]) -> WantedObject:
+    preempt = tuple(sorted(takes_back))
+    fields: dict[str, Value] = {
+        "Priority": rank,
+        "Flags": ("OverPartQOS",),
+        "Preempt": preempt,
+        "MaxJobsPerAccount": ANY_NUMBER_OF_JOBS,
+        f"GrpTRES.{UNTYPED}": limit,
+    }
+    return WantedObject(names.qos_key(name), fields, after=tuple(map(names.qos_key, preempt)), team=team)
+
+
+def _accounts(ground: Ground, known: Mapping[ObjectKey, WantedObject]) -> Iterator[WantedObject]:
+    for team in ground.teams:
+        listed = {
+            q for s in ground.sites if ground.may_use(team, s.supply) for q in ground.qos(team, s.supply)
+        }
+        listed |= {names.LOW} if ground.has_low(team) else set()
+        lists = tuple(sorted(q for q in listed if names.qos_key(q) in known))
+        fields: dict[str, Value] = {
+            "Parent": team.parent or names.ROOT_ACCOUNT,
+            "Fairshare": team.share,
+            "QOS": lists,
+            **_limits(ground, team),
+            **({"GrpJobs": 0, "GrpSubmit": 0} if team.draining else {}),
+        }
+        parents = () if team.parent is None else (names.account_key(team.parent),)
+        after = (*parents, *map(names.qos_key, lists))
+        yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
+
+
+def _limits(ground: Ground, team: Team) -> dict[str, Value]:
+    fields: dict[str, Value] = {}
+    for site in ground.sites:
+        if site.gres is None:
+            continue  # a limit on the untyped resource would be hidden by the QOS's
+        ceiling = ceiling_of(ground, team, site)
+        if ceiling is not None:
+            fields[f"GrpTRES.{site.tres}"] = ceiling
+        if team.limits.job_gpus is not None:
+            fields[f"MaxTRESPerJob.{site.tres}"] = team.limits.job_gpus
+    if team.limits.job_seconds is not None:
+        fields["MaxWall"] = -(-team.limits.job_seconds // 60)
+    return fields
+
+
+def ceiling_of(ground: Ground, team: Team, site: Site) -> int | None:
+    """The most the team may hold of what Slurm counts as this site's resource; None: no limit of its own.
+
+    Pools of one GRES type share one resource, and so the sum of their ceilings.
+    """
+    ceilings: list[int] = []
+    for same in ground.is_in_one_type(site):
+        grant = team.grant(same.supply)
+        ceiling = 0 if grant is None else grant.ceiling
+        if ceiling is None:
+            return None
+        ceilings.append(ceiling)
+    return sum(ceilings)
+
+
+def _people(ground: Ground, team: Team) -> Iterator[WantedObject]:
+    fields: dict[str, Value] = {"Fairshare": 1}
+    if (most := team.limits.user_gpus) is not None:
+        fields |= {f"GrpTRES.{site.tres}": most for site in ground.sites if site.gres is not None}
+    for user in team.members:
+        yield WantedObject(
+            names.association_key(team.name, user),
+            fields,
+            after=(names.account_key(team.name), names.user_key(user)),
+            team=team.name,
+        )
