@@ -19,10 +19,12 @@ def depths(
     needed_by: dict[ObjectKey, list[ObjectKey]] = {}
     missing: dict[ObjectKey, int] = {}
     for key, after in needs.items():
-        inside = {need for need in after if need in needs and need != key}
-        missing[key] = len(inside)
-        for need in inside:
-            needed_by.setdefault(need, []).append(key)
+        count = 0
+        for need in after if len(after) < 2 else set(after):
+            if need in needs and need != key:
+                needed_by.setdefault(need, []).append(key)
+                count += 1
+        missing[key] = count
     found: dict[ObjectKey, int] = {}
     level, depth = [key for key, count in missing.items() if not count], 0
     while level:

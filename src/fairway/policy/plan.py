@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 
@@ -153,22 +154,27 @@ def _differences(have: Mapping[str, Value], want: Mapping[str, Value]) -> tuple[
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_by_name = attrgetter("kind", "name")
 
 
 def _fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -> str:
     """The same on every machine and release. Of an object that is not ours only counts that it is there."""
-    governed: dict[ObjectKey, list[object]] = {}
-    for want in wanted:
-        governed[want.key] = [None if want.shared else _set_fields(want.fields), None]
+    asked = {o.key: None if o.shared else _set_fields(o.fields) for o in wanted}
+    here: dict[ObjectKey, object] = {}
     for have in found:
-        if have.ours or have.key in governed:
-            whole = have.ours and governed.get(have.key, [1])[0] is not None
-            row = governed.setdefault(have.key, [False, None])
-            row[1] = _set_fields(have.fields) if whole else have.ours
-    digest = hashlib.sha256()
-    for key in sorted(governed):
-        digest.update(_encode((key.kind, key.name, governed[key])))
-    return digest.hexdigest()
+        if have.key not in asked:
+            if have.ours:
+                here[have.key] = _set_fields(have.fields)
+        elif not have.ours or asked[have.key] is None:
+            here[have.key] = have.ours
+        else:
+            fields = _set_fields(have.fields)
+            here[have.key] = "as wanted" if fields == asked[have.key] else fields
+    rows = [
+        (key.kind, key.name, asked.get(key, False), here.get(key))
+        for key in sorted(asked.keys() | here.keys(), key=_by_name)
+    ]
+    return hashlib.sha256(_encode(rows)).hexdigest()
 
 
 def _set_fields(fields: Mapping[str, Value]) -> dict[str, Value]:
