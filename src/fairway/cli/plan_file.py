@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from fairway.api.policy_wire import Plan, PlanFile
 from fairway.cli.fleet_text import FleetText
 from fairway.client.private import write_private
@@ -49,13 +47,14 @@ def read_plan(path: Path) -> PlanFile:
             f"cannot read {path}: {error.strerror or error}",
             "make one:  fairway plan -f fleet.yaml --out plan.json",
         ) from error
+    found: object = None
     try:
-        told = json.loads(data[: _LARGEST + 1])
+        told = json.loads(data)
         found = told.get("format") if isinstance(told, dict) else None
         if found == FORMAT:
             return PlanFile.model_validate(told)
-    except (ValueError, RecursionError, ValidationError):
-        found = None
+    except (ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
+        pass
     hint = "a fleet file is applied with -f:  fairway apply -f fleet.yaml"
     if isinstance(found, str) and found.startswith("fairway/plan/"):
         hint = f"make it anew with this release (it reads {FORMAT}):  fairway plan -f fleet.yaml --out FILE"
