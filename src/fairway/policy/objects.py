@@ -116,6 +116,8 @@ class Advice:
     why: str
     restart: str = ""
     """What must be restarted or told for it to count: `scontrol reconfigure`."""
+    unseen: bool = False
+    """The engine does not show what it runs with: the line may stand there already."""
 
 
 @dataclass(frozen=True, slots=True)

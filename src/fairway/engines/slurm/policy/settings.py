@@ -112,7 +112,8 @@ def advice(ground: Ground, settings: Mapping[str, str]) -> tuple[Advice, ...]:
         running = settings.get(at)
         if running is None or not need.suits(running, need.value):
             shown = UNSEEN if running is None else running
-            told.append(Advice(need.file, need.line, shown, need.why, _restart(need.restart)))
+            restart = _restart(need.restart)
+            told.append(Advice(need.file, need.line, shown, need.why, restart, unseen=running is None))
     return (*told, *_partition_advice(ground, settings))
 
 
