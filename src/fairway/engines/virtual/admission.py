@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fairway.engines.port import Refused
+from fairway.engines.virtual.desk import Desk
 from fairway.engines.virtual.jobs import FOREVER, Job, JobRequest
 from fairway.engines.virtual.nodes import Stock
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
@@ -20,11 +21,11 @@ class Admission:
     def __init__(
         self,
         terms: Terms,
-        stocks: Mapping[Supply, Stock],
+        desks: Mapping[Supply, Desk],
         branches: Mapping[Supply, Mapping[TeamName, Branch]],
     ) -> None:
         self._terms: Final = terms
-        self._stocks: Final = stocks
+        self._desks: Final = desks
         self._branches: Final = branches
         self._teams: Final = {team.name: team for team in terms.teams}
         self._members: Final = {team.name: frozenset(team.members) for team in terms.teams}
@@ -36,13 +37,13 @@ class Admission:
         team = self._team(request)
         priority = self._priority(request, team)
         supply = request.supply
-        stock = self._stocks.get(supply)
-        if stock is None:
+        desk = self._desks.get(supply)
+        if desk is None:
             raise Refused("UnknownPool", f"this cluster has no {supply}", "fairway get pools")
         branch = self._branches[supply][team.name]
-        self._refuse_no_access(request, team, branch, stock)
-        self._refuse_size(request, team, branch, stock)
-        job = Job(number, request, priority.name, priority.rank, priority.preemptible, branch, stock, at)
+        self._refuse_no_access(request, team, branch, desk.stock)
+        self._refuse_size(request, team, branch, desk.stock)
+        job = Job(number, request, priority.name, priority.rank, priority.preemptible, branch, desk, at)
         job.limit = self._limit(request, team)
         return job
 

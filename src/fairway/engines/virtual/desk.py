@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from fairway.engines.virtual import reclaim
-from fairway.engines.virtual.jobs import FOREVER, Ending, Job
+from fairway.engines.virtual.jobs import FOREVER, Ending, Job, JobState
 from fairway.engines.virtual.lines import Line
 from fairway.engines.virtual.nodes import Stock
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
@@ -39,6 +39,7 @@ class Desk:
         "half_life",
         "low_held",
         "low_running",
+        "lowest_firm",
         "outranking",
         "patience",
         "reservation",
@@ -57,6 +58,7 @@ class Desk:
         """What is preemptible always, in the order of its start."""
         self.low_held = 0
         self.patience: Final = patience
+        self.lowest_firm = 0
         self.outranking = 0
         """Waiting jobs that are not of the lowest firm rank: they may outrank what their team runs."""
         self.reservation: Reservation | None = None
@@ -71,6 +73,7 @@ class Desk:
         self.root = Branch(None, None)
         self.half_life = float(max(1, terms.fairness.half_life_seconds))
         self.urgent_above = terms.default_rank
+        self.lowest_firm = min((p.rank for p in terms.priorities if not p.preemptible), default=0)
         self.low_running.clear()
         self.low_held = self.outranking = 0
         branches: dict[TeamName, Branch] = {}
@@ -83,6 +86,46 @@ class Desk:
             if team.name in before:
                 branch.average = before[team.name].averaged(now, half_life)
         return branches
+
+    # the books
+
+    def book(self, job: Job, sign: int, now: float) -> None:
+        """Count the job's devices: 1 when it starts, -1 when it leaves."""
+        branch, devices = job.branch, sign * job.devices
+        branch.hold(devices, 0 if job.low else devices, now, self.half_life)
+        if sign > 0:
+            branch.add_running(job)
+        else:
+            branch.remove_running(job)
+        if job.low:
+            self.low_held += devices
+            if sign > 0:
+                self.low_running[job] = None
+            else:
+                del self.low_running[job]
+
+    def join(self, job: Job) -> None:
+        """The job waits from now on."""
+        job.state = JobState.WAITING
+        job.branch.lines.join(job)
+        self._count_waiting(job, 1)
+
+    def leave(self, job: Job) -> None:
+        """The job waits no more."""
+        if job.line is None:  # it sits on the bench
+            job.branch.lines.benched[job.request.user].remove(job)
+        job.line = None
+        self._count_waiting(job, -1)
+
+    def _count_waiting(self, job: Job, by: int) -> None:
+        if job.low:
+            for branch in job.branch.path:
+                branch.waiting_low += by
+            return
+        for branch in job.branch.path:
+            branch.waiting += by
+        if job.rank > self.lowest_firm:
+            self.outranking += by
 
     # the whole queue
 
@@ -264,8 +307,9 @@ class Desk:
         job.line = None
         job.branch.lines.benched.setdefault(job.request.user, []).append(job)
 
-    def unbench(self, branch: Branch, job: Job) -> None:
+    def unbench(self, job: Job) -> None:
         """Something of the job's user ended: whoever waits for that stands in line again."""
+        branch = job.branch
         if branch.lines.benched and branch.user_most < BOUNDLESS:
             for other in branch.lines.benched.pop(job.request.user, ()):
                 branch.lines.join(other)

@@ -1,15 +1,32 @@
-"""The virtual engine: nodes made from the fleet file, moved by method calls instead of jobs and failures."""
+"""The virtual engine: a cluster in memory that carries a policy and runs jobs under it, on its own clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fairway import __version__
-from fairway.engines.port import Refused
-from fairway.model.fleet import Cluster, Pool, VirtualPlace
-from fairway.model.names import NodeName, PoolName, SliceName
-from fairway.model.observation import Devices, Health, Node, Observation
+from fairway.engines.port import Imported, Refused, Remark
+from fairway.engines.virtual import objects
+from fairway.engines.virtual.jobs import JobState
+from fairway.engines.virtual.objects import Fields
+from fairway.engines.virtual.simulator import Simulator
+from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.names import NodeName, PoolName, SliceName, TeamName
+from fairway.model.observation import Observation
+from fairway.policy.objects import (
+    Action,
+    Activity,
+    Change,
+    FoundObject,
+    FoundPolicy,
+    ObjectKey,
+    Translation,
+)
+
+VERSION = f"virtual {__version__}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,67 +39,154 @@ class Hold:
     devices: int
 
 
-@dataclass(slots=True)
-class _Machine:
-    name: NodeName
-    pool: Pool
-    totals: dict[SliceName | None, int]
-    holds: list[Hold] = field(default_factory=list)
-    sick: dict[SliceName | None, int] = field(default_factory=dict)
-    drained: str | None = None
-    """The reason, when it is."""
-    lost: bool = False
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An object of the cluster, with who wrote it last."""
 
-    def in_use(self, slice_: SliceName | None) -> int:
-        return sum(hold.devices for hold in self.holds if hold.slice == slice_)
-
-    def free(self, slice_: SliceName | None) -> int:
-        if self.lost or self.drained is not None:
-            return 0
-        return max(0, self.totals.get(slice_, 0) - self.in_use(slice_) - self.sick.get(slice_, 0))
-
-    def seen(self) -> Node:
-        if self.lost:
-            health, reason = Health.DOWN, "not responding"
-        elif self.drained is not None:
-            health, reason = Health.DRAINED, self.drained
-        else:
-            health, reason = Health.READY, ""
-        devices = tuple(
-            Devices(
-                pool=self.pool.name,
-                kind=self.pool.gpu.name if slice_ is None else f"{self.pool.gpu.name}:{slice_}",
-                slice=slice_,
-                total=total,
-                in_use=self.in_use(slice_),
-                unhealthy=self.sick.get(slice_, 0),
-            )
-            for slice_, total in self.totals.items()
-        )
-        return Node(self.name, health, reason, devices)
+    fields: Fields
+    ours: bool
+    changed_by: str | None = None
 
 
 class VirtualEngine:
-    """A cluster of the nodes its pools describe, all well and idle at first."""
+    """A cluster of the nodes its pools describe, all well and idle at first.
 
-    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> None:
+    The simulator obeys the objects that are there, whoever wrote them, and nothing else.
+    """
+
+    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], *, speed: float = 1.0) -> None:
+        """`speed`: seconds of the cluster's clock for each second that `tick` is told of."""
+        self.simulator = Simulator(pools)
         self._cluster = cluster
-        self._machines = {machine.name: machine for pool in pools for machine in _machines(pool)}
+        self._objects: dict[ObjectKey, _Written] = {}
+        self._holds: list[Hold] = []
+        self._speed = speed
+        self._ticked: float | None = None
 
     async def observe(self) -> Observation:
-        nodes = (self._machines[name].seen() for name in sorted(self._machines))
-        return Observation(self._cluster.name, f"virtual {__version__}", tuple(nodes))
+        machines = self.simulator.machines()
+        nodes = (machines[name].seen() for name in sorted(machines))
+        return Observation(self._cluster.name, VERSION, tuple(nodes))
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
+    def tick(self, now: float) -> None:
+        """Let the cluster's clock follow another, in seconds; the first call only sets the watch."""
+        if self._ticked is not None and now > self._ticked:
+            self.simulator.advance(self.simulator.now + (now - self._ticked) * self._speed)
+        self._ticked = now if self._ticked is None else max(now, self._ticked)
+
+    # policy
+
+    async def find_policy(self) -> FoundPolicy:
+        found = (
+            FoundObject(
+                key,
+                written.fields,
+                written.ours,
+                written.changed_by,
+                objects.needs_of(key, written.fields),
+                objects.team_of(key) if written.ours else None,
+            )
+            for key, written in sorted(self._objects.items())
+        )
+        return FoundPolicy(VERSION, tuple(found), MappingProxyType({}))
+
+    def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
+        """Pure. A virtual cluster keeps every promise: nothing to warn of, nothing to configure."""
+        return objects.translate(fleet, self._cluster.name)
+
+    async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+        running: Counter[ObjectKey] = Counter()
+        waiting: Counter[ObjectKey] = Counter()
+        for (state, team, supply, user, priority), jobs in self.simulator.under().items():
+            count = running if state is JobState.RUNNING else waiting
+            count[ObjectKey(objects.TEAM, team)] += jobs
+            count[ObjectKey(objects.GRANT, f"{team}/{supply}")] += jobs
+            count[ObjectKey(objects.MEMBER, f"{team}/{user}")] += jobs
+            count[ObjectKey(objects.PRIORITY, priority)] += jobs
+        return {key: Activity(running[key], waiting[key]) for key in keys if running[key] or waiting[key]}
+
+    async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
+        """Make changes of one stage, all at one moment: the cluster never runs under half of them.
+
+        A team that goes takes its jobs with it: a plan that does so is applied with force only.
+        """
+        after = dict(self._objects)
+        for change in changes:
+            if change.action is Action.DELETE:
+                after.pop(change.key, None)
+            elif change.action is Action.ADOPT:
+                if change.key not in after:
+                    raise Refused("NothingToAdopt", f"there is no {change.key}", "fairway plan -o wide")
+                after[change.key] = _Written(after[change.key].fields, ours=True)
+            else:
+                after[change.key] = _Written(dict(change.wanted or {}), ours=True)
+        for change in changes:
+            if change.action is Action.DELETE and change.key.kind == objects.TEAM:
+                self._end_jobs(TeamName(change.key.name))
+        self._obey(after)
+        for change in changes:
+            yield change
+
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+        """Pure. A virtual cluster's objects are a fleet's words already; what fits none is remarked."""
+        terms = objects.read_terms({o.key: o.fields for o in found.objects})
+        teams = {team.name for team in terms.teams}
+        remarks = [
+            Remark(str(o.key), f"belongs to team {objects.team_of(o.key)}, which does not exist")
+            for o in found.objects
+            if o.key.kind in objects.KINDS and objects.team_of(o.key) not in {None, *teams}
+        ]
+        remarks += [
+            Remark(str(o.key), "is of no kind that a fleet file has a word for")
+            for o in found.objects
+            if o.key.kind not in objects.KINDS
+        ]
+        whole = replace(
+            fleet,
+            clusters=(self._cluster,),
+            pools=fleet.pools_of(self._cluster.name),
+            teams=terms.teams,
+            priorities=terms.priorities or fleet.priorities,
+            fairness=terms.fairness,
+            chosen_teams=terms.default_teams,
+        )
+        return Imported(whole, tuple(remarks))
+
+    # what an administrator does by hand
+
+    def change_by_hand(self, key: ObjectKey, fields: Fields, by: str) -> None:
+        """Make or change an object as somebody other than Fairway: given fields change, a mark stays."""
+        before = self._objects.get(key)
+        whole = {**(before.fields if before else {}), **fields}
+        self._obey({**self._objects, key: _Written(whole, before is not None and before.ours, by)})
+
+    def remove_by_hand(self, key: ObjectKey) -> None:
+        """Delete an object as somebody other than Fairway. Raises Refused if it is a team with jobs."""
+        self._obey({k: written for k, written in self._objects.items() if k != key})
+
+    def _obey(self, after: dict[ObjectKey, _Written]) -> None:
+        terms = objects.read_terms({key: written.fields for key, written in after.items()})
+        if terms != self.simulator.terms:
+            self.simulator.apply(terms)
+        self._objects = after
+
+    def _end_jobs(self, team: TeamName) -> None:
+        for job in list(self.simulator.jobs()):
+            if job.team == team and job.ended is None:
+                self.simulator.cancel(job.id)
+
+    # what happens to nodes
+
     def hold(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> Hold:
         """Take devices on the first node that has as many free. Raises Refused if none has."""
-        for machine in self._machines.values():
-            if machine.pool.name == pool and machine.free(slice_) >= devices:
-                hold = Hold(machine.name, pool, slice_, devices)
-                machine.holds.append(hold)
-                return hold
+        for machine in self.simulator.machines().values():
+            if machine.pool.name == pool and slice_ in machine.places and machine.free(slice_) >= devices:
+                self.simulator.occupy(machine.name, devices, slice_)
+                self._holds.append(Hold(machine.name, pool, slice_, devices))
+                return self._holds[-1]
         raise Refused(
             "NotEnoughFree",
             f"no node of pool {pool} has {devices} free {slice_ or 'GPUs'}",
@@ -90,36 +194,23 @@ class VirtualEngine:
         )
 
     def release(self, hold: Hold) -> None:
-        self._machines[hold.node].holds.remove(hold)
+        self._holds.remove(hold)
+        self.simulator.occupy(hold.node, -hold.devices, hold.slice)
 
     def drain(self, node: NodeName, reason: str) -> None:
-        """Close a node to new work; what is held there stays held."""
-        self._machines[node].drained = reason
+        """Close a node to new work; what runs or is held there goes on."""
+        self.simulator.drain(node, reason)
 
     def resume(self, node: NodeName) -> None:
-        self._machines[node].drained = None
+        self.simulator.resume(node)
 
     def lose(self, node: NodeName) -> None:
-        """The node dies. What it ran stays on the books until it is released, as engines keep it a while."""
-        self._machines[node].lost = True
+        """The node dies; its jobs wait again. What `hold` took stays on the books, as engines do a while."""
+        self.simulator.lose(node)
 
     def recover(self, node: NodeName) -> None:
-        self._machines[node].lost = False
+        self.simulator.recover(node)
 
     def sicken(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
         """So many devices of the node are unhealthy now; 0 heals them."""
-        self._machines[node].sick[slice_] = devices
-
-
-def _machines(pool: Pool) -> Iterator[_Machine]:
-    if not isinstance(pool.place, VirtualPlace):
-        raise TypeError(f"pool {pool.name} has no size: it is not of a virtual cluster")
-    place = pool.place
-    if place.slices_per_gpu:
-        totals: dict[SliceName | None, int] = {
-            slice_: place.gpus_per_node * count for slice_, count in place.slices_per_gpu.items()
-        }
-    else:
-        totals = {None: place.gpus_per_node}
-    for number in range(1, place.nodes + 1):
-        yield _Machine(NodeName(f"{pool.name}-{number:04}"), pool, dict(totals))
+        self.simulator.sicken(node, devices, slice_)

@@ -10,6 +10,7 @@ from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, Tea
 from fairway.model.team import Supply
 
 if TYPE_CHECKING:
+    from fairway.engines.virtual.desk import Desk
     from fairway.engines.virtual.lines import Line
     from fairway.engines.virtual.nodes import Stock
     from fairway.engines.virtual.quota import Branch
@@ -142,6 +143,7 @@ class Job:
         "attempt",
         "barred_at",
         "branch",
+        "desk",
         "devices",
         "ended",
         "ends",
@@ -172,7 +174,7 @@ class Job:
         rank: int,
         low: bool,
         branch: Branch,
-        stock: Stock,
+        desk: Desk,
         submitted: float,
     ) -> None:
         self.id = number
@@ -181,7 +183,8 @@ class Job:
         self.rank = rank
         self.low = low
         self.branch = branch
-        self.stock = stock
+        self.desk = desk
+        self.stock: Stock = desk.stock
         self.nodes = request.nodes
         self.per_node = request.gpus
         self.devices = request.nodes * request.gpus

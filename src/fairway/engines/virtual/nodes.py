@@ -158,14 +158,12 @@ class Stock:
 class Machine:
     """One node with its health and its place in each stock of its pool."""
 
-    __slots__ = ("drained", "held", "lost", "name", "places", "pool")
+    __slots__ = ("drained", "lost", "name", "places", "pool")
 
     def __init__(self, name: NodeName, pool: Pool) -> None:
         self.name: Final = name
         self.pool: Final = pool
         self.places: Final[dict[SliceName | None, tuple[Stock, int]]] = {}
-        self.held: Final[dict[SliceName | None, int]] = {}
-        """What is held by no job of the simulator."""
         self.drained: str | None = None
         """The reason, when it is."""
         self.lost = False
@@ -177,6 +175,11 @@ class Machine:
     def in_use(self, slice_: SliceName | None) -> int:
         stock, place = self.places[slice_]
         return stock.total[place] - stock.sick[place] - stock.free[place]
+
+    def free(self, slice_: SliceName | None) -> int:
+        """Devices something could get there now."""
+        stock, place = self.places[slice_]
+        return max(0, stock.free[place]) if self.ready else 0
 
     def seen(self) -> Node:
         if self.lost:

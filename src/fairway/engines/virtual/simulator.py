@@ -11,7 +11,9 @@ no wall clock, no chance. What a refusal or a wait is about is said in words tha
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from fairway.engines.port import Refused
@@ -33,7 +35,7 @@ from fairway.engines.virtual.nodes import Machine, build
 from fairway.engines.virtual.quota import Branch
 from fairway.engines.virtual.terms import Terms
 from fairway.model.fleet import Pool
-from fairway.model.names import NodeName, SliceName, TeamName, UserName
+from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
 _OVER = {
@@ -41,6 +43,7 @@ _OVER = {
     Ending.TIMEOUT: JobState.TIMEOUT,
     Ending.CANCELLED: JobState.CANCELLED,
 }
+_ENDED = frozenset(_OVER.values())
 _NOBODY = Terms()
 
 
@@ -53,10 +56,10 @@ class Simulator:
         terms: Terms = _NOBODY,
         start: float = 0.0,
         *,
-        remember: bool = True,
+        remember: int = 100_000,
         patience_seconds: float = 60.0,
     ) -> None:
-        """`remember`: keep ended jobs, attempts and happenings; without, memory holds only what is not over.
+        """`remember`: how many ended jobs, and how many happenings, are kept; 0: none, nor any attempts.
 
         `patience_seconds`: how long a job must have waited before places are kept idle for it, where jobs
         without a time limit stand in its way.
@@ -66,17 +69,19 @@ class Simulator:
         """Arrivals and ends so far: what the cost of a run is counted in."""
         self.ended = 0
         self._remember: Final = remember
-        self._stocks, self._machines = build(pools)
+        self._remembered: Final[deque[int]] = deque()
+        stocks, self._machines = build(pools)
         self._agenda: Final = Agenda()
         self._jobs: Final[dict[int, Job]] = {}
         self._number = 0
-        self._journal: Final[list[Happening]] = []
+        self._journal: Final[deque[Happening]] = deque(maxlen=remember)
+        self._noted = 0
         self._desks: Final[dict[Supply, Desk]] = {}
         self._branches: dict[Supply, dict[TeamName, Branch]] = {}
         self._half_life = 1.0
         self._dirty: Final[dict[Desk, None]] = {}
         self._arrived: Final[list[Job]] = []
-        for supply, stock in self._stocks.items():
+        for supply, stock in stocks.items():
             self._desks[supply] = Desk(stock, self, patience_seconds)
             self._branches[supply] = {}
         self.apply(terms)
@@ -93,18 +98,18 @@ class Simulator:
         Raises Refused, having changed nothing, if a team goes that has jobs. O(teams + jobs).
         """
         self._refuse_removal(terms)
-        if not evict:
-            views.keep_protected(self._desks.values())
+        protected = {job for desk in self._desks.values() for job in views.protected(desk)}
         for desk in self._desks.values():
             desk.drop_reservation()
         before, half_life = self._branches, self._half_life
         self._terms = terms
         self._half_life = float(max(1, terms.fairness.half_life_seconds))
-        self._lowest_firm = min((p.rank for p in terms.priorities if not p.preemptible), default=0)
         for supply, desk in self._desks.items():
             self._branches[supply] = desk.reset(terms, before[supply], self.now, half_life)
-        self._admission = Admission(terms, self._stocks, self._branches)
+        self._admission = Admission(terms, self._desks, self._branches)
         self._rebook()
+        for desk in self._desks.values():
+            views.keep(desk, frozenset() if evict else protected)
         if evict:
             self._evict()
         self._serve_all()
@@ -113,7 +118,7 @@ class Simulator:
         staying = {team.name for team in terms.teams}
         for job in self._jobs.values():
             name = TeamName(job.branch.name)
-            if name not in staying and job.state not in _OVER.values():
+            if name not in staying and job.state not in _ENDED:
                 raise Refused(
                     "TeamHasJobs",
                     f"team {name} has jobs: it cannot be removed",
@@ -122,16 +127,16 @@ class Simulator:
 
     def _rebook(self) -> None:
         """Every job that is not over, on the branches of the new terms, by the rank its priority has now."""
-        alive = [job for job in self._jobs.values() if job.state not in _OVER.values()]
+        alive = [job for job in self._jobs.values() if job.state not in _ENDED]
         for job in sorted(alive, key=lambda job: (job.started, job.id)):
             job.branch = self._branches[job.stock.supply][TeamName(job.branch.name)]
             priority = self._terms.priority(job.priority)
             if priority is not None:
                 job.rank, job.low = priority.rank, priority.preemptible
             if job.places:
-                self._count(job, 1)
+                job.desk.book(job, 1, self.now)
             elif job.state is JobState.WAITING:
-                self._join_line(job)
+                job.desk.join(job)
 
     def _evict(self) -> None:
         for desk in self._desks.values():
@@ -139,8 +144,6 @@ class Simulator:
                 while branch.path and branch.held > branch.ceiling:
                     inside = (job for b in branch.all_inside() for job in b.weakest_first(1 << 60))
                     self.take(next(inside), Ending.EVICTED, None)
-        for job in self._jobs.values():
-            job.kept = False
 
     # people
 
@@ -175,7 +178,7 @@ class Simulator:
             self._stop(job, Ending.CANCELLED)
         elif job.state in (JobState.WAITING, JobState.HELD, JobState.EXPECTED):
             if job.state is JobState.WAITING:
-                self._leave_line(job)
+                job.desk.leave(job)
             self._over(job, JobState.CANCELLED)
         self._serve()
 
@@ -183,19 +186,19 @@ class Simulator:
         """Keep a waiting job from starting until it is released."""
         job = self._known(number, by, "hold")
         if job.state is JobState.WAITING:
-            self._leave_line(job)
+            job.desk.leave(job)
             job.state = JobState.HELD
             self._note(job)
-            self._dirty[self._desks[job.stock.supply]] = None
+            self._dirty[job.desk] = None
             self._serve()
 
     def release(self, number: int, by: UserName | None = None) -> None:
         """Let a held job start again when it can."""
         job = self._known(number, by, "release")
         if job.state is JobState.HELD:
-            self._join_line(job)
+            job.desk.join(job)
             self._note(job)
-            self._dirty[self._desks[job.stock.supply]] = None
+            self._dirty[job.desk] = None
             self._serve()
 
     def _known(self, number: int, by: UserName | None, verb: str) -> Job:
@@ -307,15 +310,16 @@ class Simulator:
         return (self._view(job) for job in self._jobs.values())
 
     def _view(self, job: Job) -> JobView:
-        return views.view(job, self._desks[job.stock.supply])
+        return views.view(job, job.desk)
 
     def attempts(self, number: int, by: UserName | None = None) -> tuple[Attempt, ...]:
         """Each run of a job. `by`: who reads; only members of its team may."""
         return tuple(self._known(number, by, "read").history)
 
     def happenings(self, after: int = 0) -> tuple[Happening, ...]:
-        """What happened to jobs, from that number of happenings on."""
-        return tuple(self._journal[after:])
+        """What happened to jobs, after that many happenings; those too old to be remembered are left out."""
+        first = self._noted - len(self._journal)
+        return tuple(islice(self._journal, max(0, after - first), None))
 
     def holdings(self, supply: Supply) -> Mapping[TeamName, views.Holding]:
         """What each team holds of a supply, everything inside it counted in."""
@@ -324,6 +328,14 @@ class Simulator:
     def machines(self) -> Mapping[NodeName, Machine]:
         """The nodes, to look at; changes go through the methods above."""
         return self._machines
+
+    def under(self) -> Counter[tuple[JobState, TeamName, Supply, UserName, PriorityName]]:
+        """How many jobs that are not over stand under which words of the policy. O(jobs)."""
+        return Counter(
+            (job.state, TeamName(job.branch.name), job.stock.supply, job.request.user, job.priority)
+            for job in self._jobs.values()
+            if job.state not in _ENDED
+        )
 
     def waiting(self) -> int:
         """How many jobs wait."""
@@ -334,14 +346,14 @@ class Simulator:
     def start(self, job: Job, places: tuple[int, ...]) -> None:
         """As a desk decided."""
         now = self.now
-        self._leave_line(job)
+        job.desk.leave(job)
         job.stock.put(job, places)
         job.places = places
         job.attempt += 1
         job.state = JobState.RUNNING
         job.started = now
         job.ends = now + job.limit
-        self._count(job, 1)
+        job.desk.book(job, 1, self.now)
         lasts = job.asked if job.asked < job.limit else job.limit
         if lasts != FOREVER:
             self._agenda.add(now + lasts, Kind.END, job)
@@ -355,30 +367,29 @@ class Simulator:
         self._vacate(job, ending, by)
         job.barred_at = self.now
         job.kept = False
-        self._join_line(job)
+        job.desk.join(job)
         self._note(job, ending, by)
 
     # the records
 
     def _arrive(self, job: Job) -> None:
         self.events += 1
-        self._join_line(job)
+        job.desk.join(job)
         self._arrived.append(job)
         self._note(job)
 
     def _stop(self, job: Job, ending: Ending) -> None:
         self.events += 1
         self._vacate(job, ending, None)
-        self._dirty[self._desks[job.stock.supply]] = None
+        self._dirty[job.desk] = None
         self._over(job, _OVER[ending], ending)
 
     def _vacate(self, job: Job, ending: Ending, by: Job | None) -> None:
         job.stock.remove(job, job.places)
-        self._count(job, -1)
+        job.desk.book(job, -1, self.now)
         job.places = ()
-        desk = self._desks[job.stock.supply]
         if job.branch.lines.benched:
-            desk.unbench(job.branch, job)
+            job.desk.unbench(job)
         if self._remember:
             last = job.history[-1]
             job.history[-1] = Attempt(
@@ -389,54 +400,20 @@ class Simulator:
         job.state = state
         job.ended = self.now
         self.ended += 1
-        if self._remember:
-            self._note(job, ending)
-        else:
-            del self._jobs[job.id]
-
-    def _count(self, job: Job, sign: int) -> None:
-        """Book the job's devices on its branch and its supply's desk: 1 when it starts, -1 when it leaves."""
-        branch, devices = job.branch, sign * job.devices
-        branch.hold(devices, 0 if job.low else devices, self.now, self._half_life)
-        (branch.add_running if sign > 0 else branch.remove_running)(job)
-        if job.low:
-            desk = self._desks[job.stock.supply]
-            desk.low_held += devices
-            if sign > 0:
-                desk.low_running[job] = None
-            else:
-                del desk.low_running[job]
-
-    def _join_line(self, job: Job) -> None:
-        job.state = JobState.WAITING
-        job.branch.lines.join(job)
-        self._count_waiting(job, 1)
-
-    def _leave_line(self, job: Job) -> None:
-        if job.line is None:  # it sits on the bench
-            job.branch.lines.benched[job.request.user].remove(job)
-        job.line = None
-        self._count_waiting(job, -1)
-
-    def _count_waiting(self, job: Job, by: int) -> None:
-        if job.low:
-            for branch in job.branch.path:
-                branch.waiting_low += by
-        else:
-            for branch in job.branch.path:
-                branch.waiting += by
-            if job.rank > self._lowest_firm:
-                self._desks[job.stock.supply].outranking += by
+        self._note(job, ending)
+        self._remembered.append(job.id)
+        if len(self._remembered) > self._remember:
+            del self._jobs[self._remembered.popleft()]
 
     def _serve(self) -> None:
         """Let the desks decide where something changed."""
         arrived = self._arrived
         if len(arrived) == 1 and not self._dirty:
             job = arrived.pop()
-            self._desks[job.stock.supply].serve_one(job, self.now)
+            job.desk.serve_one(job, self.now)
             return
         for job in arrived:
-            self._dirty[self._desks[job.stock.supply]] = None
+            self._dirty[job.desk] = None
         arrived.clear()
         for desk in list(self._dirty):
             desk.serve(self.now)
@@ -451,6 +428,7 @@ class Simulator:
             nodes = tuple(job.stock.nodes[p] for p in job.places)
             devices = job.devices if nodes else 0
             number = None if by is None else by.id
+            self._noted += 1
             self._journal.append(
                 Happening(self.now, job.id, job.state, job.attempt, nodes, devices, ending, number)
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from fairway.engines.virtual.desk import Desk
@@ -66,14 +67,12 @@ def is_lent(job: Job) -> bool:
 
     Of a team's jobs the weakest (lowest rank, youngest) are the lent ones: as many as cover what is beyond.
     """
-    if job.low:
-        return True
-    if job.kept or any(branch.firm <= branch.guarantee for branch in job.branch.path):
-        return False
-    return any(other is job for other in _lent_of(job.branch))
+    return job.low or (not job.kept and any(other is job for other in _lent_of(job.branch)))
 
 
 def _lent_of(branch: Branch) -> Iterator[Job]:
+    if any(b.firm <= b.guarantee for b in branch.path):
+        return
     beyond = branch.firm - branch.guarantee
     for job in branch.weakest_first(BOUNDLESS):
         if job.low:
@@ -84,14 +83,19 @@ def _lent_of(branch: Branch) -> Iterator[Job]:
         yield job
 
 
-def keep_protected(desks: Iterable[Desk]) -> None:
-    """Mark what runs within a guarantee now: terms that take the guarantee away let it end by itself."""
-    for desk in desks:
-        for branch in desk.root.all_inside():
-            lent = {id(job) for job in _lent_of(branch)}
-            within = any(b.firm <= b.guarantee for b in branch.path)
-            for job in branch.weakest_first(BOUNDLESS):
-                job.kept = job.kept or (not job.low and (within or id(job) not in lent))
+def protected(desk: Desk) -> Iterator[Job]:
+    """What runs within a guarantee now."""
+    for branch in desk.root.all_inside():
+        lent = {job.id for job in _lent_of(branch) if not job.kept}
+        yield from (j for j in branch.weakest_first(BOUNDLESS) if not j.low and j.id not in lent)
+
+
+def keep(desk: Desk, before: AbstractSet[Job]) -> None:
+    """Mark what was protected before, where the terms of now protect less: it ends by itself only."""
+    for branch in desk.root.all_inside():
+        less = any(job in before for job in _lent_of(branch))
+        for job in branch.weakest_first(BOUNDLESS):
+            job.kept = less and job in before
 
 
 def why(job: Job, desk: Desk) -> Wait:
