@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairway.engines.slurm import SlurmEngine
+from fairway.engines.slurm.policy.render import conf_lines, render_slurm
 from lab import find
 from lab.processes import PROC, Process
+from lab.slurm import configure
 from tests.contract.driver import absent
 from tests.scenarios.hand import Denied, JobSeen, Order, State
 from tests.waiting import eventually
@@ -53,6 +55,7 @@ pools:
 """
 WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "--gpus-per-task=N")
 NODES_A_RACK = 2
+DEFAULT_PARTITION = "gpu"
 LONG_MINUTES = 30
 COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
 DONE, WAITING, RUNNING, ENDING = "CD", {"PD", "RQ", "RS", "RH", "SE", "S", "CF"}, "R", {"CG", "SO", "SI"}
@@ -67,6 +70,10 @@ class SlurmHand:
         self.instance = instance
         self.name = f"slurm-{instance.version}"
         self.head = HEAD.format(**facts)
+        self.script: Callable[[str], str] = lambda lua: lua
+        """What becomes of the rendered script before it is installed; for planted faults."""
+        said = instance.run("sinfo", "--noheader", "--format=%R %N").stdout.splitlines()
+        self._nodes = dict(line.split() for line in said)
         self._mine: set[str] = set()
         self._lost: set[str] = set()
 
@@ -77,8 +84,28 @@ class SlurmHand:
         return SlurmEngine(cluster, fleet.pools_of(cluster.name))
 
     async def configure(self, fleet: Fleet, wanted: Translation) -> None:
-        """Put the lines that plan advises and the rendered script into Slurm's files."""
-        raise NotImplementedError
+        """Install what `fairway render slurm` writes."""
+        nodes = {f"partition/{name}/Nodes": row for name, row in self._nodes.items()}
+        files = render_slurm(fleet, fleet.clusters[0].name, found=nodes)
+        await asyncio.to_thread(self._install, files)
+
+    def _install(self, files: Mapping[str, str]) -> None:
+        private = "\n".join(conf_lines(files["slurmdbd.conf"]))
+        lines = [self._merged(line) for line in conf_lines(files["slurm.conf"])]
+        configure(self.instance, lines, self.script(files["job_submit.lua"]))
+        accounting = Path(self.instance.facts()["root"]) / "etc/slurm/slurmdbd.conf"
+        if private not in accounting.read_text():
+            with accounting.open("a") as file:
+                file.write(private + "\n")
+            self.instance.run("sacctmgr", "-i", "reconfigure")
+
+    def _merged(self, line: str) -> str:
+        """A partition has one line: what the policy wants of it beside what it said before."""
+        name = re.match(r"PartitionName=(\S+)", line)
+        if name is None or "Nodes=" in line:
+            return line
+        default = " Default=YES" if name[1] == DEFAULT_PARTITION else ""
+        return f"{line} Nodes={self._nodes[name[1]]}{default}"
 
     async def weigh(self) -> None:
         """Slurm counts use every PriorityCalcPeriod, a minute at least, and when it is configured anew."""
