@@ -100,6 +100,7 @@ class ApplyToCluster:
                 "look whether the cluster answers slowly:  fairway get clusters",
             ) from error
         else:
+            apply.take_up(plan)
             _check(apply.work, plan)
             await apply.begin(plan)
             await apply.write(engine, plan)
@@ -136,8 +137,13 @@ class _Apply:
         self._current = ""
         self._log = log.bind(apply=work.apply, cluster=work.cluster)
 
+    def take_up(self, plan: ClusterPlan) -> None:
+        """What an earlier life was to do and is not in the plan any more, it did."""
+        if self.work.state is ApplyState.RUNNING:
+            self._changes = _taken_up(self._changes, plan)
+
     async def begin(self, plan: ClusterPlan) -> None:
-        """Keep what will be done before the first of it is; what an earlier life did counts as made."""
+        """Keep what will be done before the first of it is."""
         self._changes = _taken_up(self._changes, plan)
         async with self._ledger.writing(self._lease) as tx:
             await tx.start_apply(self.work.apply, tuple(self._changes.values()))
