@@ -22,7 +22,7 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Change, FoundPolicy, ObjectKey, Translation
+from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
 _log = structlog.get_logger(__name__)
 
@@ -99,6 +99,10 @@ class KubernetesEngine:
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         """Make changes of one stage, sixteen at a time, by server-side apply."""
         return self._governor.write(changes)
+
+    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+        """Help Kueue keep what it falls short of: places in one piece, order of arrival, past use."""
+        return await self._governor.nudge(fleet)
 
     async def close(self) -> None:
         """End the informers and all connections."""

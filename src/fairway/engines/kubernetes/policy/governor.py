@@ -11,12 +11,13 @@ import structlog
 from fairway.engines.kubernetes.client import ApiServer, connect
 from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.finding import find_policy
+from fairway.engines.kubernetes.policy.nudging import Nudger
 from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.writing import write
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, KubernetesConnection, Pool
-from fairway.policy.objects import Activity, Change, FoundPolicy, ObjectKey
+from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
+from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey
 
 R = TypeVar("R")
 
@@ -35,6 +36,7 @@ class Governor:
         self._cluster = cluster
         self._pools = pools
         self._timeout_seconds = timeout_seconds
+        self._nudger = Nudger(cluster.name)
         self._api: ApiServer | None = None
         self._turn = asyncio.Lock()
         self._closed = False
@@ -56,6 +58,9 @@ class Governor:
             raise
         except Exception as e:
             raise self._unexpected(e) from e
+
+    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+        return await self._bounded(lambda access: self._nudger.nudge(access, fleet))
 
     async def close(self) -> None:
         self._closed = True

@@ -15,16 +15,21 @@ from fairway.policy.objects import FoundPolicy, Notice, ObjectKey
 MEMBER_ROLE_SETTING: Final = "rbac.fairway-member"
 
 
-def notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
-    """Everything worth saying about `teams`, those that have something on this cluster."""
+def notices(
+    fleet: Fleet, teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy
+) -> Iterator[Notice]:
+    """Everything worth saying about `teams`, those that have something on this cluster.
+
+    Low jobs of those that are `capped` count against their team's ceiling.
+    """
     if not teams:
         return
-    yield from _of_promises(fleet, teams)
+    yield from _of_promises(teams, capped)
     yield from _of_pools(fleet, teams, found)
     yield from _of_the_cluster(teams, found)
 
 
-def _of_promises(fleet: Fleet, teams: Sequence[Team]) -> Iterator[Notice]:
+def _of_promises(teams: Sequence[Team], capped: Sequence[Team]) -> Iterator[Notice]:
     limited = [t.name for t in teams if t.limits.user_gpus is not None]
     if limited:
         yield Notice(
@@ -34,17 +39,11 @@ def _of_promises(fleet: Fleet, teams: Sequence[Team]) -> Iterator[Notice]:
             "make a team inside the team for whoever needs a ceiling of their own",
             promise="limits",
         )
-    capped = [
-        t.name
-        for t in teams
-        if any(fleet.priority(p).preemptible for p in t.priorities)
-        and any(g.guarantee and g.ceiling is not None for g in t.grants)
-    ]
     if capped:
         yield Notice(
             "LowWithinGuarantee",
-            f"low jobs of {', '.join(capped)} count against its ceiling, so within its guarantee they "
-            "keep their place against teams that only borrow",
+            f"low jobs of {', '.join(t.name for t in capped)} count against its ceiling, so within its "
+            "guarantee they keep their place against teams that only borrow",
             "leave borrow out where low jobs shall always yield",
             promise="low-only-idle",
         )

@@ -44,7 +44,7 @@ def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Transla
     meaning = _Meaning(fleet, cluster, found)
     return Translation(
         objects=tuple(meaning.objects()),
-        notices=tuple(notices(fleet, meaning.teams, found)),
+        notices=tuple(notices(fleet, meaning.teams, meaning.capped(), found)),
         advice=tuple(advise(fleet, found)) if meaning.teams else (),
     )
 
@@ -96,6 +96,16 @@ class _Meaning:
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
             yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
 
+    def capped(self) -> tuple[Team, ...]:
+        """Teams whose low jobs count against a ceiling of their own, and may so stand on their guarantee."""
+        return tuple(
+            t
+            for t in self.teams
+            if self._cohort_of_low(t) == t.name
+            and self._has_low(t)
+            and any(g.guarantee for g in self.granted[t.name].values())
+        )
+
     # pools
 
     def _pool_objects(self) -> Iterator[WantedObject]:
@@ -144,7 +154,13 @@ class _Meaning:
         return {g.supply: g for g in team.grants if g.supply in self.supplies and g.ceiling != 0}
 
     def _has_ceiling(self, team: Team) -> bool:
-        return any(g.ceiling is not None for g in self.granted[team.name].values())
+        return any(self._binds(g) for g in self.granted[team.name].values())
+
+    def _binds(self, grant: Grant) -> bool:
+        """Whether a ceiling is ever felt: one as large as the pool is none."""
+        pool = self.supplies[grant.supply]
+        there = capacity(pool, grant.supply, self.found.settings)
+        return grant.ceiling is not None and not 0 < there <= grant.ceiling
 
     def _has_low(self, team: Team) -> bool:
         return any(self.fleet.priority(p).preemptible for p in team.priorities)
@@ -271,7 +287,8 @@ class _Meaning:
         for supply, grant in self.granted[team.name].items():
             name = f"requests.{resource(supply, self.supplies[supply])}"
             so_far = sums.get(name, 0)
-            sums[name] = None if so_far is None or grant.ceiling is None else so_far + grant.ceiling
+            most = grant.ceiling if self._binds(grant) else None
+            sums[name] = None if so_far is None or most is None else so_far + most
         return {name: most for name, most in sorted(sums.items()) if most is not None}
 
 

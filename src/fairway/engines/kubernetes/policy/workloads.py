@@ -29,18 +29,41 @@ class WorkloadMeta(Meta, rename="camel", frozen=True, gc=False):
     owner_references: list[Meta] = field(default_factory=list)
 
 
+class Toleration(Struct, frozen=True, gc=False):
+    """A taint that pods put up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class TemplateSpec(PodSpec, rename="camel", frozen=True, gc=False):
+    """What each pod asks for, and where it may run."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[Toleration] = field(default_factory=list)
+
+
 class PodTemplate(Struct, frozen=True, gc=False):
-    """What each pod of a set asks for."""
+    """What each pod of a set is like."""
 
-    spec: PodSpec = PodSpec()
+    spec: TemplateSpec = TemplateSpec()
 
 
-class PodSet(Struct, frozen=True, gc=False):
+class TopologyRequest(Struct, frozen=True, gc=False):
+    """How close to each other the pods of a set must be."""
+
+    required: str = ""
+
+
+class PodSet(Struct, rename="camel", frozen=True, gc=False):
     """Pods that are alike."""
 
     name: str = "main"
     count: int = 1
     template: PodTemplate = PodTemplate()
+    topology_request: TopologyRequest | None = None
 
 
 class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):

@@ -1,0 +1,78 @@
+"""How past use counts between teams: weights that forgive. Pure.
+
+Kueue's fair sharing knows this instant only. Fairway keeps each team's decayed use and gives Kueue
+`share x forgiveness` as its weight: a team that used its share of late counts half, one that used nothing
+whole, one that used twice its share a quarter. Between siblings only the ratio matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from fairway.model.team import Team, TeamTree
+
+NOTICED: Final = 0.10
+"""A weight is written when it is so far from the one Kueue has."""
+LEAST_USE: Final = 1.0
+"""Device-seconds among siblings below which nobody used anything worth remembering."""
+LEAST_WEIGHT: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Decayed device-seconds of a team at one moment."""
+
+    amount: float
+    at: float
+    """Seconds since the epoch."""
+
+    def later(self, now: float, half_life: float, holding: int = 0) -> Used:
+        """The same after some time in which so many devices were held."""
+        passed = max(0.0, now - self.at)
+        kept = math.exp2(-passed / half_life)
+        # what is held meanwhile decays too, from the moment it is used
+        gained = holding * half_life / math.log(2) * (1 - kept)
+        return Used(self.amount * kept + gained, now)
+
+    def __str__(self) -> str:
+        moment = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
+        return f"{self.amount:.0f} device-seconds at {moment}"
+
+
+def read_used(text: str) -> Used | None:
+    """What an annotation says; None: nothing that can be understood."""
+    amount, _, moment = text.partition(" device-seconds at ")
+    try:
+        return Used(float(amount), datetime.fromisoformat(moment).timestamp())
+    except ValueError:
+        return None
+
+
+def forgiveness(used: float, all_used: float, share: float) -> float:
+    """From 1, nothing used, down; one half for whoever used exactly its share."""
+    if all_used < LEAST_USE or share <= 0:
+        return 1.0
+    return max(LEAST_WEIGHT, math.exp2(-used / all_used / share))
+
+
+def weights(tree: TeamTree, teams: Sequence[Team], used: Mapping[str, float]) -> dict[str, float]:
+    """Each team's weight among its siblings."""
+    given: dict[str, float] = {}
+    for siblings in _families(tree, teams):
+        all_used = sum(used.get(t.name, 0.0) for t in siblings)
+        all_shares = sum(t.share for t in siblings)
+        for team in siblings:
+            part = team.share / all_shares if all_shares else 0.0
+            given[team.name] = team.share * forgiveness(used.get(team.name, 0.0), all_used, part)
+    return given
+
+
+def _families(tree: TeamTree, teams: Sequence[Team]) -> Iterator[list[Team]]:
+    families: dict[str | None, list[Team]] = {}
+    for team in teams:
+        families.setdefault(team.parent, []).append(team)
+    yield from (family for family in families.values() if len(family) > 1)

@@ -1,0 +1,314 @@
+"""Small pushes by Kueue's own verbs where it falls a step short of a promise; each one is told.
+
+State that matters lies on the objects: a Workload that was put back says for whom, a queue whose strategy or
+weight is held otherwise says what policy gives it. A server that starts anew goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fairway.engines.kubernetes.policy import kinds
+from fairway.engines.kubernetes.policy.access import Access
+from fairway.engines.kubernetes.policy.fields import Json
+from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY, NUDGED, NUDGER, TEAM, Kind
+from fairway.engines.kubernetes.policy.making_room import make_room
+from fairway.engines.kubernetes.policy.memory import NOTICED, Used, read_used, weights
+from fairway.engines.kubernetes.policy.standing import LOW_SUFFIX, JobPod, Standing, stand
+from fairway.engines.kubernetes.policy.starving import Starvation
+from fairway.engines.kubernetes.policy.workloads import PATH, WORKLOADS, Workload, list_workloads
+from fairway.engines.kubernetes.wire import NodeObject
+from fairway.model.fleet import Fleet
+from fairway.model.names import ClusterName
+from fairway.model.team import Team, TeamTree
+from fairway.policy.objects import Nudge
+
+FOR: Final = "fairway.dev/put-back-for"
+"""On a Workload that was put back: the uid of the one that gets its place."""
+USED: Final = "fairway.dev/used"
+STUCK_SECONDS: Final = 4.0
+"""How long Kueue gets to make room by itself: it takes back what is lent within two or three seconds."""
+BACK_SECONDS: Final = 60.0
+"""After so long a job that was put back may run again, whatever became of the one it was put back for."""
+AT_ONCE: Final = 50
+"""Weights written in one look: those that are furthest off."""
+CALM: Final = 10.0
+"""A look at every workload is repeated only after so many times what it took."""
+_STRATEGY: Final = "spec.queueingStrategy"
+_WEIGHT: Final = "spec.fairSharing.weight"
+_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Nudger:
+    """One cluster's nudges, with what is remembered between looks."""
+
+    def __init__(self, cluster: ClusterName, clock: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._starvation = Starvation()
+        self._waiting_since: dict[str, float] = {}
+        self._used: dict[str, Used] = {}
+        self._next_look = 0.0
+        self._put_back: dict[str, float] = {}
+
+    async def nudge(self, access: Access, fleet: Fleet) -> tuple[Nudge, ...]:
+        """Look once, do what is needed."""
+        queues, cohorts = await asyncio.gather(
+            access.every(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource, _OURS),
+            access.every(kinds.COHORT.list_path, kinds.COHORT.resource, _OURS),
+        )
+        given = [n async for n in self._remember(access, fleet, queues, cohorts)]
+        busy = any((q.get("status") or {}).get("pendingWorkloads") for q in queues) or self._put_back
+        strict = [q for q in queues if _note(q).get(_STRATEGY)]
+        began = self._clock()
+        if (busy or strict) and began >= self._next_look:
+            standing, workloads = await self._look(access, fleet)
+            given += await self._let_back(access, workloads)
+            given += await self._make_room(access, standing, workloads)
+            given += await self._keep_order(access, standing, queues)
+            now = self._clock()
+            self._next_look = now + CALM * (now - began) if now - began > 1 else now
+        return tuple(given)
+
+    async def _look(self, access: Access, fleet: Fleet) -> tuple[Standing, list[Workload]]:
+        workloads, pods, nodes, locals_ = await asyncio.gather(
+            list_workloads(access),
+            access.every("/api/v1/pods", "pods", {"fieldSelector": _BOUND}, JobPod),
+            access.every("/api/v1/nodes", "nodes", type_=NodeObject),
+            access.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource, _OURS),
+        )
+        leads_to = {
+            f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"]["clusterQueue"]
+            for q in locals_
+        }
+        return stand(fleet, self._cluster, workloads, pods, nodes, leads_to), workloads
+
+    # a guaranteed job that finds no place because what is free lies in pieces
+
+    async def _make_room(
+        self, access: Access, standing: Standing, workloads: Sequence[Workload]
+    ) -> list[Nudge]:
+        now = self._clock()
+        waiting = {a.workload.metadata.uid: a for a in standing.asking}
+        self._waiting_since = {uid: self._waiting_since.get(uid, now) for uid in waiting}
+        if any(FOR in w.metadata.annotations for w in workloads):
+            return []  # one at a time: the places that were made are not given away twice
+        stuck = [a for uid, a in waiting.items() if now - self._waiting_since[uid] >= STUCK_SECONDS]
+        stuck.sort(key=lambda a: (-a.workload.spec.priority, a.workload.metadata.creation_timestamp))
+        for asking in stuck:
+            made = make_room(standing, asking)
+            if made is None:
+                continue
+            supply, victims = made
+            given = []
+            for victim in victims:
+                patch = {
+                    "metadata": {"annotations": {FOR: asking.workload.metadata.uid}},
+                    "spec": {"active": False},
+                }
+                await access.merge(_path(victim.workload), WORKLOADS, patch, NUDGER)
+                self._put_back[victim.workload.metadata.uid] = now
+                why = (
+                    f"{asking.workload.job} is within {asking.team.name}'s guarantee on {supply} and found "
+                    f"no place in one piece; {victim.team.name} held {victim.devices} beyond its own on "
+                    f"{', '.join(sorted(victim.nodes))}"
+                )
+                given.append(Nudge("guarantee", _verb(victim.workload, "false"), victim.workload.job, why))
+            return given
+        return []
+
+    async def _let_back(self, access: Access, workloads: Sequence[Workload]) -> list[Nudge]:
+        """Jobs that were put back stand in line again once the place they gave is taken."""
+        now = self._clock()
+        up = {w.metadata.uid: w for w in workloads}
+        given = []
+        for workload in workloads:
+            asker = workload.metadata.annotations.get(FOR)
+            if asker is None:
+                continue
+            since = self._put_back.setdefault(workload.metadata.uid, now)
+            other = up.get(asker)
+            done = other is None or other.finished or other.condition("PodsReady") is not None
+            if not done and now - since < BACK_SECONDS:
+                continue
+            patch = {"metadata": {"annotations": {FOR: None}}, "spec": {"active": True}}
+            await access.merge(_path(workload), WORKLOADS, patch, NUDGER)
+            self._put_back.pop(workload.metadata.uid, None)
+            why = "the job it made room for has its place" if done else "it waited long enough"
+            given.append(Nudge("guarantee", _verb(workload, "true"), workload.job, why))
+        known = {w.metadata.uid for w in workloads}
+        self._put_back = {uid: at for uid, at in self._put_back.items() if uid in known}
+        return given
+
+    # a large job that small ones overtake for ever
+
+    async def _keep_order(self, access: Access, standing: Standing, queues: Sequence[Json]) -> list[Nudge]:
+        turn = self._starvation.turn(standing, self._clock())
+        given = []
+        for queue in queues:
+            name = queue["metadata"]["name"]
+            held = _STRATEGY in _note(queue)
+            if name in turn and not held:
+                job = turn[name].workload.job
+                await _hold(access, kinds.CLUSTER_QUEUE, queue, {_STRATEGY: ("BestEffortFIFO", "StrictFIFO")})
+                why = f"later jobs have started on as many devices as the {turn[name].devices} it waits for"
+                given.append(Nudge("no-starvation", _set_verb(name, "StrictFIFO"), job, why))
+            elif held and name not in turn:
+                await _hold(access, kinds.CLUSTER_QUEUE, queue, {_STRATEGY: None})
+                given.append(
+                    Nudge(
+                        "no-starvation",
+                        _set_verb(name, "BestEffortFIFO"),
+                        name,
+                        "no job waits for its turn now",
+                    )
+                )
+        return given
+
+    # past use between teams
+
+    async def _remember(
+        self, access: Access, fleet: Fleet, queues: Sequence[Json], cohorts: Sequence[Json]
+    ) -> Any:
+        now, half_life = self._clock(), float(fleet.fairness.half_life_seconds)
+        tree = TeamTree(fleet.teams)
+        weighed = dict(_weighed(queues, cohorts))
+        teams = [t for t in fleet.teams if t.name in weighed]
+        holding = _held(tree, queues)
+        for team in teams:
+            _, body = weighed[team.name]
+            last = self._used.get(team.name) or read_used(
+                (body["metadata"].get("annotations") or {}).get(USED, "")
+            )
+            self._used[team.name] = (last or Used(0, now)).later(now, half_life, holding.get(team.name, 0))
+        wanted = weights(tree, teams, {t.name: self._used[t.name].amount for t in teams})
+        off = sorted(
+            ((_far(_weight(weighed[name][1]), weight), name) for name, weight in wanted.items()), reverse=True
+        )
+        for far, name in off[:AT_ONCE]:
+            if far < NOTICED:
+                break
+            yield await self._weigh(access, tree[name], weighed[name], wanted[name])
+
+    async def _weigh(self, access: Access, team: Team, weighed: tuple[Kind, Json], weight: float) -> Nudge:
+        kind, body = weighed
+        text = f"{max(1, round(weight * 1000))}m"
+        used = self._used[team.name]
+        plain = abs(weight - team.share) < 0.0005 * team.share
+        change = None if plain else (team.share, text)
+        await _hold(
+            access, kind, body, {_WEIGHT: change}, policy={_WEIGHT: str(team.share)}, notes={USED: str(used)}
+        )
+        return Nudge(
+            "memory",
+            f"kubectl patch {kind.name.lower()} {team.name}: fairSharing.weight {text}",
+            team.name,
+            f"share {team.share}, {used.amount:.0f} device-seconds used of late",
+        )
+
+
+_OURS: Final = {"labelSelector": f"{MANAGED_BY}={FAIRWAY}"}
+
+
+def _path(workload: Workload) -> str:
+    return f"{PATH}/namespaces/{workload.metadata.namespace}/workloads/{workload.metadata.name}"
+
+
+def _verb(workload: Workload, active: str) -> str:
+    return (
+        f"kubectl -n {workload.metadata.namespace} patch workload {workload.metadata.name}: active {active}"
+    )
+
+
+def _set_verb(queue: str, strategy: str) -> str:
+    return f"kubectl patch clusterqueue {queue}: queueingStrategy {strategy}"
+
+
+def _note(body: Json) -> Mapping[str, Any]:
+    """Which fields a nudge holds on this object."""
+    try:
+        read = json.loads((body["metadata"].get("annotations") or {}).get(NUDGED, "{}"))
+    except ValueError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+async def _hold(
+    access: Access,
+    kind: Kind,
+    body: Json,
+    changes: Mapping[str, tuple[object, object] | None],
+    *,
+    policy: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Give fields another value for a while, or (None) the one policy gives them; the object says which."""
+    note = dict(_note(body))
+    patch: Json = {}
+    for path, change in changes.items():
+        if change is None:
+            was = note.pop(path, (None, None))[0]
+            _set(patch, path, (policy or {}).get(path, was))
+        else:
+            note[path] = change
+            _set(patch, path, change[1])
+    text = json.dumps(note, sort_keys=True) if note else None
+    patch["metadata"] = {"annotations": {NUDGED: text, **(notes or {})}}
+    answer = await access.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, NUDGER)
+    body["metadata"]["annotations"] = answer["metadata"].get("annotations") or {}
+
+
+def _set(patch: Json, path: str, value: object) -> None:
+    *outer, last = path.split(".")
+    for key in outer:
+        patch = patch.setdefault(key, {})
+    patch[last] = value
+
+
+def _weighed(queues: Sequence[Json], cohorts: Sequence[Json]) -> Iterator[tuple[str, tuple[Kind, Json]]]:
+    """The object that has each team's weight: its Cohort if it is one, else its queue."""
+    for queue in queues:
+        name = queue["metadata"]["name"]
+        if not name.endswith(LOW_SUFFIX) and TEAM in (queue["metadata"].get("labels") or {}):
+            yield name, (kinds.CLUSTER_QUEUE, queue)
+    for cohort in cohorts:
+        if TEAM in (cohort["metadata"].get("labels") or {}):
+            yield cohort["metadata"]["name"], (kinds.COHORT, cohort)
+
+
+def _weight(body: Json) -> float:
+    text = str((body["spec"].get("fairSharing") or {}).get("weight", "1"))
+    try:
+        return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+    except ValueError:
+        return 0.0
+
+
+def _far(have: float, want: float) -> float:
+    return abs(have - want) / want if want else 0.0
+
+
+def _held(tree: TeamTree, queues: Sequence[Json]) -> dict[str, int]:
+    """Devices that each team, with those inside it, holds by Kueue's own count; low jobs too."""
+    held: dict[str, int] = {}
+    for queue in queues:
+        name = queue["metadata"]["name"].removesuffix(LOW_SUFFIX)
+        if name not in tree:
+            continue
+        devices = sum(
+            _whole(r.get("total", 0))
+            for flavor in (queue.get("status") or {}).get("flavorsUsage") or ()
+            for r in flavor.get("resources") or ()
+        )
+        for level in (tree[name], *tree.ancestors(tree[name])):
+            held[level.name] = held.get(level.name, 0) + devices
+    return held
+
+
+def _whole(quantity: object) -> int:
+    text = str(quantity)
+    return int(text) if text.isdigit() else 0
