@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -147,40 +148,51 @@ def _node_ports(instance: Instance) -> dict[str, int]:
     return dict(zip(layout.node_names, layout.node_ports, strict=False))
 
 
-def configure(instance: Instance, lines: Sequence[str], lua: str | None = None) -> None:
+def configure(
+    instance: Instance, lines: Sequence[str], lua: str | None = None, accounting: Sequence[str] = ()
+) -> None:
     """Give the cluster what a policy needs of its files, for good; Slurm runs with it when this returns.
 
-    `lines` of slurm.conf replace what the lab's own say about the same parameter or partition (none: the
-    lab's own again); `lua` is the whole of job_submit.lua (None: as it is). Running jobs go on.
+    `lines` of slurm.conf replace what the lab's own say about the same parameter, and add to a partition of
+    the same name (none: the lab's own again); `accounting` are lines of slurmdbd.conf; `lua` is the whole of
+    job_submit.lua (None: as it is). Running jobs go on.
     """
-    kept, text = _policy(instance), "".join(f"{line}\n" for line in lines)
-    before = kept.read_text() if kept.exists() else ""
     script = _root(instance) / "etc/slurm/job_submit.lua"
     if lua is not None and script.read_text() != lua:
         # Slurm reads the script anew when its time has changed, by whole seconds.
         newer = max(time.time(), script.stat().st_mtime + 2)
         _place(script, lua.encode(), (0, 0), 0o644)
         os.utime(script, (newer, newer))
-    if text == before and instance.daemon("slurmctld"):
+    before = _kept(instance)
+    after = {"slurm.conf": list(lines), "slurmdbd.conf": list(accounting)}
+    if after == before and instance.daemon("slurmctld"):
         return
     try:
-        _reconfigure(instance, text)
+        _reconfigure(instance, after, restart_accounting=after["slurmdbd.conf"] != before["slurmdbd.conf"])
     except LabError:  # lines that Slurm does not start with, such as a QOS that is not there yet
-        _reconfigure(instance, before)
+        _reconfigure(instance, before, restart_accounting=True)
         raise
 
 
-def _reconfigure(instance: Instance, policy: str) -> None:
-    _policy(instance).write_text(policy)
+def _reconfigure(
+    instance: Instance, policy: Mapping[str, Sequence[str]], *, restart_accounting: bool
+) -> None:
+    (instance.folder / "policy.json").write_text(json.dumps(policy))
     _write_files(instance)
+    if restart_accounting:
+        instance.end("slurmdbd", patience=20)
+        _start_slurmdbd(instance)
     instance.end("slurmctld", patience=30)
     _start_slurmctld(instance)
     instance.run("scontrol", "reconfigure")  # every slurmd reads it too
     wait_until(lambda: not _silent(instance), 60, "some nodes do not respond", why=lambda: _silent(instance))
 
 
-def _policy(instance: Instance) -> Path:
-    return instance.folder / "policy.conf"
+def _kept(instance: Instance) -> dict[str, list[str]]:
+    """The lines that `configure` was last given, by file."""
+    file = instance.folder / "policy.json"
+    none: dict[str, list[str]] = {"slurm.conf": [], "slurmdbd.conf": []}
+    return {**none, **json.loads(file.read_text())} if file.exists() else none
 
 
 # files
@@ -211,10 +223,11 @@ def _write_files(instance: Instance) -> None:
     etc = top / "etc/slurm"
     etc.mkdir(exist_ok=True)
     _place(etc / "jwt.key", _jwt_key(instance).read_bytes(), slurm, 0o600)
-    _place(etc / "slurmdbd.conf", config.slurmdbd(layout).encode(), slurm, 0o600)
-    policy = kept.read_text() if (kept := _policy(instance)).exists() else ""
-    _place(etc / "policy.conf", policy.encode(), (0, 0), 0o644)
-    _place(etc / "slurm.conf", config.slurm(layout, policy.splitlines()).encode(), (0, 0), 0o644)
+    kept = _kept(instance)
+    policy = kept["slurm.conf"]
+    _place(etc / "slurmdbd.conf", config.slurmdbd(layout, kept["slurmdbd.conf"]).encode(), slurm, 0o600)
+    _place(etc / "policy.conf", config.policy_file(layout, policy).encode(), (0, 0), 0o644)
+    _place(etc / "slurm.conf", config.slurm(layout, policy).encode(), (0, 0), 0o644)
     _place(etc / "topology.conf", config.topology(layout).encode(), (0, 0), 0o644)
     _place(etc / "gres.conf", config.gres(layout).encode(), (0, 0), 0o644)
     _place(etc / "cgroup.conf", config.CGROUP.encode(), (0, 0), 0o644)

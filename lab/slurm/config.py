@@ -57,7 +57,7 @@ AUTHENTICATION = [
 ]
 
 
-def slurmdbd(layout: Layout) -> str:
+def slurmdbd(layout: Layout, policy: Sequence[str] = ()) -> str:
     return _lines(
         [
             *AUTHENTICATION,
@@ -70,13 +70,14 @@ def slurmdbd(layout: Layout) -> str:
             "StorageUser=slurm",
             "StorageLoc=slurm_acct_db",
             "PidFile=/run/slurm/slurmdbd.pid",
+            *policy,
         ]
     )
 
 
 def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
-    """slurm.conf; what the lines of `policy` set too is left out, and they follow by an include."""
-    said = {_subject(line) for line in policy}
+    """slurm.conf. What `policy` sets too is left out and follows by an include; partitions are merged."""
+    said = {_subject(line): line for line in policy}
     lines = [
         *_control(layout),
         *_scheduling(layout),
@@ -84,7 +85,27 @@ def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
         *_nodes(layout),
         *_partitions(layout),
     ]
-    return _lines([*(line for line in lines if _subject(line) not in said), f"Include {POLICY_FILE}"])
+    kept = []
+    for line in lines:
+        if (other := said.get(_subject(line))) is None:
+            kept.append(line)
+        elif line.startswith("PartitionName="):
+            kept.append(_merged(line, other))
+    return _lines([*kept, f"Include {POLICY_FILE}"])
+
+
+def policy_file(layout: Layout, policy: Sequence[str]) -> str:
+    """The lines of a policy that slurm.conf does not have itself."""
+    own = {_subject(line) for line in _partitions(layout)}
+    return "".join(f"{line}\n" for line in policy if _subject(line) not in own)
+
+
+def _merged(line: str, other: str) -> str:
+    """A partition as an administrator edits it: what `other` says, beside what stood there."""
+    words = {}
+    for word in [*line.split(), *other.split()]:
+        words[word.partition("=")[0].lower()] = word
+    return " ".join(words.values())
 
 
 def _subject(line: str) -> str:

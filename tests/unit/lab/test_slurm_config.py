@@ -38,10 +38,17 @@ def test_metrics_are_asked_for_only_where_slurm_has_them() -> None:
 
 
 def test_what_a_policy_sets_is_not_set_twice() -> None:
-    policy = ["PartitionName=gpu Nodes=gpu[001-004] PriorityTier=10", "priorityweightqos=7"]
+    policy = [
+        "PartitionName=gpu PriorityTier=10",
+        "PartitionName=gpu-lent Nodes=gpu001",
+        "priorityweightqos=7",
+    ]
     text = config.slurm(layout(4), policy)
-    assert "PartitionName=gpu " not in text
-    assert "PartitionName=mig " in text
+    assert "PartitionName=gpu Nodes=gpu[001-004] Default=YES PriorityTier=10\n" in text
+    assert "PartitionName=mig Nodes=mig001\n" in text
+    assert (
+        config.policy_file(layout(4), policy) == "PartitionName=gpu-lent Nodes=gpu001\npriorityweightqos=7\n"
+    )
     assert "PriorityWeightQOS" not in text
     assert text.endswith("Include /etc/slurm/policy.conf\n")
 

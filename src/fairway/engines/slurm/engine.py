@@ -10,11 +10,12 @@ from fairway.engines.port import Refused
 from fairway.engines.slurm import translate
 from fairway.engines.slurm.client import SlurmRest
 from fairway.engines.slurm.policy import activity, finding, notices, settings
+from fairway.engines.slurm.policy.nudging import Nudger
 from fairway.engines.slurm.policy.wanted import Ground, wanted_objects
 from fairway.engines.slurm.policy.writing import Writer
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Change, FoundPolicy, ObjectKey, Translation
+from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
 POLICY_SECONDS: Final = 120
 """A look at the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
@@ -31,6 +32,7 @@ class SlurmEngine:
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
         self._writer = Writer(self._rest)
+        self._nudger = Nudger(self._rest)
 
     async def observe(self) -> Observation:
         """One look: one request, however large the cluster; one more if a pool's partition has no node."""
@@ -73,6 +75,16 @@ class SlurmEngine:
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         """Make changes of one stage; each request has its own limit in time."""
         return self._writer.write(changes)
+
+    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+        """Requeue a team's lower job where its urgent one waits at a limit."""
+        # Only names and limits are needed here, not what the cluster tells of itself.
+        ground = Ground.of(fleet, self._cluster.name, {})
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._nudger.nudge(ground)
+        except TimeoutError as error:
+            raise self._rest.silent() from error
 
     async def close(self) -> None:
         await self._rest.close()

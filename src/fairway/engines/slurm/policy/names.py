@@ -15,6 +15,9 @@ LENT: Final = "fairway.lent"
 guarantee may take back grows with the square of the teams."""
 GATE: Final = "fairway.gate"
 """The QOS of a pool's own partition: lets nothing in but QOS that carry their own limit instead of its."""
+WAITING_URGENT: Final = "fairway.urgent"
+"""First in the list of every urgent job. Nothing can run as it; it is how waiting urgent jobs are found
+among all others."""
 
 ROOT_ACCOUNT: Final = "root"
 """The account that every other one is inside of."""

@@ -12,7 +12,7 @@ def notices(ground: Ground) -> Iterator[Notice]:
     """Only what this fleet meets: a notice about something it does not use would be noise."""
     yield from _shared_types(ground)
     yield from _unknown_types(ground)
-    if any(_is_urgent(ground, p) for team in ground.teams for p in team.priorities):
+    if any(ground.has_urgent(team) for team in ground.teams):
         yield Notice(
             "UrgentByNudge",
             "Slurm tests a team's limit before it looks for a place to take, so an urgent job of a team that "
@@ -36,11 +36,6 @@ def notices(ground: Ground) -> Iterator[Notice]:
             "lend to jobs of like size, or accept it:  man slurm.conf, preempt_reorder_count does not help",
             promise="least-harm",
         )
-
-
-def _is_urgent(ground: Ground, name: str) -> bool:
-    fleet = ground.fleet
-    return any(p.name == name and p.rank > fleet.default_priority.rank for p in fleet.priorities)
 
 
 def _shared_types(ground: Ground) -> Iterator[Notice]:

@@ -15,7 +15,7 @@ from typing import Final
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.sites import Site, sites, teams_here
 from fairway.model.fleet import Fleet
-from fairway.model.names import TeamName
+from fairway.model.names import PriorityName, TeamName
 from fairway.model.team import Supply, Team, TeamTree
 from fairway.policy.objects import ObjectKey, Value, WantedObject
 
@@ -26,6 +26,8 @@ LOW_PRIORITY: Final = 1
 LENT_PRIORITY: Final = 10
 KIN_PRIORITY: Final = 20
 OWN_PRIORITY: Final = 100
+URGENT_PRIORITY: Final = 200
+"""The accounting shows a waiting job under the QOS of its list with the highest Priority."""
 
 ANY_NUMBER_OF_JOBS: Final = 1_000_000_000
 """What a QOS sets against the gate's 0: with `OverPartQOS` its own limit counts instead."""
@@ -78,6 +80,15 @@ class Ground:
         """Whether it may use a preemptible priority."""
         return any(self.fleet.priority(name).preemptible for name in team.priorities)
 
+    def has_urgent(self, team: Team) -> bool:
+        """Whether it may use a priority above the default."""
+        return any(self.is_urgent(name) for name in team.priorities)
+
+    def is_urgent(self, name: PriorityName) -> bool:
+        """Whether jobs of this priority may take the place of those without a word."""
+        priority = self.fleet.priority(name)
+        return not priority.preemptible and priority.rank > self.fleet.default_priority.rank
+
     def is_in_one_type(self, site: Site) -> tuple[Site, ...]:
         """The sites whose devices Slurm counts as the same resource, itself among them."""
         return tuple(s for s in self.sites if s.tres == site.tres)
@@ -105,6 +116,11 @@ def _qos(ground: Ground) -> Iterator[WantedObject]:
         low, {"Priority": LOW_PRIORITY, "Flags": ("NoReserve",), "Preempt": (names.GATE,)}, after=(gate,)
     )
     yield WantedObject(lent, {"Priority": LENT_PRIORITY, "Preempt": (names.LOW,)}, after=(low,))
+    yield WantedObject(
+        names.qos_key(names.WAITING_URGENT),
+        {"Priority": URGENT_PRIORITY, "Preempt": (names.GATE,), "MaxJobsPerAccount": 0},
+        after=(gate,),
+    )
     for site in ground.sites:
         yield from _guarantees(ground, site.supply)
 
@@ -141,6 +157,7 @@ def _accounts(ground: Ground, known: Mapping[ObjectKey, WantedObject]) -> Iterat
             q for s in ground.sites if ground.may_use(team, s.supply) for q in ground.qos(team, s.supply)
         }
         listed |= {names.LOW} if ground.has_low(team) else set()
+        listed |= {names.WAITING_URGENT} if ground.has_urgent(team) else set()
         lists = tuple(sorted(q for q in listed if names.qos_key(q) in known))
         fields: dict[str, Value] = {
             "Parent": team.parent or names.ROOT_ACCOUNT,

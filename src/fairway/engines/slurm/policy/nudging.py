@@ -1,0 +1,196 @@
+"""Requeues a team's own lower job where its urgent one waits at a limit.
+
+Slurm tests a limit before it looks for a place to take, so a team at its guarantee (with nothing idle to
+borrow) or at its ceiling never makes room for its own urgent job; `PreemptMode=PRIORITY` of 26.05 would help
+with the first, but slurmrestd cannot write it. What helps on every version is `scontrol requeue` of the job
+that harms least. 26.05 has it in its API; before that, a small job of Fairway's own says it on a node.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from fairway.engines.slurm.client import SlurmRest
+from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs
+from fairway.engines.slurm.policy.finding import CTL, DB, LATEST_CTL
+from fairway.engines.slurm.policy.render import NUDGE_JOB
+from fairway.engines.slurm.policy.victims import RunningJob, WaitingJob, choose_victims
+from fairway.engines.slurm.policy.wanted import Ground, ceiling_of
+from fairway.model.names import PriorityName
+from fairway.model.team import Team
+from fairway.policy.objects import Nudge
+
+PATIENCE_SECONDS: Final = 4
+"""So long Slurm has to start an urgent job by itself: it takes back what is lent in about one."""
+AGAIN_SECONDS: Final = 60
+"""A job that was helped is not helped again before this: the place may only just be coming free."""
+SCRIPT_SECONDS: Final = 60
+JOBS_A_LOOK: Final = 50
+"""More urgent jobs than this are helped in later looks."""
+
+# Why a job waits that a freed place can help; anything else (held, dependency, over a limit of its own) not.
+HELPS: Final = frozenset({"None", "Priority", "Resources", "AssocGrpGRES", "QOSGrpGRES", "MaxJobsPerAccount"})
+_WORD: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
+
+
+class Nudger:
+    """Looks for waiting urgent jobs and helps each at most once a minute."""
+
+    def __init__(self, rest: SlurmRest, clock: Callable[[], float] = time.time) -> None:
+        self._rest = rest
+        self._clock = clock
+        self._helped: dict[int, float] = {}
+
+    async def nudge(self, ground: Ground) -> tuple[Nudge, ...]:
+        """One look. One small request when nothing urgent waits."""
+        now = self._clock()
+        self._helped = {job: at for job, at in self._helped.items() if now - at < AGAIN_SECONDS}
+        waiting = [w for w in await self._waiting(ground, now) if w.id not in self._helped]
+        done: list[Nudge] = []
+        taken: set[int] = set()
+        for job in waiting[:JOBS_A_LOOK]:
+            running = [r for r in await self._running(ground, job) if r.id not in taken]
+            victims = choose_victims(job, running)
+            for victim in victims:
+                await self._requeue(ground, victim.id, job)
+                taken.add(victim.id)
+                done.append(_nudge(job, victim))
+            if victims:
+                self._helped[job.id] = now
+        return tuple(done)
+
+    async def _waiting(self, ground: Ground, now: float) -> list[WaitingJob]:
+        reply = await self._rest.policy("GET", f"{DB}/qos/{names.WAITING_URGENT}")
+        found = [q["id"] for q in (reply or {}).get("qos") or () if q["name"] == names.WAITING_URGENT]
+        if not found:
+            return []
+        waiting = []
+        for job in await active_jobs(self._rest, WAITING, qos=str(found[0])):
+            if now - max(job["time"]["submission"], job["time"]["eligible"]) < PATIENCE_SECONDS:
+                continue
+            if (seen := await self._looked_at(ground, job["job_id"])) is not None:
+                waiting.append(seen)
+        return sorted(waiting, key=lambda w: (-w.rank, w.id))
+
+    async def _looked_at(self, ground: Ground, job_id: int) -> WaitingJob | None:
+        """The job as slurmctld has it, if a freed place would let it start."""
+        reply = await self._rest.serves(f"{CTL}/job/{job_id}")
+        for job in (reply or {}).get("jobs") or ():
+            team = next((t for t in ground.teams if t.name == job["account"]), None)
+            rank = _rank(ground, job.get("admin_comment") or "")
+            if team is None or rank is None or "PENDING" not in job["job_state"]:
+                continue
+            if job["state_reason"] not in HELPS:
+                continue
+            asked = _tres(job["tres_req_str"])
+            waiting = WaitingJob(
+                id=job["job_id"],
+                rank=rank,
+                account=job["account"],
+                user=job["user_name"],
+                partition=_own_partition(ground, job["partition"]),
+                gpus=asked.get("gres/gpu", 0),
+                nodes=max(1, job["node_count"]["number"]),
+            )
+            if waiting.gpus and _could_ever(ground, team, waiting):
+                return waiting
+        return None
+
+    async def _running(self, ground: Ground, waiting: WaitingJob) -> list[RunningJob]:
+        """The team's running jobs in the same pool. Of those on several nodes, an even part on each."""
+        jobs = []
+        for job in await active_jobs(self._rest, RUNNING, account=waiting.account):
+            if _own_partition(ground, job["partition"]) != waiting.partition:
+                continue
+            gpus = sum(
+                t["count"] for t in job["tres"]["allocated"] if (t["type"], t["name"]) == ("gres", "gpu")
+            )
+            word = (job.get("comment") or {}).get("administrator") or ""
+            rank = _rank(ground, word)
+            nodes = _hosts(job["nodes"])
+            if gpus and nodes and rank is not None:
+                share = {node: -(-gpus // len(nodes)) for node in nodes}
+                jobs.append(RunningJob(job["job_id"], rank, job["time"]["start"], share))
+        return jobs
+
+    async def _requeue(self, ground: Ground, victim: int, waiting: WaitingJob) -> None:
+        if await self._rest.serves(f"{LATEST_CTL}/job/{victim}/requeue") is not None:
+            return
+        partition = next(s.lent_partition for s in ground.sites if s.partition == waiting.partition)
+        # It looks once more: by the time it runs the urgent job may have found another place.
+        script = (
+            "#!/bin/sh\n"
+            f'[ -n "$(squeue --noheader --states=PENDING --jobs={waiting.id})" ] && scontrol requeue {victim}\n'
+        )
+        job = {
+            "name": NUDGE_JOB,
+            "partition": partition,
+            "current_working_directory": "/",
+            "environment": ["PATH=/usr/bin:/bin:/usr/local/bin"],
+            "standard_output": "/dev/null",
+            "memory_per_node": {"set": True, "number": 16},
+            "time_limit": {"set": True, "number": SCRIPT_SECONDS // 60},
+            # gone rather than late
+            "deadline": int(self._clock()) + SCRIPT_SECONDS + AGAIN_SECONDS // 2,
+        }
+        await self._rest.policy("POST", f"{CTL}/job/submit", {"script": script, "job": job})
+
+
+def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
+    return Nudge(
+        promise="priority",
+        verb=f"scontrol requeue {victim.id}",
+        job=str(victim.id),
+        why=f"urgent job {waiting.id} of the same team {waiting.account} waits for {waiting.gpus} GPUs, and Slurm "
+        f"makes no room at a team's limit; of its lower jobs this one holds the fewest that are enough",
+    )
+
+
+def _rank(ground: Ground, comment: str) -> int | None:
+    """The rank of the priority that job_submit.lua wrote down."""
+    found = _WORD.match(comment)
+    ranks = {p.name: p.rank for p in ground.fleet.priorities}
+    return ranks.get(PriorityName(found[1])) if found else None
+
+
+def _could_ever(ground: Ground, team: Team, waiting: WaitingJob) -> bool:
+    """Whether the team's limits would let it run if nothing else did."""
+    for above in (team, *ground.tree.ancestors(team)):
+        for site in ground.sites:
+            if site.partition == waiting.partition and site.gres is not None:
+                most = ceiling_of(ground, above, site)
+                if most is not None and waiting.gpus > most:
+                    return False
+    limits = (team.limits.job_gpus, team.limits.user_gpus)
+    return not team.draining and all(most is None or waiting.gpus <= most for most in limits)
+
+
+def _own_partition(ground: Ground, text: str) -> str:
+    first = text.partition(",")[0]
+    return next((s.partition for s in ground.sites if first in (s.partition, s.lent_partition)), first)
+
+
+def _tres(text: str) -> Mapping[str, int]:
+    pairs = (part.partition("=") for part in (text or "").split(","))
+    return {name: int(count) for name, _, count in pairs if count.isdigit()}
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """`gpu[001-002,004],mig001` as names."""
+    hosts: list[str] = []
+    for stem, inside, end in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,]*)", text or ""):
+        hosts += [f"{stem}{number}{end}" for number in _numbers(inside)] if inside else [stem]
+    return tuple(hosts)
+
+
+def _numbers(inside: str) -> Iterable[str]:
+    for part in inside.split(","):
+        first, dash, last = part.partition("-")
+        if dash:
+            yield from (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
+        else:
+            yield first
