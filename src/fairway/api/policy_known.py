@@ -49,7 +49,14 @@ def cluster_plan(p: ClusterPlan) -> wire.ClusterPlan:
             wire.Notice(code=n.code, message=n.message, hint=n.hint, promise=n.promise) for n in p.notices
         ],
         advice=[
-            wire.Advice(file=a.file, line=a.line, running=a.running, why=a.why, restart=a.restart)
+            wire.Advice(
+                file=a.file,
+                line=a.line,
+                running=a.running,
+                why=a.why,
+                restart=a.restart,
+                unseen=a.unseen,
+            )
             for a in p.advice
         ],
         objections=[

@@ -129,6 +129,7 @@ class Advice(Wire):
     running: str = Field(description="what the engine runs with now; empty: nothing")
     why: str
     restart: str = Field(description="what makes it count")
+    unseen: bool = Field(default=False, description="the engine does not show what it runs with")
 
 
 class Touched(ObjectRef):

@@ -73,7 +73,7 @@ def apply_lines(detail: wire.ApplyDetail, now: datetime, width: int | None, *, w
     ago = since(detail.created_at, now)
     when = moment(detail.created_at, "")
     lines = [Line(f"{kind} {detail.id} by {clean(detail.created_by)}, {when} ({ago} ago){revision}{force}")]
-    said = said_lines(detail.said, None if wide else 40)
+    said = said_lines(detail.said, wide=wide)
     if said:
         lines += [Line(), *said]
     lines.append(Line())
@@ -100,7 +100,8 @@ def _cluster_lines(c: wire.ApplyClusterDetail, width: int | None) -> list[Line]:
     colour = "green" if done else None if c.state in OPEN_STATES else "yellow"
     took = ""
     if c.started_at and c.finished_at:
-        took = f" in {span((c.finished_at - c.started_at).total_seconds())}"
+        seconds = (c.finished_at - c.started_at).total_seconds()
+        took = f" in {span(seconds)}" if seconds >= 1 else ""
     if c.state is ApplyState.DONE and c.total == 0:
         said = "nothing had to change"
     elif c.state in (ApplyState.DONE, ApplyState.FAILED, ApplyState.RUNNING):

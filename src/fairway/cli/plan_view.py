@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
@@ -12,7 +13,10 @@ from fairway.cli.words import count
 from fairway.policy.objects import Action
 
 MOST_SAID: Final = 40
-"""Lines of prose before a plan only counts them; -o wide has them all."""
+"""Lines of prose before a plan only counts the teams that are left; -o wide has them all."""
+_MOST_NAMES: Final = 8
+"""Names on one line."""
+_FEW_NOTES: Final = 3
 _MOST_VALUE: Final = 60
 _SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
 _COLOURS: Final = {"+": "green", "~": "yellow", "-": "red", "=": "cyan"}
@@ -22,10 +26,10 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     """The whole plan. `width` None: lines are as long as they must be."""
     blocks = [
         [Line(_headline(plan))],
-        said_lines(plan.said, None if wide else MOST_SAID),
+        said_lines(plan.said, wide=wide),
         _clusters(plan.clusters, wide=wide),
-        _advice(plan.clusters, width),
-        [*_quiet(plan.clusters), *_notices(plan.clusters, width)],
+        _advice(plan.clusters, width, wide=wide),
+        [*_quiet(plan.clusters), *_notices(plan, width, wide=wide)],
         _objections(plan.clusters, width),
     ]
     lines: list[Line] = []
@@ -73,6 +77,9 @@ def _headline(plan: wire.Plan) -> str:
     name = clean(plan.fleet)
     if not plan.clusters:
         return f"{name}: no cluster could be planned" if plan.failures else f"{name}: no cluster to change"
+    if changed and any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.said):
+        teams = len({s.team for s in plan.said} - {None})
+        return f"{name}: a new fleet, {count(teams, 'team')} on {count(len(changed), 'cluster')}"
     if plan.said and changed:
         return f"{name}: {count(len(plan.said), 'change')} on {count(len(changed), 'cluster')}"
     if plan.said:
@@ -83,33 +90,50 @@ def _headline(plan: wire.Plan) -> str:
     return f"{name}: no changes"
 
 
-def said_lines(said: Sequence[wire.Said], most: int | None) -> list[Line]:
+def said_lines(said: Sequence[wire.Said], *, wide: bool) -> list[Line]:
     """Differences between two fleets, whose they are above them."""
-    shown = said if most is None else said[:most]
-    wide = max((cells_wide(clean(s.what)) for s in shown), default=0)
-    lines = []
-    for team, group in groupby(shown, key=lambda s: s.team):
-        lines.append(Line(f"  {clean(team)}" if team else "  the fleet"))
-        for s in group:
-            what = clean(s.what)
-            padding = " " * (max(wide, 28) - cells_wide(what) + 3)
-            value = _before_after(s.before, s.after)
-            lines.append(Line(f"    {s.sign} {what}{padding if value else ''}{value}", _COLOURS.get(s.sign)))
-    if len(shown) < len(said):
-        lines.append(Line(f"    … and {len(said) - len(shown)} more (-o wide shows all)"))
+    teams = [(team, list(group)) for team, group in groupby(said, key=lambda s: s.team)]
+    column = max((cells_wide(clean(s.what)) for s in said[:MOST_SAID]), default=0)
+    lines: list[Line] = []
+    for i, (team, group) in enumerate(teams):
+        if len(lines) >= MOST_SAID and not wide:
+            lines.append(Line(f"  … and {count(len(teams) - i, 'team')} more (-o wide shows all)"))
+            break
+        lines += _team_lines(team, group, max(column, 26), wide=wide)
     return lines
 
 
+def _team_lines(team: str | None, group: Sequence[wire.Said], column: int, *, wide: bool) -> Iterator[Line]:
+    """A team and its differences. A new one, or one that goes, says so in its own line."""
+    words = {s.what: s for s in group}
+    whole = words.get("team")
+    title = clean(team) if team else "the fleet"
+    if whole is None or team is None:
+        yield Line(f"  {title}")
+    else:
+        inside = words.get("parent") if whole.sign == "+" else None
+        above = f" in {clean(inside.after or '')}" if inside else ""
+        yield Line(f"  {whole.sign} {title}{above}", _COLOURS.get(whole.sign))
+        group = [s for s in group if s is not whole and s is not inside]
+    for (sign, what), same in groupby(group, key=lambda s: (s.sign, clean(s.what))):
+        found = list(same)
+        if sign == "~":
+            values = [_before_after(s.before, s.after) for s in found]
+        else:  # several of a kind stand on one line
+            values = [_names([clean(s.after or s.before or "") for s in found], wide=wide)]
+        for value in values:
+            padding = " " * (column - cells_wide(what) + 3)
+            yield Line(f"    {sign} {what}{padding if value else ''}{value}", _COLOURS.get(sign))
+
+
+def _names(names: Sequence[str], *, wide: bool) -> str:
+    if wide or len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+
+
 def _before_after(before: str | None, after: str | None) -> str:
-    match before, after:
-        case None, None:
-            return ""
-        case None, str():
-            return clean(after)
-        case str(), None:
-            return clean(before)
-        case _:
-            return f"{clean(before or '')} → {clean(after or '')}"
+    return f"{clean(before or 'none')} → {clean(after or 'none')}"
 
 
 def _clusters(clusters: Sequence[wire.ClusterPlan], *, wide: bool) -> list[Line]:
@@ -143,22 +167,41 @@ def change_lines(change: wire.Change) -> Iterator[Line]:
         yield Line(f"        {clean(f.field):{names}}   {value}")
 
 
-def _advice(clusters: Sequence[wire.ClusterPlan], width: int | None) -> list[Line]:
-    """What people must write themselves, file by file, ready to be copied."""
+def _advice(clusters: Sequence[wire.ClusterPlan], width: int | None, *, wide: bool) -> list[Line]:
+    """What people must write themselves, file by file, ready to be copied.
+
+    What the engine does not show may stand there already: it is counted, and listed on demand.
+    """
     lines: list[Line] = []
     for c in clusters:
-        for file, group in groupby(sorted(c.advice, key=lambda a: a.file), key=lambda a: a.file):
-            wanted = list(group)
-            if lines:
-                lines.append(Line())
-            lines.append(Line(f"  {file} of {c.cluster} needs, and Fairway does not write it:", "yellow"))
-            for a in wanted:
-                lines += [Line(f"      {line}") for line in a.line.splitlines()]
-                now = f"now: {a.running}; " if a.running else ""
-                lines += _folded(f"        {now}{a.why}", width)
-            restarts = dict.fromkeys(a.restart for a in wanted if a.restart)
-            if restarts:
-                lines.append(Line(f"    then:  {';  '.join(restarts)}"))
+        told = [a for a in c.advice if wide or not a.unseen]
+        for file, group in groupby(sorted(told, key=lambda a: a.file), key=lambda a: a.file):
+            lines += [Line()] * bool(lines) + _file_lines(c.cluster, file, list(group), width, wide=wide)
+        left = Counter(a.file for a in c.advice if a.unseen and not wide)
+        if left:
+            lines += [Line()] * bool(lines)
+            needs = " and ".join(f"{count(n, 'line')} of {file}" for file, n in sorted(left.items()))
+            lines += _folded(
+                f"  {c.cluster} does not show {needs} that the policy needs: compare them once "
+                "(-o wide lists them)",
+                width,
+            )
+    return lines
+
+
+def _file_lines(
+    cluster: str, file: str, wanted: Sequence[wire.Advice], width: int | None, *, wide: bool
+) -> list[Line]:
+    one = "this line, which" if len(wanted) == 1 else "these lines, which"
+    lines = [Line(f"  {file} of {cluster} needs {one} Fairway does not write:", "yellow")]
+    for a in wanted:
+        lines += [Line(f"      {clean(line)}") for line in a.line.splitlines()]
+        if wide:
+            now = f"now {a.running}; " if a.running else ""
+            lines += _folded(f"        # {now}{a.why}", width)
+    restarts = dict.fromkeys(a.restart for a in wanted if a.restart)
+    if restarts:
+        lines.append(Line(f"    then:  {';  '.join(restarts)}"))
     return lines
 
 
@@ -170,17 +213,26 @@ def _quiet(clusters: Sequence[wire.ClusterPlan]) -> list[Line]:
     return [Line("  Nothing that runs is touched.")]
 
 
-def _notices(clusters: Sequence[wire.ClusterPlan], width: int | None) -> list[Line]:
-    where: dict[tuple[str, str, str | None], list[str]] = {}
-    for c in clusters:
+def _notices(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
+    """What the reader should know; what stands whether or not anything changes only when asked for."""
+    where: dict[tuple[str, str, str | None], dict[str, None]] = {}
+    for c in plan.clusters:
         for n in c.notices:
-            where.setdefault((n.message, n.hint, n.promise), []).append(c.cluster)
+            where.setdefault((n.message, n.hint, n.promise), {})[c.cluster] = None
+    standing = [key for key in where if key[2] is not None]
+    quiet = not wide and (not plan.changes or len(standing) > _FEW_NOTES)
     lines = []
     for (message, hint, promise), named in where.items():
+        if promise and quiet:
+            continue
         about = f"promise {promise} on {', '.join(named)}" if promise else f"on {', '.join(named)}"
         lines += _folded(f"  note: {message} ({about})", width)
-        if hint:
+        if hint and (wide or not promise):
             lines += _folded(f"    hint: {hint}", width)
+    if quiet and standing:
+        promises = ", ".join(dict.fromkeys(key[2] for key in standing if key[2]))
+        notes = count(len(standing), "note")
+        lines += _folded(f"  {notes} on promises: {promises} (-o wide shows them)", width)
     return lines
 
 

@@ -85,17 +85,16 @@ def test_words_first() -> None:
         "acme: 3 changes on 2 clusters",
         "",
         "  research",
-        "    ~ guarantee on hpc-a100          16 → 24",
-        "    ~ share                          50 → 60",
+        "    ~ guarantee on hpc-a100        16 → 24",
+        "    ~ share                        50 → 60",
         "  product",
-        "    + member                         dana",
+        "    + member                       dana",
         "",
         "  hpc     slurm 24.11.5   2 objects: 1 new, 1 changed",
         "  cloud   kueue 0.19      1 object: 1 changed   (-o wide lists them)",
         "",
         "  Nothing that runs is touched.",
         "  note: kueue cannot hold GPUs back for a waiting gang (promise no-starvation on cloud)",
-        "    hint: send gangs by  fairway submit",
     ]
 
 
@@ -109,6 +108,7 @@ def test_objects_on_demand() -> None:
         "        fairshare   40",
     ]
     assert not any("-o wide" in line for line in shown)
+    assert shown[-1] == "    hint: send gangs by  fairway submit"
 
 
 def test_nothing_to_do() -> None:
@@ -150,52 +150,90 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
     assert "not as it stands: qos x is there (on hpc) hint: adopt it" in text
 
 
+def advice(line: str, running: str, *, unseen: bool = False, file: str = "slurm.conf") -> dict[str, object]:
+    return {
+        "file": file,
+        "line": line,
+        "running": running,
+        "why": "what is lent must come back",
+        "restart": "scontrol reconfigure",
+        "unseen": unseen,
+    }
+
+
 def test_lines_people_must_write_themselves() -> None:
-    shown = screen(
-        plan(
-            cluster(
-                "hpc",
-                advice=[
-                    {
-                        "file": "slurm.conf",
-                        "line": "PreemptType=preempt/qos",
-                        "running": "preempt/none",
-                        "why": "what is lent must come back",
-                        "restart": "scontrol reconfigure",
-                    },
-                    {
-                        "file": "slurm.conf",
-                        "line": "PriorityDecayHalfLife=7-00:00:00",
-                        "running": "",
-                        "why": "past use is forgiven",
-                        "restart": "scontrol reconfigure",
-                    },
-                ],
-            )
-        )
-    )
-    at = shown.index("  slurm.conf of hpc needs, and Fairway does not write it:")
-    assert shown[at + 1 : at + 6] == [
-        "      PreemptType=preempt/qos",
-        "        now: preempt/none; what is lent must come back",
-        "      PriorityDecayHalfLife=7-00:00:00",
-        "        past use is forgiven",
-        "    then:  scontrol reconfigure",
+    told = [
+        advice("PreemptType=preempt/qos", "preempt/none"),
+        advice("PriorityDecayHalfLife=7-00:00:00", ""),
+        advice("JobSubmitPlugins=lua", "not shown", unseen=True),
+        advice("PrivateData=jobs", "not shown", unseen=True, file="slurmdbd.conf"),
     ]
+    made = plan(cluster("hpc", advice=told))
+    shown = screen(made)
+    at = shown.index("  slurm.conf of hpc needs these lines, which Fairway does not write:")
+    assert shown[at + 1 :] == [
+        "      PreemptType=preempt/qos",
+        "      PriorityDecayHalfLife=7-00:00:00",
+        "    then:  scontrol reconfigure",
+        "",
+        "  hpc does not show 1 line of slurm.conf and 1 line of slurmdbd.conf that the policy needs: compare",
+        "    them once (-o wide lists them)",
+    ]
+    wide = screen(made, wide=True, width=None)
+    assert "      JobSubmitPlugins=lua" in wide and "      PrivateData=jobs" in wide
+    assert "        # now preempt/none; what is lent must come back" in wide
+    assert "        # what is lent must come back" in wide
 
 
 def test_the_same_note_of_two_clusters_is_said_once() -> None:
-    shown = screen(plan(cluster("a", notices=[NOTE]), cluster("b", notices=[NOTE])))
+    new = change(Action.CREATE, "account", "x")
+    shown = screen(plan(cluster("a", new, notices=[NOTE]), cluster("b", notices=[NOTE])))
     assert sum("note:" in line for line in shown) == 1
     assert any("on a, b)" in line for line in shown)
 
 
+def test_what_stands_anyway_is_quiet() -> None:
+    nothing = plan(cluster("a", notices=[NOTE]))
+    assert screen(nothing)[-1] == "  1 note on promises: no-starvation (-o wide shows them)"
+    other = [
+        NOTE.model_copy(update={"promise": p, "message": p}) for p in ("share", "memory", "gang", "time")
+    ]
+    many = plan(cluster("a", change(Action.CREATE, "account", "x"), notices=other))
+    assert screen(many)[-1] == "  4 notes on promises: share, memory, gang, time (-o wide shows them)"
+    assert any("note: share (promise share on a)" in line for line in screen(many, wide=True))
+
+
+def test_a_first_fleet() -> None:
+    words = [
+        said(None, "+", "fleet", None, "acme"),
+        *(said(None, "+", "pool", None, f"p{i}") for i in range(3)),
+        said("research", "+", "team", None, "research"),
+        said("nlp", "+", "team", None, "nlp"),
+        said("nlp", "+", "parent", None, "research"),
+        *(said("nlp", "+", "member", None, f"m{i}") for i in range(12)),
+        said("old", "-", "team", "old", None),
+    ]
+    shown = screen(plan(cluster("hpc", change(Action.CREATE, "account", "nlp")), said=words))
+    assert shown[:10] == [
+        "acme: a new fleet, 3 teams on 1 cluster",
+        "",
+        "  the fleet",
+        "    + fleet                        acme",
+        "    + pool                         p0, p1, p2",
+        "  + research",
+        "  + nlp in research",
+        "    + member                       m0, m1, m2, m3, m4, m5, m6, m7 and 4 more",
+        "  - old",
+        "",
+    ]
+
+
 def test_a_thousand_teams_are_no_wall_of_text() -> None:
-    many = [said(f"team-{i}", "+", "team", None, None) for i in range(1000)]
+    many = [said(f"team-{i}", "+", "team", None, f"team-{i}") for i in range(1000)]
     made = plan(cluster("hpc", change(Action.CREATE, "account", "x")), said=many)
-    assert len(screen(made)) < 2 * MOST_SAID + 10
-    assert f"    … and {1000 - MOST_SAID} more (-o wide shows all)" in screen(made)
-    assert any("team-999" in line for line in screen(made, wide=True, width=None))
+    assert len(screen(made)) < 2 * MOST_SAID
+    assert f"  … and {1000 - MOST_SAID} teams more (-o wide shows all)" in screen(made)
+    assert "  + team-999" in screen(made, wide=True, width=None)
 
 
 def test_an_engines_words_cannot_move_the_cursor() -> None:

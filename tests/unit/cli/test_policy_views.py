@@ -113,7 +113,7 @@ def test_one_of_the_past() -> None:
         "apply 12 by dana, 2026-03-01 11:59Z (60 s ago), fleet revision 7",
         "",
         "  research",
-        "    ~ share                          50 → 60",
+        "    ~ share                        50 → 60",
         "",
         "  hpc: done, 2 of 2 changes made in 3 s",
         "",
