@@ -66,8 +66,10 @@ def apply(
         if not _anything(shown, chosen):
             click.echo("nothing to apply", err=True)
             return
-        if plan is None and not yes:
-            _ask()
+        if plan is None:
+            click.echo(err=True)
+            if not yes:
+                _ask()
         fingerprints = {c.cluster: c.fingerprint for c in chosen}
         follow(client, client.apply(fleet.text, fleet.source, fingerprints, force=force), output)
 
@@ -130,4 +132,4 @@ def _ask() -> None:
             "there is no terminal to ask on",
             "say yes beforehand with --yes, or apply a plan that was read:  fairway apply plan.json",
         )
-    click.confirm("\nApply this?", default=False, abort=True, err=True)
+    click.confirm("Apply this?", default=False, abort=True, err=True)

@@ -16,7 +16,8 @@ MOST_SAID: Final = 40
 """Lines of prose before a plan only counts the teams that are left; -o wide has them all."""
 _MOST_NAMES: Final = 8
 """Names on one line."""
-_FEW_NOTES: Final = 3
+_FEW_NOTES: Final = 2
+_FEW_OBJECTS: Final = 10
 _MOST_VALUE: Final = 60
 _SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
 _COLOURS: Final = {"+": "green", "~": "yellow", "-": "red", "=": "cyan"}
@@ -27,7 +28,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     blocks = [
         [Line(_headline(plan))],
         said_lines(plan.said, wide=wide),
-        _clusters(plan.clusters, wide=wide),
+        _clusters(plan.clusters, wide=wide or _only_bent(plan)),
         _advice(plan.clusters, width, wide=wide),
         [*_quiet(plan.clusters), *_notices(plan, width, wide=wide)],
         _objections(plan.clusters, width),
@@ -88,6 +89,11 @@ def _headline(plan: wire.Plan) -> str:
         objects, verb = count(plan.changes, "object"), "is" if plan.changes == 1 else "are"
         return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} {verb} not"
     return f"{name}: no changes"
+
+
+def _only_bent(plan: wire.Plan) -> bool:
+    """Whether somebody changed a few objects and the policy did not: there are no other words for that."""
+    return not plan.said and plan.changes <= _FEW_OBJECTS
 
 
 def said_lines(said: Sequence[wire.Said], *, wide: bool) -> list[Line]:

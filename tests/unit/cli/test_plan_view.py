@@ -117,7 +117,13 @@ def test_nothing_to_do() -> None:
 
 def test_an_unchanged_policy_that_somebody_bent() -> None:
     bent = plan(cluster("hpc", change(Action.UPDATE, "qos", "research_own", GrpTRES=(99, 16))))
-    assert screen(bent)[0] == "acme: the policy is as it was, 1 object on 1 cluster is not"
+    assert screen(bent)[:5] == [
+        "acme: the policy is as it was, 1 object on 1 cluster is not",
+        "",
+        "  hpc   slurm 24.11.5   1 object: 1 changed",
+        "    ~ qos research_own",
+        "        GrpTRES   99 → 16",
+    ]
 
 
 def test_words_that_no_engine_has_to_hear() -> None:
