@@ -14,11 +14,12 @@ from fairway.engines.kubernetes.client import ApiServer, connect
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
 from fairway.engines.kubernetes.policy.governor import Governor
+from fairway.engines.kubernetes.policy.importing import import_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.refusals import Asked
 from fairway.engines.kubernetes.view import Overlap, view
 from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import Imported, Refused, Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
 from fairway.model.observation import Observation
@@ -103,6 +104,10 @@ class KubernetesEngine:
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Help Kueue keep what it falls short of: places in one piece, order of arrival, past use."""
         return await self._governor.nudge(fleet)
+
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+        """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
+        return import_policy(fleet, found)
 
     async def close(self) -> None:
         """End the informers and all connections."""

@@ -51,7 +51,7 @@ teams:
     guarantee: { a100: 12 }
     borrow: { a100: 4 }
     priorities: [urgent, normal]
-    members: [bob, anna]
+    members: [anna, bob]
 """
 
 SETTINGS = {

@@ -190,7 +190,8 @@ def read_taint(text: str) -> Json:
     return {"key": key, **({"value": value} if value else {}), "effect": effect or "NoSchedule"}
 
 
-def _taint_line(taint: Json) -> str:
+def taint_line(taint: Mapping[str, Any]) -> str:
+    """A taint as kubectl writes it."""
     value = taint.get("value")
     return f"{taint['key']}{f'={value}' if value else ''}:{taint.get('effect', '')}"
 
@@ -210,6 +211,6 @@ def _subject_line(subject: Json) -> str:
 
 _LINES: Final[Mapping[str, _Line]] = {
     "levels": _Line(lambda level: str(level["nodeLabel"]), lambda text: {"nodeLabel": text}),
-    "nodeTaints": _Line(_taint_line, read_taint),
+    "nodeTaints": _Line(taint_line, read_taint),
     "subjects": _Line(_subject_line, _subject),
 }
