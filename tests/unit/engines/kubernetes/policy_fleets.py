@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
-from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value
 
 HEAD = """
 apiVersion: fairway/v1alpha1
@@ -87,6 +87,6 @@ def applied(wanted: Translation, **settings: str) -> FoundPolicy:
     return FoundPolicy("kubernetes v1.36.3, kueue v0.19.2", objects, SETTINGS | settings)
 
 
-def fields_of(wanted: Translation, kind: str, name: str) -> dict[str, object]:
+def fields_of(wanted: Translation, kind: str, name: str) -> dict[str, Value]:
     """The fields of one wanted object."""
     return dict(next(o.fields for o in wanted.objects if o.key == ObjectKey(kind, name)))
