@@ -94,15 +94,18 @@ teams:
     lab.always("research is within 8 + 10", lambda s: s.held_by("research", "nlp", "vision") <= 18)
     lab.always("vision is within 6", lambda s: s.held_by("vision") <= 6)
     lab.always("product is within 4 + 5", lambda s: s.held_by("product") <= 9)
-    await lab.stream("nlp", gpus=1, seconds=2, depth=14)
-    await lab.stream("vision", gpus=1, seconds=1, depth=8)
-    await lab.stream("product", gpus=1, seconds=2, depth=8)
-    await lab.stays(lambda seen: True, 12)
+    await lab.stream("nlp", gpus=1, seconds=6, depth=14)
+    await lab.stream("vision", gpus=1, seconds=4, depth=8)
+    await lab.stream("product", gpus=1, seconds=6, depth=8)
+    await lab.until(  # a busy engine needs a while to start so many
+        lambda s: s.held_by("research", "nlp", "vision") >= 15 and s.held_by("product") >= 7,
+        60,
+        "research and product come near their ceilings",
+    )
+    await lab.stays(lambda seen: True, 10)
 
     peaks = lab.peak("research", "nlp", "vision"), lab.peak("vision"), lab.peak("product")
-    assert peaks[0] >= 15, f"research never came near its ceiling: {peaks}"
     assert peaks[1] >= 4, f"vision never came near its ceiling: {peaks}"
-    assert peaks[2] >= 7, f"product never came near its ceiling: {peaks}"
     lab.note(f"at most {peaks} GPUs of (18, 6, 9) in {lab.samples} samples, {len(lab.jobs)} jobs")
 
 
