@@ -58,8 +58,8 @@ class PolicyParts:
     check: Callable[[str, str], Report]
     """A fleet file's text and its name; relative paths count from the server's folder."""
     planner: Planner
-    render: Callable[[Fleet, ClusterName, str], Mapping[str, str]]
-    """The files a Slurm cluster of that version needs beside its policy."""
+    render: Callable[[Fleet, ClusterName], Awaitable[Mapping[str, str]]]
+    """The files a Slurm cluster needs beside its policy."""
     import_policy: Callable[[Fleet, ClusterName], Awaitable[wire.Imported]]
     """An existing cluster as a fleet file."""
 
@@ -116,9 +116,10 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyP
         return known.apply(await _apply(ledger, number))
 
     @app.post("/v1/renders", dependencies=OPERATOR_WITH_FLEET, responses=_NOT_FOUND, tags=["policy"])
-    async def render(asked: wire.AskedRender) -> wire.Rendered:
+    async def render(asked: wire.AskedRender, request: Request) -> wire.Rendered:
         """The files a Slurm cluster needs beside its policy. Nothing is changed."""
         fleet = _fleet(await _checked(parts, asked))
+        await _require_known_connections(caller_of(request), fleet, fleets)
         cluster = _cluster_of(fleet, asked.cluster)
         if fleet.cluster(cluster).engine is not EngineKind.SLURM:
             raise ApiError(
@@ -127,9 +128,7 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyP
                 f"{cluster} is not a Slurm cluster: it needs no files beside its policy",
                 "fairway get clusters  shows each one's engine",
             )
-        state = next((s for s in await ledger.clusters() if s.cluster == cluster), None)
-        files = await asyncio.to_thread(parts.render, fleet, cluster, state.engine_version if state else "")
-        return wire.Rendered(cluster=cluster, files=dict(files))
+        return wire.Rendered(cluster=cluster, files=dict(await parts.render(fleet, cluster)))
 
     @app.post("/v1/imports", dependencies=OPERATOR, responses=_ENGINE, tags=["policy"])
     async def import_policy(asked: wire.AskedImport) -> wire.Imported:

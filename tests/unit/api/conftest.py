@@ -54,12 +54,16 @@ async def import_nothing(_: Fleet, cluster: ClusterName) -> policy_wire.Imported
     return policy_wire.Imported(cluster=cluster, fleet="name: imported\n", remarks=0)
 
 
+async def render_little(fleet: Fleet, cluster: ClusterName) -> dict[str, str]:
+    return {"job_submit.lua": f"-- {fleet.name} {cluster}\n"}
+
+
 def policy_parts(memory: Memory) -> PolicyParts:
     """Parts whose clusters are in `memory`; relative paths count from /srv."""
     return PolicyParts(
         check=lambda text, source: check_text(text, source, Path("/srv")),
         planner=Planner(memory.build),
-        render=lambda fleet, cluster, version: {"job_submit.lua": f"-- {fleet.name} {cluster} {version}\n"},
+        render=render_little,
         import_policy=import_nothing,
     )
 

@@ -184,7 +184,12 @@ async def test_only_an_admin_says_where_a_cluster_is(
     http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger, memory: Memory, text: str
 ) -> None:
     assert text != FLEET
-    for path, more in (("/v1/plans", {}), ("/v1/applies", {"fingerprints": {"dream": "f"}})):
+    asking: dict[str, dict[str, object]] = {
+        "/v1/plans": {},
+        "/v1/applies": {"fingerprints": {"dream": "f"}},
+        "/v1/renders": {"cluster": "hpc"},
+    }
+    for path, more in asking.items():
         answer = await http.post(path, json={"fleet": text} | more, headers=operator)
         problem = check(answer, 403, "RoleTooLow")
         assert "another way than the server's fleet says" in str(problem["detail"])
@@ -377,7 +382,7 @@ async def test_teams_are_those_that_were_applied(http: httpx2.AsyncClient, ledge
 async def test_render(http: httpx2.AsyncClient, operator: dict[str, str]) -> None:
     asked = {"fleet": FLEET, "cluster": "hpc"}
     told = (await http.post("/v1/renders", json=asked, headers=operator)).json()
-    assert told == {"cluster": "hpc", "files": {"job_submit.lua": "-- acme hpc \n"}}
+    assert told == {"cluster": "hpc", "files": {"job_submit.lua": "-- acme hpc\n"}}
     other = await http.post("/v1/renders", json=asked | {"cluster": "dream"}, headers=operator)
     check(other, 422, "NotSlurm")
 
