@@ -1,0 +1,172 @@
+"""Jobs a second through the virtual engine's simulator, beside the same jobs through a queue without any policy.
+
+`--size NODES` (1000 unless said; small: 100) with 10 waiting jobs a node: 20 teams in 10 families, guarantees of half
+the cluster, three priorities, gangs up to 16 nodes, a time limit on every job.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from heapq import heappop, heappush
+
+from bench.figure import Figure, median
+from fairway.engines.virtual import JobRequest, Simulator, Terms
+from fairway.model.fleet import Capacity, Pool, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Grant, Supply, Team
+
+GOAL = 20_000
+"""Jobs a second that a replay of a million in a minute asks for, with room to spare."""
+TARGET = 25.0
+POOL = PoolName("gpu")
+FAMILIES = 10
+USERS = {team: UserName(f"user-{team}") for team in range(2 * FAMILIES)}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cluster, its terms, and jobs that keep it full with a queue behind."""
+
+    pool: Pool
+    terms: Terms
+    backlog: tuple[JobRequest, ...]
+    trace: tuple[tuple[float, JobRequest], ...]
+
+
+def world(nodes: int, jobs: int, waiting: int) -> World:
+    """The same for the same numbers."""
+    dice = random.Random(20)
+    gpu = GpuType("A100-80GB", memory_gb=80)
+    pool = Pool(POOL, ClusterName("lab"), gpu, Capacity.OWNED, Decimal(1), VirtualPlace(nodes, nodes_per_rack=16))
+    teams = tuple(_teams(nodes * 8))
+    requests = [_request(dice) for _ in range(jobs + waiting)]
+    # As much arrives as can run: the queue stays as long as it is.
+    rate = nodes * 8 / (sum(r.gpus * r.nodes * r.seconds for r in requests) / len(requests))
+    moment, trace = 0.0, []
+    for request in requests[waiting:]:
+        moment += dice.expovariate(rate)
+        trace.append((moment, request))
+    default_teams = {user: TeamName(f"team-{number}") for number, user in USERS.items()}
+    return World(pool, Terms(teams, default_teams=default_teams), tuple(requests[:waiting]), tuple(trace))
+
+
+def _teams(gpus: int) -> Iterator[Team]:
+    supply = Supply(POOL)
+    priorities = tuple(PriorityName(name) for name in ("urgent", "normal", "low"))
+    for family in range(FAMILIES):
+        name = TeamName(f"family-{family}")
+        part = gpus // (2 * FAMILIES)
+        yield Team(name, None, 1 + family % 3, (Grant(supply, part, None),), priorities=priorities)
+        for child in (2 * family, 2 * family + 1):
+            grant = Grant(supply, part // 4, gpus // 4)
+            yield Team(
+                TeamName(f"team-{child}"), name, 1 + child % 2, (grant,), priorities=priorities, members=(USERS[child],)
+            )
+
+
+def _request(dice: random.Random) -> JobRequest:
+    nodes = dice.choices((1, 2, 4, 16), (93, 4, 2, 1))[0]
+    gpus = 8 if nodes > 1 else dice.choices((1, 2, 4, 8), (50, 15, 15, 20))[0]
+    seconds = float(round(dice.lognormvariate(7, 1)) + 1)
+    priority = dice.choices((None, PriorityName("urgent"), PriorityName("low")), (80, 5, 15))[0]
+    user = USERS[dice.randrange(2 * FAMILIES)]
+    return JobRequest(
+        user, POOL, gpus, nodes, seconds=seconds, limit_seconds=2 * seconds + 600, priority=priority
+    )
+
+
+def simulate(world: World) -> Simulator:
+    """Fill the cluster and its queue, then let every job of the trace come."""
+    simulator = filled(world)
+    simulator.replay(world.trace)
+    return simulator
+
+
+def filled(world: World) -> Simulator:
+    simulator = Simulator((world.pool,), world.terms, remember=0)
+    simulator.submit_many(world.backlog)
+    return simulator
+
+
+def bare(world: World) -> int:
+    """First come, first served by a count of free GPUs: no teams, no nodes, no shapes. Gives how many ended."""
+    place = world.pool.place
+    assert isinstance(place, VirtualPlace)
+    free, ended = place.nodes * 8, 0
+    queue = deque((r.gpus * r.nodes, r.seconds) for r in world.backlog)
+    ends: list[tuple[float, int, int]] = []
+    number = 0
+    for moment, request in world.trace:
+        queue.append((request.gpus * request.nodes, request.seconds))
+        while True:
+            while queue and queue[0][0] <= free:
+                gpus, seconds = queue.popleft()
+                free -= gpus
+                number += 1
+                heappush(ends, (moment + seconds, number, gpus))
+            if not ends or ends[0][0] > moment:
+                break
+            free += heappop(ends)[2]
+            ended += 1
+    return ended
+
+
+def profile(world: World, top: int = 6) -> str:
+    """Where the time goes, by function."""
+    simulator = filled(world)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    simulator.replay(world.trace)
+    profiler.disable()
+    stats = pstats.Stats(profiler)
+    total = stats.total_tt  # type: ignore[attr-defined]
+    rows = sorted(stats.stats.items(), key=lambda row: -row[1][2])[:top]  # type: ignore[attr-defined]
+    return ", ".join(f"{name} {100 * row[2] / total:.0f} %" for (_, _, name), row in rows)
+
+
+async def run(size: str) -> list[Figure]:
+    nodes = 100 if size == "small" else int(size)
+    rounds = 3
+    jobs, waiting = 60 * nodes, 10 * nodes
+    made = world(nodes, jobs, waiting)
+    ours: list[float] = []
+    plain: list[float] = []
+    events = ended = queued = 0
+    for _ in range(rounds):
+        simulator = filled(made)
+        before, over = simulator.events, simulator.ended
+        start = time.perf_counter()
+        simulator.replay(made.trace)
+        ours.append(time.perf_counter() - start)
+        events, ended, queued = simulator.events - before, simulator.ended - over, simulator.waiting()
+        start = time.perf_counter()
+        bare(made)
+        plain.append(time.perf_counter() - start)
+    seconds = median(ours)
+    per_second = jobs / seconds
+    return [
+        Figure(
+            "virtual",
+            size,
+            seconds / jobs * 1e6,
+            median(plain) / jobs * 1e6,
+            "µs a job",
+            TARGET,
+            f"Python itself: {profile(made)} of the time",
+            {
+                "cluster": f"{nodes} nodes, {8 * nodes} GPUs, {waiting} waiting at first, {queued} at the end",
+                "jobs a second": round(per_second),
+                "events a second": round(events / seconds),
+                "ended": ended,
+                "of the later goal": f"{100 * per_second / GOAL:.0f} % of {GOAL} jobs a second",
+            },
+        )
+    ]
