@@ -32,6 +32,9 @@ SCRIPT_SECONDS: Final = 60
 JOBS_A_LOOK: Final = 50
 """More urgent jobs than this are helped in later looks."""
 
+HIGHEST_RANK: Final = 2**31
+"""Of a job whose rank is not known: nobody takes its place."""
+
 # Why a job waits that a freed place can help; anything else (held, dependency, over a limit of its own) not.
 HELPS: Final = frozenset({"None", "Priority", "Resources", "AssocGrpGRES", "QOSGrpGRES", "MaxJobsPerAccount"})
 _WORD: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
@@ -109,13 +112,22 @@ class Nudger:
             gpus = sum(
                 t["count"] for t in job["tres"]["allocated"] if (t["type"], t["name"]) == ("gres", "gpu")
             )
-            word = (job.get("comment") or {}).get("administrator") or ""
-            rank = _rank(ground, word)
+            rank = await self._rank_of(ground, job)
             nodes = _hosts(job["nodes"])
-            if gpus and nodes and rank is not None:
+            if gpus and nodes:
                 share = {node: -(-gpus // len(nodes)) for node in nodes}
                 jobs.append(RunningJob(job["job_id"], rank, job["time"]["start"], share))
         return jobs
+
+    async def _rank_of(self, ground: Ground, job: Mapping[str, Any]) -> int:
+        """The rank of a running job: from its QOS, and of an urgent one from what slurmctld keeps of it."""
+        if names.WAITING_URGENT in job["qosreq"].split(","):
+            reply = await self._rest.serves(f"{CTL}/job/{job['job_id']}")
+            ranks = [_rank(ground, j.get("admin_comment") or "") for j in (reply or {}).get("jobs") or ()]
+            return max((rank for rank in ranks if rank is not None), default=HIGHEST_RANK)
+        if job["qos"] == names.LOW:
+            return max((p.rank for p in ground.fleet.priorities if p.preemptible), default=0)
+        return ground.fleet.default_priority.rank
 
     async def _requeue(self, ground: Ground, victim: int, waiting: WaitingJob) -> None:
         if await self._rest.serves(f"{LATEST_CTL}/job/{victim}/requeue") is not None:
@@ -124,7 +136,8 @@ class Nudger:
         # It looks once more: by the time it runs the urgent job may have found another place.
         script = (
             "#!/bin/sh\n"
-            f'[ -n "$(squeue --noheader --states=PENDING --jobs={waiting.id})" ] && scontrol requeue {victim}\n'
+            f"waits=$(squeue --noheader --states=PENDING --jobs={waiting.id})\n"
+            f'[ -n "$waits" ] && scontrol requeue {victim}\n'
         )
         job = {
             "name": NUDGE_JOB,
@@ -145,8 +158,8 @@ def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
         promise="priority",
         verb=f"scontrol requeue {victim.id}",
         job=str(victim.id),
-        why=f"urgent job {waiting.id} of the same team {waiting.account} waits for {waiting.gpus} GPUs, and Slurm "
-        f"makes no room at a team's limit; of its lower jobs this one holds the fewest that are enough",
+        why=f"urgent job {waiting.id} of the same team {waiting.account} waits for {waiting.gpus} GPUs, and "
+        "Slurm makes no room at a team's limit; of its lower jobs this one holds the fewest that are enough",
     )
 
 

@@ -98,7 +98,8 @@ def wanted_objects(ground: Ground) -> tuple[WantedObject, ...]:
     """Everything the fleet wants of one cluster's accounting."""
     qos = {o.key: o for o in _qos(ground)}
     teams = list(_accounts(ground, qos))
-    people = [o for team in ground.teams for o in _people(ground, team)]
+    lists = {o.team: o.fields["QOS"] for o in teams}
+    people = [o for team in ground.teams for o in _people(ground, team, lists[team.name])]
     users = dict.fromkeys(user for team in ground.teams for user in team.members)
     return (
         *qos.values(),
@@ -201,8 +202,9 @@ def ceiling_of(ground: Ground, team: Team, site: Site) -> int | None:
     return sum(ceilings)
 
 
-def _people(ground: Ground, team: Team) -> Iterator[WantedObject]:
-    fields: dict[str, Value] = {"Fairshare": 1}
+def _people(ground: Ground, team: Team, lists: Value) -> Iterator[WantedObject]:
+    """Members. Their QOS are the account's, named: the API pins what a user inherits at its first change."""
+    fields: dict[str, Value] = {"Fairshare": 1, "QOS": lists}
     if (most := team.limits.user_gpus) is not None:
         fields |= {f"GrpTRES.{site.tres}": most for site in ground.sites if site.gres is not None}
     for user in team.members:

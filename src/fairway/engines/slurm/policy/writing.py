@@ -4,6 +4,9 @@ What the API does otherwise than one would think, each seen on 24.11.5 and 26.05
 - POST associations makes no account: one with `user: ""` that does not exist yet becomes a record outside
   the tree. Accounts are made by POST accounts_association, all those of one parent at once.
 - POST associations for an account that does not exist answers 200 and does nothing.
+- POST associations for a user that names no QOS writes down the list it inherits, which nothing empties
+  again: so its list is always named.
+- DELETE association of a user's default account fails while the user has another account.
 - DELETE account takes every account inside it along; with active jobs it answers 304 and does nothing.
 """
 
@@ -83,6 +86,8 @@ class Writer:
             case "user", _:
                 pass  # a user's record is everybody's
             case _, Action.DELETE:
+                if kind == "association":
+                    await self._move_defaults(batch)
                 for change in batch:
                     await self._delete(change)
 
@@ -160,6 +165,23 @@ class Writer:
             await self._rest.policy("POST", f"{DB}/associations/", {"associations": marked})
 
     # gone
+
+    async def _move_defaults(self, going: Sequence[Change]) -> None:
+        """Slurm keeps a user's default account as long as there is another: make that one the default."""
+        pairs = {(account, user) for c in going for account, _, user in [c.key.name.partition("/")]}
+        query = urlencode({"cluster": self._cluster, "user": ",".join(sorted({user for _, user in pairs}))})
+        reply = await self._rest.policy("GET", f"{DB}/associations/?{query}")
+        found = list((reply or {}).get("associations") or ())
+        left = {a["user"]: a["account"] for a in found if (a["account"], a["user"]) not in pairs}
+        left |= {
+            a["user"]: a["account"]
+            for a in found
+            if (a["account"], a["user"]) not in pairs and names.is_marked(a.get("comment") or "")
+        }
+        homeless = [a["user"] for a in found if a.get("is_default") and (a["account"], a["user"]) in pairs]
+        moved = [{"name": u, "default": {"account": left[u]}} for u in homeless if u in left]
+        if moved:
+            await self._rest.policy("POST", f"{DB}/users/", {"users": moved})
 
     async def _delete(self, change: Change) -> None:
         name = change.key.name
