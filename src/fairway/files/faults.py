@@ -227,6 +227,11 @@ class Faults:
         return len(self._kept) >= MOST_FAULTS and self.errors
 
     @property
+    def any(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self._kept)
+
+    @property
     def errors(self) -> bool:
         """Whether anything stands against using the file."""
         return self.error_count > 0

@@ -1,8 +1,11 @@
 """YAML text into a tree that knows the line and column of every key and value.
 
-Built from ruamel's events and not by its constructor: so that numbers keep their digits, `no` stays a word,
+Built from a parser's events and not by its constructor: so that numbers keep their digits, `no` stays a word,
 nothing is ever instantiated, and depth and size are bounded before a value exists. Scalars are resolved by
 the YAML 1.2 core schema, as editors do.
+
+Two parsers, for libyaml is ten times as fast and ruamel's tells better what is wrong: a text that libyaml
+refuses, or that holds what the two read differently, is read again by ruamel's, and only its word counts.
 """
 
 from __future__ import annotations
@@ -13,17 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from ruamel.yaml import YAML
+import yaml
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    CollectionEndEvent,
-    CollectionStartEvent,
-    DocumentStartEvent,
-    Event,
-    MappingStartEvent,
-    ScalarEvent,
-)
 from ruamel.yaml.reader import ReaderError
 
 from fairway.files.faults import FaultCode, Faults, Spot, dotted, shown
@@ -111,13 +106,22 @@ class _Stop(Exception):
     """The fault just reported leaves nothing that could be read on."""
 
 
+# Both libraries have the same events, of different classes.
+_ALIAS: Final = (events.AliasEvent, yaml.AliasEvent)
+_SCALAR: Final = (events.ScalarEvent, yaml.ScalarEvent)
+_START: Final = (events.CollectionStartEvent, yaml.CollectionStartEvent)
+_START_MAPPING: Final = (events.MappingStartEvent, yaml.MappingStartEvent)
+_END: Final = (events.CollectionEndEvent, yaml.CollectionEndEvent)
+_DOCUMENT: Final = (events.DocumentStartEvent, yaml.DocumentStartEvent)
+
+# Line ends of YAML 1.1 that 1.2 took out, tabs, directives, block texts, tags: there the two may differ.
+_READ_DIFFERENTLY: Final = re.compile("[\x85\u2028\u2029\ufeff\t|>!]|^%", re.MULTILINE)
+
+
 def grow(text: str, faults: Faults) -> Node | None:
     """The tree of the file's one document; None if there is none, with the fault reported."""
-    builder = _Builder(faults)
-    try:
-        for event in _events(text, faults):
-            builder.take(event)
-    except _Stop:
+    builder = _quickly(text, faults) or _carefully(text, faults)
+    if builder is None:
         return None
     root = builder.root
     if root is None or (isinstance(root, Scalar) and root.plain and not root.text):
@@ -131,7 +135,33 @@ def grow(text: str, faults: Faults) -> Node | None:
     return root
 
 
-def _events(text: str, faults: Faults) -> Iterator[Event]:
+def _quickly(text: str, faults: Faults) -> _Builder | None:
+    """Read by libyaml; None with nothing reported if it would rather not."""
+    loader = getattr(yaml, "CSafeLoader", None)  # absent where PyYAML was built without libyaml
+    if loader is None or _READ_DIFFERENTLY.search(text):
+        return None
+    builder = _Builder(Faults(faults.source))
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            builder.take(event)
+    except (_Stop, yaml.YAMLError, ValueError):
+        return None
+    # One voice for all faults: what is wrong with the text itself, ruamel's parser leads to.
+    return None if builder.faults.any else builder
+
+
+def _carefully(text: str, faults: Faults) -> _Builder | None:
+    """Read by ruamel's parser; None with the fault reported if nothing can be made of it."""
+    builder = _Builder(faults)
+    try:
+        for event in _events(text, faults):
+            builder.take(event)
+    except _Stop:
+        return None
+    return builder
+
+
+def _events(text: str, faults: Faults) -> Iterator[events.Event]:
     last = Mark(1, 1)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -176,7 +206,7 @@ def _syntax_hint(problem: str) -> str:
     return "look at this line and the one before: indentation, an open bracket, an open quote"
 
 
-def _mark(event: Event) -> Mark:
+def _mark(event: Any) -> Mark:
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
@@ -203,23 +233,20 @@ class _Builder:
     _documents: int = 0
     _weight: int = 0
 
-    def take(self, event: Event) -> None:
-        match event:
-            case DocumentStartEvent():
-                self._start_document(_mark(event))
-            case AliasEvent():
-                self._add(self._alias(event), None)
-            case ScalarEvent():
-                self._no_tag(event)
-                self._add(_scalar(event), event.anchor)
-            case CollectionStartEvent():
-                self._no_tag(event)
-                self._open(event)
-            case CollectionEndEvent():
-                done = self._stack.pop()
-                self._add(self._close(done), done.anchor)
-            case _:
-                pass
+    def take(self, event: Any) -> None:
+        if isinstance(event, _SCALAR):
+            self._no_tag(event)
+            self._add(_scalar(event), event.anchor)
+        elif isinstance(event, _START):
+            self._no_tag(event)
+            self._open(event)
+        elif isinstance(event, _END):
+            done = self._stack.pop()
+            self._add(self._close(done), done.anchor)
+        elif isinstance(event, _ALIAS):
+            self._add(self._alias(event), None)
+        elif isinstance(event, _DOCUMENT):
+            self._start_document(_mark(event))
 
     def _start_document(self, at: Mark) -> None:
         self._documents += 1
@@ -252,9 +279,9 @@ class _Builder:
             raise _Stop
         if event.anchor:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(_mark(event), isinstance(event, MappingStartEvent), event.anchor))
+        self._stack.append(_Open(_mark(event), isinstance(event, _START_MAPPING), event.anchor))
 
-    def _alias(self, event: AliasEvent) -> Node:
+    def _alias(self, event: Any) -> Node:
         at, name = _mark(event), shown(str(event.anchor))
         if event.anchor not in self._anchors:
             self._fault(
@@ -371,7 +398,7 @@ class _Builder:
         return path
 
 
-def _scalar(event: ScalarEvent) -> Scalar:
+def _scalar(event: Any) -> Scalar:
     plain = not event.style
     text = str(event.value)
     kind = Kind.TEXT
