@@ -64,8 +64,10 @@ def _show(report: Report) -> None:
     if report.fleet is None:
         click.echo(f"{report.source}: {said}", err=True)
         return
-    clusters, pools = _count(len(report.fleet.clusters), "cluster"), _count(len(report.fleet.pools), "pool")
-    click.echo(f"{report.source}: fleet {report.fleet.name}, {clusters}, {pools}, {said or 'no faults'}")
+    fleet = report.fleet
+    things = ((fleet.clusters, "cluster"), (fleet.pools, "pool"), (fleet.teams, "team"))
+    counted = ", ".join(_count(len(found), thing) for found, thing in things if found)
+    click.echo(f"{report.source}: fleet {fleet.name}, {counted}, {said or 'no faults'}")
 
 
 def _count(number: int, thing: str) -> str:
@@ -82,6 +84,7 @@ def _as_json(report: Report) -> dict[str, Any]:
             "name": fleet.name,
             "clusters": [str(cluster.name) for cluster in fleet.clusters],
             "pools": [str(pool.name) for pool in fleet.pools],
+            "teams": [str(team.name) for team in fleet.teams],
         },
         "faults": [_fault_as_json(fault) for fault in report.faults],
     }

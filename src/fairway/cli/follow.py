@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fairway.api import policy_wire as wire
+from fairway.cli.failures import INTERRUPTED
 from fairway.cli.history_view import outcome_lines
 from fairway.cli.layout import clean
 from fairway.cli.output import Format, show_document, text_width
@@ -38,7 +39,7 @@ def follow(client: Client, begun: wire.Apply, output: Format) -> None:
             f"\nthe server goes on with apply {begun.id}; look at it with:  fairway history {begun.id}",
             err=True,
         )
-        raise
+        raise click.exceptions.Exit(INTERRUPTED) from None
     ended = client.apply_detail(begun.id)
     show_document(ended, lambda: outcome_lines(ended, text_width(output)), output)
     if ended.state not in (ApplyState.DONE, ApplyState.SKIPPED):

@@ -6,18 +6,13 @@ import asyncio
 from dataclasses import replace
 from typing import Final, Protocol
 
+from fairway.control.applying import BuildGovernor
 from fairway.engines.port import Governs, Imported, Imports, Observes, Unreachable
 from fairway.model.errors import PermanentError
-from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.fleet import Cluster, Fleet
 from fairway.model.names import ClusterName
 
 IMPORT_SECONDS: Final = 120.0
-
-
-class BuildImporter(Protocol):
-    """Makes the engine of one cluster; `wiring` knows them all."""
-
-    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Observes: ...
 
 
 class Reads(Observes, Governs, Imports, Protocol):
@@ -25,7 +20,7 @@ class Reads(Observes, Governs, Imports, Protocol):
 
 
 async def import_cluster(
-    build: BuildImporter, fleet: Fleet, name: ClusterName, seconds: float = IMPORT_SECONDS
+    build: BuildGovernor, fleet: Fleet, name: ClusterName, seconds: float = IMPORT_SECONDS
 ) -> Imported:
     """Cluster `name` of `fleet` in Fairway's words."""
     cluster, pools = fleet.cluster(name), fleet.pools_of(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ def policy_parts(folder: Path, engines: Engines) -> PolicyParts:
         check=lambda text, source: check_text(text, source, folder),
         planner=Planner(engines.to_plan),
         render=_render,
-        import_policy=_import,
+        import_policy=partial(_import, engines),
     )
 
 
@@ -51,7 +52,7 @@ async def _render(fleet: Fleet, cluster: ClusterName) -> Mapping[str, str]:
     return await asyncio.to_thread(render_slurm, fleet, cluster, version, settings)
 
 
-async def _import(fleet: Fleet, cluster: ClusterName) -> Imported:
-    found = await import_cluster(build_engine, fleet, cluster)
+async def _import(engines: Engines, fleet: Fleet, cluster: ClusterName) -> Imported:
+    found = await import_cluster(engines.to_plan, fleet, cluster)
     text = compose_fleet(found.fleet, [(remark.about, remark.text) for remark in found.remarks])
     return Imported(cluster=cluster, fleet=text, remarks=len(found.remarks))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +23,7 @@ from fairway.model.errors import FairwayError
 from fairway.policy.objects import Action
 from tests.unit.cli.test_plan_view import RAISED, change, cluster, plan
 from tests.unit.cli.test_policy_views import DONE, STOPPED
+from tests.waiting import until
 
 
 class Playing:
@@ -225,6 +229,46 @@ def test_objections(
     assert bool(playing.sent("POST /v1/applies")) is sent
     if not sent:
         assert "error: not applied: " in said()[1]
+
+
+def test_leaving_does_not_stop_it(playing: Playing, fleet: Path) -> None:
+    playing.plans(RAISED)
+    told = DONE.model_dump(mode="json") | {"state": "running"}
+    for row in told["clusters"]:
+        row |= {"state": "running", "done": 1, "current": "qos a"}
+    playing.answers["POST /v1/applies"] = (202, told)
+    playing.answers["GET /v1/applies/12/progress"] = (200, told)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "fairway.cli", "apply", "-f", str(fleet), "--yes"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: len(playing.sent("GET /v1/applies/12/progress")) >= 2, 30, "following")
+    watching.send_signal(signal.SIGINT)
+    shown, error = watching.communicate(timeout=20)
+    assert watching.returncode == 130
+    assert "hpc: 1 of 2 changes made\n" in error
+    assert error.endswith("\nthe server goes on with apply 12; look at it with:  fairway history 12\n")
+    assert "done" not in shown
+
+
+def test_a_server_that_restarts_meanwhile(playing: Playing, fleet: Path, said: Said) -> None:
+    playing.plans(RAISED)
+    playing.applies(DONE)
+    running = DONE.model_dump(mode="json") | {"state": "running"}
+    playing.answers["POST /v1/applies"] = (202, running)
+    playing.answers["GET /v1/applies/12/progress"] = (503, {})
+
+    def come_back() -> None:
+        until(lambda: len(playing.sent("GET /v1/applies/12/progress")) >= 4, 30, "asking again")
+        playing.applies(DONE)
+
+    back = threading.Thread(target=come_back)
+    back.start()
+    assert run(root, ["apply", "-f", str(fleet), "--yes"]) == 0
+    back.join()
+    assert said()[1].count("the apply goes on, trying again") == 1
 
 
 def test_json_of_an_apply_is_its_record_alone(playing: Playing, fleet: Path, said: Said) -> None:
