@@ -13,6 +13,7 @@ from fairway.model.errors import PermanentError
 MOST_FAULTS: Final = 100
 """More than anybody reads; a broken file of a megabyte could have as many as it has lines."""
 _SHOWN: Final = 60
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PASSWORD: Final = re.compile(r"[^\s/@:]+:[^\s/@]+@")
 """user:password@ of a URL; what a check prints ends up in logs."""
 
@@ -304,6 +305,6 @@ def dotted(parts: Sequence[str | int]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         else:
-            name = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{shown(part)}"'
+            name = part if _PLAIN_KEY.fullmatch(part) else f'"{shown(part)}"'
             path += f".{name}" if path else name
     return path

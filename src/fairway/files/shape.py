@@ -161,7 +161,7 @@ class Text(Shape[str]):
     def _has_form(self, text: str) -> bool:
         return (
             0 < len(text) <= self.longest
-            and all(c.isprintable() for c in text)
+            and text.isprintable()
             and (not self.pattern or re.fullmatch(self.pattern, text) is not None)
         )
 

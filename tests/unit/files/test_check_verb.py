@@ -77,6 +77,7 @@ def test_json_for_programs(fleet_file: Path) -> None:
             "name": "acme",
             "clusters": ["hpc", "cloud", "lab"],
             "pools": ["hpc-a100", "cloud-h100", "lab-mig"],
+            "teams": [],
         },
         "faults": [],
     }
@@ -126,7 +127,7 @@ def test_the_command_itself() -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("fleet quickstart, 1 cluster, 2 pools, no faults\n")
+    assert done.stdout.endswith("fleet quickstart, 1 cluster, 2 pools, 2 teams, no faults\n")
 
 
 def test_reading_files_needs_no_web_framework_and_no_database() -> None:

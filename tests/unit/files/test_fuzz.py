@@ -75,15 +75,14 @@ WEIRD = st.one_of(
     st.sampled_from(
         ["slurm", "kubernetes", "virtual", "H100-80GB", "1g.10gb", "spot", "USD", "*x", "&x", "!x y"]
     ),
+    st.sampled_from(["unlimited", "7d", "lab-mig/1g.10gb", "lab-a100", "low", "alice", "research", "always"]),
     st.sampled_from(
         ["http://", "http://u:p@h", "https://[::1", "https://h:99999", "https://h/?q", "\ud800", "é" * 300]
     ),
     st.lists(st.text(max_size=3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=3),
 )
-PIECES = (
-    ": [ ] { } &a *a !!int ! <<: | >- # ? @ ` ' no true null ~ 1_000 .nan .inf 0o7 pools: clusters: teams:"
-)
+PIECES = ": [ ] { } &a *a !!int ! <<: | >- # ? @ ` ' no true null ~ 1_000 .nan .inf 0o7 pools: clusters: teams: unlimited 7d 0 99 urgent"
 SNIPPETS = st.one_of(
     st.sampled_from(PIECES.split()),
     st.sampled_from(["\t", "\n", "  ", "- ", "---\n", "...", '"', "%YAML 1.1\n", "9" * 5000]),
