@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
 
-from fairway.engines.port import Refused
+from fairway.engines.port import Imported, Refused
 from fairway.engines.slurm import translate
 from fairway.engines.slurm.client import SlurmRest
-from fairway.engines.slurm.policy import activity, finding, notices, settings
+from fairway.engines.slurm.policy import activity, finding, imports, notices, settings
 from fairway.engines.slurm.policy.nudging import Nudger
 from fairway.engines.slurm.policy.wanted import Ground, wanted_objects
 from fairway.engines.slurm.policy.writing import Writer
@@ -85,6 +85,10 @@ class SlurmEngine:
                 return await self._nudger.nudge(ground)
         except TimeoutError as error:
             raise self._rest.silent() from error
+
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+        """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
+        return imports.import_policy(fleet, self._cluster.name, found)
 
     async def close(self) -> None:
         await self._rest.close()

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 from fairway.engines.slurm.client import SlurmRest
 from fairway.engines.slurm.policy import records, settings
-from fairway.engines.slurm.policy.names import ROOT_ACCOUNT
-from fairway.policy.objects import FoundObject, FoundPolicy
+from fairway.engines.slurm.policy.names import DEFAULT_ACCOUNT, ROOT_ACCOUNT, is_marked
+from fairway.policy.objects import FoundPolicy
 
 DB: Final = "/slurmdb/v0.0.42"
 CTL: Final = "/slurm/v0.0.42"
@@ -29,19 +29,23 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
     """Every QOS, account, association and user, and what is shown of the running configuration."""
     partitions = await rest.policy("GET", f"{CTL}/partitions/")
     cluster = cluster_of(partitions)
-    qos, associations, users, conf = await asyncio.gather(
+    qos, accounts, associations, users, conf = await asyncio.gather(
         rest.policy("GET", f"{DB}/qos/"),
+        rest.policy("GET", f"{DB}/accounts/"),
         rest.policy("GET", associations_path(cluster)),
         rest.policy("GET", f"{DB}/users/"),
         rest.serves(f"{LATEST_CTL}/conf"),
     )
+    marked = marked_accounts(accounts)
+    known = [a for a in (associations or {}).get("associations") or () if a["account"] != ROOT_ACCOUNT]
     objects = (
         *map(records.found_qos, (qos or {}).get("qos") or ()),
-        *_known(map(records.found_association, (associations or {}).get("associations") or ())),
+        *(records.found_association(record, marked) for record in known),
         *map(records.found_user, (users or {}).get("users") or ()),
     )
     release = partitions["meta"]["slurm"]["release"]
     running = settings.found_settings(partitions, conf)
+    running |= _default_accounts(known)
     return FoundPolicy(f"slurm {release}", objects, running)
 
 
@@ -50,6 +54,19 @@ def cluster_of(reply: Mapping[str, Any]) -> str:
     return str(reply["meta"]["slurm"]["cluster"])
 
 
-def _known(found: Iterable[FoundObject]) -> Iterable[FoundObject]:
-    """Slurm's own root is nobody's policy."""
-    return (o for o in found if o.key.name.partition("/")[0] != ROOT_ACCOUNT)
+def marked_accounts(reply: Mapping[str, Any] | None) -> set[str]:
+    """The accounts that bear our mark."""
+    accounts = (reply or {}).get("accounts") or ()
+    return {a["name"] for a in accounts if is_marked(a.get("description") or "")}
+
+
+def _default_accounts(associations: Iterable[records.Record]) -> dict[str, str]:
+    """The account that a job without one belongs to, of users who have several."""
+    accounts: dict[str, int] = {}
+    defaults: dict[str, str] = {}
+    for record in associations:
+        if user := record.get("user"):
+            accounts[user] = accounts.get(user, 0) + 1
+            if record.get("is_default"):
+                defaults[user] = record["account"]
+    return {f"{DEFAULT_ACCOUNT}{user}": account for user, account in defaults.items() if accounts[user] > 1}

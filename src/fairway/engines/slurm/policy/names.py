@@ -22,6 +22,9 @@ among all others."""
 ROOT_ACCOUNT: Final = "root"
 """The account that every other one is inside of."""
 
+DEFAULT_ACCOUNT: Final = "default-account/"
+"""Before a user's name in the settings found: the default account of whoever is in several."""
+
 MARK: Final = "managed by fairway"
 """How a description (QOS) or comment (association) begins when the object is Fairway's."""
 

@@ -6,7 +6,7 @@ one trackable resource is a field of its own, `GrpTRES.gres/gpu:a100`. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -121,10 +121,15 @@ def found_qos(record: Record) -> FoundObject:
     )
 
 
-def found_association(record: Record) -> FoundObject:
-    """An account's own association is the account; a user's in it is an association."""
+def found_association(record: Record, marked: Container[str]) -> FoundObject:
+    """An account's own association is the account; a user's in it is an association.
+
+    The mark is in the account's description (`marked` has those that bear it) and covers its people: whoever
+    somebody added to a team by hand is a difference, not a neighbour. An association's own comment would not
+    do, because the API sets it only when it makes one.
+    """
     account, user, partition = record["account"], record.get("user") or "", record.get("partition") or ""
-    ours = names.is_marked(record.get("comment") or "")
+    ours = account in marked
     team = TeamName(account) if ours else None
     if not user:
         fields = read(ACCOUNT, record)

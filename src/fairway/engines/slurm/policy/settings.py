@@ -169,7 +169,8 @@ def clock(seconds: int) -> str:
     return f"{days}-{time}" if days else time
 
 
-def _seconds(text: str) -> int | None:
+def seconds_of(text: str) -> int | None:
+    """What `clock` wrote, or slurmctld shows; None if it is no time."""
     days, dash, rest = text.partition("-")
     try:
         parts = [int(part) for part in (rest if dash else text).split(":")]
@@ -186,7 +187,7 @@ def _same(running: str, wanted: str) -> bool:
 
 
 def _same_time(running: str, wanted: str) -> bool:
-    return _seconds(running) == _seconds(wanted)
+    return seconds_of(running) == seconds_of(wanted)
 
 
 def _has_all(running: str, wanted: str) -> bool:

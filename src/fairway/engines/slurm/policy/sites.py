@@ -61,6 +61,11 @@ def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, .
     return tuple(_TYPED.findall(settings.get(f"partition/{partition}/TRES", "")))
 
 
+def is_profile(kind: str) -> bool:
+    """Whether a GRES type is a MIG profile."""
+    return _PROFILE.fullmatch(kind) is not None
+
+
 def _is_spot(pool: Pool) -> bool:
     return pool.capacity is Capacity.SPOT
 
@@ -73,5 +78,5 @@ def _gres(pool: Pool, place: SlurmPlace, supply: Supply, settings: Mapping[str, 
         return prefixed if place.gres and prefixed in named else (named[0] if named else supply.slice)
     if place.gres is not None:
         return place.gres
-    whole = [t for t in types if not _PROFILE.fullmatch(t)]
+    whole = [t for t in types if not is_profile(t)]
     return whole[0] if len(whole) == 1 else None

@@ -21,7 +21,6 @@ from fairway.engines.slurm.client import SlurmRest
 from fairway.engines.slurm.policy import names, records
 from fairway.engines.slurm.policy.finding import CTL, DB, OWN_LIMITS, associations_path, cluster_of
 from fairway.engines.slurm.policy.records import Record
-from fairway.model.names import TeamName
 from fairway.policy.objects import Action, Change, Value
 
 RECORDS_A_REQUEST: Final = 200
@@ -81,10 +80,10 @@ class Writer:
                 await self._associations(batch)
             case "qos", Action.ADOPT:
                 await self._adopt_qos({c.key.name for c in batch})
-            case (("account" | "association"), Action.ADOPT):
-                await self._adopt_associations(batch)
-            case "user", _:
-                pass  # a user's record is everybody's
+            case "account", Action.ADOPT:
+                await self._adopt_accounts({c.key.name for c in batch})
+            case ("association", Action.ADOPT) | ("user", _):
+                pass  # an account's mark covers its associations; a user's record is everybody's
             case _, Action.DELETE:
                 if kind == "association":
                     await self._move_defaults(batch)
@@ -102,7 +101,7 @@ class Writer:
                 "association_condition": {
                     "accounts": accounts,
                     "clusters": [self._cluster],
-                    "association": {"parent": parent, "comment": names.MARK},
+                    "association": {"parent": parent},
                 },
                 "account": {"description": names.MARK, "organization": "fairway"},
             }
@@ -123,7 +122,6 @@ class Writer:
             "account": account,
             "user": user,
             "cluster": self._cluster,
-            "comment": names.mark(TeamName(account)),
         }
 
     async def _defaults(self, new: Sequence[Change], bodies: Iterable[Record]) -> None:
@@ -149,20 +147,19 @@ class Writer:
         if marked:
             await self._rest.policy("POST", f"{DB}/qos/", {"qos": marked})
 
-    async def _adopt_associations(self, batch: Sequence[Change]) -> None:
-        keys = {c.key.name for c in batch}
-        accounts = sorted({name.partition("/")[0] for name in keys})
-        reply = await self._rest.policy("GET", associations_path(self._cluster, account=",".join(accounts)))
-        marked = []
-        for record in reply["associations"]:
-            found = records.found_association(record)
-            if found.key.name in keys and not found.ours and not record.get("partition"):
-                columns = records.ASSOCIATION if record["user"] else records.ACCOUNT
-                same = records.written(columns, found.fields, clear_tres=False)
-                where = {key: record[key] for key in ("account", "user", "cluster")}
-                marked.append({**same, **where, "comment": _adopted(record.get("comment") or "")})
+    async def _adopt_accounts(self, wanted: set[str]) -> None:
+        reply = await self._rest.policy("GET", f"{DB}/accounts/")
+        marked = [
+            {
+                "name": a["name"],
+                "description": _adopted(a.get("description") or ""),
+                "organization": a.get("organization") or "",
+            }
+            for a in reply["accounts"]
+            if a["name"] in wanted and not names.is_marked(a.get("description") or "")
+        ]
         if marked:
-            await self._rest.policy("POST", f"{DB}/associations/", {"associations": marked})
+            await self._rest.policy("POST", f"{DB}/accounts/", {"accounts": marked})
 
     # gone
 
@@ -189,8 +186,9 @@ class Writer:
             case "qos":
                 await self._rest.policy("DELETE", f"{DB}/qos/{quote(name, safe='')}")
             case "association":
-                account, _, user = name.partition("/")
-                query = urlencode({"cluster": self._cluster, "account": account, "user": user})
+                account, user, *partition = name.split("/")
+                where = {"cluster": self._cluster, "account": account, "user": user}
+                query = urlencode(where | ({"partition": partition[0]} if partition else {}))
                 done = await self._rest.policy("DELETE", f"{DB}/association/?{query}")
                 if done is None and await self._inside(account, user):
                     raise _busy(change)
