@@ -82,7 +82,10 @@ WEIRD = st.one_of(
     st.lists(st.text(max_size=3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=3),
 )
-PIECES = ": [ ] { } &a *a !!int ! <<: | >- # ? @ ` ' no true null ~ 1_000 .nan .inf 0o7 pools: clusters: teams: unlimited 7d 0 99 urgent"
+PIECES = (
+    ": [ ] { } &a *a !!int ! <<: | >- # ? @ ` ' no true null ~ 1_000 .nan .inf 0o7 pools: clusters: teams: "
+    "unlimited 7d 0 99 urgent"
+)
 SNIPPETS = st.one_of(
     st.sampled_from(PIECES.split()),
     st.sampled_from(["\t", "\n", "  ", "- ", "---\n", "...", '"', "%YAML 1.1\n", "9" * 5000]),
