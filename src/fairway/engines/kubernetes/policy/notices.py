@@ -39,6 +39,14 @@ def _of_promises(teams: Sequence[Team], capped: Sequence[Team]) -> Iterator[Noti
             "make a team inside the team for whoever needs a ceiling of their own",
             promise="limits",
         )
+    if len(teams) > 1:
+        yield Notice(
+            "VictimsInKueuesOrder",
+            "Kueue takes back by priority and the latest start, whole jobs at a time: at times it takes more "
+            "GPUs than the least that would do, never from a team within its guarantee",
+            "jobs of few sizes in one pool keep it exact",
+            promise="least-harm",
+        )
     if capped:
         yield Notice(
             "LowWithinGuarantee",

@@ -36,8 +36,9 @@ BACK_SECONDS: Final = 60.0
 """After so long a job that was put back may run again, whatever became of the one it was put back for."""
 AT_ONCE: Final = 50
 """Weights written in one look: those that are furthest off."""
-CALM: Final = 10.0
-"""A look at every workload is repeated only after so many times what it took."""
+CALM: Final = 2.0
+"""A look at every workload is repeated only after so many times what it took: never much of the load."""
+LONGEST_CALM: Final = 60.0
 _STRATEGY: Final = "spec.queueingStrategy"
 _WEIGHT: Final = "spec.fairSharing.weight"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -71,7 +72,7 @@ class Nudger:
             given += await self._make_room(access, standing, workloads)
             given += await self._keep_order(access, standing, queues)
             now = self._clock()
-            self._next_look = now + CALM * (now - began) if now - began > 1 else now
+            self._next_look = now + min(LONGEST_CALM, CALM * (now - began))
         return tuple(given)
 
     async def _look(self, access: Access, fleet: Fleet) -> tuple[Standing, list[Workload]]:
