@@ -77,7 +77,7 @@ def apply(
 def _from_file(path: Path) -> tuple[FleetText, wire.Plan]:
     """A plan that was read before: it is not shown again, only what it is."""
     kept = read_plan(path)
-    width = text_width(Format.TABLE)
+    width = text_width()
     show_lines(plan_lines(kept.plan, width, wide=False)[:1], err=True)
     return FleetText(kept.text, kept.source), kept.plan
 
@@ -113,8 +113,7 @@ class Objected(PermanentError):
 
     def __init__(self, against: list[tuple[str, wire.Objection]]) -> None:
         (cluster, first), *more = against
-        force = ", or overrule it with --force" if first.forceable else ""
-        super().__init__(first.code, f"not applied: {first.message} (on {cluster})", first.hint + force)
+        super().__init__(first.code, f"not applied: {first.message} (on {cluster})", first.hint)
         self.details = [f"{o.message} (on {where})" for where, o in more]
 
 

@@ -41,7 +41,7 @@ def follow(client: Client, begun: wire.Apply, output: Format) -> None:
         )
         raise click.exceptions.Exit(INTERRUPTED) from None
     ended = client.apply_detail(begun.id)
-    show_document(ended, lambda: outcome_lines(ended, text_width(output)), output)
+    show_document(ended, lambda: outcome_lines(ended, text_width()), output)
     if ended.state not in (ApplyState.DONE, ApplyState.SKIPPED):
         raise click.exceptions.Exit(1)
 
@@ -87,7 +87,7 @@ def _bars(begun: wire.Apply) -> Iterator[Show]:
                 tasks[c.cluster],
                 total=max(c.total, 1) if known else None,
                 completed=c.done if c.state in OPEN_STATES else max(c.total, 1),
-                now=clean(c.message or c.current)[:40],
+                now=clean(c.message or c.current or ("" if known else "waits for its turn"))[:40],
             )
 
     with progress:

@@ -45,4 +45,4 @@ def history(
         else:
             detail = client.apply_detail(apply)
             wide = output is Format.WIDE
-            show_document(detail, lambda: apply_lines(detail, now, text_width(output), wide=wide), output)
+            show_document(detail, lambda: apply_lines(detail, now, text_width(), wide=wide), output)

@@ -86,9 +86,9 @@ def show_lines(lines: Sequence[Line], *, err: bool = False) -> None:
     )
 
 
-def text_width(output: Format) -> int | None:
+def text_width() -> int | None:
     """How wide sentences may be: folded only where somebody reads them, so that a pipe can be searched."""
-    return columns() if sys.stdout.isatty() and output is not Format.WIDE else None
+    return columns() if sys.stdout.isatty() else None
 
 
 def plain(data: Sequence[BaseModel]) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def show_plan(made: wire.Plan, output: Format | None) -> None:
     if output is None:
         show_lines(plan_lines(made, None, wide=False), err=True)
         return
-    width, wide = text_width(output), output is Format.WIDE
+    width, wide = text_width(), output is Format.WIDE
     show_document(made, lambda: plan_lines(made, width, wide=wide), output)
 
 
@@ -97,14 +97,15 @@ def _tell_next(made: wire.Plan, fleet: FleetText, file: str, out: Path | None) -
     against = [o for c in made.clusters for o in c.objections]
     if not all(o.forceable for o in against):
         return
-    force = " --force" if against else ""
+    force, how = (" --force", "If all of it is meant:") if against else ("", "Apply it with:")
     if kept is not None:
-        click.echo(f"\nApply exactly this with:  fairway apply {kept}{force}", err=True)
+        exactly = how if against else "Apply exactly this with:"
+        click.echo(f"\n{exactly}  fairway apply {kept}{force}", err=True)
     elif file == "-":
         click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(made)}", err=True)
     else:
         click.echo(
-            f"\nApply it with:  fairway apply -f {file}{force}\n"
+            f"\n{how}  fairway apply -f {file}{force}\n"
             f"or keep exactly this:  fairway plan -f {file} --out {suggested_name(made)}",
             err=True,
         )

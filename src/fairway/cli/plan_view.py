@@ -12,7 +12,7 @@ from fairway.cli.layout import Line, cells_wide, clean, fold
 from fairway.cli.words import count
 from fairway.policy.objects import Action
 
-MOST_SAID: Final = 40
+MOST_SAID: Final = 24
 """Lines of prose before a plan only counts the teams that are left; -o wide has them all."""
 _MOST_NAMES: Final = 8
 """Names on one line."""
@@ -79,7 +79,7 @@ def _headline(plan: wire.Plan) -> str:
     if not plan.clusters:
         return f"{name}: no cluster could be planned" if plan.failures else f"{name}: no cluster to change"
     if changed and any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.said):
-        teams = len({s.team for s in plan.said} - {None})
+        teams = sum((s.sign, s.what) == ("+", "team") for s in plan.said)
         return f"{name}: a new fleet, {count(teams, 'team')} on {count(len(changed), 'cluster')}"
     if plan.said and changed:
         return f"{name}: {count(len(plan.said), 'change')} on {count(len(changed), 'cluster')}"
@@ -99,6 +99,8 @@ def _only_bent(plan: wire.Plan) -> bool:
 def said_lines(said: Sequence[wire.Said], *, wide: bool) -> list[Line]:
     """Differences between two fleets, whose they are above them."""
     teams = [(team, list(group)) for team, group in groupby(said, key=lambda s: s.team)]
+    gone = [team for team, group in teams if team and _goes(group)]
+    teams = [(team, group) for team, group in teams if not _goes(group)]
     column = max((cells_wide(clean(s.what)) for s in said[:MOST_SAID]), default=0)
     lines: list[Line] = []
     for i, (team, group) in enumerate(teams):
@@ -106,7 +108,14 @@ def said_lines(said: Sequence[wire.Said], *, wide: bool) -> list[Line]:
             lines.append(Line(f"  … and {count(len(teams) - i, 'team')} more (-o wide shows all)"))
             break
         lines += _team_lines(team, group, max(column, 26), wide=wide)
+    if gone:
+        lines.append(Line(f"  - {_names([clean(team) for team in gone], wide=wide)}", _COLOURS["-"]))
     return lines
+
+
+def _goes(group: Sequence[wire.Said]) -> bool:
+    """Whether the whole team goes: of several such only the names are of interest."""
+    return len(group) == 1 and (group[0].sign, group[0].what) == ("-", "team")
 
 
 def _team_lines(team: str | None, group: Sequence[wire.Said], column: int, *, wide: bool) -> Iterator[Line]:
@@ -246,8 +255,8 @@ def _objections(clusters: Sequence[wire.ClusterPlan], width: int | None) -> list
     lines = []
     for c in clusters:
         for o in c.objections:
-            force = "; --force overrules it" if o.forceable else ""
-            lines += _folded(f"  not as it stands: {o.message} (on {c.cluster}{force})", width, "red")
+            word = "needs --force" if o.forceable else "refused"
+            lines += _folded(f"  {word}: {o.message} (on {c.cluster})", width, "red")
             lines += _folded(f"    hint: {o.hint}", width)
     return lines
 

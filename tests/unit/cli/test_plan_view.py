@@ -152,8 +152,9 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
     )
     assert "  Nothing that runs is touched." not in shown
     text = " ".join(" ".join(shown).split())
-    assert "has 3 running and 1 waiting jobs (on hpc; --force overrules it) hint: keep product" in text
-    assert "not as it stands: qos x is there (on hpc) hint: adopt it" in text
+    assert "needs --force: team product would go" in text
+    assert "has 3 running and 1 waiting jobs (on hpc) hint: keep product" in text
+    assert "refused: qos x is there (on hpc) hint: adopt it" in text
 
 
 def advice(line: str, running: str, *, unseen: bool = False, file: str = "slurm.conf") -> dict[str, object]:
@@ -217,11 +218,11 @@ def test_a_first_fleet() -> None:
         said("nlp", "+", "team", None, "nlp"),
         said("nlp", "+", "parent", None, "research"),
         *(said("nlp", "+", "member", None, f"m{i}") for i in range(12)),
-        said("old", "-", "team", "old", None),
+        *(said(f"old{i}", "-", "team", f"old{i}", None) for i in range(3)),
     ]
     shown = screen(plan(cluster("hpc", change(Action.CREATE, "account", "nlp")), said=words))
     assert shown[:10] == [
-        "acme: a new fleet, 3 teams on 1 cluster",
+        "acme: a new fleet, 2 teams on 1 cluster",
         "",
         "  the fleet",
         "    + fleet                        acme",
@@ -229,7 +230,7 @@ def test_a_first_fleet() -> None:
         "  + research",
         "  + nlp in research",
         "    + member                       m0, m1, m2, m3, m4, m5, m6, m7 and 4 more",
-        "  - old",
+        "  - old0, old1, old2",
         "",
     ]
 
