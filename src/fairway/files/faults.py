@@ -86,6 +86,7 @@ class FaultCode(StrEnum):
     PREEMPTIBLE_TOO_HIGH = "PreemptibleTooHigh"
     UNKNOWN_PRIORITY = "UnknownPriority"
     UNUSED_PRIORITY = "UnusedPriority"
+    DEFAULT_NOT_ALLOWED = "DefaultNotAllowed"
     CANNOT_RUN = "CannotRun"
     NO_MEMBERS = "NoMembers"
     STILL_DRAINING = "StillDraining"
@@ -153,6 +154,7 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.PREEMPTIBLE_TOO_HIGH: "A preemptible priority does not rank below the default.",
     FaultCode.UNKNOWN_PRIORITY: "A team names a priority that the fleet does not have.",
     FaultCode.UNUSED_PRIORITY: "A priority that no team may use.",
+    FaultCode.DEFAULT_NOT_ALLOWED: "A team may not use the priority that its jobs get without a word.",
     FaultCode.CANNOT_RUN: "A team that can never run anything.",
     FaultCode.NO_MEMBERS: "A team to which nobody belongs, nor to any team inside it.",
     FaultCode.STILL_DRAINING: "A team inside a draining one drains too, whatever it says.",

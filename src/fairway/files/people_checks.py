@@ -9,7 +9,7 @@ from fairway.files.faults import FaultCode, Faults, Severity, Spot
 from fairway.files.records import Section
 from fairway.files.shape import Found
 from fairway.files.spelling import did_you_mean, listed
-from fairway.files.teams import WrittenTeam
+from fairway.files.teams import WrittenTeam, priorities_of
 from fairway.model.team import DEFAULT_PRIORITIES
 
 MOST_SPOTS = 8
@@ -23,8 +23,11 @@ def check_people(file: Section, teams: Sequence[WrittenTeam], faults: Faults) ->
         _ranks_differ(told, faults)
     known = file.names_in(ts.PRIORITIES) if told is not None else [p.name for p in DEFAULT_PRIORITIES]
     if told is not None or file.sound(ts.PRIORITIES):
+        default = next((p.name for p in priorities_of(file) if p.default), None)
         for team in teams:
             _priorities_exist(team, known, faults)
+            if default is not None and file.sound(ts.PRIORITIES):
+                _default_is_allowed(team, default, faults)
     if told is not None and teams and file.sound(ts.PRIORITIES, ts.TEAMS):
         _priorities_are_used(told, teams, faults)
     _users(file, teams, faults)
@@ -100,6 +103,23 @@ def _priorities_exist(team: WrittenTeam, known: Sequence[str], faults: Faults) -
                     item.value, known, f"use one of {listed(known)}, or add it under priorities"
                 ),
             )
+
+
+def _default_is_allowed(team: WrittenTeam, default: str, faults: Faults) -> None:
+    told = team.section.found(ts.TEAM_PRIORITIES)
+    allowed = team.team.priorities
+    if told is None or not allowed or default in allowed:
+        return
+    if len(told.value) != len(allowed):
+        return  # one is unknown, and perhaps meant to be this
+    faults.add(
+        FaultCode.DEFAULT_NOT_ALLOWED,
+        told.spot,
+        f"team {team.name} may not use {default}, so its jobs that name no priority are refused",
+        expected=f"{default} among its priorities",
+        hint=f"add {default}, or see to it that each of its jobs names one of {listed(allowed)}",
+        severity=Severity.WARNING,
+    )
 
 
 def _priorities_are_used(

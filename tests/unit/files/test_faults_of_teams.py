@@ -317,6 +317,7 @@ def test_a_faulty_team_is_not_also_an_unknown_one() -> None:
 # --- warnings ---------------------------------------------------------------------------------------------
 
 WARNINGS = [
+    ("[urgent, normal]", "[low]", "DefaultNotAllowed", "teams.product.priorities", "add normal"),
     ("[bob]", "[]", "NoMembers", "teams.product", "members: [alice]"),
     (
         "borrow: { lab-mig/1g.10gb: 0 }",
