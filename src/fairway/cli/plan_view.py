@@ -19,6 +19,8 @@ _MOST_NAMES: Final = 8
 _FEW_NOTES: Final = 2
 _FEW_OBJECTS: Final = 10
 _MOST_VALUE: Final = 60
+_TOUCHES: Final = "JobsUnderChanges"
+"""The notice that counts the jobs under objects which change."""
 _SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
 _COLOURS: Final = {"+": "green", "~": "yellow", "-": "red", "=": "cyan"}
 
@@ -221,18 +223,21 @@ def _file_lines(
 
 
 def _quiet(clusters: Sequence[wire.ClusterPlan]) -> list[Line]:
-    """The sentence everybody looks for; where jobs are touched, notices and objections say how many."""
+    """The sentence everybody looks for: whether anything that runs is touched."""
+    told = [
+        f"  {clean(n.message)} (on {c.cluster})" for c in clusters for n in c.notices if n.code == _TOUCHES
+    ]
     touched = any(t.running or t.waiting for c in clusters for t in c.touched)
-    if touched or not any(c.changes for c in clusters):
-        return []
-    return [Line("  Nothing that runs is touched.")]
+    if not touched and any(c.changes for c in clusters):
+        return [Line("  Nothing that runs is touched.")]
+    return [Line(line, "yellow") for line in told]  # what would end stands among the objections
 
 
 def _notices(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     """What the reader should know; what stands whether or not anything changes only when asked for."""
     where: dict[tuple[str, str, str | None], dict[str, None]] = {}
     for c in plan.clusters:
-        for n in c.notices:
+        for n in (n for n in c.notices if n.code != _TOUCHES):
             where.setdefault((n.message, n.hint, n.promise), {})[c.cluster] = None
     standing = [key for key in where if key[2] is not None]
     quiet = not wide and (not plan.changes or len(standing) > _FEW_NOTES)

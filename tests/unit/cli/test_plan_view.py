@@ -157,6 +157,30 @@ def test_what_speaks_against_it_and_jobs_that_are_touched() -> None:
     assert "refused: qos x is there (on hpc) hint: adopt it" in text
 
 
+def test_jobs_under_what_changes_are_never_left_out() -> None:
+    touching = wire.Notice(
+        code="JobsUnderChanges",
+        message="3 running jobs under objects that change: nothing that runs ends",
+        hint="h",
+        promise="no-surprise",
+    )
+    others = [NOTE.model_copy(update={"promise": p, "message": p}) for p in ("share", "memory", "gang")]
+    shown = screen(
+        plan(
+            cluster(
+                "hpc",
+                change(Action.UPDATE, "account", "product", Fairshare=(1, 2)),
+                touched=[{"kind": "account", "name": "product", "running": 3, "waiting": 0}],
+                notices=[*others, touching],
+            )
+        )
+    )
+    assert shown[-2:] == [
+        "  3 running jobs under objects that change: nothing that runs ends (on hpc)",
+        "  3 notes on promises: share, memory, gang (-o wide shows them)",
+    ]
+
+
 def advice(line: str, running: str, *, unseen: bool = False, file: str = "slurm.conf") -> dict[str, object]:
     return {
         "file": file,
