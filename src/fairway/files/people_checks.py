@@ -160,12 +160,13 @@ def _users(file: Section, teams: Sequence[WrittenTeam], faults: Faults) -> None:
             continue
         mine = [team for team, _ in places.get(user, ())]
         if chosen.value not in names:
+            near = () if faults.full else mine or names  # looking for what was meant is the slow part
             faults.add(
                 FaultCode.UNKNOWN_TEAM,
                 chosen.spot,
                 f"the default team of {user} is {chosen.value}, which the file does not have",
                 expected=f"one of {listed(mine)}" if mine else "a team",
-                hint=did_you_mean(chosen.value, mine or names, "add it under teams"),
+                hint=did_you_mean(chosen.value, near, "add it under teams"),
             )
         elif chosen.value not in mine:
             faults.add(

@@ -14,6 +14,7 @@ from fairway.files.records import Key, Section
 from fairway.files.spelling import listed
 from fairway.files.supplies import Stock, Supplies
 from fairway.files.teams import WrittenTeam
+from fairway.model.names import PoolName
 from fairway.model.team import Supply
 
 MOST_SPOTS: Final = 8
@@ -118,22 +119,20 @@ def _within_capacity(teams: Sequence[WrittenTeam], supplies: Supplies, faults: F
             f"borrow: {{ {supply}: {total - stock.most} }}",
             related=others,
         )
-    for pool in {s.pool: supplies.stocks[s] for s in promised if s.slice is not None}.values():
-        _slices_fit(pool, promised, supplies, over, faults)
+    by_pool: dict[PoolName, _Promises] = {}
+    for supply, each in promised.items():
+        if supply.slice is not None and supply.pool not in over:
+            by_pool.setdefault(supply.pool, {})[supply] = each
+    for here in by_pool.values():
+        _slices_fit(here, supplies, faults)
 
 
-def _slices_fit(
-    one: Stock,
-    promised: _Promises,
-    supplies: Supplies,
-    over: set[str],
-    faults: Faults,
-) -> None:
-    """Each kind may fit alone and all of them together not: memory is what they share."""
+def _slices_fit(here: _Promises, supplies: Supplies, faults: Faults) -> None:
+    """Each kind of slice may fit alone and all of them together not: memory is what they share."""
+    one = supplies.stocks[next(iter(here))]
     gpus, name = one.pool.get(fs.POOL_GPUS), one.supply.pool
-    if gpus is None or name in over or one.exact:
+    if gpus is None or one.exact:
         return
-    here = {s: each for s, each in promised.items() if s.pool == name}
     taken = sum(p.devices * supplies.stocks[s].gpu_part for s, each in here.items() for p in each)
     if taken <= gpus:
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
@@ -117,3 +119,27 @@ def test_teams_nest_as_deep_as_anybody_needs() -> None:
     fleet = fleet_of(changed("    members: [bob]\n", f"    {inner}\n", SHARED))
     assert [t.name for t in fleet.teams][-1] == "level9"
     assert fleet.teams[-1].grants == (Grant(A100),)
+
+
+def seconds_for(teams: int, member: str, priority: str = "normal") -> float:
+    text = SOUND + "teams:\n"
+    for i in range(teams // 10):
+        text += f"  org{i}:\n    guarantee: {{ hpc-a100: 64 }}\n    teams:\n"
+        for j in range(9):
+            inner = f"guarantee: {{ hpc-a100: 4 }}, priorities: [{priority}], members: [{member}{i}-{j}]"
+            text += f"      org{i}-t{j}: {{ {inner} }}\n"
+    text += "users:\n"
+    text += "".join(
+        f"  u{i}-{j}: {{ default_team: org{i}-t{j} }}\n" for i in range(teams // 10) for j in range(9)
+    )
+    start = time.process_time()
+    report = checked(text)
+    assert len(report.fleet.teams if report.fleet else report.faults) == (teams if report.fleet else 101)
+    return time.process_time() - start
+
+
+def test_the_time_to_check_grows_as_the_number_of_teams_does() -> None:
+    seconds_for(100, "u")  # whatever is only done once
+    assert seconds_for(2000, "u") < 40 * max(seconds_for(100, "u"), 0.02)
+    # Every team names a priority that is not there, every user a team that they are not in.
+    assert seconds_for(2000, "v", "nromal") < 40 * max(seconds_for(100, "u"), 0.02)
