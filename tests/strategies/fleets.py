@@ -174,7 +174,7 @@ class _Writer:
             team["priorities"] = draw(some)
         if self.people:
             team["members"] = draw(st.lists(st.sampled_from(self.people), max_size=3, unique=True))
-        if draw(st.integers(0, 9)) == 0:
+        if draw(st.sampled_from([False] * 9 + [True])):
             team["draining"] = True
         if depth < 3 and self.left and draw(st.booleans()):
             inner = {supply: guarantee.get(supply, 0) for supply in ceilings}
@@ -193,9 +193,10 @@ class _Writer:
             s: limit for s, limit in most.items() if not top and s not in named
         }
         for i, supply in enumerate(named):
-            promised = draw(st.integers(0, rest.get(supply, 0)))
+            most_here = rest.get(supply, 0)
+            promised = draw(st.integers(0, most_here)) if draw(st.booleans()) else 0
             room = 64 if most[supply] is None else (most[supply] or 0) - promised
-            told = draw(st.one_of(st.none(), st.just("unlimited"), st.integers(0, max(0, room))))
+            told = self._told(max(0, room))
             if i == 0 and told == 0 and not promised:
                 told = "unlimited"  # what it has nothing of at all, it cannot run on
             rest[supply] = rest.get(supply, 0) - promised
@@ -206,6 +207,17 @@ class _Writer:
             if told != 0 or promised:
                 ceilings[supply] = promised + told if isinstance(told, int) else most[supply]
         return guarantee, borrow, ceilings
+
+    def _told(self, room: int) -> int | str | None:
+        """What stands under `borrow`; None: nothing."""
+        match self.draw(st.sampled_from(["nothing", "unlimited", "zero", "some"])):
+            case "unlimited":
+                return "unlimited"
+            case "zero":
+                return 0
+            case "some":
+                return self.draw(st.integers(0, room))
+        return None
 
 
 @st.composite
