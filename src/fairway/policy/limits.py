@@ -82,8 +82,12 @@ def _in_the_way(cluster: ClusterName, found: Sequence[FoundObject]) -> Iterable[
         "InTheWay",
         f"{_named(keys)} {'is' if one else 'are'} on {cluster} already and not Fairway's",
         f"look at {'it' if one else 'them'}, then let Fairway have {'it' if one else 'them'}:  "
-        f"fairway adopt {cluster} {' '.join(f'{k.kind}/{k.name}' for k in keys[:_NAMED])}"
-        + (" …" if len(keys) > _NAMED else ""),
+        f"fairway adopt {cluster} "
+        + (
+            " ".join(f"{k.kind}/{k.name}" for k in keys)
+            if len(keys) <= _NAMED
+            else "--all-in-the-way -f fleet.yaml"
+        ),
         forceable=False,
     )
 
