@@ -18,6 +18,8 @@ _MOST_NAMES: Final = 8
 """Names on one line."""
 _FEW_NOTES: Final = 2
 _FEW_OBJECTS: Final = 10
+_FEW_TEAMS: Final = 2
+"""Not worth leaving out."""
 _MOST_VALUE: Final = 60
 _TOUCHES: Final = "JobsUnderChanges"
 """The notice that counts the jobs under objects which change."""
@@ -106,7 +108,7 @@ def said_lines(said: Sequence[wire.Said], *, wide: bool) -> list[Line]:
     column = max((cells_wide(clean(s.what)) for s in said[:MOST_SAID]), default=0)
     lines: list[Line] = []
     for i, (team, group) in enumerate(teams):
-        if len(lines) >= MOST_SAID and not wide:
+        if len(lines) >= MOST_SAID and len(teams) - i > _FEW_TEAMS and not wide:
             lines.append(Line(f"  … and {count(len(teams) - i, 'team')} more (-o wide shows all)"))
             break
         lines += _team_lines(team, group, max(column, 26), wide=wide)
