@@ -22,6 +22,9 @@ MAX_REPLY_BYTES: Final = 256 * 2**20
 _AUTHENTICATION: Final = frozenset({1007})
 _NO_RIGHT: Final = frozenset({2002})
 _CONTROLLER_AWAY: Final = frozenset({1800, 1801, 1802, 1803, 1804})
+_JOBS_ACTIVE: Final = frozenset({7001})
+# What is wrong with a request, by slurmctld, the accounting and the API's reader: 24.11 says 500 to all
+_WRONG_REQUEST: Final = (range(2001, 3000), range(7001, 8000), range(9000, 10_000))
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -53,12 +56,11 @@ class SlurmRest:
         status, said = await self._send(method, path, None if body is None else msgspec.json.encode(body))
         if status == HTTPStatus.NOT_MODIFIED:
             return None
-        if status != HTTPStatus.OK:
-            self._refuse(status, _faults(said))
-        reply = self._decode(said, dict)
-        if faults := msgspec.convert(reply.get("errors") or [], tuple[Fault, ...]):
-            self._refuse(status, faults)
-        return reply
+        faults = _faults(said)
+        if status != HTTPStatus.OK or faults:
+            wrong = any(fault.error_number in some for fault in faults for some in _WRONG_REQUEST)
+            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY if wrong else status, faults)
+        return self._decode(said, dict)
 
     async def serves(self, path: str) -> Any:
         """The same of something that only some versions have; None where it is not served."""
@@ -177,6 +179,12 @@ class SlurmRest:
                 "RightMissing",
                 f"Slurm at {self._url} does not let {self._user} do this: {said}",
                 f"sacctmgr modify user {self._user} set adminlevel=operator  (to apply: administrator)",
+            )
+        if numbers & _JOBS_ACTIVE:
+            raise Refused(
+                "TeamBusy",
+                f"Slurm at {self._url} keeps it, because jobs of it are still active: {said}",
+                "wait for them, or end them:  squeue --account=TEAM",
             )
         if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
             raise Unreachable(

@@ -56,7 +56,7 @@ def choose_victims(waiting: WaitingJob, running: Iterable[RunningJob]) -> tuple[
         for node, jobs in by_node.items()
         if (offer := _on_node(node, waiting.per_node, jobs)) is not None
     ]
-    offers.sort(key=lambda offer: (_harm(offer), tuple(job.id for job in offer)))
+    offers.sort(key=_harm)
     taken: dict[int, RunningJob] = {}
     nodes = 0
     for offer in offers:
@@ -73,18 +73,19 @@ def _on_node(node: str, gpus: int, jobs: Sequence[RunningJob]) -> tuple[RunningJ
     """The jobs that free so many GPUs of one node with the least harm: one that does, else several."""
     enough = [job for job in jobs if job.gpus[node] >= gpus]
     if enough:
-        return (min(enough, key=lambda job: (_harm((job,)), job.id)),)
+        return (min(enough, key=lambda job: _harm((job,))),)
     some: list[RunningJob] = []
-    for job in sorted(jobs, key=lambda job: (job.rank, -job.started, job.id)):
+    for job in sorted(jobs, key=lambda job: (job.rank, -job.started, -job.id)):
         some.append(job)
         if sum(j.gpus[node] for j in some) >= gpus:
             return tuple(some)
     return None
 
 
-def _harm(jobs: Sequence[RunningJob]) -> tuple[int, int, int]:
+def _harm(jobs: Sequence[RunningJob]) -> tuple[int, int, int, int]:
     return (
         sum(job.total for job in jobs),
         max(job.rank for job in jobs),
         -min(job.started for job in jobs),
+        -min(job.id for job in jobs),
     )

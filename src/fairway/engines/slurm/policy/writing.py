@@ -19,7 +19,14 @@ from urllib.parse import quote, urlencode
 from fairway.engines.port import Refused
 from fairway.engines.slurm.client import SlurmRest
 from fairway.engines.slurm.policy import names, records
-from fairway.engines.slurm.policy.finding import CTL, DB, OWN_LIMITS, associations_path, cluster_of
+from fairway.engines.slurm.policy.finding import (
+    CTL,
+    DB,
+    OWN_LIMITS,
+    associations_path,
+    cluster_of,
+    marked_accounts,
+)
 from fairway.engines.slurm.policy.records import Record
 from fairway.policy.objects import Action, Change, Value
 
@@ -169,12 +176,9 @@ class Writer:
         query = urlencode({"cluster": self._cluster, "user": ",".join(sorted({user for _, user in pairs}))})
         reply = await self._rest.policy("GET", f"{DB}/associations/?{query}")
         found = list((reply or {}).get("associations") or ())
-        left = {a["user"]: a["account"] for a in found if (a["account"], a["user"]) not in pairs}
-        left |= {
-            a["user"]: a["account"]
-            for a in found
-            if (a["account"], a["user"]) not in pairs and names.is_marked(a.get("comment") or "")
-        }
+        staying = [a for a in found if (a["account"], a["user"]) not in pairs]
+        ours = marked_accounts(await self._rest.policy("GET", f"{DB}/accounts/"))
+        left = {a["user"]: a["account"] for a in sorted(staying, key=lambda a: a["account"] in ours)}
         homeless = [a["user"] for a in found if a.get("is_default") and (a["account"], a["user"]) in pairs]
         moved = [{"name": u, "default": {"account": left[u]}} for u in homeless if u in left]
         if moved:
