@@ -194,7 +194,8 @@ class _Writer:
         }
         for i, supply in enumerate(named):
             most_here = rest.get(supply, 0)
-            promised = draw(st.integers(0, most_here)) if draw(st.booleans()) else 0
+            promises = most_here > 0 and draw(st.sampled_from([True, True, False]))
+            promised = draw(st.integers(1, most_here)) if promises else 0
             room = 64 if most[supply] is None else (most[supply] or 0) - promised
             told = self._told(max(0, room))
             if i == 0 and told == 0 and not promised:
