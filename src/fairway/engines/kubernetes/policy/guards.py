@@ -11,7 +11,14 @@ from typing import Final
 
 from fairway.engines.kubernetes.gpu_resources import KNOWN_GPU_RESOURCES
 from fairway.engines.kubernetes.policy.fields import Json
-from fairway.engines.kubernetes.policy.kinds import JOB_GPUS, JOB_SECONDS, PRIORITIES, TEAM, USER_GPUS
+from fairway.engines.kubernetes.policy.kinds import (
+    DEVICES,
+    JOB_GPUS,
+    JOB_SECONDS,
+    PRIORITIES,
+    TEAM,
+    USER_GPUS,
+)
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
@@ -62,6 +69,11 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
             f"priorityClassName is not allowed: use the label {PRIORITY_CLASS}",
         ),
         (
+            # Kueue lets through what a queue does not list, so that cpu and memory need no quota.
+            f"oldObject != null || {_only_granted(resources)}",
+            "the team has no grant on a pool with such devices",
+        ),
+        (
             "variables.jobGpus == '' || variables.gpus * variables.count <= int(variables.jobGpus)",
             "over the team's limit of GPUs a job",
         ),
@@ -110,6 +122,7 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
             {"name": "userGpus", "expression": _annotation(USER_GPUS)},
             {"name": "jobSeconds", "expression": _annotation(JOB_SECONDS)},
             {"name": "priorities", "expression": _annotation(PRIORITIES)},
+            {"name": "granted", "expression": f"{_annotation(DEVICES)}.split(',')"},
         ],
         "validations": [_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks],
     }
@@ -173,6 +186,15 @@ def _sum(resources: Sequence[str]) -> str:
         ".map(c, has(c.resources) && has(c.resources.limits) ? "
         f"c.resources.limits.filter(r, {_is_device(resources)})"
         ".map(r, quantity(string(c.resources.limits[r])).asInteger()).sum() : 0).sum()"
+    )
+
+
+def _only_granted(resources: Sequence[str]) -> str:
+    """Whether a pod asks for no device but those of pools that the team has a grant on."""
+    containers = "(variables.pod.containers + variables.pod.?initContainers.orValue([]))"
+    return (
+        f"{containers}.all(c, !has(c.resources) || !has(c.resources.limits) || "
+        f"c.resources.limits.all(r, !({_is_device(resources)}) || r in variables.granted))"
     )
 
 

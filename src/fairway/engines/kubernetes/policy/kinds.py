@@ -21,7 +21,9 @@ JOB_GPUS: Final = "fairway.dev/job-gpus"
 JOB_SECONDS: Final = "fairway.dev/job-seconds"
 USER_GPUS: Final = "fairway.dev/user-gpus"
 PRIORITIES: Final = "fairway.dev/priorities"
-"""A team's limits, as annotations of its namespace: the admission policies read them there."""
+DEVICES: Final = "fairway.dev/devices"
+"""A team's limits, and which devices its grants are on, as annotations of its namespace: the admission
+policies read them there."""
 
 Governed = Union[Mapping[str, "Governed"], None]  # noqa: UP007  (a recursive alias must be quoted in 3.11)
 """Which keys of an object are governed; None: everything below."""
@@ -71,7 +73,7 @@ NAMESPACE: Final = Kind(
     {
         "metadata": {
             "labels": {TEAM: None},
-            "annotations": {JOB_GPUS: None, JOB_SECONDS: None, USER_GPUS: None, PRIORITIES: None},
+            "annotations": dict.fromkeys((JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES)),
         }
     },
 )  # fmt: skip

@@ -207,7 +207,7 @@ def _holdings(
 def _asking(workload: Workload, team: Team, queue: str, supplies: Mapping[Supply, Pool]) -> Asking | None:
     (pods,) = workload.spec.pod_sets
     names = {resource(s, p) for s, p in supplies.items()}
-    wanted = requested(PodObject(Meta(), pods.template.spec), names.__contains__)
+    wanted = requested(PodObject(Meta(), pods.template.spec.pod()), names.__contains__)
     if len(wanted) != 1 or not queue:
         return None
     ((name, devices),) = wanted

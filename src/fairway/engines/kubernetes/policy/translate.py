@@ -245,6 +245,7 @@ class _Meaning:
         limits = team.limits
         notes = {
             kinds.PRIORITIES: ",".join(team.priorities),
+            kinds.DEVICES: ",".join(sorted({resource(s, self.supplies[s]) for s in self.granted[team.name]})),
             kinds.JOB_GPUS: limits.job_gpus,
             kinds.JOB_SECONDS: limits.job_seconds,
             kinds.USER_GPUS: limits.user_gpus,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.fields import Json
-from fairway.engines.kubernetes.wire import Meta, PodSpec
+from fairway.engines.kubernetes.wire import Container, Meta, PodSpec, Resources
 from fairway.policy.objects import Activity, ObjectKey
 
 PATH: Final = "/apis/kueue.x-k8s.io/v1beta2"
@@ -38,11 +38,39 @@ class Toleration(Struct, frozen=True, gc=False):
     effect: str = ""
 
 
-class TemplateSpec(PodSpec, rename="camel", frozen=True, gc=False):
+class Wish(Struct, frozen=True, gc=False):
+    """What a container asks for. In a template, unlike in a pod, limits are not yet requests too."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class TemplateContainer(Struct, rename="camel", frozen=True, gc=False):
+    """One container of pods to come."""
+
+    resources: Wish = Wish()
+    restart_policy: str = ""
+
+    def container(self) -> Container:
+        """The same as a pod has it."""
+        wish = Resources({**self.resources.limits, **self.resources.requests})
+        return Container(resources=wish, restart_policy=self.restart_policy)
+
+
+class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
     """What each pod asks for, and where it may run."""
 
+    containers: list[TemplateContainer] = []
+    init_containers: list[TemplateContainer] = []
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Toleration] = field(default_factory=list)
+
+    def pod(self) -> PodSpec:
+        """A pod of it, before it has a node."""
+        return PodSpec(
+            containers=[c.container() for c in self.containers],
+            init_containers=[c.container() for c in self.init_containers],
+        )
 
 
 class PodTemplate(Struct, frozen=True, gc=False):
@@ -154,45 +182,36 @@ async def activity(access: Access, keys: Sequence[ObjectKey]) -> Mapping[ObjectK
     namespaces = sorted({k.name.partition("/")[0] for k in asked}) if of_namespace else None
     workloads = await list_workloads(access, namespaces)
     queues = await access.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
-    cluster_queues = await access.every(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource)
-    cohorts = await access.every(kinds.COHORT.list_path, kinds.COHORT.resource)
-    return count(workloads, queues, cluster_queues, cohorts, asked)
+    return count(workloads, queues, asked)
 
 
 _HAVE_JOBS: Final = frozenset(
-    kind.name
-    for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.FLAVOR)
+    kind.name for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.FLAVOR)
 )
+"""Not cohorts: one may go, and what runs under it goes on; jobs depend on the queues inside it."""
 
 
 def count(
-    workloads: Sequence[Workload],
-    queues: Sequence[Json],
-    cluster_queues: Sequence[Json],
-    cohorts: Sequence[Json],
-    asked: set[ObjectKey],
+    workloads: Sequence[Workload], queues: Sequence[Json], asked: set[ObjectKey]
 ) -> dict[ObjectKey, Activity]:
     """The same, from lists at hand, in one pass over the Workloads."""
     leads_to = {
         f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"].get("clusterQueue", "")
         for q in queues
     }
-    above = _families(cluster_queues, cohorts)
     running: Counter[ObjectKey] = Counter()
     waiting: Counter[ObjectKey] = Counter()
     for workload in workloads:
         if workload.finished:
             continue
         under = running if workload.running else waiting
-        for key in _keys(workload, leads_to, above):
+        for key in _keys(workload, leads_to):
             if key in asked:
                 under[key] += 1
     return {key: Activity(running[key], waiting[key]) for key in running.keys() | waiting.keys()}
 
 
-def _keys(
-    workload: Workload, leads_to: Mapping[str, str], above: Callable[[str], Sequence[str]]
-) -> set[ObjectKey]:
+def _keys(workload: Workload, leads_to: Mapping[str, str]) -> set[ObjectKey]:
     namespace = workload.metadata.namespace
     queue = f"{namespace}/{workload.spec.queue_name}"
     admission = workload.status.admission
@@ -201,27 +220,7 @@ def _keys(
         ObjectKey(kinds.NAMESPACE.name, namespace),
         ObjectKey(kinds.LOCAL_QUEUE.name, queue),
         ObjectKey(kinds.CLUSTER_QUEUE.name, cluster_queue),
-        *(ObjectKey(kinds.COHORT.name, cohort) for cohort in above(cluster_queue)),
     }
     for assignment in admission.pod_set_assignments if admission else ():
         keys |= {ObjectKey(kinds.FLAVOR.name, flavor) for flavor in assignment.flavors.values()}
     return keys
-
-
-def _families(cluster_queues: Sequence[Json], cohorts: Sequence[Json]) -> Callable[[str], Sequence[str]]:
-    """The cohorts around each ClusterQueue, from the innermost."""
-    parents = {c["metadata"]["name"]: c["spec"].get("parentName", "") for c in cohorts}
-    first = {q["metadata"]["name"]: q["spec"].get("cohortName", "") for q in cluster_queues}
-    known: dict[str, tuple[str, ...]] = {}
-
-    def above(queue: str) -> tuple[str, ...]:
-        if queue not in known:
-            chain: list[str] = []
-            cohort = first.get(queue, "")
-            while cohort and cohort not in chain:  # Kueue refuses cycles, but may not have seen one yet
-                chain.append(cohort)
-                cohort = parents.get(cohort, "")
-            known[queue] = tuple(chain)
-        return known[queue]
-
-    return above

@@ -119,7 +119,9 @@ async def _remove(access: Access, kind: Kind, change: Change, meta: Json | None)
         await access.delete(kind, change.key.name, str(meta["uid"]))
         return
     # A namespace takes everything in it along, people's data and running jobs: it is let go of, not removed.
-    notes = dict.fromkeys((kinds.JOB_GPUS, kinds.JOB_SECONDS, kinds.USER_GPUS, kinds.PRIORITIES))
+    notes = dict.fromkeys(
+        (kinds.JOB_GPUS, kinds.JOB_SECONDS, kinds.USER_GPUS, kinds.PRIORITIES, kinds.DEVICES)
+    )
     released = {
         "uid": meta["uid"],
         "labels": {MANAGED_BY: None, TEAM: None, RELEASED: "true"},
