@@ -15,6 +15,7 @@ BENCHMARKS = {
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "startup": "`fairway --help`, against importing click and rich",
+    "virtual": "jobs through the virtual engine under a policy, against a bare queue",
 }
 KEPT = Path("build/bench.jsonl")
 

@@ -1,6 +1,6 @@
-"""Jobs a second through the virtual engine's simulator, beside the same jobs through a queue without any policy.
+"""Jobs a second through the virtual engine's simulator, beside the same jobs through a bare queue.
 
-`--size NODES` (1000 unless said; small: 100) with 10 waiting jobs a node: 20 teams in 10 families, guarantees of half
+`--size NODES` (small: 100) with 10 waiting jobs a node: 20 teams in 10 families, guarantees of half
 the cluster, three priorities, gangs up to 16 nodes, a time limit on every job.
 """
 
@@ -11,7 +11,7 @@ import pstats
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from heapq import heappop, heappush
@@ -38,24 +38,22 @@ class World:
     pool: Pool
     terms: Terms
     backlog: tuple[JobRequest, ...]
-    trace: tuple[tuple[float, JobRequest], ...]
+    trace: tuple[JobRequest, ...]
 
 
 def world(nodes: int, jobs: int, waiting: int) -> World:
     """The same for the same numbers."""
     dice = random.Random(20)
     gpu = GpuType("A100-80GB", memory_gb=80)
-    pool = Pool(POOL, ClusterName("lab"), gpu, Capacity.OWNED, Decimal(1), VirtualPlace(nodes, nodes_per_rack=16))
+    pool = Pool(
+        POOL, ClusterName("lab"), gpu, Capacity.OWNED, Decimal(1), VirtualPlace(nodes, nodes_per_rack=16)
+    )
     teams = tuple(_teams(nodes * 8))
     requests = [_request(dice) for _ in range(jobs + waiting)]
-    # As much arrives as can run: the queue stays as long as it is.
-    rate = nodes * 8 / (sum(r.gpus * r.nodes * r.seconds for r in requests) / len(requests))
-    moment, trace = 0.0, []
-    for request in requests[waiting:]:
-        moment += dice.expovariate(rate)
-        trace.append((moment, request))
     default_teams = {user: TeamName(f"team-{number}") for number, user in USERS.items()}
-    return World(pool, Terms(teams, default_teams=default_teams), tuple(requests[:waiting]), tuple(trace))
+    return World(
+        pool, Terms(teams, default_teams=default_teams), tuple(requests[:waiting]), tuple(requests[waiting:])
+    )
 
 
 def _teams(gpus: int) -> Iterator[Team]:
@@ -68,7 +66,12 @@ def _teams(gpus: int) -> Iterator[Team]:
         for child in (2 * family, 2 * family + 1):
             grant = Grant(supply, part // 4, gpus // 4)
             yield Team(
-                TeamName(f"team-{child}"), name, 1 + child % 2, (grant,), priorities=priorities, members=(USERS[child],)
+                TeamName(f"team-{child}"),
+                name,
+                1 + child % 2,
+                (grant,),
+                priorities=priorities,
+                members=(USERS[child],),
             )
 
 
@@ -83,39 +86,42 @@ def _request(dice: random.Random) -> JobRequest:
     )
 
 
-def simulate(world: World) -> Simulator:
-    """Fill the cluster and its queue, then let every job of the trace come."""
-    simulator = filled(world)
-    simulator.replay(world.trace)
-    return simulator
-
-
 def filled(world: World) -> Simulator:
     simulator = Simulator((world.pool,), world.terms, remember=0)
     simulator.submit_many(world.backlog)
     return simulator
 
 
+def keep_full(simulator: Simulator, trace: Iterable[JobRequest]) -> None:
+    """As many jobs arrive as end, at the same moment: the queue stays as long as it is."""
+    ended = simulator.ended
+    for request in trace:
+        while simulator.ended == ended:
+            at = simulator.next_at()
+            assert at is not None, "something always runs"
+            simulator.advance(at)
+        ended += 1
+        simulator.submit(request)
+
+
 def bare(world: World) -> int:
-    """First come, first served by a count of free GPUs: no teams, no nodes, no shapes. Gives how many ended."""
+    """First come, first served by a count of free GPUs: no teams, no nodes. Gives how many ended."""
     place = world.pool.place
     assert isinstance(place, VirtualPlace)
-    free, ended = place.nodes * 8, 0
+    free, ended, now = place.nodes * 8, 0, 0.0
     queue = deque((r.gpus * r.nodes, r.seconds) for r in world.backlog)
     ends: list[tuple[float, int, int]] = []
     number = 0
-    for moment, request in world.trace:
+    for request in world.trace:
+        while queue and queue[0][0] <= free:
+            gpus, seconds = queue.popleft()
+            free -= gpus
+            number += 1
+            heappush(ends, (now + seconds, number, gpus))
+        now, _, gpus = heappop(ends)
+        free += gpus
+        ended += 1
         queue.append((request.gpus * request.nodes, request.seconds))
-        while True:
-            while queue and queue[0][0] <= free:
-                gpus, seconds = queue.popleft()
-                free -= gpus
-                number += 1
-                heappush(ends, (moment + seconds, number, gpus))
-            if not ends or ends[0][0] > moment:
-                break
-            free += heappop(ends)[2]
-            ended += 1
     return ended
 
 
@@ -124,7 +130,7 @@ def profile(world: World, top: int = 6) -> str:
     simulator = filled(world)
     profiler = cProfile.Profile()
     profiler.enable()
-    simulator.replay(world.trace)
+    keep_full(simulator, world.trace)
     profiler.disable()
     stats = pstats.Stats(profiler)
     total = stats.total_tt  # type: ignore[attr-defined]
@@ -144,7 +150,7 @@ async def run(size: str) -> list[Figure]:
         simulator = filled(made)
         before, over = simulator.events, simulator.ended
         start = time.perf_counter()
-        simulator.replay(made.trace)
+        keep_full(simulator, made.trace)
         ours.append(time.perf_counter() - start)
         events, ended, queued = simulator.events - before, simulator.ended - over, simulator.waiting()
         start = time.perf_counter()
@@ -162,7 +168,7 @@ async def run(size: str) -> list[Figure]:
             TARGET,
             f"Python itself: {profile(made)} of the time",
             {
-                "cluster": f"{nodes} nodes, {8 * nodes} GPUs, {waiting} waiting at first, {queued} at the end",
+                "cluster": f"{nodes} nodes, {8 * nodes} GPUs, {queued} jobs waiting",
                 "jobs a second": round(per_second),
                 "events a second": round(events / seconds),
                 "ended": ended,

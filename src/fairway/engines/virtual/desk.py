@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final, Protocol
 
 from fairway.engines.virtual import reclaim
-from fairway.engines.virtual.jobs import FOREVER, Ending, Job, JobState
-from fairway.engines.virtual.lines import Line
+from fairway.engines.virtual.books import Books
+from fairway.engines.virtual.jobs import FOREVER, Ending, Job
+from fairway.engines.virtual.lines import Line, in_order
 from fairway.engines.virtual.nodes import Stock
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
 from fairway.engines.virtual.reservation import Reservation, reserve
-from fairway.engines.virtual.terms import Terms
-from fairway.model.names import TeamName
 
 
 class Hands(Protocol):
@@ -25,124 +24,39 @@ class Hands(Protocol):
         ...
 
 
-class Desk:
-    """Decides for one supply. A pass costs O(teams and shapes that wait), whatever the number of jobs.
+class Desk(Books):
+    """Decides for one supply. A pass costs O(lines that wait), whatever the number of jobs in them.
 
     Passes happen only when something was freed or the policy changed; a job that arrives alone is looked at
     alone, for nobody who waited already can start because of it.
     """
 
-    __slots__ = (
-        "_hands",
-        "_now",
-        "_pass",
-        "half_life",
-        "low_held",
-        "low_running",
-        "lowest_firm",
-        "outranking",
-        "patience",
-        "reservation",
-        "root",
-        "stock",
-        "urgent_above",
-    )
+    __slots__ = ("_hands", "_now", "_pass", "_vain_until", "patience", "reservation")
 
     def __init__(self, stock: Stock, hands: Hands, patience: float) -> None:
-        self.stock: Final = stock
-        self.root = Branch(None, None)
-        self.half_life = 1.0
-        self.urgent_above = 0
-        """Ranks above it are urgent."""
-        self.low_running: Final[dict[Job, None]] = {}
-        """What is preemptible always, in the order of its start."""
-        self.low_held = 0
+        super().__init__(stock)
         self.patience: Final = patience
-        self.lowest_firm = 0
-        self.outranking = 0
-        """Waiting jobs that are not of the lowest firm rank: they may outrank what their team runs."""
         self.reservation: Reservation | None = None
         self._hands: Final = hands
         self._pass = 0
         self._now = 0.0
-
-    def reset(
-        self, terms: Terms, before: Mapping[TeamName, Branch], now: float, half_life: float
-    ) -> dict[TeamName, Branch]:
-        """Fresh branches for these terms, with the memory of those before; jobs are booked on them anew."""
-        self.root = Branch(None, None)
-        self.half_life = float(max(1, terms.fairness.half_life_seconds))
-        self.urgent_above = terms.default_rank
-        self.lowest_firm = min((p.rank for p in terms.priorities if not p.preemptible), default=0)
-        self.low_running.clear()
-        self.low_held = self.outranking = 0
-        branches: dict[TeamName, Branch] = {}
-        for team in terms.teams:
-            parent = self.root if team.parent is None else branches[team.parent]
-            branch = branches[team.name] = Branch(team, parent)
-            branch.set_terms(team, self.stock.supply)
-            parent.children.append(branch)
-            branch.average_at = now
-            if team.name in before:
-                branch.average = before[team.name].averaged(now, half_life)
-        return branches
-
-    # the books
-
-    def book(self, job: Job, sign: int, now: float) -> None:
-        """Count the job's devices: 1 when it starts, -1 when it leaves."""
-        branch, devices = job.branch, sign * job.devices
-        branch.hold(devices, 0 if job.low else devices, now, self.half_life)
-        if sign > 0:
-            branch.add_running(job)
-        else:
-            branch.remove_running(job)
-        if job.low:
-            self.low_held += devices
-            if sign > 0:
-                self.low_running[job] = None
-            else:
-                del self.low_running[job]
-
-    def join(self, job: Job) -> None:
-        """The job waits from now on."""
-        job.state = JobState.WAITING
-        job.branch.lines.join(job)
-        self._count_waiting(job, 1)
-
-    def leave(self, job: Job) -> None:
-        """The job waits no more."""
-        if job.line is None:  # it sits on the bench
-            job.branch.lines.benched[job.request.user].remove(job)
-        job.line = None
-        self._count_waiting(job, -1)
-
-    def _count_waiting(self, job: Job, by: int) -> None:
-        if job.low:
-            for branch in job.branch.path:
-                branch.waiting_low += by
-            return
-        for branch in job.branch.path:
-            branch.waiting += by
-        if job.rank > self.lowest_firm:
-            self.outranking += by
-
-    # the whole queue
+        self._vain_until = -1.0
 
     def serve(self, now: float) -> None:
         """Start everything that can start now."""
         self._now = now
         self._pass += 1
+        self.remember(now)
         while self._reserved() or self._guaranteed() or self._lent() or self._idle():
             pass
 
     def serve_one(self, job: Job, now: float) -> None:
         """Start the job that just arrived, if it can; everybody else that waits is known to be unable to."""
+        line = job.line
+        if line is None or (line.count > 1 and self.reservation is None):
+            return  # those before it in its line ask for just the same
         self._now = now
         self._pass += 1
-        line = job.line
-        if line is None or (len(line.jobs) > 1 and self.reservation is None and line.first() is not job):
-            return
         before = self._pass
         if job.low:
             self._try_idle(job)
@@ -151,87 +65,122 @@ class Desk:
         if self._pass != before:  # it took somebody's place: who had to leave may fit elsewhere
             self.serve(now)
 
-    def _guaranteed(self) -> bool:
-        return any(
-            self._try_lines(branch, guaranteed=True) for branch in self._below_guarantee(self.root, False)
-        )
+    # the three tiers, each starts at most one job
 
-    def _below_guarantee(self, branch: Branch, above: bool) -> Iterator[Branch]:
-        """Branches that wait and are within some guarantee, those first that had least beyond it."""
-        waiting = [c for c in branch.children if c.waiting and (above or c.guarantee)]
-        if len(waiting) > 1:
-            waiting.sort(key=lambda c: (c.firm >= c.guarantee, c.due(self._now, self.half_life), c.name))
-        for child in waiting:
-            below = above or child.firm < child.guarantee
-            yield from self._below_guarantee(child, below)
-            if below and child.lines.firm:
-                yield child
+    def _guaranteed(self) -> bool:
+        """Somebody within a guarantee, by taking back what is lent if need be."""
+        for below in sorted([b for b in self.below if b.waiting], key=_first_below):
+            inside = [b for b in below.all_inside() if b.lines.firm]
+            for branch in self._by_share(inside):
+                lines = [line for line in branch.lines.firm.values() if branch.entitled(line.devices)]
+                if self._try_lines(lines, guaranteed=True):
+                    return True
+        return False
 
     def _lent(self) -> bool:
-        if not self.stock.free_total and not self.low_running and not self.outranking:
+        """Somebody by fair share, on what is free or held by jobs that are preemptible always."""
+        if not self.queued:
             return False
-        return any(
-            self._try_lines(branch, guaranteed=False) for branch in self._by_share(self.root, low=False)
-        )
+        hopeful = self._find_hopeful()
+        while hopeful:
+            branch = min(hopeful, key=_share_order) if len(hopeful) > 1 else next(iter(hopeful))
+            room = branch.room()
+            lines = [line for line in branch.lines.firm.values() if self._line_hopeful(line, branch, room)]
+            if self._try_lines(lines, guaranteed=False):
+                return True
+            del hopeful[branch]
+        if self.reservation is None and self._now >= self._vain_until:
+            self._keep_for_first()
+        return False
 
     def _idle(self) -> bool:
-        if not self.stock.free_total:
+        """Somebody that is preemptible always, on what is free."""
+        if not self.queued_low or not (self.stock.free_total or self.reservation):
             return False
-        for branch in self._by_share(self.root, low=True):
-            for line, job in branch.lines.in_order(low=True):
+        hopeful: dict[Branch, int] = {}
+        self._find_fitting()
+        for shape in self.shapes.values():
+            if shape.branches_low and (shape.fits or shape.fits_kept):
+                hopeful.update(shape.branches_low)
+        for branch in self._by_share(list(hopeful)):
+            fitting = [n for n in branch.lines.low.values() if n.shape.fits or n.shape.fits_kept]
+            for line in in_order(fitting):
                 if line.passed != self._pass:
-                    if self._try_idle(job):
+                    started = self._try_idle(line.first())
+                    if started is not False:
                         return True
                     line.passed = self._pass
         return False
 
-    def _by_share(self, branch: Branch, low: bool) -> Iterator[Branch]:
-        """Branches that wait: by what they had beyond their guarantees for their share, level by level."""
-        waiting = [c for c in branch.children if (c.waiting_low if low else c.waiting)]
-        if len(waiting) > 1:
-            waiting.sort(key=lambda c: (c.due(self._now, self.half_life), c.name))
-        if branch.lines.low if low else branch.lines.firm:
-            yield branch
-        for child in waiting:
-            yield from self._by_share(child, low)
+    def _find_fitting(self) -> None:
+        """Find which shapes have room now. O(shapes x devices of a node)."""
+        stock, kept, low = self.stock, self.reservation, self.low_held > 0
+        most_kept = 0 if kept is None else max([stock.free[p] for p in kept.places])
+        # How many places have at least so many devices free, or loose.
+        free, loose = (
+            list(accumulate(map(len, reversed(stock.buckets)))),
+            list(accumulate(reversed(stock.loose))),
+        )
+        most = stock.most
+        for shape in self.shapes.values():
+            at = most - shape.per_node
+            shape.fits = free[at] >= shape.nodes
+            shape.fits_kept = shape.nodes == 1 and shape.per_node <= most_kept
+            shape.fits_loosely = low and loose[at] >= shape.nodes
+
+    def _find_hopeful(self) -> dict[Branch, int]:
+        """Who waits for a shape that has room, or could take somebody's place."""
+        self._find_fitting()
+        hopeful: dict[Branch, int] = {}
+        for shape in self.shapes.values():
+            if shape.branches and (shape.fits or shape.fits_kept or shape.fits_loosely):
+                hopeful.update(shape.branches)
+        hopeful.update(self.outranking)
+        return hopeful
+
+    def _line_hopeful(self, line: Line, branch: Branch, room: int) -> bool:
+        """Whether trying the line could come to something."""
+        if line.passed == self._pass:
+            return False
+        shape = line.shape
+        if line.devices <= room:
+            if shape.fits or shape.fits_loosely:
+                return True
+            kept = self.reservation
+            if shape.fits_kept and kept is not None and self._now + line.first().limit <= kept.until:
+                return True
+        elif branch.held > branch.firm:
+            return True  # what is preemptible always may make room below its ceiling
+        else:
+            self._save_quota(line.first())
+        return line.rank > self.lowest_firm and branch.runs_between(self.lowest_firm, line.rank)
+
+    @staticmethod
+    def _by_share(branches: list[Branch]) -> list[Branch]:
+        """By what they, and the teams they are inside of, had beyond their guarantees for their share."""
+        if len(branches) > 1:
+            branches.sort(key=_share_order)
+        return branches
 
     # one line, one job
 
-    def _try_lines(self, branch: Branch, *, guaranteed: bool) -> bool:
-        free = self.stock.free_total
-        room = branch.room()
-        for line, job in branch.lines.in_order(low=False):
-            if line.passed == self._pass:
-                continue
-            if guaranteed:
-                if not branch.entitled(line.devices):
-                    continue
-            elif (line.devices > free or line.devices > room) and not self._may_take(line, branch):
-                if line.devices <= room:
-                    self._keep_place(job)
-                else:
-                    self._save_quota(job)
-                line.passed = self._pass
-                continue
-            started = self._try(job, guaranteed=guaranteed)
-            if started:
+    def _try_lines(self, lines: list[Line], *, guaranteed: bool) -> bool:
+        kept_for = None if self.reservation is None else self.reservation.job
+        for line in in_order([line for line in lines if line.passed != self._pass]):
+            if line.first() is kept_for:
+                continue  # it was tried first of all, with the places that are kept for it
+            started = self._try(line.first(), guaranteed=guaranteed)
+            if started is not False:
                 return True
-            if started is None:  # somebody else of the line may
-                return self._try_lines(branch, guaranteed=guaranteed)
             line.passed = self._pass
         return False
-
-    def _may_take(self, line: Line, branch: Branch) -> bool:
-        """Whether there is anything at all that a job of the line could take without a guarantee."""
-        return bool(self.low_running) or any(r < line.rank and jobs for r, jobs in branch.running.items())
 
     def _try(self, job: Job, *, guaranteed: bool, keep: bool = True) -> bool | None:
         """Start the job if it can, taking what it may. None: it left its line, its user has enough."""
         branch = job.branch
-        if self._stopped(branch) or self._behind(job):
+        if branch.stopped or self._behind(job):
             return False
-        if branch.user_held.get(job.request.user, 0) + job.devices > branch.user_most:
-            self._bench(job)
+        if self._benched(job):
             return None
         short = branch.room() < job.devices
         if not short:
@@ -239,24 +188,39 @@ class Desk:
             if places is not None:
                 self._hands.start(job, places)
                 return True
-        if self._take_for(job):
+        if self._may_take(job, short, guaranteed) and self._take_for(job):
             return True
         if short:
             self._save_quota(job)
-        elif keep:
+        elif keep and self.reservation is None and self._now >= self._vain_until:
             self._keep_place(job)
         return False
 
+    def _may_take(self, job: Job, short: bool, guaranteed: bool) -> bool:
+        """Whether looking for somebody who gives way could come to something."""
+        if guaranteed or job.branch.runs_between(self.lowest_firm, job.rank):
+            return True
+        if short:
+            return any(b.held > b.firm for b in job.branch.path)
+        return self.low_held > 0 and sum(self.stock.loose[job.per_node :]) >= job.nodes
+
+    def _benched(self, job: Job) -> bool:
+        branch = job.branch
+        if branch.user_most < BOUNDLESS:
+            held = branch.user_held.get(job.request.user, 0)
+            if held + job.devices > branch.user_most:
+                self.bench(job)
+                return True
+        return False
+
     def _find(self, job: Job, *, guaranteed: bool) -> tuple[int, ...] | None:
-        stock = self.stock
-        find = stock.find_together if job.together else stock.find
-        places = find(job.nodes, job.per_node)
+        places = self.stock.find_for(job)
         kept = self.reservation
         if places is not None or kept is None:
             return places
         if guaranteed and not kept.job.branch.entitled(kept.job.devices):
             self.drop_reservation()  # a guarantee comes before what waits for lent devices
-            return find(job.nodes, job.per_node)
+            return self.stock.find_for(job)
         if self._now + job.limit <= kept.until < FOREVER:
             return self._among_kept(job)  # gone before anybody could start there
         return None
@@ -270,51 +234,89 @@ class Desk:
     def _try_idle(self, job: Job) -> bool | None:
         """Start a job that is preemptible always on what is free; it takes nothing from anybody."""
         branch = job.branch
-        if self._stopped(branch) or branch.room() < job.devices:
+        if branch.stopped or branch.room() < job.devices:
             return False
-        if branch.user_held.get(job.request.user, 0) + job.devices > branch.user_most:
-            self._bench(job)
+        if self._benched(job):
             return None
-        stock = self.stock
-        places = (stock.find_together if job.together else stock.find)(job.nodes, job.per_node)
-        if places is None:
-            places = self._among_kept(job)  # whoever they are kept for may take them back at once
+        # Whoever places are kept for may take them back at once.
+        places = self.stock.find_for(job) or self._among_kept(job)
         if places is None:
             return False
         self._hands.start(job, places)
         return True
 
     def _take_for(self, job: Job) -> bool:
-        leaving = reclaim.choose(job, self.stock, [*reversed(self.low_running)], self.urgent_above, self._now)
+        leaving = reclaim.choose(job, self, self._now)
         if leaving is None:
             return False
         for other in leaving:
             own = other.low or other.branch is job.branch
             self._hands.take(other, Ending.OUTRANKED if own else Ending.RECLAIMED, job)
-        places = (self.stock.find_together if job.together else self.stock.find)(job.nodes, job.per_node)
+        places = self.stock.find_for(job)
         if places is None:
             raise AssertionError(f"job {job.id} does not fit where room was made for it")
         self._hands.start(job, places)
         self._pass += 1  # whoever could not start before may now: something was freed
         return True
 
-    @staticmethod
-    def _stopped(branch: Branch) -> bool:
-        return any(b.draining for b in branch.path)
-
-    @staticmethod
-    def _bench(job: Job) -> None:
-        job.line = None
-        job.branch.lines.benched.setdefault(job.request.user, []).append(job)
-
-    def unbench(self, job: Job) -> None:
-        """Something of the job's user ended: whoever waits for that stands in line again."""
-        branch = job.branch
-        if branch.lines.benched and branch.user_most < BOUNDLESS:
-            for other in branch.lines.benched.pop(job.request.user, ()):
-                branch.lines.join(other)
-
     # reservations
+
+    def _keep_for_first(self) -> None:
+        """The first in order that lacks only places."""
+        for branch in self._by_share([b for b in self.queued if not b.stopped]):
+            room = branch.room()
+            for line in in_order([line for line in branch.lines.firm.values() if line.devices <= room]):
+                if not self._behind(line.first()):
+                    self._keep_place(line.first())
+                    return
+
+    def _keep_place(self, job: Job) -> None:
+        """Keep the places for it that are free soonest."""
+        kept = reserve(job, self.stock, self._now)
+        # Without time limits nobody knows how long kept places stay idle: only for who waited long already.
+        if kept is not None and (kept.until < FOREVER or self._now - job.submitted >= self.patience):
+            self._keep(kept)
+        else:
+            self._vain_until = self._now + self.patience / 8
+
+    def _keep(self, kept: Reservation) -> None:
+        self.reservation = kept
+        for place in kept.places:
+            self.stock.set_listed(place, False)
+
+    def drop_reservation(self) -> None:
+        """The kept places are anybody's again."""
+        kept, self.reservation = self.reservation, None
+        if kept is not None:
+            for place in kept.places:
+                self.stock.set_listed(place, self.stock.open[place])
+
+    def _reserved(self) -> bool:
+        """Whether the job that places are kept for starts, or needs them no more."""
+        kept = self.reservation
+        if kept is None:
+            return False
+        job = kept.job
+        if job.line is None or job.branch.stopped or job.branch.room() < job.devices:
+            self.drop_reservation()
+            self._pass += 1
+            return True
+        guaranteed = job.branch.entitled(job.devices)
+        if not guaranteed and not self._has_room_with_kept(kept):
+            return False
+        self.drop_reservation()
+        started = self._try(job, guaranteed=guaranteed, keep=False)
+        if started is False:
+            self._keep(kept)
+            return False
+        self._pass += 1
+        return True
+
+    def _has_room_with_kept(self, kept: Reservation) -> bool:
+        """Whether kept and free places together are enough, once what is preemptible always is gone."""
+        need, loose_at = kept.job.per_node, self.stock.loose_at
+        ready = sum([loose_at[p] >= need for p in kept.places])
+        return ready + sum(self.stock.loose[need:]) >= kept.job.nodes
 
     def _save_quota(self, job: Job) -> None:
         """Its team's own jobs leave it no room, and it waited long: the team's later ones let it go first."""
@@ -335,44 +337,17 @@ class Desk:
             return False
         return job.id > first.id and job.rank <= first.rank
 
-    def _keep_place(self, job: Job) -> None:
-        """The first in order that lacks only places gets the soonest ones kept for it."""
-        if self.reservation is not None or self._stopped(job.branch):
-            return
-        kept = reserve(job, self.stock, self._now)
-        # Without time limits nobody knows how long kept places stay idle: only for who waited long already.
-        if kept is not None and (kept.until < FOREVER or self._now - job.submitted >= self.patience):
-            self._keep(kept)
 
-    def _keep(self, kept: Reservation) -> None:
-        self.reservation = kept
-        for place in kept.places:
-            self.stock.set_listed(place, False)
+def _share_order(branch: Branch) -> tuple[float, ...]:
+    path = branch.path
+    if len(path) == 1:
+        return (branch.due, branch.number)
+    if len(path) == 2:
+        top = path[1]
+        return (top.due, top.number, branch.due, branch.number)
+    return tuple([n for above in reversed(path) for n in (above.due, above.number)])
 
-    def drop_reservation(self) -> None:
-        """The kept places are anybody's again."""
-        kept, self.reservation = self.reservation, None
-        if kept is not None:
-            for place in kept.places:
-                self.stock.set_listed(place, self.stock.open[place])
 
-    def _reserved(self) -> bool:
-        """Whether the job that places are kept for starts, or needs them no more."""
-        kept = self.reservation
-        if kept is None:
-            return False
-        job, stock = kept.job, self.stock
-        if job.line is None or self._stopped(job.branch) or job.branch.room() < job.devices:
-            self.drop_reservation()
-            self._pass += 1
-            return True
-        here = sum(max(0, stock.free[p]) for p in kept.places)
-        if here + stock.free_total + self.low_held < job.devices:
-            return False
-        self.drop_reservation()
-        started = self._try(job, guaranteed=job.branch.entitled(job.devices), keep=False)
-        if started is False:
-            self._keep(kept)
-            return False
-        self._pass += 1
-        return True
+def _first_below(branch: Branch) -> tuple[int, float, int]:
+    """A guarantee of one's own comes before what the family has to give."""
+    return (-len(branch.path), branch.due, branch.number)

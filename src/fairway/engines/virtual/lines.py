@@ -4,78 +4,133 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairway.engines.virtual.jobs import Job
 from fairway.model.names import UserName
 
-Shape = tuple[int, int, int, bool]
-"""Rank, nodes, devices a node, in one rack."""
+if TYPE_CHECKING:
+    from fairway.engines.virtual.quota import Branch
+
+
+class Shape:
+    """What jobs of all teams ask for alike: whether it fits is found once for all of them."""
+
+    __slots__ = (
+        "branches",
+        "branches_low",
+        "devices",
+        "fits",
+        "fits_kept",
+        "fits_loosely",
+        "nodes",
+        "per_node",
+        "together",
+    )
+
+    def __init__(self, nodes: int, per_node: int, together: bool) -> None:
+        self.nodes: Final = nodes
+        self.per_node: Final = per_node
+        self.together: Final = together
+        self.devices: Final = nodes * per_node
+        self.branches: Final[dict[Branch, int]] = {}
+        """Who waits for such devices, and in how many lines; with what is preemptible always apart."""
+        self.branches_low: Final[dict[Branch, int]] = {}
+        self.fits = False
+        """Enough places have room; for one rack that is not all it takes."""
+        self.fits_loosely = False
+        """Enough would have, if all that is preemptible always were gone."""
+        self.fits_kept = False
+        """There is room where places are kept for somebody: for what ends soon enough."""
 
 
 class Line:
-    """Jobs of one shape, by their number: who came first, whether or not it ran in between."""
+    """Jobs of one team, rank and shape, by their number: who came first, whether or not it ran in between."""
 
-    __slots__ = ("devices", "jobs", "nodes", "passed", "per_node", "rank", "shape", "together")
+    __slots__ = ("count", "devices", "jobs", "low", "passed", "rank", "shape")
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, rank: int, low: bool, shape: Shape) -> None:
+        self.rank: Final = rank
+        self.low: Final = low
         self.shape: Final = shape
-        self.rank, self.nodes, self.per_node, self.together = shape
-        self.devices: Final = self.nodes * self.per_node
+        self.devices: Final = shape.devices
         self.jobs: Final[list[Job]] = []
+        self.count = 0
         self.passed = -1
-        """The pass of the scheduler that found its first job unable to start."""
+        """The pass of the desk that found its first job unable to start."""
 
-    def first(self) -> Job | None:
-        """Who is next. Those that left the line meanwhile are dropped on the way."""
+    def first(self) -> Job:
+        """Who is next; the line must not be empty. Those that left meanwhile are dropped on the way."""
         jobs = self.jobs
-        while jobs:
-            if jobs[0].line is self:
-                return jobs[0]
+        while jobs[0].line is not self:
             heappop(jobs)
-        return None
+        return jobs[0]
+
+
+LineKey = tuple[int, bool, int, int, bool]
 
 
 class Lines:
-    """Every line of one team for one supply; those of jobs preemptible always apart."""
+    """Every line of one team for one supply that is not empty."""
 
     __slots__ = ("benched", "firm", "low")
 
     def __init__(self) -> None:
-        self.firm: Final[dict[Shape, Line]] = {}
-        self.low: Final[dict[Shape, Line]] = {}
+        self.firm: Final[dict[LineKey, Line]] = {}
+        self.low: Final[dict[LineKey, Line]] = {}
+        """Those of jobs that are preemptible always."""
         self.benched: Final[dict[UserName, list[Job]]] = {}
         """Jobs whose user is at the team's limit for one user, until something of the user ends."""
 
-    def join(self, job: Job) -> Line:
-        """The job waits. O(log of its line)."""
-        shape = (job.rank, job.nodes, job.per_node, job.together)
-        lines = self.low if job.low else self.firm
-        line = lines.get(shape)
-        if line is None:
-            line = lines[shape] = Line(shape)
-        heappush(line.jobs, job)
-        job.line = line
-        return line
-
-    def in_order(self, low: bool) -> Iterator[tuple[Line, Job]]:
-        """Each line with its first job: the highest rank first, then who came first. Empty lines go."""
+    def join(self, job: Job, shapes: dict[tuple[int, int, bool], Shape]) -> bool:
+        """The job waits. O(log of its line). Whether it is the first of its kind to do so."""
+        low = job.low
+        key = (job.rank, low, job.nodes, job.per_node, job.together)
         lines = self.low if low else self.firm
-        firsts: list[tuple[int, int, Line, Job]] = []
-        for shape, line in list(lines.items()):
-            job = line.first()
-            if job is None:
-                del lines[shape]
-            else:
-                firsts.append((-line.rank, job.id, line, job))
-        if len(firsts) > 1:
-            firsts.sort()
-        return ((line, job) for _, _, line, job in firsts)
+        line = lines.get(key)
+        fresh = False
+        if line is None:
+            fresh = not lines
+            shape = shapes.get(key[2:])
+            if shape is None:
+                shape = shapes[key[2:]] = Shape(*key[2:])
+            line = lines[key] = Line(job.rank, low, shape)
+            branches = shape.branches_low if low else shape.branches
+            branches[job.branch] = branches.get(job.branch, 0) + 1
+        heappush(line.jobs, job)
+        line.count += 1
+        job.line = line
+        return fresh
+
+    def left(self, job: Job) -> bool:
+        """The job stands in its line no more. Whether that was the last of its kind."""
+        line = job.line
+        if line is None:
+            raise AssertionError(f"job {job.id} stands in no line")
+        job.line = None
+        line.count -= 1
+        if line.count:
+            return False
+        lines = self.low if line.low else self.firm
+        shape = line.shape
+        del lines[line.rank, line.low, shape.nodes, shape.per_node, shape.together]
+        branches = shape.branches_low if line.low else shape.branches
+        branches[job.branch] -= 1
+        if not branches[job.branch]:
+            del branches[job.branch]
+        return not lines
 
     def all_waiting(self) -> Iterator[Job]:
         """Everybody that waits, in no order."""
         for lines in (self.firm, self.low):
             for line in lines.values():
-                yield from (job for job in line.jobs if job.line is line)
+                yield from {job: None for job in line.jobs if job.line is line}
         for benched in self.benched.values():
             yield from benched
+
+
+def in_order(lines: list[Line]) -> list[Line]:
+    """The highest rank first, then whose first job came first."""
+    if len(lines) > 1:
+        lines.sort(key=lambda line: (-line.rank, line.first().id))
+    return lines

@@ -27,6 +27,8 @@ class Stock:
         "free_total",
         "jobs_on",
         "listed",
+        "loose",
+        "loose_at",
         "most",
         "nodes",
         "open",
@@ -59,6 +61,10 @@ class Stock:
         self.buckets[per_node] = list(range(len(nodes) - 1, -1, -1))
         for position, place_number in enumerate(self.buckets[per_node]):
             self.at[place_number] = position
+        self.loose_at: Final = [per_node] * len(nodes)
+        """Free, or held by jobs that are preemptible always."""
+        self.loose: Final = [0] * per_node + [len(nodes)]
+        """How many listed places have so many devices loose."""
         self.free_total = self.capacity
         """Free devices of listed places."""
         self.jobs_on: Final[list[dict[Job, None]]] = [{} for _ in nodes]
@@ -74,6 +80,12 @@ class Stock:
             if buckets[count]:
                 return count
         return 0
+
+    def find_for(self, job: Job) -> tuple[int, ...] | None:
+        """Places for the job, the tightest; None: there is no room for it."""
+        if job.together:
+            return self.find_together(job.nodes, job.per_node)
+        return self.find(job.nodes, job.per_node)
 
     def find(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
         """So many places with so much free each, the tightest; None: there are not so many."""
@@ -105,12 +117,19 @@ class Stock:
         enough = [(len(places), rack) for rack, places in racks.items() if len(places) >= nodes]
         return tuple(racks[min(enough)[1]][:nodes]) if enough else None
 
-    def change_free(self, place: int, by: int) -> None:
-        """So many more (or fewer) devices of a place are free."""
+    def change_free(self, place: int, by: int, low: bool = False) -> None:
+        """So many more (or fewer) devices of a place are free. `low`: by a job that is preemptible always."""
         before = self.free[place]
         after = self.free[place] = before + by
+        if not low:
+            loose_before = self.loose_at[place]
+            loose_after = self.loose_at[place] = loose_before + by
         if self.listed[place]:
-            before, after = max(before, 0), max(after, 0)
+            if before < 0 or after < 0:  # something that is held went sick
+                before, after = max(before, 0), max(after, 0)
+            if not low:
+                self.loose[max(loose_before, 0)] -= 1
+                self.loose[max(loose_after, 0)] += 1
             if before != after:
                 self._unlist(place, before)
                 self._list(place, after)
@@ -120,6 +139,7 @@ class Stock:
         if self.listed[place] != listed:
             self.listed[place] = listed
             (self._list if listed else self._unlist)(place, max(self.free[place], 0))
+            self.loose[max(self.loose_at[place], 0)] += 1 if listed else -1
 
     def _list(self, place: int, count: int) -> None:
         bucket = self.buckets[count]
@@ -138,16 +158,16 @@ class Stock:
 
     def put(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds its devices there from now on."""
-        taken = -job.per_node
+        taken, low = -job.per_node, job.low
         for place in places:
-            self.change_free(place, taken)
+            self.change_free(place, taken, low)
             self.jobs_on[place][job] = None
 
     def remove(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds nothing there any more."""
         for place in places:
             del self.jobs_on[place][job]
-            self.change_free(place, job.per_node)
+            self.change_free(place, job.per_node, job.low)
 
     def could_ever(self, nodes: int, per_node: int, together: bool) -> bool:
         """Whether an empty, healthy stock would have room."""

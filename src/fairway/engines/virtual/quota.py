@@ -25,29 +25,38 @@ class Branch:
     __slots__ = (
         "average",
         "average_at",
+        "below",
         "ceiling",
         "children",
         "draining",
+        "due",
         "firm",
         "granted",
         "guarantee",
         "held",
         "lines",
         "name",
+        "number",
         "parent",
         "path",
         "running",
         "saving",
         "share",
+        "stopped",
         "team",
         "user_held",
         "user_most",
         "waiting",
-        "waiting_low",
     )
 
-    def __init__(self, team: Team | None, parent: Branch | None) -> None:
+    def __init__(
+        self, team: Team | None, parent: Branch | None, below: dict[Branch, None], number: int = 0
+    ) -> None:
         self.team = team
+        self.below: Final = below
+        """The branches of the tree that hold less than they are guaranteed."""
+        self.number: Final = number
+        """Its place among the teams: decides between equals."""
         self.name: Final = "" if team is None else str(team.name)
         self.parent: Final = parent
         self.path: Final[tuple[Branch, ...]] = () if parent is None else (self, *parent.path)
@@ -58,14 +67,17 @@ class Branch:
         self.granted = False
         self.share = 1
         self.draining = False
+        self.stopped = False
+        """It or a team it is inside of is draining: nothing of it starts."""
         self.user_most = BOUNDLESS
         self.held = 0
         self.firm = 0
         self.average = 0.0
         self.average_at = 0.0
+        self.due = 0.0
+        """What it has had beyond its guarantee, now and lately, by its share: who has least is next."""
         self.waiting = 0
-        """Jobs that wait in it and all inside it; those preemptible always are counted apart."""
-        self.waiting_low = 0
+        """Jobs that wait in it and all inside it."""
         self.lines: Final = Lines()
         self.running: Final[dict[int, dict[Job, None]]] = {}
         """By rank, in the order in which they started."""
@@ -82,6 +94,9 @@ class Branch:
         self.ceiling = 0 if grant is None else BOUNDLESS if grant.ceiling is None else grant.ceiling
         self.share = max(1, team.share)
         self.draining = team.draining
+        self.stopped = team.draining or (self.parent is not None and self.parent.stopped)
+        if self.guarantee > self.firm:
+            self.below[self] = None
         self.user_most = BOUNDLESS if team.limits.user_gpus is None else team.limits.user_gpus
 
     @property
@@ -98,18 +113,30 @@ class Branch:
         beyond = self.held - (firm if firm < guarantee else guarantee)
         return beyond + (self.average - beyond) * exp2(-past / half_life)
 
-    def due(self, now: float, half_life: float) -> float:
-        """What it has had beyond its guarantee, now and lately, by its share: who has least is next."""
-        return (self.beyond + self.averaged(now, half_life)) / self.share
+    def remember(self, now: float, half_life: float) -> None:
+        """Bring its mean up to now, and with it what is due. The mean changes by itself, if slowly."""
+        past = now - self.average_at
+        firm, guarantee = self.firm, self.guarantee
+        beyond = self.held - (firm if firm < guarantee else guarantee)
+        if past > 0.0:
+            self.average = beyond + (self.average - beyond) * exp2(-past / half_life)
+            self.average_at = now
+        self.due = (beyond + self.average) / self.share
 
     def hold(self, devices: int, firm: int, now: float, half_life: float) -> None:
         """It and every team it is inside of hold so many more (or fewer); `firm` of them not preemptible."""
         for branch in self.path:
-            if now > branch.average_at:
-                branch.average = branch.averaged(now, half_life)
-                branch.average_at = now
+            branch.remember(now, half_life)
             branch.held += devices
-            branch.firm += firm
+            if firm:
+                branch.firm += firm
+                if branch.guarantee:
+                    if branch.firm < branch.guarantee:
+                        branch.below[branch] = None
+                    elif branch in branch.below:
+                        del branch.below[branch]
+            guaranteed = branch.firm if branch.firm < branch.guarantee else branch.guarantee
+            branch.due = (branch.held - guaranteed + branch.average) / branch.share
 
     def add_running(self, job: Job) -> None:
         of_rank = self.running.get(job.rank)
@@ -133,6 +160,10 @@ class Branch:
                 return
             yield from reversed(self.running[rank])
 
+    def runs_between(self, lowest: int, rank: int) -> bool:
+        """Whether it runs jobs of its own of at least the lowest rank and below the other."""
+        return any(lowest <= below < rank and jobs for below, jobs in self.running.items())
+
     def all_inside(self) -> Iterator[Branch]:
         """It and every branch inside it, parents first."""
         yield self
@@ -141,7 +172,12 @@ class Branch:
 
     def room(self) -> int:
         """Devices it may still get before it or a team it is inside of is at its ceiling."""
-        return min((branch.ceiling - branch.held for branch in self.path), default=BOUNDLESS)
+        least = BOUNDLESS
+        for branch in self.path:
+            left = branch.ceiling - branch.held
+            if left < least:  # noqa: PLR1730 - a call to min costs more than all the rest
+                least = left
+        return least
 
     def entitled(self, devices: int) -> bool:
         """Whether so many more are within its guarantee, or within that of a team it is inside of."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations, islice
 
+from fairway.engines.virtual.books import Books
 from fairway.engines.virtual.jobs import Job
 from fairway.engines.virtual.nodes import Stock
 from fairway.engines.virtual.quota import Branch
@@ -37,8 +38,8 @@ class Scope:
 
     job: Job
     stock: Stock
-    low: Sequence[Job]
-    """Running jobs that are preemptible always, youngest first."""
+    low: dict[Job, None]
+    """Running jobs that are preemptible always, in the order of their start."""
     over: frozenset[Branch]
     """Branches whose own jobs may be taken back: they and all above them are over their guarantee."""
     reach: Reach
@@ -59,7 +60,7 @@ class Scope:
 
     def candidates(self) -> Iterator[Job]:
         """Everybody that may go, those first whose going hurts least."""
-        yield from (job for job in self.low if self.may_go(job))
+        yield from (job for job in reversed(self.low) if self.may_go(job))
         if self.reach >= Reach.LENT:
             for branch in sorted(self.over, key=lambda b: (-b.beyond / b.share, b.name)):
                 if branch is not self.job.branch:
@@ -125,20 +126,18 @@ def _collect_over(branch: Branch, found: set[Branch]) -> None:
             _collect_over(child, found)
 
 
-def choose(
-    job: Job, stock: Stock, low: Sequence[Job], urgent_above: int, now: float
-) -> tuple[Job, ...] | None:
+def choose(job: Job, books: Books, now: float) -> tuple[Job, ...] | None:
     """Who gives way so that `job` can start; None: nobody can make room for it."""
     over = over_guarantee(job)
-    outranks = any(rank < job.rank and jobs for rank, jobs in job.branch.running.items())
+    outranks = job.branch.runs_between(books.lowest_firm, job.rank)
     for reach in Reach:
-        if reach is Reach.LOW and not low:
+        if reach is Reach.LOW and not books.low_running:
             continue
         if Reach.LENT <= reach <= Reach.LENT_LARGE and not over:
             continue
         if reach is Reach.OUTRANKED and not outranks:
             continue
-        found = _least(Scope(job, stock, low, over, reach, urgent_above, now))
+        found = _least(Scope(job, books.stock, books.low_running, over, reach, books.urgent_above, now))
         if found is not None:
             return found
     return None
@@ -149,6 +148,8 @@ def _least(scope: Scope) -> tuple[Job, ...] | None:
     if not short and scope.job.nodes == 1:
         return _least_on_one_node(scope)
     candidates = list(islice(scope.candidates(), MOST_WEIGHED))
+    if not scope.suffices(candidates, short):
+        return None
     if len(candidates) <= MOST_EXACT:
         return _least_of_few(scope, candidates, short)
     return _good_of_many(scope, candidates, short)

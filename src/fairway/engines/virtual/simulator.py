@@ -339,7 +339,7 @@ class Simulator:
 
     def waiting(self) -> int:
         """How many jobs wait."""
-        return sum(c.waiting + c.waiting_low for desk in self._desks.values() for c in desk.root.children)
+        return sum(c.waiting for desk in self._desks.values() for c in desk.root.children)
 
     # what desks ask for
 

@@ -36,7 +36,7 @@ def holdings(branches: Mapping[TeamName, Branch], now: float, half_life: float) 
             None if branch.ceiling >= BOUNDLESS else branch.ceiling,
             branch.beyond,
             branch.averaged(now, half_life),
-            branch.waiting + branch.waiting_low,
+            branch.waiting,
         )
         for name, branch in branches.items()
     }
