@@ -114,6 +114,7 @@ def test_limits_and_priorities_stand_on_the_namespace(family: Translation) -> No
         "metadata.annotations[fairway.dev/priorities]": "urgent,normal,low",
         "metadata.annotations[fairway.dev/job-gpus]": "16",
         "metadata.annotations[fairway.dev/job-seconds]": "3600",
+        "metadata.annotations[fairway.dev/devices]": "nvidia.com/gpu,nvidia.com/mig-1g.10gb",
     }
 
 
