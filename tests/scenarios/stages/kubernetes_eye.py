@@ -175,9 +175,11 @@ def _state(known: Known) -> tuple[State, str]:
         return State.ENDED, f"{_OUT_OF_TIME}: {workload['Evicted']['message']}"
     phases = [p["status"].get("phase") for p in known.pods.values() if not _ending(p)]
     parts = known.job["spec"].get("parallelism", 1) if known.job else 1
-    up = phases.count("Running")
-    if up and up + phases.count("Succeeded") >= parts:
+    up, well = phases.count("Running"), phases.count("Succeeded")
+    if up >= parts:
         return State.RUNNING, ""
+    if well and up + well >= parts:  # its end has begun, part by part
+        return State.DONE, ""
     if known.job is None and phases and set(phases) <= {"Succeeded", "Failed"}:
         return (State.DONE if phases[-1] == "Succeeded" else State.ENDED), phases[-1]
     return State.WAITING, waiting_words(known)
