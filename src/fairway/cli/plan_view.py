@@ -17,6 +17,7 @@ MOST_SAID: Final = 24
 _MOST_NAMES: Final = 8
 """Names on one line."""
 _FEW_NOTES: Final = 2
+_LONG_NOTE: Final = 80
 _FEW_OBJECTS: Final = 10
 _FEW_TEAMS: Final = 2
 """Not worth leaving out."""
@@ -82,7 +83,7 @@ def _headline(plan: wire.Plan) -> str:
     name = clean(plan.fleet)
     if not plan.clusters:
         return f"{name}: no cluster could be planned" if plan.failures else f"{name}: no cluster to change"
-    if changed and any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.said):
+    if changed and _is_new(plan):
         teams = sum((s.sign, s.what) == ("+", "team") for s in plan.said)
         return f"{name}: a new fleet, {count(teams, 'team')} on {count(len(changed), 'cluster')}"
     if plan.said and changed:
@@ -93,6 +94,10 @@ def _headline(plan: wire.Plan) -> str:
         objects, verb = count(plan.changes, "object"), "is" if plan.changes == 1 else "are"
         return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} {verb} not"
     return f"{name}: no changes"
+
+
+def _is_new(plan: wire.Plan) -> bool:
+    return any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.said)
 
 
 def _only_bent(plan: wire.Plan) -> bool:
@@ -181,9 +186,18 @@ def change_lines(change: wire.Change) -> Iterator[Line]:
     fields = [f for f in change.fields if f.before is not None or f.after is not None]
     names = max((cells_wide(f.field) for f in fields), default=0)
     for f in fields:
-        before, after = value_text(f.before), value_text(f.after)
-        value = after if change.action is Action.CREATE else f"{before} → {after}"
-        yield Line(f"        {clean(f.field):{names}}   {value}")
+        yield Line(f"        {clean(f.field):{names}}   {_difference(f, change.action)}")
+
+
+def _difference(f: wire.FieldChange, action: Action) -> str:
+    if action is Action.CREATE:
+        return value_text(f.after)
+    if isinstance(f.before, list) and isinstance(f.after, list):  # of a long list only what comes and goes
+        come = [f"+ {value_text(v)}" for v in f.after if v not in f.before]
+        go = [f"- {value_text(v)}" for v in f.before if v not in f.after]
+        if come or go:
+            return ", ".join([*come, *go])
+    return f"{value_text(f.before)} → {value_text(f.after)}"
 
 
 def _advice(clusters: Sequence[wire.ClusterPlan], width: int | None, *, wide: bool) -> list[Line]:
@@ -242,7 +256,8 @@ def _notices(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
         for n in (n for n in c.notices if n.code != _TOUCHES):
             where.setdefault((n.message, n.hint, n.promise), {})[c.cluster] = None
     standing = [key for key in where if key[2] is not None]
-    quiet = not wide and (not plan.changes or len(standing) > _FEW_NOTES)
+    long = len(standing) > _FEW_NOTES or any(len(message) > _LONG_NOTE for message, _, _ in standing)
+    quiet = not wide and not _is_new(plan) and (long or not plan.changes)
     lines = []
     for (message, hint, promise), named in where.items():
         if promise and quiet:

@@ -272,6 +272,13 @@ def test_an_engines_words_cannot_move_the_cursor() -> None:
     assert not any(ord(ch) < 32 for line in screen(evil, wide=True, width=None) for ch in line)
 
 
+def test_of_long_lists_only_what_comes_and_goes() -> None:
+    changed = change(Action.UPDATE, "association", "nlp/alice", QOS=(["lent", "low"], ["lent", "own"]))
+    assert "        QOS   + own, - low" in screen(plan(cluster("hpc", changed)), wide=True, width=None)
+    order = change(Action.UPDATE, "x", "y", levels=(["a", "b"], ["b", "a"]))
+    assert "        levels   a, b → b, a" in screen(plan(cluster("hpc", order)), wide=True, width=None)
+
+
 def test_values() -> None:
     shown = [value_text(v) for v in (None, True, 0, "", ["a", 1], [], "x" * 100)]
     assert shown == ["not set", "yes", "0", '""', "a, 1", "none", "x" * 59 + "…"]
