@@ -31,11 +31,20 @@ Policy = dict[ObjectKey, dict[str, Value]]
 """Every object with our mark, and what it is."""
 
 
-def team(name: str, *, share: int = 1, guarantee: int = 0, members: tuple[str, ...] = ()) -> Team:
+def team(
+    name: str,
+    *,
+    parent: str = "",
+    share: int = 1,
+    guarantee: int = 0,
+    borrow: int | None = None,
+    members: tuple[str, ...] = (),
+) -> Team:
     return Team(
         TeamName(name),
+        TeamName(parent) if parent else None,
         share=share,
-        grants=(Grant(Supply(POOL), guarantee),),
+        grants=(Grant(Supply(POOL), guarantee, borrow),),
         priorities=_PRIORITIES,
         members=tuple(UserName(m) for m in members),
     )
