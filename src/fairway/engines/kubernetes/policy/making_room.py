@@ -32,6 +32,8 @@ class _Chosen:
     """Pods of the waiting job by node."""
     lost: Counter[str] = field(default_factory=Counter)
     """Devices that each team, and those around it, lose."""
+    own: Counter[str] = field(default_factory=Counter)
+    """The same, of its own jobs only."""
 
     @property
     def cost(self) -> int:
@@ -129,7 +131,13 @@ def _sets(lawful: list[Holding], node: str, missing: int) -> Iterator[tuple[Hold
 
 
 def _all_lawful(standing: Standing, asking: Asking, some: Sequence[Holding], chosen: _Chosen) -> bool:
-    trial = _Chosen(dict(chosen.victims), Counter(chosen.freed), chosen.placed, Counter(chosen.lost))
+    trial = _Chosen(
+        dict(chosen.victims),
+        Counter(chosen.freed),
+        chosen.placed,
+        Counter(chosen.lost),
+        Counter(chosen.own),
+    )
     for holding in some:
         if not _is_lawful(standing, asking, holding, trial):
             return False
@@ -144,6 +152,9 @@ def _is_lawful(standing: Standing, asking: Asking, victim: Holding, chosen: _Cho
     if victim.team == asking.team:
         return victim.priority < asking.workload.spec.priority
     around = {team.name for team in standing.line(asking.team)}
+    team, supply = victim.team, victim.supply
+    if standing.own[team.name, supply] - chosen.own[team.name] - victim.devices < standing.left(team, supply):
+        return False
     return all(
         standing.used[level.name, victim.supply] - chosen.lost[level.name] - victim.devices
         >= standing.guarantee(level, victim.supply)
@@ -156,5 +167,6 @@ def _take(standing: Standing, chosen: _Chosen, victim: Holding) -> None:
     chosen.victims[victim.workload.metadata.uid] = victim
     chosen.freed.update(victim.nodes)
     if not victim.low:
+        chosen.own[victim.team.name] += victim.devices
         for level in standing.line(victim.team):
             chosen.lost[level.name] += victim.devices

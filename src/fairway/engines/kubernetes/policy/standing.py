@@ -99,10 +99,16 @@ class Standing:
     rooms: dict[Supply, list[Room]] = field(default_factory=dict)
     used: Counter[tuple[str, Supply]] = field(default_factory=Counter)
     """Devices held by a team with all teams inside it, without low jobs: those are everybody's to take."""
+    own: Counter[tuple[str, Supply]] = field(default_factory=Counter)
+    """The same without the teams inside it."""
 
     def guarantee(self, team: Team, supply: Supply) -> int:
         grant = team.grant(supply)
         return 0 if grant is None else grant.guarantee
+
+    def left(self, team: Team, supply: Supply) -> int:
+        """What of its guarantee it has not promised on to teams inside it."""
+        return self.guarantee(team, supply) - self.tree.guaranteed_to_children(team, supply)
 
     def entitled(self, asking: Asking, supply: Supply) -> bool:
         """Whether it lies within a guarantee: its team's, or what is left of that of a team around it."""
@@ -143,6 +149,7 @@ def stand(
                 standing.asking.append(asking)
     for holding in standing.holdings:
         if not holding.low:
+            standing.own[holding.team.name, holding.supply] += holding.devices
             for level in standing.line(holding.team):
                 standing.used[level.name, holding.supply] += holding.devices
     return standing
