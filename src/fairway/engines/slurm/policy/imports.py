@@ -36,12 +36,20 @@ class _Account:
     found: FoundObject
     users: tuple[FoundObject, ...]
 
-    def most(self, field: str, site: Site, only: bool) -> int | None:
-        """Its limit on a site's resource, by type, or without one where there is only one type."""
+    def most(self, field: str, site: Site) -> int | None:
+        """Its limit on a site's resource: by type, or on GPUs of any type, which bounds each of them."""
         value = self.found.fields.get(f"{field}.{site.tres}")
-        if value is None and only:
+        if value is None:
             value = self.found.fields.get(f"{field}.{UNTYPED}")
         return value if isinstance(value, int) else None
+
+    def promises(self, site: Site, whole_types: int) -> bool:
+        """Whether its limit is one on this resource alone, and so could be a guarantee of it.
+
+        Slices count as GPUs in a limit without a type, but people who wrote one meant whole GPUs.
+        """
+        typed = f"GrpTRES.{site.tres}" in self.found.fields
+        return typed or (site.supply.slice is None and whole_types == 1)
 
 
 def import_policy(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Imported:
@@ -51,7 +59,7 @@ def import_policy(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Imp
     places = sites(base, cluster, found.settings)
     accounts, unfit = _accounts(found)
     remarks += [*unfit, *_qos_remarks(found), *_field_remarks(accounts)]
-    remarks += _type_remarks(places)
+    remarks += [*_type_remarks(places), *_untyped_remarks(accounts, places)]
     teams = _Teams(accounts, places, found, base).all()
     half_life = seconds_of(found.settings.get("PriorityDecayHalfLife", ""))
     fairness = Fairness(half_life) if half_life else fleet.fairness
@@ -68,7 +76,7 @@ class _Teams:
         self.fleet = fleet
         self.objects = {o.key: o for o in found.objects}
         self.settings = found.settings
-        self.types = len({s.tres for s in self.sites})
+        self.whole_types = len({s.tres for s in self.sites if s.supply.slice is None})
         self.made: dict[TeamName, Team] = {}
 
     def all(self) -> list[Team]:
@@ -106,12 +114,13 @@ class _Teams:
             if parent is not None and (above is None or above.ceiling == 0):
                 continue
             room = above.guarantee if above else self._devices(site)
-            caps = {a.name: a.most("GrpTRES", site, self.types == 1) for a in children}
+            caps = {a.name: a.most("GrpTRES", site) for a in children}
             if next(s for s in self.sites if s.tres == site.tres) != site:
                 # One limit on two pools has no word: the first pool has it, and the other none.
                 caps = {name: None if cap is None else 0 for name, cap in caps.items()}
             known = [cap for cap in caps.values() if cap is not None]
-            sure = len(known) == len(caps) and sum(known) <= room
+            one_meaning = all(a.promises(site, self.whole_types) for a in children)
+            sure = one_meaning and len(known) == len(caps) and sum(known) <= room
             for account in children:
                 cap = caps[account.name]
                 own = self._guaranteed(account.name, site)
@@ -139,8 +148,7 @@ class _Teams:
 
     def _limits(self, account: _Account, parent: Team | None) -> Limits:
         above = parent.limits if parent else Limits()
-        only = self.types == 1
-        jobs = {account.most("MaxTRESPerJob", s, only) for s in self.sites} - {None}
+        jobs = {account.most("MaxTRESPerJob", s) for s in self.sites} - {None}
         wall = account.found.fields.get("MaxWall")
         people = {
             limit
@@ -193,6 +201,19 @@ def _type_remarks(places: Iterable[Site]) -> Iterator[Remark]:
                 f"pool {site.supply.pool}",
                 f"has the GRES type of pool {other.supply.pool}, and Slurm limits both together: an "
                 f"account's limit became one on {other.supply.pool}, and none was granted here",
+            )
+
+
+def _untyped_remarks(accounts: Iterable[_Account], places: Iterable[Site]) -> Iterator[Remark]:
+    if len({site.tres for site in places}) < 2:
+        return
+    for account in accounts:
+        limit = account.found.fields.get(f"GrpTRES.{UNTYPED}")
+        if isinstance(limit, int):
+            yield Remark(
+                str(account.found.key),
+                f"GrpTRES={UNTYPED}={limit} counts GPUs and slices of every type together, which has no "
+                "word here: it became the most of each",
             )
 
 
