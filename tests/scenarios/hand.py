@@ -73,6 +73,8 @@ class Order:
     tolerates_loss: bool = False
     last: bool = False
     """Ask the engine to place it behind all others, where users can (--nice); else nothing."""
+    log: bool = False
+    """Keeps what it prints, where that must be asked for."""
     way: str = ""
     """One of `Hand.ways`, for scenario native; empty: the usual one."""
 

@@ -21,6 +21,7 @@ from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State, Weighs
 from tests.scenarios.policies import apply_fleet, plan_fleet
 
 NUDGE_EVERY_SECONDS = 1.0
+MOST_SHOWN = 12
 UNSEEN = JobSeen(State.WAITING)
 
 
@@ -48,6 +49,10 @@ class Job:
 
 
 Jobs = tuple[Job, ...]
+
+
+def _size(job: Job) -> int:
+    return job.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +289,13 @@ class Stage:
             await self.hand.pause(0.1)
         return self.hand.now() - begun
 
+    async def until_or_caveat(self, true: Condition, within: float, caveat: str) -> float | None:
+        """As until, where an engine may fall short of it: a caveat then, which `plan` must have warned of."""
+        took = await self.comes(true, within)
+        if took is None:
+            self.caveat(f"{caveat}: {await self._tell(await self.look())}")
+        return took
+
     async def stays(self, true: Condition, seconds: float, what: str = "") -> None:
         """Sample for so long; it must hold at each."""
         begun = self.hand.now()
@@ -295,16 +307,18 @@ class Stage:
             await self.hand.pause(0.1)
 
     def show(self, seen: Sample) -> str:
-        """Every job in a few words."""
+        """Every job that is not over in a few words; of many the largest."""
+        alive = [j for j in self.jobs if seen[j].state in (State.WAITING, State.RUNNING)]
+        shown = sorted(alive, key=_size)[-MOST_SHOWN:]
         return "; ".join(
             f"{j.id} {j.order.team}/{j.order.user} {j.order.nodes}x{j.order.gpus} {seen[j].state}"
             f" {','.join(seen[j].nodes)} #{seen[j].attempts} {seen[j].reason}".rstrip()
-            for j in self.jobs
-        )
+            for j in shown
+        ) + (f"; {len(alive) - len(shown)} more" if len(alive) > len(shown) else "")
 
     async def _tell(self, seen: Sample) -> str:
-        waiting = [j for j in self.jobs if seen[j].state is State.WAITING][:2]
-        words = [f"{j.id}: {await self.hand.words(j.id)}" for j in waiting]
+        waiting = [j for j in self.jobs if seen[j].state is State.WAITING]
+        words = [f"{j.id}: {await self.hand.words(j.id)}" for j in sorted(waiting, key=_size)[-2:]]
         return f"{self.show(seen)} | {' | '.join(words)}"
 
     async def taken(self, jobs: Sequence[Job]) -> Jobs:

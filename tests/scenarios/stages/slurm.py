@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,10 +56,13 @@ pools:
     slurm: {{ partition: spot, gres: a100 }}
 """
 WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "--gpus-per-task=N")
+SAMPLE_SECONDS = 0.1
+MOST_SAMPLES = 2000
 NODES_A_RACK = 2
 DEFAULT_PARTITION = "gpu"
 LONG_MINUTES = 30
 COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
+TAKES_WORK = {"idle", "mixed", "allocated", "completing"}
 DONE, WAITING, RUNNING, ENDING = "CD", {"PD", "RQ", "RS", "RH", "SE", "S", "CF"}, "R", {"CG", "SO", "SI"}
 
 
@@ -75,6 +80,10 @@ class SlurmHand:
         said = instance.run("sinfo", "--noheader", "--format=%R %N").stdout.splitlines()
         self._nodes = dict(line.split() for line in said)
         self._mine: set[str] = set()
+        self._floor = 0
+        """Jobs up to this one are of scenarios before."""
+        self._looks: deque[dict[str, JobSeen]] = deque(maxlen=MOST_SAMPLES)
+        self._sampling = threading.Lock()
         self._lost: set[str] = set()
 
     # the policy
@@ -140,9 +149,21 @@ class SlurmHand:
         return done.stdout.strip()
 
     async def read(self, job: str, user: str) -> str:
-        shown = await self._as(user, "squeue", "--noheader", "--states=all", f"--jobs={job}")
-        told = await self._as(user, "sacct", "--noheader", "--allusers", "--parsable2", f"--jobs={job}")
-        return shown + told
+        log = re.search(r"StdOut=(\S+)", self.instance.run("scontrol", "show", "job", job).stdout)
+        seen, refusals = "", []
+        for command in (
+            ("squeue", "--noheader", "--states=all", f"--jobs={job}"),
+            ("scontrol", "show", "job", job),
+            ("sacct", "--noheader", "--allusers", "--parsable2", f"--jobs={job}"),
+            ("cat", log[1] if log else ""),
+        ):
+            try:
+                seen += await self._as(user, *command)
+            except Denied as refusal:
+                refusals.append(f"{command[0]}: {refusal}")
+        if not seen:
+            raise Denied("; ".join([*refusals, "sacct: nothing"]))
+        return seen
 
     async def change(self, job: str, user: str) -> str:
         return await self._as(user, "scontrol", "update", f"JobId={job}", "TimeLimit=1")
@@ -194,17 +215,24 @@ class SlurmHand:
     # eyes
 
     async def look(self) -> Sequence[Mapping[str, JobSeen]]:
-        return [await asyncio.to_thread(self._look)]
+        await asyncio.to_thread(self._sample)
+        looks = [self._looks.popleft() for _ in range(len(self._looks))]
+        return [{job: seen for job, seen in look.items() if job in self._mine} for look in looks]
 
-    def _look(self) -> dict[str, JobSeen]:
+    def _sample(self) -> None:
         shape = ",".join(f"{name}:{width}" for name, width in COLUMNS.items())
-        said = self.instance.run("squeue", "--noheader", "--all", "--states=all", f"--Format={shape}").stdout
-        seen = {}
-        for line in said.splitlines():
-            job, *rest = _fields(line)
-            if job in self._mine:
-                seen[job] = job_seen(*rest)
-        return seen
+        with self._sampling:  # so that samples are kept in the order in which they were taken
+            said = self.instance.run(
+                "squeue", "--noheader", "--all", "--states=all", f"--Format={shape}"
+            ).stdout
+            rows = (_fields(line) for line in said.splitlines())
+            self._looks.append({job: job_seen(*rest) for job, *rest in rows if int(job) > self._floor})
+
+    async def keep_sampling(self) -> None:
+        """Look all the time, whatever else a scenario does meanwhile."""
+        while True:
+            await asyncio.to_thread(self._sample)
+            await asyncio.sleep(SAMPLE_SECONDS)
 
     async def words(self, job: str) -> str:
         said = await asyncio.to_thread(self.instance.run, "scontrol", "show", "job", job, check=False)
@@ -230,11 +258,13 @@ class SlurmHand:
 
     async def restore(self, node: str) -> None:
         await asyncio.to_thread(self.instance.restart, node)
-        await eventually(lambda: self._state(node).startswith("idle"), 60, f"{node} is back")
+        await eventually(lambda: self._state(node) in TAKES_WORK, 60, f"{node} is back")
         self._lost.discard(node)
 
     def _state(self, node: str) -> str:
-        said = self.instance.run("sinfo", "--noheader", f"--nodes={node}", "--format=%T").stdout.split()
+        said = self.instance.run(
+            "sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%T"
+        ).stdout.split()
         return said[0] if said and "*" not in said[0] else ""
 
     async def clear(self) -> None:
@@ -251,7 +281,9 @@ class SlurmHand:
         await asyncio.to_thread(
             self.instance.run, "sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"
         )
+        self._floor = max([self._floor, *map(int, self._mine)])
         self._mine.clear()
+        self._looks.clear()
 
     def now(self) -> float:
         return time.monotonic()
@@ -268,8 +300,8 @@ def arguments(order: Order) -> list[str]:
         f"--nodes={order.nodes}",
         f"--time={minutes}",
         f"--partition={order.pool}",
-        "--output=/dev/null",
-        f"--wrap=sleep {order.seconds:g}",
+        f"--output={'%j.log' if order.log else '/dev/null'}",
+        f"--wrap={'echo begun; ' if order.log else ''}sleep {order.seconds:g}",
         (order.way or f"--gres=gpu:{kind}N").replace("N", str(order.gpus)),
     ]
     if order.way == "--gpus-per-task=N":
@@ -363,4 +395,9 @@ async def open_hand(name: str) -> AsyncIterator[SlurmHand]:
         absent(name, f"python -m lab up slurm --name {name} --spot-nodes 2")
     hand = SlurmHand(instance)
     await hand.clear()
-    yield hand
+    sampler = asyncio.create_task(hand.keep_sampling())
+    try:
+        yield hand
+    finally:
+        sampler.cancel()
+        await asyncio.gather(sampler, return_exceptions=True)
