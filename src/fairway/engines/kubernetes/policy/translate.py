@@ -143,7 +143,9 @@ class _Meaning:
 
     def _root(self) -> Json:
         """What nobody is guaranteed is lent by the fleet itself."""
-        return {"resourceGroups": self.shelves.groups(lambda s: Quota(self._unguaranteed(s)))}
+        groups = self.shelves.groups(lambda s: Quota(self._unguaranteed(s)))
+        # The weight is the API server's own default, said: one that somebody wrote cannot be unset again.
+        return {"resourceGroups": groups, "fairSharing": {"weight": 1}}
 
     def _unguaranteed(self, supply: Supply) -> int:
         promised = sum(g.guarantee for t in self.tree.top() if (g := self.granted[t.name].get(supply)))

@@ -139,10 +139,12 @@ async def _put(access: Access, kind: Kind, change: Change, meta: Json | None) ->
     if meta is not None and RELEASED in (meta.get("labels") or {}):
         free = {"metadata": {"labels": {RELEASED: None}}}
         answer = await access.merge(kind.path(change.key.name), kind.resource, free)
-    # What somebody else wrote beside our fields, applying does not take away.
-    extra = [path for path in flatten(kind, answer) if path not in wanted]
-    if extra:
-        answer = await access.merge(kind.path(change.key.name), kind.resource, _without(extra))
+    # What somebody else wrote beside our fields, and into our lists, applying does not take away.
+    has = flatten(kind, answer)
+    if has != wanted:
+        patch = {part: below for part, below in unflatten(wanted).items() if part != "metadata"}
+        _plant_nulls(patch, [path for path in has if path not in wanted])
+        answer = await access.merge(kind.path(change.key.name), kind.resource, patch)
     _check(kind, change, answer)
 
 
@@ -163,12 +165,10 @@ def _body(kind: Kind, change: Change, meta: Json | None) -> Json:
     return {"apiVersion": kind.api_version, "kind": kind.name, **body}
 
 
-def _without(paths: Sequence[str]) -> Json:
-    """A merge patch that takes these fields away."""
-    patch: Json = {}
+def _plant_nulls(patch: Json, paths: Sequence[str]) -> None:
+    """Have a merge patch take these fields away."""
     for path in paths:
         _plant_null(patch, unflatten({path: "x"}))
-    return patch
 
 
 def _plant_null(patch: Json, example: Mapping[str, Any]) -> None:
