@@ -10,6 +10,7 @@ import signal as signals
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -214,6 +215,26 @@ def start(name: str, daemon: str) -> None:
 def restart(name: str, daemon: str) -> None:
     """End DAEMON of NAME and start it again."""
     _known(name).restart(daemon)
+
+
+@lab.command()
+@click.argument("name")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def configure(name: str, folder: Path) -> None:
+    """Give a Slurm cluster what `fairway render slurm --out FOLDER` wrote, and have Slurm read it."""
+    from lab.slurm import cluster
+
+    def lines(file: str) -> list[str]:
+        path = folder / file
+        return path.read_text().splitlines() if path.exists() else []
+
+    script = folder / "job_submit.lua"
+    cluster.configure(
+        _known(name),
+        [line for line in lines("slurm.conf") if not line.startswith("#")],
+        script.read_text() if script.exists() else None,
+        [line for line in lines("slurmdbd.conf") if not line.startswith("#")],
+    )
 
 
 def _known(name: str) -> Instance:
