@@ -325,6 +325,9 @@ def job_seen(state: str, restarts: str, tres: str, reason: str, nodes: str) -> J
     if state == RUNNING or state in ENDING:
         devices = re.search(r"gres/gpu=(\d+)", tres)
         held = int(devices[1]) if devices else 0
+        if state in ENDING and (had := re.search(r"node=(\d+)", tres)):
+            # Its nodes come free one by one; squeue names those it still has, and all the devices it had.
+            held = held * len(expanded(nodes)) // max(1, int(had[1]))
         kind = State.RUNNING if state == RUNNING else State.WAITING
         return JobSeen(kind, count + 1, expanded(nodes), held, "" if kind is State.RUNNING else state)
     if state in WAITING:
