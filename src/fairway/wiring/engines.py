@@ -37,14 +37,17 @@ class Engines:
         self._virtual: dict[ClusterName, tuple[tuple[Pool, ...], VirtualEngine]] = {}
 
     def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
-        """For the loops: of a virtual cluster the one that is there, or a new one if its pools changed."""
+        """For the loops: of a virtual cluster the one that is there, resized if its pools changed."""
         if cluster.engine is not EngineKind.VIRTUAL:
             return build_engine(cluster, pools)
         from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
 
         there = self._virtual.get(cluster.name)
-        if there is None or there[0] != pools:
-            there = self._virtual[cluster.name] = (pools, VirtualEngine(cluster, pools))
+        if there is None:
+            there = (pools, VirtualEngine(cluster, pools))
+        elif there[0] != pools:
+            there = (pools, there[1].resized(cluster, pools))
+        self._virtual[cluster.name] = there
         return there[1]
 
     def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs:

@@ -63,6 +63,12 @@ class VirtualEngine:
         self._speed = speed
         self._ticked: float | None = None
 
+    def resized(self, cluster: Cluster, pools: tuple[Pool, ...]) -> VirtualEngine:
+        """The cluster with other nodes: its policy stays, its jobs and what happened to its nodes do not."""
+        other = VirtualEngine(cluster, pools, speed=self._speed)
+        other._obey(dict(self._objects))
+        return other
+
     async def observe(self) -> Observation:
         machines = self.simulator.machines()
         nodes = (machines[name].seen() for name in sorted(machines))
