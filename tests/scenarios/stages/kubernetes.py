@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 CLEAR_SECONDS = 60
 NODE_SECONDS = 60
+QUOTA_PATHS = tuple(f"{kueue.API_ROOT}/{plural}" for plural in ("clusterqueues", "cohorts"))
+USED = "fairway.dev/used"
 NOBODYS_NAMESPACE = "default"
 HEAD = """
 apiVersion: fairway/v1alpha1
@@ -203,7 +205,16 @@ class KubernetesHand:
             return not left
 
         await eventually(ended, CLEAR_SECONDS, "every job is gone")
+        await asyncio.to_thread(self._forget_use)
         self.eye.forget()
+
+    def _forget_use(self) -> None:
+        """What teams used is kept on their objects, for a server that starts anew."""
+        forget = {"metadata": {"annotations": {USED: None}}}
+        for path in QUOTA_PATHS:
+            for thing in self._lab.api.get(path)["items"]:
+                if USED in thing["metadata"].get("annotations", {}):
+                    self._lab.api.merge(f"{path}/{thing['metadata']['name']}", forget)
 
     def _delete(self, name: str) -> None:
         known = self.eye.known(name)
