@@ -29,6 +29,14 @@ def notices(ground: Ground) -> Iterator[Notice]:
             "where that matters, give the guarantee to the parent and none to its children",
             promise="hierarchy",
         )
+    if any(g.ceiling for team in ground.teams for g in team.grants):
+        yield Notice(
+            "NoPlaceKeptAtCeiling",
+            "Slurm keeps no place for a job that waits at its team's own limit: one as large as that limit "
+            "waits as long as smaller jobs of the same team keep coming",
+            "let the team hold its small ones for a while:  scontrol hold JOB",
+            promise="no-starvation",
+        )
     if len(ground.teams) > 1:
         yield Notice(
             "LargerVictim",
