@@ -249,7 +249,7 @@ class Desk(Books):
         leaving = reclaim.choose(job, self, self._now)
         if leaving is None:
             return False
-        for other in leaving:
+        for other in sorted(leaving, key=_size):  # the largest last: each leaves a team above its guarantee
             own = other.low or other.branch is job.branch
             self._hands.take(other, Ending.OUTRANKED if own else Ending.RECLAIMED, job)
         places = self.stock.find_for(job)
@@ -346,6 +346,10 @@ def _share_order(branch: Branch) -> tuple[float, ...]:
         top = path[1]
         return (top.due, top.number, branch.due, branch.number)
     return tuple([n for above in reversed(path) for n in (above.due, above.number)])
+
+
+def _size(job: Job) -> tuple[int, int]:
+    return (job.devices, job.id)
 
 
 def _first_below(branch: Branch) -> tuple[int, float, int]:

@@ -1,0 +1,388 @@
+"""Whatever people do to a virtual cluster, at every event: ceilings hold, devices add up, gangs are whole."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import combinations
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.engines.port import Refused
+from fairway.engines.virtual.desk import Desk
+from fairway.engines.virtual.jobs import Ending, Happening, Job, JobRequest, JobState
+from fairway.engines.virtual.quota import BOUNDLESS, Branch
+from fairway.engines.virtual.simulator import Simulator
+from fairway.engines.virtual.terms import Terms
+from fairway.model.fleet import Capacity, Pool, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Fairness, Grant, Limits, Supply, Team
+
+POOL = PoolName("gpu")
+SUPPLY = Supply(POOL)
+NODES, PER_NODE = 4, 4
+CAPACITY = NODES * PER_NODE
+PRIORITIES = tuple(PriorityName(name) for name in ("urgent", "normal", "low"))
+
+
+def pool() -> Pool:
+    gpu = GpuType("A100-80GB", memory_gb=80)
+    place = VirtualPlace(NODES, PER_NODE, nodes_per_rack=2)
+    return Pool(POOL, ClusterName("lab"), gpu, Capacity.OWNED, Decimal(1), place)
+
+
+def team(name: str, parent: str | None, guarantee: int, borrow: int | None, **rest: Any) -> Team:
+    return Team(
+        TeamName(name),
+        None if parent is None else TeamName(parent),
+        grants=(Grant(SUPPLY, guarantee, borrow),),
+        priorities=PRIORITIES,
+        members=(UserName(f"of-{name}"),),
+        **rest,
+    )
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> Terms:
+    """Three teams, the first with two children; guarantees that the cluster can keep."""
+    sizes = st.integers(0, 8)
+    borrow = st.one_of(st.none(), st.integers(0, 12))
+    share = st.integers(1, 3)
+    a = draw(sizes)
+    b = draw(st.integers(0, CAPACITY - a))
+    c = draw(st.integers(0, CAPACITY - a - b))
+    a1 = draw(st.integers(0, a))
+    a2 = draw(st.integers(0, a - a1))
+    limits = Limits(user_gpus=draw(st.one_of(st.none(), st.integers(4, 12))))
+    return Terms(
+        (
+            team("a", None, a, draw(borrow), share=draw(share)),
+            team("a1", "a", a1, draw(borrow), share=draw(share)),
+            team("a2", "a", a2, draw(borrow), share=draw(share)),
+            team("b", None, b, draw(borrow), share=draw(share), limits=limits),
+            team("c", None, c, draw(borrow), share=draw(share), draining=draw(st.integers(0, 9)) == 0),
+        ),
+        fairness=Fairness(draw(st.sampled_from([60, 3600]))),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    verb: str
+    number: int = 0
+    request: JobRequest | None = None
+    terms: Terms | None = None
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> JobRequest:
+    name = draw(st.sampled_from(["a", "a1", "a2", "b", "c"]))
+    nodes = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    seconds = float(draw(st.integers(1, 30)))
+    return JobRequest(
+        UserName(f"of-{name}"),
+        POOL,
+        draw(st.integers(1, PER_NODE)),
+        nodes,
+        team=TeamName(name),
+        seconds=seconds,
+        limit_seconds=draw(st.sampled_from([None, seconds, 2 * seconds, 10.0])),
+        priority=draw(st.sampled_from([None, None, *PRIORITIES])),
+        together=draw(st.integers(0, 4)) == 0,
+    )
+
+
+def steps(with_terms: bool) -> st.SearchStrategy[list[Step]]:
+    numbers = st.integers(0, 60)
+    verbs: list[st.SearchStrategy[Step]] = [
+        *[st.builds(Step, st.just("submit"), request=requests())] * 5,
+        *[st.builds(Step, st.just("advance"), numbers)] * 2,
+        st.builds(Step, st.sampled_from(["cancel", "hold", "release"]), numbers),
+        st.builds(Step, st.sampled_from(["lose", "recover", "drain", "resume"]), st.integers(0, NODES - 1)),
+    ]
+    if with_terms:
+        verbs.append(st.builds(Step, st.just("apply"), terms=terms()))
+    return st.lists(st.one_of(verbs), min_size=5, max_size=60)
+
+
+def play(simulator: Simulator, todo: list[Step]) -> None:
+    """Do it; what is refused is refused."""
+    for step in todo:
+        with contextlib.suppress(Refused):
+            do(simulator, step)
+        check(simulator)
+
+
+def do(simulator: Simulator, step: Step) -> None:
+    node = NodeName(f"gpu-{step.number % NODES + 1:04}")
+    if step.verb == "submit":
+        assert step.request is not None
+        simulator.submit(step.request)
+    elif step.verb == "apply":
+        assert step.terms is not None
+        simulator.apply(step.terms)
+    elif step.verb == "advance":
+        until = simulator.now + step.number
+        while (coming := simulator.next_at()) is not None and coming <= until:
+            simulator.advance(coming)
+            check(simulator)
+        simulator.advance(until)
+    elif step.verb in ("lose", "recover", "resume"):
+        getattr(simulator, step.verb)(node)
+    elif step.verb == "drain":
+        simulator.drain(node, "test")
+    else:
+        getattr(simulator, step.verb)(step.number)
+
+
+def running(simulator: Simulator) -> list[Job]:
+    return [job for job in simulator._jobs.values() if job.places]
+
+
+def check(simulator: Simulator) -> None:
+    """The books agree with the jobs, devices add up, gangs are whole, indexes are right."""
+    (desk,) = simulator._desks.values()
+    stock = desk.stock
+    jobs = running(simulator)
+    used = [0] * NODES
+    for job in jobs:
+        assert len(set(job.places)) == job.nodes, "a gang is whole, each part on a node of its own"
+        assert not job.together or len({stock.rack(p) for p in job.places}) == 1
+        for place in job.places:
+            used[place] += job.per_node
+            assert stock.open[place] or simulator.machines()[stock.nodes[place]].drained is not None
+    assert [stock.total[p] - used[p] for p in range(NODES)] == stock.free
+    assert all(free >= 0 for free in stock.free)
+    kept = () if desk.reservation is None else desk.reservation.places
+    for place in range(NODES):
+        listed = stock.open[place] and place not in kept
+        assert stock.listed[place] == listed
+        assert (place in stock.buckets[stock.free[place]]) == listed
+    assert stock.free_total == sum(stock.free[p] for p in range(NODES) if stock.listed[p])
+    for branch in desk.root.all_inside():
+        inside = [job for job in jobs if branch in job.branch.path]
+        if branch.path:
+            assert branch.held == sum(job.devices for job in inside)
+            assert branch.firm == sum(job.devices for job in inside if not job.low)
+            waits = [j for j in simulator._jobs.values() if j.state is JobState.WAITING]
+            assert branch.waiting == sum(branch in job.branch.path for job in waits)
+            assert (branch in desk.below) == (branch.firm < branch.guarantee)
+    assert desk.low_held == sum(job.devices for job in jobs if job.low)
+
+
+def check_ceilings(simulator: Simulator, happened: tuple[Happening, ...], terms: Terms) -> None:
+    """From the happenings alone, one by one: never above guarantee plus borrow, not for an instant."""
+    parents = {t.name: t.parent for t in terms.teams}
+    ceilings = {t.name: t.grants[0].ceiling for t in terms.teams}
+    held: dict[int, int] = {}
+    for event in happened:
+        held[event.job] = event.devices
+        sums: dict[TeamName, int] = {}
+        for number, devices in held.items():
+            name: TeamName | None = simulator.job(number).team
+            while name is not None:
+                sums[name] = sums.get(name, 0) + devices
+                name = parents[name]
+        for name, total in sums.items():
+            ceiling = ceilings[name]
+            assert ceiling is None or total <= ceiling
+        assert sum(held.values()) <= CAPACITY
+
+
+@settings(max_examples=150, deadline=None)
+@given(terms(), steps(with_terms=False))
+def test_ceilings_and_books_hold_at_every_event(policy: Terms, todo: list[Step]) -> None:
+    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    play(simulator, todo)
+    check_ceilings(simulator, simulator.happenings(), policy)
+
+
+@settings(max_examples=100, deadline=None)
+@given(terms(), steps(with_terms=True))
+def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
+    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    for step in todo:
+        protected = {job.id for job in running(simulator) if not simulator.job(job.id).lent}
+        try:
+            do(simulator, step)
+        except Refused:
+            continue
+        check(simulator)
+        if step.verb == "apply":
+            now = {job.id for job in running(simulator)}
+            outranked = {
+                e.job
+                for e in simulator.happenings()
+                if e.at == simulator.now and e.ending is Ending.OUTRANKED
+            }
+            assert protected <= now | outranked, "what ran within a guarantee goes on"
+
+
+@settings(max_examples=60, deadline=None)
+@given(terms(), steps(with_terms=True))
+def test_the_same_calls_give_the_same_cluster(policy: Terms, todo: list[Step]) -> None:
+    told = []
+    for _ in range(2):
+        simulator = Simulator((pool(),), policy)
+        play(simulator, todo)
+        told.append((simulator.happenings(), tuple(simulator.jobs())))
+    assert told[0] == told[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(terms(), steps(with_terms=False))
+def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: Terms, todo: list[Step]) -> None:
+    """By brute force: no set of jobs that may be taken back would let somebody entitled start who waits."""
+    simulator = Simulator((pool(),), policy)
+    play(simulator, [step for step in todo if step.verb not in ("hold", "release")])
+    (desk,) = simulator._desks.values()
+    desk.drop_reservation()  # what is kept for others is kept for whoever is as entitled
+    for job in list(simulator._jobs.values()):
+        branch = job.branch
+        if job.line is None or job.low or branch.stopped or not branch.entitled(job.devices):
+            continue
+        if branch.user_held.get(job.request.user, 0) + job.devices > branch.user_most:
+            continue
+        if desk._behind(job):
+            continue
+        assert yardstick(job, desk, running(simulator)) is None, f"job {job.id} could start"
+
+
+def yardstick(job: Job, desk: Desk, jobs: list[Job], *, leaving_guarantees: bool = False) -> int | None:
+    """The fewest devices whose going lets the job start, weighed over every set; None: no set does."""
+    may_go = [j for j in jobs if j.low or (beyond_for(job, j) and not j.kept)]
+    best: int | None = None
+    for count in range(len(may_go) + 1):
+        for some in combinations(may_go, count):
+            cost = sum(j.devices for j in some)
+            if (
+                (best is None or cost < best)
+                and fits(job, desk, some)
+                and fair(job, some, leaving_guarantees)
+            ):
+                best = cost
+    return best
+
+
+def fits(job: Job, desk: Desk, gone: tuple[Job, ...]) -> bool:
+    stock = desk.stock
+    for branch in job.branch.path:
+        freed = sum(j.devices for j in gone if branch in j.branch.path)
+        if branch.held - freed + job.devices > branch.ceiling:
+            return False
+    free = list(stock.free)
+    for other in gone:
+        for place in other.places:
+            free[place] += other.per_node
+    room = [p for p in range(NODES) if stock.open[p] and free[p] >= job.per_node]
+    if not job.together:
+        return len(room) >= job.nodes
+    return any(sum(stock.rack(p) == rack for p in room) >= job.nodes for rack in range(2))
+
+
+def fair(job: Job, gone: tuple[Job, ...], leaving_guarantees: bool) -> bool:
+    """Taken one after the other, the largest last, each from teams beyond their guarantees.
+
+    `leaving_guarantees`: and nobody falls below its own by it.
+    """
+    left: dict[Branch, int] = {}
+    for other in sorted((j for j in gone if not j.low), key=lambda j: j.devices):
+        for branch in other.branch.path:
+            if branch in job.branch.path:
+                break
+            firm = left.get(branch, branch.firm)
+            after = left[branch] = firm - other.devices
+            if firm <= branch.guarantee or (leaving_guarantees and after < branch.guarantee):
+                return False
+    return True
+
+
+def beyond_for(job: Job, other: Job) -> bool:
+    """Whether `other` is lent as seen from `job`: written down again, by the two paths up from them."""
+    mine = [b for b in job.branch.path if b not in other.branch.path]
+    theirs = [b for b in other.branch.path if b not in job.branch.path]
+    return (
+        bool(mine)
+        and mine[-1].firm + job.devices <= mine[-1].guarantee
+        and all(b.firm > b.guarantee for b in theirs)
+    )
+
+
+class Watched(Simulator):
+    """Sees every taking at the moment it is done."""
+
+    def take(self, job: Job, ending: Ending, by: Job | None) -> None:
+        if ending is Ending.RECLAIMED:
+            assert by is not None
+            assert not by.low
+            assert not job.kept
+            assert beyond_for(by, job), f"job {job.id} was not lent as job {by.id} sees it"
+        if ending is Ending.OUTRANKED:
+            assert by is not None
+            assert job.rank < by.rank
+            assert job.low or job.branch is by.branch
+        super().take(job, ending, by)
+
+
+@settings(max_examples=100, deadline=None)
+@given(terms(), steps(with_terms=True))
+def test_nothing_is_taken_but_what_is_lent_or_outranked(policy: Terms, todo: list[Step]) -> None:
+    play(Watched((pool(),), policy, patience_seconds=5), todo)
+
+
+@st.composite
+def full_of_lent(draw: st.DrawFn) -> tuple[Terms, list[JobRequest], JobRequest]:
+    """Two teams that borrowed all there is in jobs of all shapes, and one that was promised most of it."""
+    policy = Terms(
+        (
+            team("a", None, 12, 4),
+            team("b", None, draw(st.integers(0, 2)), None),
+            team("c", None, draw(st.integers(0, 2)), None),
+        )
+    )
+    lent = []
+    for _ in range(9):
+        name = draw(st.sampled_from(["b", "c"]))
+        nodes = draw(st.sampled_from([1, 1, 1, 2, 3]))
+        gpus = draw(st.integers(1, PER_NODE))
+        lent.append(JobRequest(UserName(f"of-{name}"), POOL, gpus, nodes, team=TeamName(name)))
+    nodes = draw(st.integers(1, 3))
+    gpus = draw(st.integers(1, PER_NODE))
+    together = draw(st.booleans()) and nodes < 3
+    return (
+        policy,
+        lent,
+        JobRequest(UserName("of-a"), POOL, gpus, nodes, team=TeamName("a"), together=together),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(full_of_lent())
+def test_no_more_is_taken_than_needed(world: tuple[Terms, list[JobRequest], JobRequest]) -> None:
+    policy, lent, asked = world
+    simulator = Watched((pool(),), policy)
+    simulator.submit_many(lent)
+    (desk,) = simulator._desks.values()
+    desk.drop_reservation()
+    before = running(simulator)
+    wanted = simulator._admission.admit(10**6, asked, simulator.now)
+    needed = yardstick(wanted, desk, before, leaving_guarantees=True)
+    if needed is None:
+        needed = yardstick(wanted, desk, before)
+
+    number = simulator.submit(asked)
+
+    taken = {e.job for e in simulator.happenings() if e.by == number}
+    if needed is None:
+        assert not taken
+    else:
+        assert simulator.job(number).state is JobState.RUNNING
+        assert sum(j.devices for j in before if j.id in taken) == needed
+
+
+def test_boundless_is_more_than_any_cluster() -> None:
+    assert BOUNDLESS > 10**15
