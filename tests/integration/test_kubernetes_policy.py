@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -83,14 +83,20 @@ class Here:
         await asyncio.to_thread(self.admin.merge, path, patch)
 
 
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Governed]:
+    """The cluster; taking a namespace away takes long enough to do it once."""
+    own = governed("kubernetes")
+    yield own
+    asyncio.run(own.clear(Here(own).fleet))
+
+
 @pytest.fixture
-async def here() -> AsyncIterator[Here]:
-    lab = governed("kubernetes")
+async def here(lab: Governed) -> AsyncIterator[Here]:
     own = Here(lab)
     await own.apply(own.fleet)
     yield own
     await own.engine.close()
-    await lab.clear(own.fleet)
 
 
 async def test_what_is_written_is_found(here: Here) -> None:
@@ -320,10 +326,7 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
         workloads = await here.engine.activity(
             [ObjectKey("Namespace", "nlp"), ObjectKey("ClusterQueue", "nlp")]
         )
-        return (
-            all(workloads[k].running == 2 - (k.kind == "ClusterQueue") for k in workloads)
-            and len(workloads) == 2
-        )
+        return [workloads[k].running for k in workloads] == [2, 2]
 
     await becomes(runs, 30, "a GPU job and a CPU job of nlp run")
     changed = [Change(Action.DELETE, ObjectKey("ClusterQueue", "nlp"))]

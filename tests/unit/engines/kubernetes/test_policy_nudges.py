@@ -17,7 +17,6 @@ from fairway.engines.kubernetes.policy.starving import MOST_STRICT_SECONDS, Star
 from fairway.engines.kubernetes.policy.workloads import Workload
 from fairway.engines.kubernetes.wire import NodeObject
 from fairway.model.names import ClusterName
-from fairway.model.team import TeamTree
 from tests.unit.engines.kubernetes.policy_fleets import fleet
 
 GPU, PRODUCT = "nvidia.com/gpu", "nvidia.com/gpu.product"
@@ -245,9 +244,9 @@ def test_weights_keep_the_shares_of_those_that_used_alike() -> None:
     whole = fleet(
         "teams: { a: { share: 60, guarantee: { a100: 1 } }, b: { share: 40, guarantee: { a100: 1 } } }"
     )
-    tree = TeamTree(whole.teams)
-    assert weights(tree, whole.teams, {}) == {"a": 60, "b": 40}
-    even = weights(tree, whole.teams, {"a": 600, "b": 400})
-    assert even["a"] / even["b"] == pytest.approx(1.5)
-    after = weights(tree, whole.teams, {"a": 1000, "b": 0})
-    assert after["a"] < after["b"]
+    assert weights(whole.teams, {}) == {"a": 60, "b": 40}
+    assert weights(whole.teams, {"a": 600, "b": 400}) == pytest.approx({"a": 60, "b": 40})
+    after = weights(whole.teams, {"a": 1000, "b": 0})
+    assert after["a"] < after["b"] == 80
+    first_job = weights(whole.teams, {"a": 10, "b": 0}, negligible=100_000)
+    assert first_job == pytest.approx({"a": 60, "b": 40}, rel=0.001)

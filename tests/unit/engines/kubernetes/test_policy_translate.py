@@ -9,6 +9,7 @@ import pytest
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.kubernetes.policy.fields import unflatten
+from fairway.engines.kubernetes.policy.importing import import_policy
 from fairway.engines.kubernetes.policy.translate import ROOT, translate
 from fairway.model.names import ClusterName
 from fairway.policy.objects import ObjectKey, Translation
@@ -191,3 +192,44 @@ def test_what_cannot_be_known_or_kept_is_said() -> None:
     settings = {"kueue.configuration": "not known", "capacity.a100": "0", "rbac.fairway-member": "missing"}
     codes = {n.code for n in translate(fleet(teams), CLOUD, nothing(**settings)).notices}
     assert {"KueueConfigurationNotKnown", "NothingToLend", "MemberRoleMissing", "GpuPodsOnlyInTeams"} <= codes
+
+
+BY_USER = """
+teams:
+  research:
+    guarantee: { a100: 16 }
+    limits: { user: { gpus: 8 } }
+    members: [alice, bob@corp.example]
+"""
+
+
+def test_a_team_that_limits_its_users_has_a_cohort_for_each() -> None:
+    found = translate(fleet(BY_USER), CLOUD, nothing(**{"served.MutatingAdmissionPolicy": "yes"}))
+    assert fields_of(found, "Cohort", "research")[f"{GPU}.nominalQuota"] == 16  # for all its users
+    assert fields_of(found, "ClusterQueue", "research")[f"{GPU}.nominalQuota"] == 0
+    for slug in ("alice", "bob-corp-example"):
+        user = fields_of(found, "Cohort", f"research.{slug}")
+        assert user["spec.parentName"] == "research"
+        assert user[f"{GPU}.borrowingLimit"] == 8  # normal and low together
+        assert fields_of(found, "ClusterQueue", f"research.{slug}")["spec.cohortName"] == f"research.{slug}"
+        low = fields_of(found, "LocalQueue", f"research/low.{slug}")["spec.clusterQueue"]
+        assert fields_of(found, "ClusterQueue", str(low))["spec.fairSharing.weight"] == 0
+    notes = fields_of(found, "Namespace", "research")
+    queues = notes["metadata.annotations[fairway.dev/user-queues]"]
+    assert queues == "alice=alice,bob@corp.example=bob-corp-example"
+    assert ObjectKey("MutatingAdmissionPolicy", "fairway-users") in {o.key for o in found.objects}
+    assert "priority" in {n.promise for n in found.notices}
+
+
+def test_where_users_cannot_be_counted_the_plan_says_so() -> None:
+    found = translate(fleet(BY_USER), CLOUD, nothing())
+    assert "limits" in {n.promise for n in found.notices}
+    assert not any(o.key.kind == "MutatingAdmissionPolicy" for o in found.objects)
+
+
+def test_queues_of_users_are_read_back_as_a_limit() -> None:
+    served = {"served.MutatingAdmissionPolicy": "yes"}
+    wanted = translate(fleet(BY_USER), CLOUD, nothing(**served))
+    bare = replace(fleet(BY_USER), teams=(), chosen_teams={})
+    read = import_policy(bare, applied(wanted, **served))
+    assert read.fleet.teams == fleet(BY_USER).teams

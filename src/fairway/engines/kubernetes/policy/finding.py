@@ -28,6 +28,7 @@ from fairway.engines.kubernetes.policy.kinds import (
 from fairway.engines.kubernetes.policy.notices import MEMBER_ROLE_SETTING
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
+from fairway.engines.kubernetes.policy.users import served_setting
 from fairway.engines.kubernetes.wire import NodeObject
 from fairway.engines.port import Refused
 from fairway.model.fleet import KubernetesPlace, Pool
@@ -42,7 +43,7 @@ _MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_
 
 async def find_policy(access: Access, pools: Sequence[Pool]) -> FoundPolicy:
     """Lists of every governed kind, all kinds at once, and Kueue's settings."""
-    lists = [access.every(kind.list_path, kind.resource) for kind in KINDS.values()]
+    lists = [_every(access, kind) for kind in KINDS.values()]
     found, (kueue, settings), capacities, role, version = await asyncio.gather(
         asyncio.gather(*lists),
         _kueue(access),
@@ -51,13 +52,28 @@ async def find_policy(access: Access, pools: Sequence[Pool]) -> FoundPolicy:
         _kubernetes(access),
     )
     objects = tuple(
-        o for kind, bodies in zip(KINDS.values(), found, strict=True) for o in _objects(kind, bodies)
+        o for kind, bodies in zip(KINDS.values(), found, strict=True) for o in _objects(kind, bodies or ())
     )
+    served = {
+        served_setting(kind): "no" if bodies is None else "yes"
+        for kind, bodies in zip(KINDS.values(), found, strict=True)
+        if kind.optional
+    }
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
         objects=objects,
-        settings={**settings, **capacities, MEMBER_ROLE_SETTING: role},
+        settings={**settings, **capacities, **served, MEMBER_ROLE_SETTING: role},
     )
+
+
+async def _every(access: Access, kind: Kind) -> list[Json] | None:
+    """Every object of a kind; None where the API server does not know the kind, or does not show it."""
+    try:
+        return await access.every(kind.list_path, kind.resource)
+    except Refused as e:
+        if kind.optional and e.code in {"NotAnApiServer", "Forbidden"}:
+            return None
+        raise
 
 
 def _objects(kind: Kind, bodies: Sequence[Json]) -> Iterator[FoundObject]:
@@ -143,6 +159,8 @@ def _refers_to(kind: Kind, body: Json) -> Iterator[ObjectKey]:
         yield ObjectKey(kinds.TOPOLOGY.name, spec["topologyName"])
     if kind is kinds.ADMISSION_BINDING:
         yield ObjectKey(kinds.ADMISSION_POLICY.name, spec.get("policyName", ""))
+    if kind is kinds.MUTATING_BINDING:
+        yield ObjectKey(kinds.MUTATING_POLICY.name, spec.get("policyName", ""))
 
 
 async def _kubernetes(access: Access) -> str:

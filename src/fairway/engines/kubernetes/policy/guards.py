@@ -18,6 +18,7 @@ from fairway.engines.kubernetes.policy.kinds import (
     PRIORITIES,
     TEAM,
     USER_GPUS,
+    USER_QUEUES,
 )
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
@@ -26,7 +27,7 @@ LONGEST: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 EXEMPT: Final = "fairway.dev/exempt"
 """A label of namespaces outside all teams whose GPU pods are nobody's business: drivers, monitoring."""
 
-JOBS, PODS, STRAYS = "fairway-jobs", "fairway-pods", "fairway-strays"
+JOBS, PODS, STRAYS, USERS = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-users"
 
 _CONTROLLERS: Final = (
     "request.userInfo.username in "
@@ -93,9 +94,13 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
             "the team may not use this priority class",
         ),
         (
-            f"variables.priority in {own} ? variables.queue == variables.priority "
-            f": !(variables.queue in {own})",
+            f"variables.priority in {own} ? variables.base == variables.priority "
+            f": !(variables.base in {own})",
             "this priority class and the queue of its name go together",
+        ),
+        (
+            "variables.slug == '' || variables.queue.endsWith('.' + variables.slug)",
+            "this team counts by user, and this is not the user's own queue",
         ),
         (
             "oldObject == null || object.spec.parallelism == oldObject.spec.parallelism",
@@ -116,6 +121,8 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
                 "? object.spec.completions : variables.parallel",
             },
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
+            {"name": "base", "expression": "variables.queue.split('.')[0]"},
+            {"name": "slug", "expression": _slug()},
             {"name": "priority", "expression": _label(PRIORITY_CLASS, default)},
             {"name": "longest", "expression": _label(LONGEST, "")},
             {"name": "jobGpus", "expression": _annotation(JOB_GPUS)},
@@ -126,6 +133,34 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
         ],
         "validations": [_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks],
     }
+
+
+def user_guard(queued: Sequence[str]) -> tuple[str, Json, Json]:
+    """Puts a job of a team that counts by user into its user's queue, however plainly it is written."""
+    open_ = _list(["", "default", *queued])
+    own = "(variables.queue == '' ? 'default' : variables.queue) + '.' + variables.slug"
+    labels = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {own}}}}}}}"
+    change = f"variables.slug != '' && variables.queue in {open_} ? {labels} : Object{{}}"
+    policy = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [_rule("batch", "jobs", "CREATE")]},
+        "variables": [
+            {"name": "queue", "expression": _label(QUEUE_NAME, "")},
+            {"name": "slug", "expression": _slug()},
+        ],
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
+    }
+    binding = {"policyName": USERS, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
+    return USERS, policy, binding
+
+
+def _slug() -> str:
+    """The name of the asking user's queues in this namespace; empty: the team does not count by user."""
+    return (
+        f"({_annotation(USER_QUEUES)}.split(',').filter(p, p.startsWith(request.userInfo.username + '='))"
+        ".map(p, p.split('=')[1]) + [''])[0]"
+    )
 
 
 def _pods(resources: Sequence[str]) -> Json:

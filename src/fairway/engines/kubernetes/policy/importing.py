@@ -119,6 +119,8 @@ class _Reading:
         outer = {name for name, spec in cohorts.items() if not spec.get("parentName")}
         nodes: dict[str, _Node] = {}
         for name, spec in cohorts.items():
+            if _is_part(name, queues):
+                continue
             if name not in outer:
                 parent = str(spec.get("parentName", ""))
                 node = _Node(name, {"spec": spec}, "" if parent in outer else parent, queue=False)
@@ -129,8 +131,8 @@ class _Reading:
                     f"Cohort {name}", "its own quota is what nobody is guaranteed: Fairway works it out"
                 )
         for name, body in queues.items():
-            if name.endswith(LOW_SUFFIX) and name.removesuffix(LOW_SUFFIX) in queues:
-                continue  # the queue of a team's low jobs
+            if _is_part(name, queues):
+                continue
             self._read_queue(name, body, nodes, outer)
         return nodes
 
@@ -338,6 +340,11 @@ class _Reading:
 def _groups(body: Mapping[str, Any]) -> list[Json]:
     groups: list[Json] = (body.get("spec") or {}).get("resourceGroups") or []
     return groups
+
+
+def _is_part(name: str, queues: Mapping[str, Json]) -> bool:
+    """Whether it is a queue, or cohort, of a team's low jobs or of one of its users."""
+    return "." in name and name.partition(".")[0] in queues
 
 
 def _leads(queue: Mapping[str, Any]) -> str:

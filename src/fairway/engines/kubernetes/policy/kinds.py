@@ -22,8 +22,10 @@ JOB_SECONDS: Final = "fairway.dev/job-seconds"
 USER_GPUS: Final = "fairway.dev/user-gpus"
 PRIORITIES: Final = "fairway.dev/priorities"
 DEVICES: Final = "fairway.dev/devices"
-"""A team's limits, and which devices its grants are on, as annotations of its namespace: the admission
-policies read them there."""
+USER_QUEUES: Final = "fairway.dev/user-queues"
+"""A team's limits, which devices its grants are on, and whose queue each member has where a team counts by
+user (`alice=alice,bob@corp=bob-corp`): annotations of its namespace, which the admission policies read."""
+NOTES: Final = (JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES, USER_QUEUES)
 
 Governed = Union[Mapping[str, "Governed"], None]  # noqa: UP007  (a recursive alias must be quoted in 3.11)
 """Which keys of an object are governed; None: everything below."""
@@ -38,6 +40,8 @@ class Kind:
     plural: str
     governed: Governed
     namespaced: bool = False
+    optional: bool = False
+    """Older API servers do not have it."""
     absent: Mapping[str, object] = field(default_factory=dict)
     """What the API server fills in where nothing is said: equal to saying nothing."""
 
@@ -73,7 +77,7 @@ NAMESPACE: Final = Kind(
     {
         "metadata": {
             "labels": {TEAM: None},
-            "annotations": dict.fromkeys((JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES)),
+            "annotations": dict.fromkeys(NOTES),
         }
     },
 )  # fmt: skip
@@ -140,10 +144,30 @@ ADMISSION_BINDING: Final = Kind(
     },
 )  # fmt: skip
 
+MUTATING_POLICY: Final = Kind(
+    "MutatingAdmissionPolicy", _ADMISSION, "mutatingadmissionpolicies",
+    {
+        "spec": {
+            "failurePolicy": None,
+            "reinvocationPolicy": None,
+            "matchConstraints": {"resourceRules": None},
+            "matchConditions": None,
+            "variables": None,
+            "mutations": None,
+        }
+    },
+    optional=True,
+)  # fmt: skip
+MUTATING_BINDING: Final = Kind(
+    "MutatingAdmissionPolicyBinding", _ADMISSION, "mutatingadmissionpolicybindings",
+    {"spec": {"policyName": None, "matchResources": {"namespaceSelector": None}}},
+    optional=True,
+)  # fmt: skip
+
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         NAMESPACE, TOPOLOGY, FLAVOR, PRIORITY_CLASS, COHORT, CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_QUOTA,
-        ROLE_BINDING, ADMISSION_POLICY, ADMISSION_BINDING,
+        ROLE_BINDING, ADMISSION_POLICY, ADMISSION_BINDING, MUTATING_POLICY, MUTATING_BINDING,
     )
 }  # fmt: skip

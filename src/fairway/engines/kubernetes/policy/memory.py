@@ -1,8 +1,8 @@
 """How past use counts between teams: weights that forgive. Pure.
 
 Kueue's fair sharing knows this instant only. Fairway keeps each team's decayed use and gives Kueue
-`share x forgiveness` as its weight: a team that used its share of late counts half, one that used nothing
-whole, one that used twice its share a quarter. Between siblings only the ratio matters.
+`share x 2 x forgiveness` as its weight: a team that used its share of late has its share, one that used
+nothing twice that, one that used twice its share half. Between siblings only the ratio matters.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from fairway.model.team import Team, TeamTree
+from fairway.model.team import Team
 
 NOTICED: Final = 0.10
 """A weight is written when it is so far from the one Kueue has."""
-LEAST_USE: Final = 1.0
-"""Device-seconds among siblings below which nobody used anything worth remembering."""
+NEGLIGIBLE: Final = 0.005
+"""The part of a half-life's devices that everybody counts as having used: else the first job on an empty
+cluster would weigh as much as a week of use."""
 LEAST_WEIGHT: Final = 0.01
 
 
@@ -54,24 +55,26 @@ def read_used(text: str) -> Used | None:
 
 def forgiveness(used: float, all_used: float, share: float) -> float:
     """From 1, nothing used, down; one half for whoever used exactly its share."""
-    if all_used < LEAST_USE or share <= 0:
+    if all_used <= 0 or share <= 0:
         return 1.0
     return max(LEAST_WEIGHT, math.exp2(-used / all_used / share))
 
 
-def weights(tree: TeamTree, teams: Sequence[Team], used: Mapping[str, float]) -> dict[str, float]:
-    """Each team's weight among its siblings."""
+def weights(teams: Sequence[Team], used: Mapping[str, float], negligible: float = 0.0) -> dict[str, float]:
+    """Each team's weight among its siblings; `negligible` device-seconds are shared out to all beforehand."""
     given: dict[str, float] = {}
-    for siblings in _families(tree, teams):
-        all_used = sum(used.get(t.name, 0.0) for t in siblings)
+    for siblings in _families(teams):
+        all_used = negligible + sum(used.get(t.name, 0.0) for t in siblings)
         all_shares = sum(t.share for t in siblings)
         for team in siblings:
             part = team.share / all_shares if all_shares else 0.0
-            given[team.name] = team.share * forgiveness(used.get(team.name, 0.0), all_used, part)
+            own = used.get(team.name, 0.0) + negligible * part
+            # twice, so that whoever used exactly its share has exactly its share as weight
+            given[team.name] = team.share * 2 * forgiveness(own, all_used, part) if all_used else team.share
     return given
 
 
-def _families(tree: TeamTree, teams: Sequence[Team]) -> Iterator[list[Team]]:
+def _families(teams: Sequence[Team]) -> Iterator[list[Team]]:
     families: dict[str | None, list[Team]] = {}
     for team in teams:
         families.setdefault(team.parent, []).append(team)

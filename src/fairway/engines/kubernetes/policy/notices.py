@@ -8,6 +8,7 @@ from typing import Final
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.configuration import KNOWN, NOT_KNOWN
 from fairway.engines.kubernetes.policy.guards import EXEMPT, STRAYS
+from fairway.engines.kubernetes.policy.users import can_count_users
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
 from fairway.model.team import Team
 from fairway.policy.objects import FoundPolicy, Notice, ObjectKey
@@ -24,19 +25,26 @@ def notices(
     """
     if not teams:
         return
-    yield from _of_promises(teams, capped)
+    yield from _of_promises(teams, capped, found)
     yield from _of_pools(fleet, teams, found)
     yield from _of_the_cluster(teams, found)
 
 
-def _of_promises(teams: Sequence[Team], capped: Sequence[Team]) -> Iterator[Notice]:
+def _of_promises(teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     limited = [t.name for t in teams if t.limits.user_gpus is not None]
-    if limited:
+    if limited and can_count_users(found):
+        yield Notice(
+            "PriorityWithinUsers",
+            f"{', '.join(limited)} counts by user: an urgent job takes the place of its own user's jobs only",
+            "leave the limit of a user out where urgent must come before everybody's in the team",
+            promise="priority",
+        )
+    elif limited:
         yield Notice(
             "UserLimitPerJobOnly",
             f"Kueue counts teams, not users: of {', '.join(limited)} a single job over the limit of a "
             "user is refused, several small ones together are not",
-            "make a team inside the team for whoever needs a ceiling of their own",
+            "make a team inside the team for whoever needs a ceiling; Kubernetes 1.36 can count users",
             promise="limits",
         )
     if len(teams) > 1:

@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.fields import Json
 from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY, NUDGED, NUDGER, TEAM, Kind
 from fairway.engines.kubernetes.policy.making_room import make_room
-from fairway.engines.kubernetes.policy.memory import NOTICED, Used, read_used, weights
+from fairway.engines.kubernetes.policy.memory import NEGLIGIBLE, NOTICED, Used, read_used, weights
 from fairway.engines.kubernetes.policy.standing import LOW_SUFFIX, JobPod, Standing, stand
 from fairway.engines.kubernetes.policy.starving import Starvation
 from fairway.engines.kubernetes.policy.workloads import PATH, WORKLOADS, Workload, list_workloads
@@ -186,7 +186,8 @@ class Nudger:
                 (body["metadata"].get("annotations") or {}).get(USED, "")
             )
             self._used[team.name] = (last or Used(0, now)).later(now, half_life, holding.get(team.name, 0))
-        wanted = weights(tree, teams, {t.name: self._used[t.name].amount for t in teams})
+        negligible = NEGLIGIBLE * half_life * _devices(queues, cohorts)
+        wanted = weights(teams, {t.name: self._used[t.name].amount for t in teams}, negligible)
         off = sorted(
             ((_far(_weight(weighed[name][1]), weight), name) for name, weight in wanted.items()), reverse=True
         )
@@ -297,7 +298,7 @@ def _held(tree: TeamTree, queues: Sequence[Json]) -> dict[str, int]:
     """Devices that each team, with those inside it, holds by Kueue's own count; low jobs too."""
     held: dict[str, int] = {}
     for queue in queues:
-        name = queue["metadata"]["name"].removesuffix(LOW_SUFFIX)
+        name = (queue["metadata"].get("labels") or {}).get(TEAM, "")
         if name not in tree:
             continue
         devices = sum(
@@ -308,6 +309,17 @@ def _held(tree: TeamTree, queues: Sequence[Json]) -> dict[str, int]:
         for level in (tree[name], *tree.ancestors(tree[name])):
             held[level.name] = held.get(level.name, 0) + devices
     return held
+
+
+def _devices(queues: Sequence[Json], cohorts: Sequence[Json]) -> int:
+    """All that is shared out: the sum of every nominal quota."""
+    return sum(
+        _whole(quota.get("nominalQuota", 0))
+        for body in (*queues, *cohorts)
+        for group in body["spec"].get("resourceGroups") or ()
+        for flavor in group["flavors"]
+        for quota in flavor["resources"]
+    )
 
 
 def _whole(quantity: object) -> int:

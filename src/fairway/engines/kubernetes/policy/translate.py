@@ -15,10 +15,11 @@ from fairway.engines.kubernetes.gpu_resources import claimed_resources
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.configuration import advise
 from fairway.engines.kubernetes.policy.fields import Json, flatten, read_taint
-from fairway.engines.kubernetes.policy.guards import guards
+from fairway.engines.kubernetes.policy.guards import guards, user_guard
 from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
 from fairway.engines.kubernetes.policy.notices import notices
 from fairway.engines.kubernetes.policy.quota import Quota, Shelves, resource
+from fairway.engines.kubernetes.policy.users import counts_by_user, user_queues, user_slugs
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.names import ClusterName
 from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
@@ -95,6 +96,11 @@ class _Meaning:
             yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
             yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
+        if any(self._by_user(t) for t in self.teams):
+            name, policy, binding = user_guard(queued)
+            yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
+            after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
+            yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
 
     def capped(self) -> tuple[Team, ...]:
         """Teams whose low jobs count against a ceiling of their own, and may so stand on their guarantee."""
@@ -168,7 +174,15 @@ class _Meaning:
         return any(self.fleet.priority(p).preemptible for p in team.priorities)
 
     def _is_cohort(self, team: Team) -> bool:
-        return bool(self.children[team.name]) or (self._has_ceiling(team) and self._has_low(team))
+        ceiling = self._has_ceiling(team) and self._has_low(team)
+        return ceiling or bool(self.children[team.name]) or self._by_user(team)
+
+    def _by_user(self, team: Team) -> bool:
+        return counts_by_user(team, self.found)
+
+    def _is_shared(self, team: Team) -> bool:
+        """Whether several queues have its guarantee: it lies in its cohort then, for all of them."""
+        return bool(self.children[team.name]) or self._by_user(team)
 
     def _cohort_above(self, team: Team) -> str:
         return team.parent or ROOT
@@ -193,8 +207,29 @@ class _Meaning:
         if self._has_low(team):
             around = _cohort(self._cohort_of_low(team))
             yield self._queue(team, low_queue(team.name), around, lambda s: self._low_quota(team, s), 0)
+        if self._by_user(team):
+            yield from self._user_queues(team)
         yield from self._local_queues(team, namespace)
         yield from self._namespaced(team, namespace)
+
+    def _user_queues(self, team: Team) -> Iterator[WantedObject]:
+        """Of each member: a cohort that holds no more than a user may, with their queues in it."""
+
+        def limited(supply: Supply) -> Quota | None:
+            return Quota(0, team.limits.user_gpus) if supply in self.granted[team.name] else None
+
+        for slug in user_slugs(team).values():
+            name = f"{team.name}.{slug}"
+            spec = {
+                "parentName": team.name,
+                "resourceGroups": self.shelves.groups(limited),
+                "fairSharing": {"weight": 1},
+            }
+            after = (_cohort(team.name), *self._flavor_keys())
+            yield _wanted(kinds.COHORT, name, {"spec": spec}, team, after=after)
+            yield self._queue(team, name, _cohort(name), limited, 1)
+            if self._has_low(team):
+                yield self._queue(team, low_queue(name), _cohort(name), limited, 0)
 
     def _cohort(self, team: Team) -> Json:
         children = self.children[team.name]
@@ -204,20 +239,19 @@ class _Meaning:
             if grant is None:
                 return None
             promised = sum(g.guarantee for c in children if (g := self.granted[c.name].get(supply)))
-            own = grant.guarantee - promised if children else 0  # without children its own queue holds it
+            own = grant.guarantee - promised if self._is_shared(team) else 0  # else its own queue holds it
             return Quota(own, grant.borrow)
 
         return {"resourceGroups": self.shelves.groups(quota), "fairSharing": {"weight": team.share}}
 
     def _own_quota(self, team: Team, inside: bool) -> QuotaOf:
-        children = bool(self.children[team.name])
+        shared = self._is_shared(team)
 
         def quota(supply: Supply) -> Quota | None:
             grant = self.granted[team.name].get(supply)
             if grant is None:
                 return None
-            # With children, what is left of the guarantee lies in the cohort, for this queue and theirs.
-            return Quota(0 if children else grant.guarantee, None if inside else grant.borrow)
+            return Quota(0 if shared else grant.guarantee, None if inside else grant.borrow)
 
         return quota
 
@@ -251,6 +285,7 @@ class _Meaning:
             kinds.JOB_GPUS: limits.job_gpus,
             kinds.JOB_SECONDS: limits.job_seconds,
             kinds.USER_GPUS: limits.user_gpus,
+            kinds.USER_QUEUES: user_queues(team) if self._by_user(team) else None,
         }
         return {
             "labels": {TEAM: team.name},
@@ -262,13 +297,15 @@ class _Meaning:
         queues = {DEFAULT_QUEUE: default.preemptible}
         queues |= {p.name: p.preemptible for p in own_queues(self.fleet) if p.name in team.priorities}
         draining = team.draining or any(t.draining for t in self.tree.ancestors(team))
+        slugs = user_slugs(team).values() if self._by_user(team) else ()
         for name, preemptible in queues.items():
             low = preemptible and self._has_low(team)
-            spec = {"clusterQueue": low_queue(team.name) if low else team.name}
-            after = (namespace, ObjectKey(kinds.CLUSTER_QUEUE.name, spec["clusterQueue"]))
-            if draining:
-                spec["stopPolicy"] = "Hold"
-            yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{name}", {"spec": spec}, team, after=after)
+            for inner, outer in [(name, team.name), *((f"{name}.{s}", f"{team.name}.{s}") for s in slugs)]:
+                spec = {"clusterQueue": low_queue(outer) if low else outer}
+                after = (namespace, ObjectKey(kinds.CLUSTER_QUEUE.name, spec["clusterQueue"]))
+                if draining:
+                    spec["stopPolicy"] = "Hold"
+                yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{inner}", {"spec": spec}, team, after=after)
 
     def _namespaced(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
         if hard := self._exact_ceilings(team):

@@ -18,7 +18,7 @@ from fairway.policy.objects import Action, Change, ObjectKey
 AT_ONCE: Final = 16
 FEW: Final = 20
 """Up to so many objects of a kind are looked at one by one; beyond, one list of the kind is cheaper."""
-_GOING_SECONDS: Final = 20.0
+_GOING_SECONDS: Final = 60.0
 """How long an object that is being removed is waited for before it is made anew."""
 _GOING_STEP: Final = 0.25
 
@@ -119,9 +119,7 @@ async def _remove(access: Access, kind: Kind, change: Change, meta: Json | None)
         await access.delete(kind, change.key.name, str(meta["uid"]))
         return
     # A namespace takes everything in it along, people's data and running jobs: it is let go of, not removed.
-    notes = dict.fromkeys(
-        (kinds.JOB_GPUS, kinds.JOB_SECONDS, kinds.USER_GPUS, kinds.PRIORITIES, kinds.DEVICES)
-    )
+    notes = dict.fromkeys(kinds.NOTES)
     released = {
         "uid": meta["uid"],
         "labels": {MANAGED_BY: None, TEAM: None, RELEASED: "true"},

@@ -1,0 +1,46 @@
+"""Limits of one user: a cohort for each member of a team that has them, which never holds more. Pure.
+
+Kueue counts queues. So each member has queues of their own there, and a MutatingAdmissionPolicy puts their
+jobs into them. The price: priority works within a queue, so between the users of such a team it does not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fairway.engines.kubernetes.policy import kinds
+from fairway.engines.kubernetes.policy.kinds import Kind
+from fairway.model.team import Team
+from fairway.policy.objects import FoundPolicy
+
+
+def served_setting(kind: Kind) -> str:
+    """Under which setting a look says whether the API server knows a kind."""
+    return f"served.{kind.name}"
+
+
+def can_count_users(found: FoundPolicy) -> bool:
+    """Whether jobs can be put into their users' queues here."""
+    return found.settings.get(served_setting(kinds.MUTATING_POLICY)) == "yes"
+
+
+def counts_by_user(team: Team, found: FoundPolicy) -> bool:
+    """Whether each member of the team has queues of their own."""
+    return team.limits.user_gpus is not None and bool(team.members) and can_count_users(found)
+
+
+def user_slugs(team: Team) -> dict[str, str]:
+    """What each member's queues are called: the user's letters and digits, unique in the team."""
+    slugs: dict[str, str] = {}
+    for user in sorted(team.members):
+        plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")[:20].rstrip("-") or "user"
+        slug, number = plain, 2
+        while slug in slugs.values():
+            slug, number = f"{plain}-{number}", number + 1
+        slugs[user] = slug
+    return slugs
+
+
+def user_queues(team: Team) -> str:
+    """The annotation that says whose queues are whose."""
+    return ",".join(f"{user}={slug}" for user, slug in user_slugs(team).items())
