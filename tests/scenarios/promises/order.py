@@ -77,14 +77,13 @@ teams:
   research: { share: 60, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [alice] }
   product: { share: 40, guarantee: { gpu: 4 }, borrow: { gpu: 28 }, members: [bob] }
 """)
+    begun = lab.hand.now()
     for team in ("research", "product"):  # at any moment more than everything is wanted by each
         await lab.stream(team, gpus=2, seconds=5, depth=8)
         await lab.stream(team, gpus=2, seconds=6, depth=8)
-    await lab.stays(lambda seen: True, 15)  # both have begun
-    begun = lab.hand.now()
-    for _ in range(10):
+    for _ in range(15):
+        await lab.stays(lambda seen: True, 7)
         await lab.weigh()
-        await lab.stays(lambda seen: True, 10)
 
     held = {team: lab.gpu_seconds(team, since=begun) for team in ("research", "product")}
     lent = {team: lab.gpu_seconds(team, beyond=4, since=begun) for team in held}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairway.engines.slurm.policy.wanted import Ground
+from fairway.engines.slurm.policy.wanted import Ground, ceiling_of
 from fairway.policy.objects import Notice
 
 
@@ -35,6 +35,14 @@ def notices(ground: Ground) -> Iterator[Notice]:
             "Slurm keeps no place for a job that waits at its team's own limit: one as large as that limit "
             "waits as long as smaller jobs of the same team keep coming",
             "let the team hold its small ones for a while:  scontrol hold JOB",
+            promise="no-starvation",
+        )
+    if any(ceiling_of(ground, team, site) for team in ground.teams for site in ground.sites if site.gres):
+        yield Notice(
+            "NoRoomKeptUnderLimit",
+            "Slurm keeps nodes for a large job that waits, but no room under its team's limit: while smaller "
+            "jobs of the same team keep the team there, a job about as large as the limit waits on",
+            "hold the smaller ones until it starts:  scontrol hold JOB,JOB; or leave borrow out",
             promise="no-starvation",
         )
     if len(ground.teams) > 1:
