@@ -73,7 +73,9 @@ local function teams_of(user)
   return #mine > 0 and "yours: " .. table.concat(mine, ", ") or "you are in none"
 end
 
-local function govern(job, before, partition)
+-- `before` is the job as it was, if it waits already. Slurm lets only root give one of those a priority or an
+-- admin comment, so nobody else makes it urgent, or stops it being so.
+local function govern(job, before, partition, uid)
   local get = reader(job, before)
   local pool = POOLS[partition]
 
@@ -120,7 +122,11 @@ local function govern(job, before, partition)
     job.requeue = 1
   end
 
-  local word = get("qos") or DEFAULT_WORD
+  local word = job.qos
+  if word == nil or word == "" then
+    local said = before ~= nil and (before.admin_comment or ""):match("^fairway:(.+)$")
+    word = said or DEFAULT_WORD
+  end
   local class = WORDS[word]
   if class == nil then -- a QOS by its own name: only this team's for this pool
     local mine = "," .. WAITING_URGENT .. "," .. (listed or LENT) .. "," .. (team.low and LOW or "") .. ","
@@ -137,8 +143,15 @@ local function govern(job, before, partition)
     return refuse(NO_QOS, "team %s may not use priority %s", account, word)
   end
 
+  if before ~= nil and uid ~= 0 then
+    local was_urgent = (before.qos or ""):find(WAITING_URGENT, 1, true) ~= nil
+    if class.urgent or was_urgent then
+      return refuse(NO_QOS, "a job that waits cannot change from or to an urgent priority: submit it again")
+    end
+  else
+    job.admin_comment = "fairway:" .. word
+  end
   job.account = account
-  job.admin_comment = "fairway:" .. word
   if class.preemptible or not is_gpu then -- a guaranteed job without GPUs would take GPU jobs' places
     job.qos = class.preemptible and LOW or LENT
     job.partition = pool.lent
@@ -170,11 +183,11 @@ function slurm_job_submit(job, partitions, uid)
     end
   end
   if POOLS[partition] == nil then return slurm.SUCCESS end -- not a pool of the fleet
-  return govern(job, nil, partition)
+  return govern(job, nil, partition, uid)
 end
 
 function slurm_job_modify(job, before, partitions, uid)
-  if uid == 0 then return slurm.SUCCESS end
+  if uid == 0 and WORDS[job.qos or ""] == nil then return slurm.SUCCESS end
   local changes = job.partition or job.account or job.qos
   for _, field in ipairs(GPU_FIELDS) do changes = changes or job[field] end
   if changes == nil then return slurm.SUCCESS end
@@ -183,6 +196,6 @@ function slurm_job_modify(job, before, partitions, uid)
     if partition == nil then return refuse(REFUSED, "name one pool's partition") end
     return slurm.SUCCESS
   end
-  return govern(job, before, partition)
+  return govern(job, before, partition, uid)
 end
 """
