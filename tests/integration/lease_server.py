@@ -15,6 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from fairway.control import Runner
+from fairway.engines.virtual import VirtualEngine
 from fairway.ledger import Ledger
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
@@ -34,10 +35,11 @@ POOL = Pool(
 FLEET = Fleet("acme", "USD", (Cluster(CLUSTER, VirtualConnection()),), (POOL,))
 
 
-class Counting:
+class Counting(VirtualEngine):
     """Shows a different use each time, so that every look is written in full; takes a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> None:
+        super().__init__(cluster, pools)
         self._looks = 0
 
     async def observe(self) -> Observation:
@@ -46,9 +48,6 @@ class Counting:
         devices = (Devices(POOL.name, "gpu:a100", None, total=8, in_use=self._looks % 9),)
         nodes = tuple(Node(NodeName(f"n{i:02}"), Health.READY, "", devices) for i in range(20))
         return Observation(CLUSTER, str(os.getpid()), nodes)
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
 
 
 def settings(lease_seconds: float) -> Settings:
@@ -70,7 +69,7 @@ async def main(url: str, lease_seconds: float, started: Connection) -> None:
     ledger = await Ledger.connect(url)
     runner = Runner(
         ledger,
-        lambda cluster, pools: Counting(),
+        Counting,
         settings(lease_seconds),
         CollectorRegistry(),
         lambda revision: FLEET,

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from fairway.control import Runner
-from fairway.engines.port import Observes, Refused, Unreachable
+from fairway.control import Engine, Runner
+from fairway.engines.port import Refused, Unreachable
 from fairway.engines.virtual import VirtualEngine
 from fairway.files import parse_fleet
 from fairway.ledger import ClusterState, Ledger, Revision
+from fairway.model.apply import ApplyState
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
-from fairway.model.names import ClusterName, PoolName
+from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.observation import Observation
+from fairway.model.team import Grant, Team
 from fairway.settings import Settings
 
 SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, 0.05, 0.05, "info", "text")
@@ -46,18 +48,18 @@ def fleet(**nodes: int) -> Fleet:
     )
 
 
-@dataclass
-class Fake:
-    """An engine that fails when told to, over a virtual one."""
+class Failing(VirtualEngine):
+    """A virtual engine that fails when told to."""
 
-    inner: VirtualEngine
-    stage: Stage
-    name: str
+    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], stage: Stage) -> None:
+        super().__init__(cluster, pools)
+        self.name = cluster.name
+        self.stage = stage
 
     async def observe(self) -> Observation:
         if self.name in self.stage.faults:
             raise self.stage.faults[self.name]
-        return await self.inner.observe()
+        return await super().observe()
 
     async def close(self) -> None:
         self.stage.closed.append(self.name)
@@ -72,6 +74,8 @@ class Stage:
     faults: dict[str, Exception] = field(default_factory=dict)
     built: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    kept: dict[ClusterName, VirtualEngine] = field(default_factory=dict)
+    """Clusters that are there before and after whoever looks at them."""
     build_fault: FairwayError | None = None
 
     async def give(self, wanted: Fleet) -> None:
@@ -79,11 +83,13 @@ class Stage:
         self.fleets[text] = wanted
         await self.ledger.keep_fleet(text, text, "test")
 
-    def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Observes:
+    def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
         if self.build_fault is not None:
             raise self.build_fault
         self.built.append(cluster.name)
-        return Fake(VirtualEngine(cluster, pools), self, cluster.name)
+        if cluster.name not in self.kept:
+            return Failing(cluster, pools, self)
+        return self.kept[cluster.name]
 
     def parse(self, revision: Revision) -> Fleet:
         return self.fleets.get(revision.text) or parse_fleet(revision.text, "fleet.yaml")
@@ -199,3 +205,36 @@ async def test_two_servers_share_the_clusters_out(ledger: Ledger) -> None:
         await asyncio.sleep(0.5)
         # An engine is built only where the lease is held: one for each cluster, wherever that is.
         assert sorted(one.built + two.built) == ["a", "b", "c", "d"]
+
+
+async def test_what_is_queued_is_applied_and_what_is_changed_by_hand_is_seen(ledger: Ledger) -> None:
+    plain = fleet(hpc=2)
+    supply = plain.pools[0].supplies[0]
+    wanted = replace(plain, teams=(Team(TeamName("research"), grants=(Grant(supply, 8),)),))
+    hpc = ClusterName("hpc")
+    stage = Stage(ledger, {"wanted": wanted}, kept={hpc: VirtualEngine(plain.clusters[0], plain.pools)})
+    await stage.give(plain)
+    async with stage.running() as registry:
+        number = await ledger.queue_apply("wanted", "wanted", {hpc: ""}, force=False, by="ada")
+
+        async def applied() -> bool:
+            found = await ledger.apply(number)
+            return found is not None and found.state is ApplyState.DONE
+
+        await _until(applied)
+        (key,) = (k.key for k in (await stage.kept[hpc].find_policy()).objects if k.key.kind == "grant")
+        stage.kept[hpc].remove_by_hand(key)
+
+        async def drifted() -> bool:
+            return [d.entry.key for d in await ledger.drift()] == [key]
+
+        await _until(drifted)
+        assert registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"}) == 1
+        done = {"cluster": "hpc", "state": "done"}
+        assert registry.get_sample_value("fairway_applies_total", done) == 1
+
+
+async def _until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(15):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
