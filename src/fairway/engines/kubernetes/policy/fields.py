@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from fairway.engines.kubernetes.gpu_resources import whole_number
@@ -78,10 +79,11 @@ def _project(value: Mapping[str, Any], governed: Governed) -> Mapping[str, Any]:
     for key, below in governed.items():
         if key in value and value[key] is not None:
             part = value[key]
-            kept[key] = _project(part, below) if isinstance(part, Mapping) else part
+            kept[key] = _project(part, below) if below is not None and isinstance(part, dict) else part
     return kept
 
 
+@lru_cache(maxsize=4096)  # a few hundred paths, on every one of thousands of objects
 def _join(path: str, key: str) -> str:
     if not _PLAIN.fullmatch(key):
         return f"{path}[{key}]"
@@ -89,7 +91,7 @@ def _join(path: str, key: str) -> str:
 
 
 def _walk(path: str, value: object, key: str = "") -> Iterator[tuple[str, Value]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # not Mapping, which takes five times as long to find out
         if not value and path:
             yield path, _EMPTY
         counted = key == "hard"
@@ -104,7 +106,7 @@ def _walk(path: str, value: object, key: str = "") -> Iterator[tuple[str, Value]
 def _walk_list(path: str, items: list[Any], key: str) -> Iterator[tuple[str, Value]]:
     if key in _LINES:
         yield path, tuple(_LINES[key].write(item) for item in items)
-    elif key in _NAMED and items and isinstance(items[0], Mapping):
+    elif key in _NAMED and items and isinstance(items[0], dict):
         names = [_name_of(item, _NAMED[key]) for item in items]
         yield path, tuple(names)
         for name, item in zip(names, items, strict=True):
