@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios promises lab-up lab-down bench reference wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down bench reference wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 
 	rm -f build/promises.json
 	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
 	$(PY) -m pytest tests/scenarios/test_bar.py
+
+mutations: venv  ## plant deliberate faults in the translations; some scenario must catch each (needs lab-up, minutes)
+	$(PY) -m tests.scenarios.mutations virtual slurm-24 kubernetes
 
 promises: venv  ## write docs/promises.md from what `make scenarios` found
 	$(PY) -m tests.scenarios.table
