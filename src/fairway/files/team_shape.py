@@ -11,7 +11,7 @@ from fairway.files.faults import FaultCode, shown
 from fairway.files.records import Key, ListOf, MapOf, Named, Record, Section
 from fairway.files.shape import Problem, Text, Whole
 from fairway.files.shape import Word as OneWord
-from fairway.files.texts import NAME, SLICE, USER, as_name
+from fairway.files.texts import NAME, PERSON, SLICE, as_name
 from fairway.model.names import NAME_PATTERN, NAME_RULE
 
 MOST_DEVICES: Final = 10_000_000
@@ -111,7 +111,7 @@ TEAM_PRIORITIES: Final = Key(
     required=False,
 )
 MEMBERS: Final = Key(
-    "members", ListOf(USER, "users"), "Who belongs to it, as the engines know them.", required=False
+    "members", ListOf(PERSON, "users"), "Who belongs to it, as the engines know them.", required=False
 )
 DRAINING: Final = Key(
     "draining",
@@ -166,7 +166,7 @@ DEFAULT_TEAM: Final = Key(
 )
 USERS: Final = Key(
     "users",
-    MapOf(USER, Record("A user", (DEFAULT_TEAM,)), "users"),
+    MapOf(PERSON, Record("A user", (DEFAULT_TEAM,)), "users"),
     "What is to be said of single users: the default team of who is in several.",
     required=False,
 )

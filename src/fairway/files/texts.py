@@ -88,6 +88,8 @@ CURRENCY: Final = Text(
     examples=("USD", "EUR"),
 )
 USER: Final = Text("a user name", r"[A-Za-z_][A-Za-z0-9_.@-]*", 64)
+# A login on Slurm, or what an API server takes its users for: alice@example.org, oidc:alice, 4711.
+PERSON: Final = Text("a user, as the engines know them", r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]*", 128)
 CONTEXT: Final = Text("the name of a kubeconfig context")
 PARTITION: Final = Text("the name of a Slurm partition", r"[A-Za-z0-9_][A-Za-z0-9_.-]*", 64)
 GRES: Final = Text(

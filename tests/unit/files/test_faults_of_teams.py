@@ -11,6 +11,8 @@ from tests.unit.files.fleets import SHARED, changed, checked, codes, only_fault
 
 # old text, new text, code, line:column, path, a piece of the hint
 TEAM_MISTAKES = [
+    ("[bob]", "[4711]", "WrongType", "54:15", "teams.product.members[0]", 'put it in quotes:  "4711"'),
+    ("[bob]", '["a,b"]', "BadValue", "54:15", "teams.product.members[0]", "as the engines know them"),
     ("14d", "14", "WrongType", "40:24", "fairness.half_life", "14h"),
     ("14d", "14 days", "BadValue", "40:24", "fairness.half_life", "write 14d"),
     ("14d", "3-12:00:00", "BadValue", "40:24", "fairness.half_life", "write 3d12h"),
@@ -349,6 +351,14 @@ def test_what_has_no_effect_is_warned_of(old: str, new: str, code: str, path: st
     assert (fault.severity, fault.code, fault.path) == (Severity.WARNING, code, path)
     assert hint in fault.hint
     assert checked(changed(old, new, SHARED)).fleet is not None
+
+
+def test_what_is_just_as_high_as_it_may_be_is_not_warned_of() -> None:
+    assert codes(changed("borrow: { lab-mig/1g.10gb: 0 }", "borrow: { hpc-a100: 32 }", SHARED)) == []
+    limits = (
+        "members: [bob]\n    borrow: { hpc-a100: 8 }\n    limits: { job: { gpus: 24 }, user: { gpus: 24 } }"
+    )
+    assert codes(changed("members: [bob]", limits, SHARED)) == []
 
 
 def test_a_priority_that_no_team_may_use_is_warned_of() -> None:

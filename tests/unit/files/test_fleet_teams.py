@@ -82,6 +82,11 @@ def test_no_guarantee_and_nothing_to_borrow_is_no_grant_for_the_team_and_those_i
     assert team(text, "eyes").grants == (Grant(A100),)
 
 
+def test_people_are_called_what_the_engines_call_them() -> None:
+    text = SHARED.replace("[bob]", '["4711", bob@example.org, "oidc:bob", _x.y-z]')
+    assert team(text, "product").members == ("4711", "bob@example.org", "oidc:bob", "_x.y-z")
+
+
 def test_a_child_may_lift_a_limit_of_its_parent_or_set_its_own() -> None:
     own = "vision: { limits: { job: { time: unlimited, gpus: 4 } }, "
     assert team(changed("vision: { ", own, SHARED), "vision").limits == Limits(4, None, 24)

@@ -160,8 +160,8 @@ def many(teams: int) -> Fleet:
 def test_five_thousand_teams_take_well_under_a_second() -> None:
     before = many(5000)
     after = replace(before, teams=tuple(replace(t, share=t.share + 1) for t in before.teams))
-    start = time.perf_counter()
+    start = time.process_time()
     groups = describe(before, after)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(groups) == 5000
     assert groups[0] == TeamWords(TeamName("p0"), (WordChange("~", "share", "1", "2"),))
