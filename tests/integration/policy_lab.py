@@ -23,15 +23,16 @@ from fairway.model.fleet import (
     SlurmConnection,
     SlurmPlace,
 )
+from fairway.model.names import ClusterName
 from fairway.wiring import build_engine
 from lab import Instance, find
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.contract.driver import absent
 from tests.scenarios.conftest import instance_of
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from fairway.engines.port import Governs
-    from fairway.model.names import ClusterName
     from fairway.policy.plan import ClusterPlan
 
 KINDS: Mapping[str, EngineKind] = {
@@ -89,10 +90,17 @@ class Governed:
         assert not applied.left
         return plan
 
-    async def clear(self, fleet: Fleet) -> None:
+    async def settle(self, fleet: Fleet) -> ClusterPlan:
+        """Apply it, and see that the next plan is empty; gives the plan that was applied."""
+        plan = await self.apply(fleet)
+        again = await self.plan(fleet)
+        assert not again.changes, [(c.action, str(c.key), c.fields) for c in again.changes]
+        return plan
+
+    async def clear(self) -> None:
         """Take everything away that Fairway made."""
-        bare = replace(fleet, pools=(), teams=(), chosen_teams={})
-        await self.apply(bare)
+        lab = Cluster(ClusterName("lab"), self.connection)
+        await self.settle(Fleet("nothing", "USD", (lab,), ()))
         if self.kind is EngineKind.KUBERNETES:  # a team's namespace outlives it: it may hold people's files
             await asyncio.to_thread(_drop_namespaces, LabKubernetes(self.instance))
 
@@ -115,8 +123,14 @@ def governed(name: str) -> Governed:
 
 
 def _drop_namespaces(cluster: LabKubernetes) -> None:
-    for namespace in cluster.api.get("/api/v1/namespaces?labelSelector=fairway.dev/released")["items"]:
-        cluster.api.delete(f"/api/v1/namespaces/{namespace['metadata']['name']}")
+    path = "/api/v1/namespaces"
+
+    def left() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cluster.api.get(f"{path}?labelSelector=fairway.dev/released")["items"]
+        return found
+
+    cluster.api.each(lambda namespace: cluster.api.delete(f"{path}/{namespace['metadata']['name']}"), left())
+    until(lambda: not left(), 180, "the namespaces of former teams are gone", pause=0.5)
 
 
 def shown(thing: Mapping[str, Any]) -> str:
