@@ -361,6 +361,16 @@ def test_what_is_just_as_high_as_it_may_be_is_not_warned_of() -> None:
     assert codes(changed("members: [bob]", limits, SHARED)) == []
 
 
+def test_a_child_that_is_guaranteed_all_its_parent_may_hold_cannot_borrow() -> None:
+    inner = "borrow: { hpc-a100: 0 }\n    teams: { web: { guarantee: { hpc-a100: 16 }, borrow: { hpc-a100: 4 } } }"
+    fault = only_fault(
+        changed("members: [bob]", f"members: [bob]\n    {inner}", SHARED).replace(
+            "16 }, b", "16 }, members: [zoe], b"
+        )
+    )
+    assert (fault.code, fault.hint[:30]) == ("CeilingAboveParent", "write  borrow: { hpc-a100: 0 }")
+
+
 def test_a_priority_that_no_team_may_use_is_warned_of() -> None:
     text = SHARED.replace("    share: 60\n", "    share: 60\n    priorities: [normal, low]\n")
     assert codes(text) == []
