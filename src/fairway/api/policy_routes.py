@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Path, Request, Response
+from pydantic import BaseModel
 
 from fairway.api import policy_known as known
 from fairway.api import policy_wire as wire
@@ -67,8 +68,14 @@ class PolicyParts:
 def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyParts) -> None:
     """What a fleet file would change, and the order to change it."""
 
-    @app.post("/v1/plans", dependencies=OPERATOR_WITH_FLEET, responses=_NOT_FOUND, tags=["policy"])
-    async def make_plan(asked: wire.AskedPlan, request: Request) -> wire.Plan:
+    @app.post(
+        "/v1/plans",
+        dependencies=OPERATOR_WITH_FLEET,
+        responses=_NOT_FOUND,
+        tags=["policy"],
+        response_model=wire.Plan,
+    )
+    async def make_plan(asked: wire.AskedPlan, request: Request) -> Response:
         """Say what a fleet file would change on each cluster. Nothing is changed."""
         report = await _checked(parts, asked)
         fleet = _fleet(report)
@@ -77,9 +84,7 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyP
         found = await parts.planner.plan(fleet, cluster)
         before = await fleets.applied(cluster)
         warnings = [f for f in report.faults if f.severity is Severity.WARNING]
-        return await asyncio.to_thread(
-            lambda: known.plan(found, _digest(asked.fleet), _said(before, fleet), warnings)
-        )
+        return await _large(lambda: known.plan(found, _digest(asked.fleet), _said(before, fleet), warnings))
 
     @app.post(
         "/v1/applies",
@@ -156,13 +161,20 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
             next_cursor=encode_cursor(str(rows[limit - 1].id)) if len(rows) > limit else None,
         )
 
-    @app.get("/v1/applies/{number}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["policy"])
-    async def show_apply(number: Number) -> wire.ApplyDetail:
+    @app.get(
+        "/v1/applies/{number}",
+        dependencies=VIEWER,
+        responses=_NOT_FOUND,
+        tags=["policy"],
+        response_model=wire.ApplyDetail,
+    )
+    async def show_apply(number: Number) -> Response:
         """One apply with every change, before and after."""
         found = await ledger.apply(number)
         if found is None:
             raise _no_such_apply(number)
-        return known.apply_detail(found, await _said_of(found))
+        before, after = await _around(found)
+        return await _large(lambda: known.apply_detail(found, _said(before, after) if after else []))
 
     @app.get("/v1/applies/{number}/progress", dependencies=VIEWER, responses=_NOT_FOUND, tags=["policy"])
     async def show_progress(number: Number) -> wire.Apply:
@@ -199,15 +211,20 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         fleet = await fleets.applied()
         return page_of(known.teams(fleet) if fleet else [], known.team_key, limit, cursor)
 
-    async def _said_of(found: Apply) -> list[wire.Said]:
+    async def _around(found: Apply) -> tuple[Fleet | None, Fleet | None]:
+        """The fleet applied before, and the one of this apply."""
         after = await fleets.at(found.revision) if found.revision is not None else None
-        if after is None:
-            return []
         earlier = await ledger.applies(before=found.id, limit=_LOOKED_BACK)
         before = next(
             (a.revision for a in earlier if a.kind is ApplyKind.APPLY and a.state is ApplyState.DONE), None
         )
-        return _said(await fleets.at(before) if before is not None else None, after)
+        return (await fleets.at(before) if before is not None else None), after
+
+
+async def _large(make: Callable[[], BaseModel]) -> Response:
+    """An answer that may take a second of work to put together: others are answered meanwhile."""
+    body = await asyncio.to_thread(lambda: make().model_dump_json())
+    return Response(body, media_type="application/json")
 
 
 async def _checked(parts: PolicyParts, asked: wire.AskedFleet) -> Report:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from fairway.wiring.stopping import Stop
 from fairway.wiring.web import Web
 
 _LOOPS_END_SECONDS: Final = 8
+_REVISIONS_KEPT: Final = 8
 
 log = structlog.get_logger("fairway.server")
 
@@ -134,9 +136,14 @@ async def _keep_fleet(ledger: Ledger, text: str) -> None:
 
 
 def _parser(file: Path | None) -> Callable[[Revision], Fleet]:
-    """Reads revisions."""
+    """Reads revisions, each once: every loop of every cluster asks, and a large fleet takes a second."""
     folder = _folder(file)
-    return lambda revision: parse_fleet(revision.text, f"fleet revision {revision.id}", folder)
+
+    @lru_cache(maxsize=_REVISIONS_KEPT)
+    def parse(revision: Revision) -> Fleet:
+        return parse_fleet(revision.text, f"fleet revision {revision.id}", folder)
+
+    return parse
 
 
 def _folder(file: Path | None) -> Path:
