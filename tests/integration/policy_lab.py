@@ -27,6 +27,7 @@ from fairway.model.names import ClusterName
 from fairway.wiring import build_engine
 from lab import Instance, find
 from lab.kubernetes.cluster import Cluster as LabKubernetes
+from lab.slurm import configure as configure_slurm
 from tests.contract.driver import absent
 from tests.scenarios.conftest import instance_of
 from tests.waiting import until
@@ -97,12 +98,22 @@ class Governed:
         assert not again.changes, [(c.action, str(c.key), c.fields) for c in again.changes]
         return plan
 
+    async def count_devices(self, fleet: Fleet) -> None:
+        """What an administrator of Slurm does as advised: kinds of GPU must be counted to be limited."""
+        advised = [
+            a.line for a in (await self.plan(fleet)).advice if a.line.startswith("AccountingStorageTRES")
+        ]
+        if advised:
+            await asyncio.to_thread(configure_slurm, self.instance, advised)
+
     async def clear(self) -> None:
-        """Take everything away that Fairway made."""
+        """Take everything away that Fairway made, and what was configured for it."""
         lab = Cluster(ClusterName("lab"), self.connection)
         await self.settle(Fleet("nothing", "USD", (lab,), ()))
         if self.kind is EngineKind.KUBERNETES:  # a team's namespace outlives it: it may hold people's files
             await asyncio.to_thread(_drop_namespaces, LabKubernetes(self.instance))
+        else:
+            await asyncio.to_thread(configure_slurm, self.instance, [])
 
     @asynccontextmanager
     async def _engine(self, fleet: Fleet) -> AsyncIterator[Governs]:

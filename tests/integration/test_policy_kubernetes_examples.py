@@ -46,6 +46,7 @@ async def test_example(here: Governed, file: str, cluster: ClusterName) -> None:
     fleet = here.home(EXAMPLES[file], cluster, own_places=False)
     granted = [team for team in fleet.teams if team.grants]
 
+    await here.count_devices(fleet)
     made = (await here.settle(fleet)).changes
     assert {change.action for change in made} <= {Action.CREATE}
     assert bool(made) == bool(granted), "teams, and nothing but teams, need objects"
