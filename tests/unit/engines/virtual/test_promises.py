@@ -107,6 +107,21 @@ def test_priority_takes_its_own_teams_lower_job_and_no_other_teams() -> None:
     assert world.sim.attempts(world.taken(*research)[0])[0].ending is Ending.OUTRANKED
 
 
+def test_urgent_beyond_the_guarantee_takes_nothing_that_others_borrowed() -> None:
+    world = World("""
+teams:
+  research: { guarantee: { gpu: 8 }, borrow: { gpu: 24 }, members: [alice] }
+  product: { borrow: { gpu: 24 }, members: [bob] }
+""")
+    (research,) = world.submit("research")
+    product = world.submit("product", count=3)
+
+    assert world.runs(world.one("research", priority="urgent"))
+    assert world.taken(research) == [research]
+    assert not world.runs(world.one("research", priority="urgent"))  # of its own rank it takes nothing either
+    assert not world.taken(*product)
+
+
 def test_low_runs_on_idle_devices_only() -> None:
     world = World(TWO_TEAMS)
     low = world.submit("product", count=4, priority="low")

@@ -106,7 +106,7 @@ def steps(with_terms: bool) -> st.SearchStrategy[list[Step]]:
     ]
     if with_terms:
         verbs.append(st.builds(Step, st.just("apply"), terms=terms()))
-    return st.lists(st.one_of(verbs), min_size=5, max_size=60)
+    return st.lists(st.one_of(verbs), min_size=15, max_size=60)
 
 
 def play(simulator: Simulator, todo: list[Step]) -> None:
