@@ -1,10 +1,11 @@
 """The files people write, into the model: every fault at once, each with its place and a hint.
 
 `tree` knows YAML and positions, `shape` and `records` know how to say what a file may hold,
-`fleet_shape` says it for fleet files, `fleet_checks` and `pool_claims` hold what refers across the file,
-`fleet` puts them together.
+`fleet_shape` and `team_shape` say it for fleet files, `*_checks` and `pool_claims` hold what refers across
+the file, `supplies` and `teams` what it comes to, `fleet` puts them together. `compose` goes the other way.
 """
 
+from fairway.files.compose import compose_fleet
 from fairway.files.faults import (
     EXPLANATIONS,
     Fault,
@@ -28,6 +29,7 @@ __all__ = [
     "check_bytes",
     "check_fleet",
     "check_text",
+    "compose_fleet",
     "fleet_schema",
     "location_lines",
     "parse_fleet",
