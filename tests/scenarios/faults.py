@@ -35,7 +35,7 @@ def changed(kind: str, name: str, field: str, to: Callable[[Value], Value]) -> S
     """The fields that match, of the objects that match, have another value; None: not set."""
 
     def spoil(wanted: WantedObject) -> WantedObject:
-        if wanted.key.kind != kind or not re.fullmatch(name, wanted.key.name):
+        if not re.fullmatch(kind, wanted.key.kind) or not re.fullmatch(name, wanted.key.name):
             return wanted
         fields = {f: to(v) if re.fullmatch(field, f) else v for f, v in wanted.fields.items()}
         return replace(wanted, fields={f: v for f, v in fields.items() if v is not None})
@@ -114,11 +114,6 @@ SLURM: Final = (
         ("guarantee",),
         changed("qos", r"fairway\.gate", "MaxJobsPerAccount", set_to(None)),
     ),
-    Fault(
-        "the order of QOS swapped: lent before own",
-        ("guarantee", "least-harm"),
-        changed("qos", r"fairway\.lent", "Priority", set_to(300)),
-    ),
     Fault("shares swapped", ("share",), changed("account", ".*", "Fairshare", swapped)),
     Fault(
         "lent jobs do not take the place of low ones",
@@ -128,7 +123,17 @@ SLURM: Final = (
     Fault(
         "siblings cannot use what a child leaves",
         ("hierarchy",),
-        changed("account", ".*", "QOS", without(r".*\.kin")),
+        changed("account|association", ".*", "QOS", without(r".*\.kin")),
+    ),
+    Fault(
+        "what a child leaves is not taken back for its siblings",
+        ("hierarchy",),
+        changed("qos", r".*\.kin", "Preempt", only("fairway.low")),
+    ),
+    Fault(
+        "a child does not get its guarantee back from its siblings",
+        ("hierarchy",),
+        changed("qos", r".*\.own", "Preempt", without(r".*\.kin")),
     ),
     Fault(
         "a user's limit left out",
@@ -162,7 +167,7 @@ KUBERNETES: Final = (
     Fault(
         "a ceiling one over",
         ("ceiling",),
-        changed("(ClusterQueue|Cohort)", ".*", _QUOTA + "borrowingLimit", more(1)),
+        changed("ClusterQueue|Cohort", ".*", _QUOTA + "borrowingLimit", more(1)),
     ),
     Fault(
         "no limit to borrowing",

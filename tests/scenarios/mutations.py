@@ -1,4 +1,4 @@
-"""Plants each deliberate fault and says which scenario catches it: `python -m tests.scenarios.mutations ENGINE…`"""
+"""Plants each deliberate fault and says who catches it: `python -m tests.scenarios.mutations ENGINE…`."""
 
 from __future__ import annotations
 
