@@ -64,7 +64,7 @@ class Watch:
         row = self._connection.execute(
             "SELECT l.holder, l.token, s.engine_version, s.token, s.observed_at, s.code,"
             " (SELECT count(*) FROM node WHERE name = 'late')"
-            " FROM lease l JOIN cluster_state s USING (cluster)"
+            " FROM lease l JOIN cluster_state s USING (cluster) WHERE l.loop = 'observe'"
         ).fetchone()
         if row is None or row[4] is None:
             return None
@@ -191,7 +191,7 @@ def lease_at(shown: Shown, ledger_row: tuple[str, int]) -> Lease:
 
 def lease_row(url: str) -> tuple[str, int]:
     with psycopg.connect(url) as connection:
-        row = connection.execute("SELECT holder, token FROM lease").fetchone()
+        row = connection.execute("SELECT holder, token FROM lease WHERE loop = 'observe'").fetchone()
     assert row is not None
     return row[0], row[1]
 

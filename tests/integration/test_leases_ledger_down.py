@@ -54,9 +54,7 @@ async def test_a_restart_of_postgresql_is_survived(folder: Path) -> None:
     ledger = await Ledger.connect(server.url)
     await ledger.migrate()
     await ledger.keep_fleet("fleet", "digest", "test")
-    runner = Runner(
-        ledger, lambda cluster, pools: Looks(), settings(1), CollectorRegistry(), lambda revision: FLEET
-    )
+    runner = Runner(ledger, Looks, settings(1), CollectorRegistry(), lambda revision: FLEET)
     task = asyncio.create_task(runner.run())
     try:
         await until(lambda: Looks.count >= 3)
