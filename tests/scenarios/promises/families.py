@@ -14,7 +14,9 @@ async def siblings_before_strangers(lab: Stage) -> None:
     await lab.until(running(product))
     lab.always("product keeps its guarantee", lambda s: s.held_by("product") >= 16)
 
-    vision = await lab.submit("vision", gpus=8, count=2)  # research's own 8, and the 8 that nlp leaves
+    vision = await lab.submit("vision", gpus=8)  # research's own 8
+    await lab.until(running(vision))
+    vision += await lab.submit("vision", gpus=8)  # the 8 that nlp leaves
     took = [await lab.until(running(vision))]
     assert len(await lab.taken(product)) == 2
     await lab.stays(running(vision), 3, "what nlp leaves stays in the family while product waits")
