@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
 from fairway.files.compose import compose_fleet
@@ -135,12 +135,11 @@ async def policy_server(
 ) -> AsyncIterator[PolicyServer]:
     """Governs the cluster; what it made there is taken away at the end."""
     served = PolicyServer(cluster, home, ledger, database_url)
-    bare = served.at_home(replace(fleet(), pools=()))
-    await cluster.clear(bare)
+    await cluster.clear()
     try:
         await served.start()
         yield served
     finally:
         if served.server is not None:
             await served.kill()
-        await cluster.clear(bare)
+        await cluster.clear()

@@ -169,4 +169,8 @@ _BY_HAND: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "RoleBinding": _one_more_subject,
     "ValidatingAdmissionPolicy": lambda _: {"spec": {"failurePolicy": "Ignore"}},
     "ValidatingAdmissionPolicyBinding": lambda _: {"spec": {"validationActions": ["Audit"]}},
+    "MutatingAdmissionPolicy": lambda _: {"spec": {"failurePolicy": "Ignore"}},
+    "MutatingAdmissionPolicyBinding": lambda _: {
+        "spec": {"matchResources": {"namespaceSelector": {"matchLabels": {"by": "hand"}}}}
+    },
 }
