@@ -66,6 +66,8 @@ SETTINGS = {
     "capacity.mig/3g.40gb": "2",
     "capacity.spot": "16",
     "rbac.fairway-member": "present",
+    "served.MutatingAdmissionPolicy": "yes",
+    "served.MutatingAdmissionPolicyBinding": "yes",
 }
 
 

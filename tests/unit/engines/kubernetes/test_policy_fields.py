@@ -47,7 +47,7 @@ def test_a_queue_comes_back_as_it_was(
 
 
 def test_an_admission_policy_comes_back_as_it_was() -> None:
-    for _, policy, binding in guards(["nvidia.com/gpu"], ["low"], "normal"):
+    for _, policy, binding in guards(["nvidia.com/gpu"], ["low"], "normal", placing=True):
         assert unflatten(flatten(kinds.ADMISSION_POLICY, {"spec": policy})) == {"spec": policy}
         assert unflatten(flatten(kinds.ADMISSION_BINDING, {"spec": binding})) == {"spec": binding}
 

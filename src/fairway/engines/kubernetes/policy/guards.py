@@ -27,7 +27,11 @@ LONGEST: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 EXEMPT: Final = "fairway.dev/exempt"
 """A label of namespaces outside all teams whose GPU pods are nobody's business: drivers, monitoring."""
 
-JOBS, PODS, STRAYS, USERS = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-users"
+JOBS, PODS, STRAYS, QUEUES = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-queues"
+QUEUE: Final = "main"
+"""The queue of a team's jobs, where a policy can put them there."""
+KUEUES_QUEUE: Final = "default"
+"""The same where only Kueue can: it does so by this name, to every job of the namespace."""
 
 _CONTROLLERS: Final = (
     "request.userInfo.username in "
@@ -46,17 +50,20 @@ _OUTSIDE: Final[list[Json]] = [
 ]
 
 
-def guards(resources: Sequence[str], queued: Sequence[str], default: str) -> Iterator[tuple[str, Json, Json]]:
+def guards(
+    resources: Sequence[str], queued: Sequence[str], default: str, *, placing: bool
+) -> Iterator[tuple[str, Json, Json]]:
     """Name, policy and binding of each.
 
     `resources` are what the pools call their devices, `queued` the priorities that have a queue of their own.
+    `placing`: GPU jobs, and only those, are put into queues (`queue_guard`).
     """
-    yield JOBS, _jobs(resources, queued, default), _binding(JOBS, _IN_TEAMS)
+    yield JOBS, _jobs(resources, queued, default, placing=placing), _binding(JOBS, _IN_TEAMS)
     yield PODS, _pods(resources), _binding(PODS, _IN_TEAMS)
     yield STRAYS, _strays(resources), _binding(STRAYS, _OUTSIDE)
 
 
-def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json:
+def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, placing: bool) -> Json:
     own = _list(queued)
     checks = [
         ("variables.queue != ''", f"a GPU job needs a queue: label {QUEUE_NAME}"),
@@ -131,28 +138,49 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str) -> Json
             {"name": "priorities", "expression": _annotation(PRIORITIES)},
             {"name": "granted", "expression": f"{_annotation(DEVICES)}.split(',')"},
         ],
-        "validations": [_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks],
+        "validations": [
+            *(_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks),
+            *([_check(*_NO_QUEUE)] if placing else []),
+        ],
     }
 
 
-def user_guard(queued: Sequence[str]) -> tuple[str, Json, Json]:
-    """Puts a job of a team that counts by user into its user's queue, however plainly it is written."""
-    open_ = _list(["", "default", *queued])
-    own = "(variables.queue == '' ? 'default' : variables.queue) + '.' + variables.slug"
+_NO_QUEUE: Final = (
+    "variables.gpus > 0 || variables.queue == ''",
+    "a job without GPUs needs no queue, and would never start in one",
+)
+
+
+def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, Json, Json]:
+    """Puts a GPU job into its team's queue, or its user's, however plainly it is written; others in none.
+
+    Kueue's own default would put every job there, and one without GPUs never starts in a queue whose flavors
+    all have a topology ("no TAS flavor assigned").
+    """
+    own = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
+    own += " + (variables.slug == '' ? '' : '.' + variables.slug)"
     labels = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {own}}}}}}}"
-    change = f"variables.slug != '' && variables.queue in {open_} ? {labels} : Object{{}}"
+    open_ = f"variables.queue in {_list(['', QUEUE, *queued])}"
     policy = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
         "matchConstraints": {"resourceRules": [_rule("batch", "jobs", "CREATE")]},
         "variables": [
+            {"name": "gpus", "expression": _devices("object.spec.template.spec", resources)},
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
             {"name": "slug", "expression": _slug()},
         ],
-        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": change}}],
+        "mutations": [
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {
+                    "expression": f"variables.gpus > 0 && {open_} ? {labels} : Object{{}}"
+                },
+            }
+        ],
     }
-    binding = {"policyName": USERS, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
-    return USERS, policy, binding
+    binding = {"policyName": QUEUES, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
+    return QUEUES, policy, binding
 
 
 def _slug() -> str:

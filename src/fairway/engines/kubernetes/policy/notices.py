@@ -8,7 +8,7 @@ from typing import Final
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.configuration import KNOWN, NOT_KNOWN
 from fairway.engines.kubernetes.policy.guards import EXEMPT, STRAYS
-from fairway.engines.kubernetes.policy.users import can_count_users
+from fairway.engines.kubernetes.policy.users import can_place
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
 from fairway.model.team import Team
 from fairway.policy.objects import FoundPolicy, Notice, ObjectKey
@@ -32,7 +32,7 @@ def notices(
 
 def _of_promises(teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     limited = [t.name for t in teams if t.limits.user_gpus is not None]
-    if limited and can_count_users(found):
+    if limited and can_place(found):
         yield Notice(
             "PriorityWithinUsers",
             f"{', '.join(limited)} counts by user: an urgent job takes the place of its own user's jobs only",
@@ -97,6 +97,13 @@ def _of_the_cluster(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notic
             "new GPU pods outside teams' namespaces will be refused; those that run stay",
             f"for drivers and monitoring:  kubectl label namespace NAMESPACE {EXEMPT}=true",
             promise="native",
+        )
+    if not can_place(found):
+        yield Notice(
+            "JobsWithoutGpusWait",
+            "Kueue puts every job of a team's namespace into its queue here, and one without GPUs "
+            "never starts there",
+            "run those in another namespace; from Kubernetes 1.36 on only GPU jobs are put into queues",
         )
     if found.settings.get(KNOWN, NOT_KNOWN) == NOT_KNOWN:
         yield Notice(

@@ -1,6 +1,6 @@
 """What a fleet means on one cluster of Kubernetes and Kueue. Pure.
 
-A team is a namespace with a queue named `default`, in front of a ClusterQueue that holds its guarantee. A
+A team is a namespace with a queue named `main`, in front of a ClusterQueue that holds its guarantee. A
 team with teams inside, or whose ceiling must cover its low jobs too, is a Cohort around them. Low jobs have a
 ClusterQueue of their own, `TEAM.low`, with nothing guaranteed and no weight: it never takes anything from
 anybody, and everybody entitled takes from it. It stands as far out as the team's ceilings allow.
@@ -15,11 +15,11 @@ from fairway.engines.kubernetes.gpu_resources import claimed_resources
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.configuration import advise
 from fairway.engines.kubernetes.policy.fields import Json, flatten, read_taint
-from fairway.engines.kubernetes.policy.guards import guards, user_guard
+from fairway.engines.kubernetes.policy.guards import KUEUES_QUEUE, QUEUE, guards, queue_guard
 from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
 from fairway.engines.kubernetes.policy.notices import notices
 from fairway.engines.kubernetes.policy.quota import Quota, Shelves, resource
-from fairway.engines.kubernetes.policy.users import counts_by_user, user_queues, user_slugs
+from fairway.engines.kubernetes.policy.users import can_place, counts_by_user, user_queues, user_slugs
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.names import ClusterName
 from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
@@ -31,7 +31,6 @@ MEMBER_ROLE: Final = "fairway-member"
 RBAC: Final = "rbac.authorization.k8s.io"
 MEMBERS: Final = "fairway-members"
 CEILING: Final = "fairway-ceiling"
-DEFAULT_QUEUE: Final = "default"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ANY_NODE: Final = {"kubernetes.io/os": "linux"}
 """Kueue wants at least one label of a flavor with a topology."""
@@ -92,12 +91,13 @@ class _Meaning:
             yield from self._team_objects(team)
         queued = [p.name for p in own_queues(self.fleet)]
         resources = sorted(claimed_resources(self.pools))
-        for name, policy, binding in guards(resources, queued, self.fleet.default_priority.name):
+        default, placing = self.fleet.default_priority.name, can_place(self.found)
+        for name, policy, binding in guards(resources, queued, default, placing=placing):
             yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
             yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
-        if any(self._by_user(t) for t in self.teams):
-            name, policy, binding = user_guard(queued)
+        if placing:
+            name, policy, binding = queue_guard(resources, queued)
             yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
             yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
@@ -294,7 +294,7 @@ class _Meaning:
 
     def _local_queues(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
         default = self.fleet.default_priority
-        queues = {DEFAULT_QUEUE: default.preemptible}
+        queues = {QUEUE if can_place(self.found) else KUEUES_QUEUE: default.preemptible}
         queues |= {p.name: p.preemptible for p in own_queues(self.fleet) if p.name in team.priorities}
         draining = team.draining or any(t.draining for t in self.tree.ancestors(team))
         slugs = user_slugs(team).values() if self._by_user(team) else ()

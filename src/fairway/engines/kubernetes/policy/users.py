@@ -19,14 +19,14 @@ def served_setting(kind: Kind) -> str:
     return f"served.{kind.name}"
 
 
-def can_count_users(found: FoundPolicy) -> bool:
-    """Whether jobs can be put into their users' queues here."""
+def can_place(found: FoundPolicy) -> bool:
+    """Whether a policy can put jobs into queues: Kubernetes 1.36 on, and only if Fairway may write it."""
     return found.settings.get(served_setting(kinds.MUTATING_POLICY)) == "yes"
 
 
 def counts_by_user(team: Team, found: FoundPolicy) -> bool:
     """Whether each member of the team has queues of their own."""
-    return team.limits.user_gpus is not None and bool(team.members) and can_count_users(found)
+    return team.limits.user_gpus is not None and bool(team.members) and can_place(found)
 
 
 def user_slugs(team: Team) -> dict[str, str]:
