@@ -94,12 +94,12 @@ teams:
     lab.always("research is within 8 + 10", lambda s: s.held_by("research", "nlp", "vision") <= 18)
     lab.always("vision is within 6", lambda s: s.held_by("vision") <= 6)
     lab.always("product is within 4 + 5", lambda s: s.held_by("product") <= 9)
-    await lab.stream("nlp", gpus=1, seconds=15, depth=14)
-    await lab.stream("vision", gpus=1, seconds=10, depth=8)
-    await lab.stream("product", gpus=1, seconds=15, depth=8)
+    await lab.stream("nlp", gpus=2, seconds=20, depth=6)
+    await lab.stream("vision", gpus=2, seconds=12, depth=4)
+    await lab.stream("product", gpus=1, seconds=20, depth=6)
     await lab.until(  # a busy engine needs a while to start so many
         lambda s: s.held_by("research", "nlp", "vision") >= 15 and s.held_by("product") >= 7,
-        60,
+        90,
         "research and product come near their ceilings",
     )
     await lab.stays(lambda seen: True, 10)
