@@ -36,9 +36,9 @@ test: venv  ## unit and contract tests, no real engine needed
 	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 3
 
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
-	$(PY) -m lab up slurm --name slurm-24 --version 24.11
-	$(PY) -m lab up slurm --name slurm-26 --version 26.05
-	$(PY) -m lab up kubernetes --name kubernetes --real-nodes 1
+	$(PY) -m lab up slurm --name slurm-24 --version 24.11 --spot-nodes 2
+	$(PY) -m lab up slurm --name slurm-26 --version 26.05 --spot-nodes 2
+	$(PY) -m lab up kubernetes --name kubernetes --real-nodes 1 --spot-nodes 2
 	$(PY) -m lab up postgres --name postgres
 	$(PY) -m lab up prometheus --name prometheus
 	$(PY) -m lab status
@@ -54,7 +54,7 @@ test-lab: venv  ## the lab's own tests: they start and end instances of their ow
 
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
 	rm -f build/promises.json
-	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/contract tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
+	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
 	$(PY) -m pytest tests/scenarios/test_bar.py
 
 mutations: venv  ## plant deliberate faults in the translations; some scenario must catch each (needs lab-up, minutes)
