@@ -31,7 +31,16 @@ class Desk(Books):
     alone, for nobody who waited already can start because of it.
     """
 
-    __slots__ = ("_hands", "_now", "_pass", "_vain_until", "patience", "reservation")
+    __slots__ = (
+        "_hands",
+        "_now",
+        "_outranked_in",
+        "_pass",
+        "_shapes_found",
+        "_vain_until",
+        "patience",
+        "reservation",
+    )
 
     def __init__(self, stock: Stock, hands: Hands, patience: float) -> None:
         super().__init__(stock)
@@ -39,6 +48,8 @@ class Desk(Books):
         self.reservation: Reservation | None = None
         self._hands: Final = hands
         self._pass = 0
+        self._outranked_in = -1
+        self._shapes_found = -1
         self._now = 0.0
         self._vain_until = -1.0
 
@@ -47,7 +58,15 @@ class Desk(Books):
         self._now = now
         self._pass += 1
         self.remember(now)
-        while self._reserved() or self._guaranteed() or self._lent() or self._idle():
+        again = True
+        while again:
+            while self._reserved() or self._guaranteed():
+                pass
+            before = self._pass
+            while self._pass == before and self._lent():
+                pass
+            again = self._pass != before  # somebody's place was taken: who could not start before may now
+        while self._idle():
             pass
 
     def serve_one(self, job: Job, now: float) -> None:
@@ -70,10 +89,12 @@ class Desk(Books):
     def _guaranteed(self) -> bool:
         """Somebody within a guarantee, by taking back what is lent if need be."""
         for below in sorted([b for b in self.below if b.waiting], key=_first_below):
-            inside = [b for b in below.all_inside() if b.lines.firm]
+            inside = [b for b in below.all_inside() if b.lines.firm and not b.stopped]
             for branch in self._by_share(inside):
-                lines = [line for line in branch.lines.firm.values() if branch.entitled(line.devices)]
-                if self._try_lines(lines, guaranteed=True):
+                slack, done = branch.slack(), self._pass
+                mine = branch.lines.firm.values()
+                lines = [line for line in mine if line.devices <= slack and line.passed != done]
+                if lines and self._try_lines(lines, guaranteed=True):
                     return True
         return False
 
@@ -82,16 +103,21 @@ class Desk(Books):
         if not self.queued:
             return False
         hopeful = self._find_hopeful()
-        while hopeful:
-            branch = min(hopeful, key=_share_order) if len(hopeful) > 1 else next(iter(hopeful))
-            room = branch.room()
-            lines = [line for line in branch.lines.firm.values() if self._line_hopeful(line, branch, room)]
-            if self._try_lines(lines, guaranteed=False):
+        if hopeful:
+            first = min(hopeful, key=_share_order) if len(hopeful) > 1 else next(iter(hopeful))
+            if self._try_branch(first):
                 return True
-            del hopeful[branch]
+            del hopeful[first]
+            if any(self._try_branch(branch) for branch in self._by_share(list(hopeful))):
+                return True
         if self.reservation is None and self._now >= self._vain_until:
             self._keep_for_first()
         return False
+
+    def _try_branch(self, branch: Branch) -> bool:
+        room = branch.room()
+        lines = [line for line in branch.lines.firm.values() if self._line_hopeful(line, branch, room)]
+        return bool(lines) and self._try_lines(lines, guaranteed=False)
 
     def _idle(self) -> bool:
         """Somebody that is preemptible always, on what is free."""
@@ -113,7 +139,10 @@ class Desk(Books):
         return False
 
     def _find_fitting(self) -> None:
-        """Find which shapes have room now. O(shapes x devices of a node)."""
+        """Find which shapes have room now. O(shapes + devices of a node), once for each change."""
+        if not self.stock.changed and len(self.shapes) == self._shapes_found:
+            return
+        self.stock.changed, self._shapes_found = False, len(self.shapes)
         stock, kept, low = self.stock, self.reservation, self.low_held > 0
         most_kept = 0 if kept is None else max([stock.free[p] for p in kept.places])
         # How many places have at least so many devices free, or loose.
@@ -135,12 +164,16 @@ class Desk(Books):
         for shape in self.shapes.values():
             if shape.branches and (shape.fits or shape.fits_kept or shape.fits_loosely):
                 hopeful.update(shape.branches)
-        hopeful.update(self.outranking)
+        if self._outranked_in != self._pass:  # once a pass: what they could take does not grow by starts
+            self._outranked_in = self._pass
+            hopeful.update(self.outranking)
         return hopeful
 
     def _line_hopeful(self, line: Line, branch: Branch, room: int) -> bool:
         """Whether trying the line could come to something."""
         if line.passed == self._pass:
+            return False
+        if branch.saving is not None and self._behind(line.first()):
             return False
         shape = line.shape
         if line.devices <= room:
@@ -166,7 +199,7 @@ class Desk(Books):
 
     def _try_lines(self, lines: list[Line], *, guaranteed: bool) -> bool:
         kept_for = None if self.reservation is None else self.reservation.job
-        for line in in_order([line for line in lines if line.passed != self._pass]):
+        for line in in_order(lines):
             if line.first() is kept_for:
                 continue  # it was tried first of all, with the places that are kept for it
             started = self._try(line.first(), guaranteed=guaranteed)
@@ -178,7 +211,7 @@ class Desk(Books):
     def _try(self, job: Job, *, guaranteed: bool, keep: bool = True) -> bool | None:
         """Start the job if it can, taking what it may. None: it left its line, its user has enough."""
         branch = job.branch
-        if branch.stopped or self._behind(job):
+        if branch.stopped or (branch.saving is not None and self._behind(job)):
             return False
         if self._benched(job):
             return None

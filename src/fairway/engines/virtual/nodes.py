@@ -22,7 +22,9 @@ class Stock:
     __slots__ = (
         "at",
         "buckets",
+        "busy_until",
         "capacity",
+        "changed",
         "free",
         "free_total",
         "jobs_on",
@@ -67,6 +69,10 @@ class Stock:
         """How many listed places have so many devices loose."""
         self.free_total = self.capacity
         """Free devices of listed places."""
+        self.changed = True
+        """Something was listed, freed or taken since somebody cleared this."""
+        self.busy_until: Final = [0.0] * len(nodes)
+        """When the last job of a place ends by its time limit; what is preemptible always does not count."""
         self.jobs_on: Final[list[dict[Job, None]]] = [{} for _ in nodes]
 
     def rack(self, place: int) -> int:
@@ -119,6 +125,7 @@ class Stock:
 
     def change_free(self, place: int, by: int, low: bool = False) -> None:
         """So many more (or fewer) devices of a place are free. `low`: by a job that is preemptible always."""
+        self.changed = True
         before = self.free[place]
         after = self.free[place] = before + by
         if not low:
@@ -137,6 +144,7 @@ class Stock:
     def set_listed(self, place: int, listed: bool) -> None:
         """Put a place into its bucket, or take it out."""
         if self.listed[place] != listed:
+            self.changed = True
             self.listed[place] = listed
             (self._list if listed else self._unlist)(place, max(self.free[place], 0))
             self.loose[max(self.loose_at[place], 0)] += 1 if listed else -1
@@ -158,15 +166,20 @@ class Stock:
 
     def put(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds its devices there from now on."""
-        taken, low = -job.per_node, job.low
+        taken, low, ends = -job.per_node, job.low, job.ends
         for place in places:
             self.change_free(place, taken, low)
             self.jobs_on[place][job] = None
+            if not low and ends > self.busy_until[place]:
+                self.busy_until[place] = ends
 
     def remove(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds nothing there any more."""
         for place in places:
-            del self.jobs_on[place][job]
+            here = self.jobs_on[place]
+            del here[job]
+            if not job.low and job.ends >= self.busy_until[place]:
+                self.busy_until[place] = max([j.ends for j in here if not j.low], default=0.0)
             self.change_free(place, job.per_node, job.low)
 
     def could_ever(self, nodes: int, per_node: int, together: bool) -> bool:

@@ -179,6 +179,15 @@ class Branch:
                 least = left
         return least
 
+    def slack(self) -> int:
+        """Devices it may still get within its guarantee, or within that of a team it is inside of."""
+        most = 0
+        for branch in self.path:
+            left = branch.guarantee - branch.firm
+            if left > most:  # noqa: PLR1730 - as above
+                most = left
+        return most
+
     def entitled(self, devices: int) -> bool:
         """Whether so many more are within its guarantee, or within that of a team it is inside of."""
         return any(branch.firm + devices <= branch.guarantee for branch in self.path)

@@ -167,6 +167,8 @@ def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
             if place in looked or not stock.listed[place]:
                 continue
             looked.add(place)
+            if need - stock.free[place] >= best_cost:
+                continue
             here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
             found = _least_here(scope, here, need - stock.free[place], best_cost)
             if found is not None:

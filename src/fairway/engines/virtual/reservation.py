@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import Final
 
 from fairway.engines.virtual.jobs import FOREVER, Job
 from fairway.engines.virtual.nodes import Stock
+
+MOST_EXACT: Final = 64
+"""Up to so many places, it is found for each when just enough of it is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +26,17 @@ class Reservation:
 def reserve(job: Job, stock: Stock, now: float) -> Reservation | None:
     """The places that are free soonest, by time limits; None: too few places are open.
 
-    O(places + running jobs), but once for a job, not at each event: places stay reserved until it starts.
+    O(places), but once for a job, not at each event: places stay reserved until it starts. On a large cluster
+    a place counts as busy until all of it is free, though less may do.
     """
-    need = job.per_node
-    ready: list[tuple[float, int, int]] = []
-    for place, open_ in enumerate(stock.open):
-        if open_:
-            at = _ready_at(stock, place, need, now)
-            if at is not None:
-                ready.append((at, -stock.free[place], place))  # of equals, the emptiest
+    need, exact = job.per_node, len(stock.nodes) <= MOST_EXACT
+    free, total, sick, busy = stock.free, stock.total, stock.sick, stock.busy_until
+    ready = [
+        # Of equals the emptiest.
+        (now if free[p] >= need else _ready_at(stock, p, need, now) if exact else busy[p], -free[p], p)
+        for p, open_ in enumerate(stock.open)
+        if open_ and total[p] - sick[p] >= need
+    ]
     if not job.together:
         chosen = nsmallest(job.nodes, ready)
         return _made(job, chosen) if len(chosen) == job.nodes else None
@@ -46,13 +52,9 @@ def _made(job: Job, chosen: list[tuple[float, int, int]]) -> Reservation:
     return Reservation(job, tuple(place for _, _, place in chosen), chosen[-1][0])
 
 
-def _ready_at(stock: Stock, place: int, need: int, now: float) -> float | None:
+def _ready_at(stock: Stock, place: int, need: int, now: float) -> float:
     """When so many devices are free there; what is preemptible always does not count as in the way."""
     free = stock.free[place]
-    if free >= need:
-        return now
-    if stock.total[place] - stock.sick[place] < need:
-        return None
     ends = sorted((now if job.low else job.ends, job.per_node) for job in stock.jobs_on[place])
     for at, devices in ends:
         free += devices

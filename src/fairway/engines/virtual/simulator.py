@@ -347,12 +347,12 @@ class Simulator:
         """As a desk decided."""
         now = self.now
         job.desk.leave(job)
-        job.stock.put(job, places)
         job.places = places
         job.attempt += 1
         job.state = JobState.RUNNING
         job.started = now
         job.ends = now + job.limit
+        job.stock.put(job, places)
         job.desk.book(job, 1, self.now)
         lasts = job.asked if job.asked < job.limit else job.limit
         if lasts != FOREVER:
