@@ -1,8 +1,8 @@
 """Which queues must keep their order for a while: a large job that later ones have overtaken enough. Pure.
 
-Kueue's BestEffortFIFO lets whatever fits go first, so an endless stream of small jobs can keep a gang waiting
-for ever. Once smaller ones that came later have started on as many devices as it asks for, it is its turn: its
-queue becomes StrictFIFO until it runs, or until that has lasted too long to be worth it.
+Kueue's BestEffortFIFO lets whatever fits go first, so a stream of small jobs can keep a gang waiting
+for ever. Once smaller ones that came later have started on as many devices as it asks for, it is its turn:
+its queue becomes StrictFIFO until it runs, or until that has lasted too long to be worth it.
 """
 
 from __future__ import annotations
