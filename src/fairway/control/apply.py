@@ -48,15 +48,18 @@ class ApplyToCluster:
         ledger: Ledger,
         parse: Callable[[Revision], Fleet],
         metrics: PolicyMetrics,
+        writing: asyncio.Lock,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`writing` is held by whoever writes policy to the cluster."""
         self._cluster = cluster
         self._build = build
         self._ledger = ledger
         self._parse = parse
         self._metrics = metrics
+        self._writing = writing
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._trouble: tuple[int, float] | None = None
@@ -67,7 +70,8 @@ class ApplyToCluster:
         while (work := await self._ledger.next_apply(self._cluster.name)) is not None:
             apply = _Apply(work, self._ledger, lease, self._metrics)
             try:
-                await self._carry_out(apply)
+                async with self._writing:
+                    await self._carry_out(apply)
             except LeaseLost:
                 raise
             except TemporaryError as error:
@@ -210,9 +214,9 @@ class _Apply:
                 self._log.warning("progress not kept", code=error.code, message=error.message)
 
     async def _keep(self, trouble: FairwayError | None = None) -> None:
-        done = sum(c.made for c in self._changes.values())
+        done, current = sum(c.made for c in self._changes.values()), self._current
         async with self._ledger.writing(self._lease) as tx:
-            await tx.progress_apply(self.work.apply, done, self._current, trouble)
+            await tx.progress_apply(self.work.apply, done, current, trouble)
 
 
 def _check(work: ApplyWork, plan: ClusterPlan) -> None:

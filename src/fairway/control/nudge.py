@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -26,18 +27,27 @@ class NudgeCluster:
         ledger: Ledger,
         applied: LastApplied,
         metrics: PolicyMetrics,
+        writing: asyncio.Lock,
     ) -> None:
+        """`writing` is held by whoever writes policy to the cluster."""
         self._cluster = cluster
         self._build = build
         self._ledger = ledger
         self._applied = applied
         self._metrics = metrics
+        self._writing = writing
         self._engine: Governs | None = None
         self._unkept: tuple[Nudge, ...] = ()
         """Given, and the ledger did not hear of it yet."""
 
     async def __call__(self, lease: Lease) -> None:
-        """Nudge once, and keep what was done."""
+        """Nudge once, and keep what was done.
+
+        Never while an apply is open: it would push towards the fleet that is just being replaced. Another
+        server's may begin in the middle of a round; then the next round, five seconds later, sets it right.
+        """
+        if self._writing.locked() or await self._ledger.next_apply(self._cluster) is not None:
+            return
         holds = await self._applied.get()
         if holds is None:
             return
@@ -45,7 +55,8 @@ class NudgeCluster:
             self._engine = self._build()
         if not isinstance(self._engine, Nudges):
             return
-        given = await self._engine.nudge(holds.fleet)
+        async with self._writing:
+            given = await self._engine.nudge(holds.fleet)
         for nudge in given:
             self._metrics.nudged(self._cluster, nudge.promise)
             log.info(

@@ -157,9 +157,10 @@ class Runner:
         build = partial(self._build_engine, cluster, pools)
         applied = LastApplied(cluster.name, self._ledger, self._parse)
         observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
-        apply = ApplyToCluster(cluster, build, self._ledger, self._parse, self._policy_metrics)
+        writing = asyncio.Lock()
+        apply = ApplyToCluster(cluster, build, self._ledger, self._parse, self._policy_metrics, writing)
         drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
-        nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics)
+        nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics, writing)
         yield _Loop(OBSERVE, self._pace(self._settings.observe_seconds), observe, observe.close)
         # However long a policy takes to write: the step itself ends when the engine no longer answers.
         yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)

@@ -45,6 +45,7 @@ class Bench:
         self.ledger = ledger
         self.world = world or World()
         self.now = 0.0
+        self.writing = asyncio.Lock()
 
     async def queue(self, wanted: Fleet, *, force: bool = False, mark: str | None = None) -> int:
         if mark is None:
@@ -60,7 +61,13 @@ class Bench:
     def step(self) -> ApplyToCluster:
         metrics = PolicyMetrics(CollectorRegistry())
         return ApplyToCluster(
-            CLUSTER, lambda: Toy(self.world), self.ledger, parse, metrics, clock=lambda: self.now
+            CLUSTER,
+            lambda: Toy(self.world),
+            self.ledger,
+            parse,
+            metrics,
+            self.writing,
+            clock=lambda: self.now,
         )
 
     async def carry_out(self) -> None:

@@ -26,7 +26,7 @@ class Look:
         metrics, ledger = PolicyMetrics(self.registry), bench.ledger
         applied = LastApplied(HPC, ledger, parse)
         self.drift = FindDrift(HPC, lambda: Toy(bench.world), ledger, applied, metrics)
-        self.nudge = NudgeCluster(HPC, lambda: Toy(bench.world), ledger, applied, metrics)
+        self.nudge = NudgeCluster(HPC, lambda: Toy(bench.world), ledger, applied, metrics, bench.writing)
 
     def metric(self) -> float | None:
         return self.registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"})
@@ -171,3 +171,20 @@ async def test_nudges_are_kept_with_their_reason(ledger: Ledger) -> None:
         "fairway_nudges_total", {"cluster": "hpc", "promise": "priority"}
     )
     assert counted == 2
+
+
+async def test_nobody_is_nudged_towards_a_fleet_that_is_being_replaced(ledger: Ledger) -> None:
+    bench = Bench(ledger)
+    look, held = Look(bench), await lease(ledger, "nudge")
+    await bench.queue(fleet(a=1))
+    await bench.carry_out()
+    bench.world.nudges = [Nudge("memory", "weigh a", "a", "share 1")]
+    async with bench.writing:  # an apply of this server is at it
+        await look.nudge(held)
+    number = await bench.queue(fleet(a=2))  # one waits, for whatever server
+    await look.nudge(held)
+    assert await ledger.nudges() == ()
+    await bench.carry_out()
+    assert (await bench.apply(number)).state is ApplyState.DONE
+    await look.nudge(held)
+    assert len(await ledger.nudges()) == 1
