@@ -97,7 +97,8 @@ def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
 def policy_file(layout: Layout, policy: Sequence[str]) -> str:
     """The lines of a policy that slurm.conf does not have itself."""
     own = {_subject(line) for line in _partitions(layout)}
-    return "".join(f"{line}\n" for line in policy if _subject(line) not in own)
+    # Slurm complains of an empty file.
+    return _lines(["# what a policy needs", *(line for line in policy if _subject(line) not in own)])
 
 
 def _merged(line: str, other: str) -> str:

@@ -373,6 +373,28 @@ async def test_an_urgent_job_takes_its_own_teams_place(slurm: Instance, engine: 
     assert await engine.nudge(fleet) == ()
 
 
+async def test_a_job_from_before_the_policy_gets_its_teams_qos(slurm: Instance, engine: SlurmEngine) -> None:
+    for command in ("add account product", "add user bob account=product"):
+        await asyncio.to_thread(_sacctmgr, slurm, *command.split())
+    job = _sbatch(slurm, "bob", "--account=product", "--gres=gpu:8", "--begin=now+5")
+    fleet = _fleet(slurm, TEAMS)
+    keys = [ObjectKey("account", "product"), ObjectKey("association", "product/bob")]
+    await apply_plan(engine, await plan_adoption(engine, LAB, EngineKind.SLURM, keys))
+    await _apply(engine, fleet)
+    await _configured(slurm, engine, fleet)
+
+    deadline, nudges = time.monotonic() + 60, list[Nudge]()
+    while _state(slurm, job) != "RUNNING":
+        assert time.monotonic() < deadline, nudges
+        nudges += await engine.nudge(fleet)
+        await asyncio.sleep(1)
+
+    assert [n.verb for n in nudges] == [f"scontrol update jobid={job} qos=normal"]
+    assert slurm.run("squeue", "--noheader", f"--jobs={job}", "--format=%q").stdout.split() == [
+        "product.gpu.own"
+    ]
+
+
 # --- taken over -------------------------------------------------------------------------------------------
 
 

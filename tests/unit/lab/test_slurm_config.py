@@ -46,9 +46,7 @@ def test_what_a_policy_sets_is_not_set_twice() -> None:
     text = config.slurm(layout(4), policy)
     assert "PartitionName=gpu Nodes=gpu[001-004] Default=YES PriorityTier=10\n" in text
     assert "PartitionName=mig Nodes=mig001\n" in text
-    assert (
-        config.policy_file(layout(4), policy) == "PartitionName=gpu-lent Nodes=gpu001\npriorityweightqos=7\n"
-    )
+    assert config.policy_file(layout(4), policy).splitlines()[1:] == policy[1:]
     assert "PriorityWeightQOS" not in text
     assert text.endswith("Include /etc/slurm/policy.conf\n")
 

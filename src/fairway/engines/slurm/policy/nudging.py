@@ -1,9 +1,12 @@
-"""Requeues a team's own lower job where its urgent one waits at a limit.
+"""Two small pushes by Slurm's own verbs: for urgent jobs at a limit, and for jobs from before the policy.
 
 Slurm tests a limit before it looks for a place to take, so a team at its guarantee (with nothing idle to
 borrow) or at its ceiling never makes room for its own urgent job; `PreemptMode=PRIORITY` of 26.05 would help
 with the first, but slurmrestd cannot write it. What helps on every version is `scontrol requeue` of the job
 that harms least. 26.05 has it in its API; before that, a small job of Fairway's own says it on a node.
+
+A job that waited when its account was adopted names a QOS that the account no longer has, and would wait for
+ever (InvalidQOS). Given the default priority's word, job_submit.lua gives it its team's list.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from fairway.engines.port import Refused
 from fairway.engines.slurm.client import SlurmRest
 from fairway.engines.slurm.policy import names
-from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs
+from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs, in_parts
 from fairway.engines.slurm.policy.finding import CTL, DB, LATEST_CTL
 from fairway.engines.slurm.policy.render import NUDGE_JOB
 from fairway.engines.slurm.policy.victims import RunningJob, WaitingJob, choose_victims
@@ -30,7 +34,9 @@ AGAIN_SECONDS: Final = 60
 """A job that was helped is not helped again before this: the place may only just be coming free."""
 SCRIPT_SECONDS: Final = 60
 JOBS_A_LOOK: Final = 50
-"""More urgent jobs than this are helped in later looks."""
+"""More jobs than this are helped in later looks."""
+LEFT_BEHIND_SECONDS: Final = 30
+"""How often jobs from before the policy are looked for."""
 
 HIGHEST_RANK: Final = 2**31
 """Of a job whose rank is not known: nobody takes its place."""
@@ -47,10 +53,48 @@ class Nudger:
         self._rest = rest
         self._clock = clock
         self._helped: dict[int, float] = {}
+        self._looked_back = 0.0
 
     async def nudge(self, ground: Ground) -> tuple[Nudge, ...]:
-        """One look. One small request when nothing urgent waits."""
+        """One look. One small request when nothing urgent waits, and twice a minute a few more."""
         now = self._clock()
+        before: tuple[Nudge, ...] = ()
+        if now - self._looked_back >= LEFT_BEHIND_SECONDS:
+            self._looked_back = now
+            before = await self._left_behind(ground)
+        return (*before, *await self._urgent(ground, now))
+
+    async def _left_behind(self, ground: Ground) -> tuple[Nudge, ...]:
+        """Jobs of teams that wait for a QOS which is not the policy's."""
+        reply = await self._rest.policy("GET", f"{DB}/qos/")
+        others = [q for q in reply["qos"] if not names.is_marked(q.get("description") or "")]
+        ids = ",".join(str(q["id"]) for q in others)
+        word = ground.fleet.default_priority.name
+        done: list[Nudge] = []
+        for some in in_parts([str(team.name) for team in ground.teams]):
+            jobs = await active_jobs(self._rest, WAITING, qos=ids, account=",".join(some)) if ids else []
+            for job in jobs[: JOBS_A_LOOK - len(done)]:
+                if job["job_id"] in self._helped or _own_partition(ground, job["partition"]) not in {
+                    site.partition for site in ground.sites
+                }:
+                    continue
+                self._helped[job["job_id"]] = self._clock()
+                try:
+                    await self._rest.policy("POST", f"{CTL}/job/{job['job_id']}", {"qos": word})
+                except Refused:
+                    continue  # job_submit.lua is not installed, or the team may not: the job shows why
+                done.append(
+                    Nudge(
+                        promise="no-surprise",
+                        verb=f"scontrol update jobid={job['job_id']} qos={word}",
+                        job=str(job["job_id"]),
+                        why=f"it waited for QOS {job['qos']}, which its account {job['account']} had before "
+                        "the policy and has no more",
+                    )
+                )
+        return tuple(done)
+
+    async def _urgent(self, ground: Ground, now: float) -> tuple[Nudge, ...]:
         self._helped = {job: at for job, at in self._helped.items() if now - at < AGAIN_SECONDS}
         waiting = [w for w in await self._waiting(ground, now) if w.id not in self._helped]
         done: list[Nudge] = []
