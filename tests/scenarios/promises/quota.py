@@ -102,6 +102,7 @@ teams:
         90,
         "research and product come near their ceilings",
     )
+    await lab.comes(lambda s: s.held_by("vision") >= 4, 30)  # once what nlp holds ends
     await lab.stays(lambda seen: True, 10)
 
     peaks = lab.peak("research", "nlp", "vision"), lab.peak("vision"), lab.peak("product")
