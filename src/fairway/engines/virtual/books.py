@@ -65,6 +65,7 @@ class Books:
         for counted in (self.low_running, self.queued, self.queued_low, self.shapes, self.outranking):
             counted.clear()
         self.low_held = 0
+        self.stock.changed = True
         branches: dict[TeamName, Branch] = {}
         for number, team in enumerate(terms.teams):
             parent = self.root if team.parent is None else branches[team.parent]

@@ -252,6 +252,23 @@ def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: Terms, todo: l
         assert yardstick(job, desk, running(simulator)) is None, f"job {job.id} could start"
 
 
+@settings(max_examples=100, deadline=None)
+@given(terms(), steps(with_terms=True))
+def test_nobody_waits_who_fits(policy: Terms, todo: list[Step]) -> None:
+    """What is free goes to whoever asks, but for places that are kept for somebody."""
+    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    for step in todo:
+        with contextlib.suppress(Refused):
+            do(simulator, step)
+        (desk,) = simulator._desks.values()
+        for job in simulator._jobs.values():
+            branch = job.branch
+            if job.line is None or branch.stopped or branch.room() < job.devices or desk._behind(job):
+                continue
+            if branch.user_held.get(job.request.user, 0) + job.devices <= branch.user_most:
+                assert desk.stock.find_for(job) is None, f"job {job.id} could start after {step}"
+
+
 def yardstick(job: Job, desk: Desk, jobs: list[Job], *, leaving_guarantees: bool = False) -> int | None:
     """The fewest devices whose going lets the job start, weighed over every set; None: no set does."""
     may_go = [j for j in jobs if j.low or (beyond_for(job, j) and not j.kept)]
