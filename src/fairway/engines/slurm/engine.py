@@ -58,11 +58,8 @@ class SlurmEngine:
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """What `fleet` means here: objects, what Slurm does not quite do, and lines of slurm.conf."""
         ground = Ground.of(fleet, self._cluster.name, found.settings)
-        return Translation(
-            wanted_objects(ground),
-            tuple(notices.notices(ground)),
-            settings.advice(ground, found.settings),
-        )
+        advice = settings.advice(ground, found.settings)
+        return Translation(wanted_objects(ground), tuple(notices.notices(ground, advice)), advice)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Jobs under accounts, associations and QOS."""

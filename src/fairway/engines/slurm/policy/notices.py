@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fairway.engines.slurm.policy.wanted import Ground, ceiling_of
-from fairway.policy.objects import Notice
+from fairway.policy.objects import Advice, Notice
 
 
-def notices(ground: Ground) -> Iterator[Notice]:
+def notices(ground: Ground, advice: Iterable[Advice] = ()) -> Iterator[Notice]:
     """Only what this fleet meets: a notice about something it does not use would be noise."""
+    if ground.teams and any(a.line.startswith("PartitionName=") for a in advice):
+        yield Notice(
+            "FilesAfterApply",
+            "between apply and the new slurm.conf and job_submit.lua, plain sbatch of these teams is refused "
+            "(Invalid qos specification) and their waiting jobs wait; what runs goes on",
+            "have the files ready, apply, then install them at once:  fairway render slurm --out DIR",
+            promise="native",
+        )
     yield from _shared_types(ground)
     yield from _unknown_types(ground)
     if any(ground.has_urgent(team) for team in ground.teams):
@@ -28,14 +36,6 @@ def notices(ground: Ground) -> Iterator[Notice]:
             "that back in turn",
             "where that matters, give the guarantee to the parent and none to its children",
             promise="hierarchy",
-        )
-    if any(g.ceiling for team in ground.teams for g in team.grants):
-        yield Notice(
-            "NoPlaceKeptAtCeiling",
-            "Slurm keeps no place for a job that waits at its team's own limit: one as large as that limit "
-            "waits as long as smaller jobs of the same team keep coming",
-            "let the team hold its small ones for a while:  scontrol hold JOB",
-            promise="no-starvation",
         )
     if any(ceiling_of(ground, team, site) for team in ground.teams for site in ground.sites if site.gres):
         yield Notice(
