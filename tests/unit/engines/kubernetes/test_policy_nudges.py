@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairway.engines.kubernetes.policy.making_room import make_room
 from fairway.engines.kubernetes.policy.memory import Used, forgiveness, read_used, weights
 from fairway.engines.kubernetes.policy.standing import JobPod, Standing, stand
-from fairway.engines.kubernetes.policy.starving import MOST_STRICT_SECONDS, Starvation
+from fairway.engines.kubernetes.policy.starving import MOST_TURN_SECONDS, Starvation
 from fairway.engines.kubernetes.policy.workloads import Workload
 from fairway.engines.kubernetes.wire import NodeObject
 from fairway.model.names import ClusterName
@@ -204,15 +204,40 @@ def test_room_is_always_made_lawfully_and_is_enough(data: st.DataObject) -> None
 
 def test_a_gang_overtaken_by_as_much_as_it_asks_for_has_its_turn() -> None:
     here, starvation = Cluster(), Starvation()
-    gang = here.job("product", "gang", 8, pods=2, at=10)
+    here.job("product", "gang", 8, pods=2, at=10)
     here.job("product", "early", 8, "n0", at=5)
     here.job("product", "s0", 8, "n1", at=11)
-    assert starvation.turn(here.stands(), 0) == {}
+    assert starvation.turn(here.stands(), 0) is None
     here.workloads.pop()
     here.job("product", "s1", 8, "n1", at=12)  # in s0's place
-    (turn,) = starvation.turn(here.stands(), 1).values()
-    assert turn.workload.metadata.uid == gang
-    assert starvation.turn(here.stands(), MOST_STRICT_SECONDS + 2) == {}  # enough is enough
+    turn = starvation.turn(here.stands(), 1)
+    assert turn is not None
+    assert turn.asking.workload.metadata.uid == "gang"
+    assert turn.strict
+    assert not turn.teams | turn.queues
+    assert starvation.turn(here.stands(), MOST_TURN_SECONDS + 2) is None  # enough is enough
+
+
+def test_other_teams_that_overtake_it_borrow_nothing_new_meanwhile() -> None:
+    here, starvation = Cluster(), Starvation()
+    here.job("product", "gang", 8, pods=4, at=10)
+    here.job("vision", "v", 8, "n0", at=11)
+    here.job("nlp", "n", 8, "n1", at=11)
+    here.job("research", "l", 8, "n2", at=11, low=True)
+    here.job("product", "own", 8, "n3", at=11)
+    turn = starvation.turn(here.stands(), 0)
+    assert turn is not None
+    assert turn.strict
+    assert turn.teams == {"research"}
+    assert turn.queues == {"research.low"}
+
+
+def test_like_jobs_do_not_overtake() -> None:
+    here, starvation = Cluster(), Starvation()
+    here.job("product", "mine", 8, at=10)
+    for i in range(4):
+        here.job("product", f"s{i}", 8, f"n{i}", at=11)
+    assert starvation.turn(here.stands(), 0) is None
 
 
 def test_a_job_that_can_never_run_stops_nobody() -> None:
@@ -220,7 +245,7 @@ def test_a_job_that_can_never_run_stops_nobody() -> None:
     here.job("product", "huge", 8, pods=3, at=10)
     for i in range(4):
         here.job("product", f"s{i}", 8, "n0", at=11 + i)
-    assert starvation.turn(here.stands(), 0) == {}
+    assert starvation.turn(here.stands(), 0) is None
 
 
 def test_past_use_fades_by_half_lives_and_survives_a_restart() -> None:

@@ -7,19 +7,26 @@ weight is held otherwise says what policy gives it. A server that starts anew go
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.fields import Json
-from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY, NUDGED, NUDGER, TEAM, Kind
+from fairway.engines.kubernetes.policy.holding import (
+    STRATEGY,
+    WEIGHT,
+    hold,
+    hold_borrowing,
+    holds_borrowing,
+    note,
+)
+from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY, NUDGER, TEAM, Kind
 from fairway.engines.kubernetes.policy.making_room import make_room
 from fairway.engines.kubernetes.policy.memory import NEGLIGIBLE, NOTICED, Used, read_used, weights
 from fairway.engines.kubernetes.policy.standing import LOW_SUFFIX, JobPod, Standing, stand
-from fairway.engines.kubernetes.policy.starving import Starvation
+from fairway.engines.kubernetes.policy.starving import Starvation, Turn
 from fairway.engines.kubernetes.policy.workloads import PATH, WORKLOADS, Workload, list_workloads
 from fairway.engines.kubernetes.wire import NodeObject
 from fairway.model.fleet import Fleet
@@ -39,8 +46,6 @@ AT_ONCE: Final = 50
 CALM: Final = 2.0
 """A look at every workload is repeated only after so many times what it took: never much of the load."""
 LONGEST_CALM: Final = 60.0
-_STRATEGY: Final = "spec.queueingStrategy"
-_WEIGHT: Final = "spec.fairSharing.weight"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -64,13 +69,13 @@ class Nudger:
         )
         given = [n async for n in self._remember(access, fleet, queues, cohorts)]
         busy = any((q.get("status") or {}).get("pendingWorkloads") for q in queues) or self._put_back
-        strict = [q for q in queues if _note(q).get(_STRATEGY)]
+        strict = [q for q in (*queues, *cohorts) if STRATEGY in note(q) or holds_borrowing(q)]
         began = self._clock()
         if (busy or strict) and began >= self._next_look:
             standing, workloads = await self._look(access, fleet)
             given += await self._let_back(access, workloads)
             given += await self._make_room(access, standing, workloads)
-            given += await self._keep_order(access, standing, queues)
+            given += await self._keep_order(access, standing, queues, cohorts)
             now = self._clock()
             self._next_look = now + min(LONGEST_CALM, CALM * (now - began))
         return tuple(given)
@@ -147,27 +152,41 @@ class Nudger:
 
     # a large job that small ones overtake for ever
 
-    async def _keep_order(self, access: Access, standing: Standing, queues: Sequence[Json]) -> list[Nudge]:
+    async def _keep_order(
+        self, access: Access, standing: Standing, queues: Sequence[Json], cohorts: Sequence[Json]
+    ) -> list[Nudge]:
         turn = self._starvation.turn(standing, self._clock())
         given = []
+        weighed = dict(_weighed(queues, cohorts))
+        by_name = {q["metadata"]["name"]: (kinds.CLUSTER_QUEUE, q) for q in queues}
         for queue in queues:
-            name = queue["metadata"]["name"]
-            held = _STRATEGY in _note(queue)
-            if name in turn and not held:
-                job = turn[name].workload.job
-                await _hold(access, kinds.CLUSTER_QUEUE, queue, {_STRATEGY: ("BestEffortFIFO", "StrictFIFO")})
-                why = f"later jobs have started on as many devices as the {turn[name].devices} it waits for"
-                given.append(Nudge("no-starvation", _set_verb(name, "StrictFIFO"), job, why))
-            elif held and name not in turn:
-                await _hold(access, kinds.CLUSTER_QUEUE, queue, {_STRATEGY: None})
+            name, held = queue["metadata"]["name"], STRATEGY in note(queue)
+            wanted = turn is not None and turn.strict and name == turn.asking.queue
+            if turn is not None and wanted and not held:
+                await hold(access, kinds.CLUSTER_QUEUE, queue, {STRATEGY: ("BestEffortFIFO", "StrictFIFO")})
                 given.append(
-                    Nudge(
-                        "no-starvation",
-                        _set_verb(name, "BestEffortFIFO"),
-                        name,
-                        "no job waits for its turn now",
-                    )
+                    _turn_nudge(turn, _set_verb(kinds.CLUSTER_QUEUE, name, "queueingStrategy StrictFIFO"))
                 )
+            elif held and not wanted:
+                await hold(access, kinds.CLUSTER_QUEUE, queue, {STRATEGY: None})
+                verb = _set_verb(kinds.CLUSTER_QUEUE, name, "queueingStrategy BestEffortFIFO")
+                given.append(Nudge("no-starvation", verb, name, "no job waits for its turn now"))
+        still: set[int] = set()
+        if turn is not None:
+            others = [weighed[t] for t in sorted(turn.teams) if t in weighed]
+            others += [by_name[q] for q in sorted(turn.queues) if q in by_name]
+            for kind, body in others:
+                still.add(id(body))
+                if await hold_borrowing(access, kind, body, turn.supply.pool, back=False):
+                    verb = _set_verb(kind, body["metadata"]["name"], f"borrowingLimit 0 on {turn.supply}")
+                    given.append(_turn_nudge(turn, verb))
+        for kind, bodies in ((kinds.CLUSTER_QUEUE, queues), (kinds.COHORT, cohorts)):
+            for body in bodies:
+                if holds_borrowing(body) and id(body) not in still:
+                    await hold_borrowing(access, kind, body, "", back=True)
+                    verb = _set_verb(kind, body["metadata"]["name"], "borrowingLimit as the policy says")
+                    name = body["metadata"]["name"]
+                    given.append(Nudge("no-starvation", verb, name, "no job waits for its turn now"))
         return given
 
     # past use between teams
@@ -202,8 +221,8 @@ class Nudger:
         used = self._used[team.name]
         plain = abs(weight - team.share) < 0.0005 * team.share
         change = None if plain else (team.share, text)
-        await _hold(
-            access, kind, body, {_WEIGHT: change}, policy={_WEIGHT: str(team.share)}, notes={USED: str(used)}
+        await hold(
+            access, kind, body, {WEIGHT: change}, policy={WEIGHT: str(team.share)}, notes={USED: str(used)}
         )
         return Nudge(
             "memory",
@@ -226,49 +245,13 @@ def _verb(workload: Workload, active: str) -> str:
     )
 
 
-def _set_verb(queue: str, strategy: str) -> str:
-    return f"kubectl patch clusterqueue {queue}: queueingStrategy {strategy}"
+def _set_verb(kind: Kind, name: str, what: str) -> str:
+    return f"kubectl patch {kind.name.lower()} {name}: {what}"
 
 
-def _note(body: Json) -> Mapping[str, Any]:
-    """Which fields a nudge holds on this object."""
-    try:
-        read = json.loads((body["metadata"].get("annotations") or {}).get(NUDGED, "{}"))
-    except ValueError:
-        return {}
-    return read if isinstance(read, dict) else {}
-
-
-async def _hold(
-    access: Access,
-    kind: Kind,
-    body: Json,
-    changes: Mapping[str, tuple[object, object] | None],
-    *,
-    policy: Mapping[str, str] | None = None,
-    notes: Mapping[str, str] | None = None,
-) -> None:
-    """Give fields another value for a while, or (None) the one policy gives them; the object says which."""
-    note = dict(_note(body))
-    patch: Json = {}
-    for path, change in changes.items():
-        if change is None:
-            was = note.pop(path, (None, None))[0]
-            _set(patch, path, (policy or {}).get(path, was))
-        else:
-            note[path] = change
-            _set(patch, path, change[1])
-    text = json.dumps(note, sort_keys=True) if note else None
-    patch["metadata"] = {"annotations": {NUDGED: text, **(notes or {})}}
-    answer = await access.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, NUDGER)
-    body["metadata"]["annotations"] = answer["metadata"].get("annotations") or {}
-
-
-def _set(patch: Json, path: str, value: object) -> None:
-    *outer, last = path.split(".")
-    for key in outer:
-        patch = patch.setdefault(key, {})
-    patch[last] = value
+def _turn_nudge(turn: Turn, verb: str) -> Nudge:
+    why = f"smaller, later jobs have started on as many devices as the {turn.asking.devices} it waits for"
+    return Nudge("no-starvation", verb, turn.asking.workload.job, why)
 
 
 def _weighed(queues: Sequence[Json], cohorts: Sequence[Json]) -> Iterator[tuple[str, tuple[Kind, Json]]]:

@@ -1,20 +1,24 @@
-"""Which queues must keep their order for a while: a large job that later ones have overtaken enough. Pure.
+"""Whose turn it is: a large job that smaller, later ones have overtaken enough. Pure.
 
-Kueue's BestEffortFIFO lets whatever fits go first, so a stream of small jobs can keep a gang waiting
-for ever. Once smaller ones that came later have started on as many devices as it asks for, it is its turn:
-its queue becomes StrictFIFO until it runs, or until that has lasted too long to be worth it.
+Kueue's BestEffortFIFO lets whatever fits go first, so a stream of small jobs can keep a gang waiting for
+ever. Once smaller ones that came later have started on as many devices as it asks for, it is its turn: its
+own queue becomes StrictFIFO, and others that overtook it borrow nothing new, until it runs, or until that
+has lasted too long to be worth it. Nothing that runs is touched, and nobody's guarantee.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.engines.kubernetes.policy.standing import Asking, Standing
+from fairway.engines.kubernetes.policy.standing import Asking, Holding, Standing
+from fairway.model.team import Supply
 
-MOST_STRICT_SECONDS: Final = 3600.0
-"""A queue that waits longer than this for its head does more harm than the head's waiting."""
-MOST_WATCHED: Final = 10_000
+MOST_TURN_SECONDS: Final = 3600.0
+"""Queues that wait longer than this for one job do more harm than its waiting."""
+MOST_WATCHED: Final = 100
+"""So many waiting jobs, the oldest, are watched."""
 
 
 @dataclass(slots=True)
@@ -24,7 +28,26 @@ class Overtaken:
     by: set[str] = field(default_factory=set)
     """Jobs that came later and started earlier."""
     devices: int = 0
-    strict_since: float | None = None
+    own_queue: bool = False
+    """Whether jobs of its own queue are among them."""
+    teams: set[str] = field(default_factory=set)
+    """Other branches of the tree that they belong to: the outermost team not around the waiting job's."""
+    queues: set[str] = field(default_factory=set)
+    """ClusterQueues that they came through where no such team is: low ones, and those of its own team."""
+    turn_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A job that gets what comes free."""
+
+    asking: Asking
+    supply: Supply
+    strict: bool
+    """Its own queue keeps its order."""
+    teams: frozenset[str]
+    queues: frozenset[str]
+    """Who borrows nothing new."""
 
 
 class Starvation:
@@ -33,43 +56,63 @@ class Starvation:
     def __init__(self) -> None:
         self._known: dict[str, Overtaken] = {}
 
-    def turn(self, standing: Standing, now: float) -> dict[str, Asking]:
-        """ClusterQueues that must be strict now, each with the job whose turn it is."""
-        waiting = {a.workload.metadata.uid: a for a in standing.asking[:MOST_WATCHED]}
+    def turn(self, standing: Standing, now: float) -> Turn | None:
+        """The job whose turn it is, the most overtaken first; None: nobody is overtaken too much."""
+        oldest = sorted(standing.asking, key=lambda a: a.workload.metadata.creation_timestamp)[:MOST_WATCHED]
+        waiting = {a.workload.metadata.uid: a for a in oldest if not a.low}
         self._known = {uid: self._known.get(uid, Overtaken()) for uid in waiting}
-        self._count(standing, waiting)
-        strict: dict[str, Asking] = {}
-        for uid, asking in waiting.items():
-            overtaken = self._known[uid]
-            if overtaken.devices < asking.devices or not _can_ever_fit(standing, asking):
+        for asking in waiting.values():
+            self._count(standing, asking)
+        for uid in sorted(waiting, key=lambda u: -self._known[u].devices):
+            asking, overtaken = waiting[uid], self._known[uid]
+            supply = next(_could_fit(standing, asking), None)
+            if overtaken.devices < asking.devices or supply is None:
                 continue
-            if overtaken.strict_since is None:
-                overtaken.strict_since = now
-            if now - overtaken.strict_since <= MOST_STRICT_SECONDS:
-                strict.setdefault(asking.queue, asking)
-        return strict
+            if overtaken.turn_since is None:
+                overtaken.turn_since = now
+            if now - overtaken.turn_since <= MOST_TURN_SECONDS:
+                return Turn(
+                    asking,
+                    supply,
+                    overtaken.own_queue,
+                    frozenset(overtaken.teams),
+                    frozenset(overtaken.queues),
+                )
+        return None
 
-    def _count(self, standing: Standing, waiting: dict[str, Asking]) -> None:
-        by_queue: dict[str, list[tuple[str, Asking]]] = {}
-        for uid, asking in waiting.items():
-            by_queue.setdefault(asking.queue, []).append((uid, asking))
+    def _count(self, standing: Standing, asking: Asking) -> None:
+        overtaken = self._known[asking.workload.metadata.uid]
+        since = asking.workload.metadata.creation_timestamp
         for holding in standing.holdings:
-            admission = holding.workload.status.admission
             later = holding.workload.metadata
-            for uid, asking in by_queue.get(admission.cluster_queue if admission else "", ()):
-                overtaken = self._known[uid]
-                if (
-                    later.uid not in overtaken.by
-                    and later.creation_timestamp > asking.workload.metadata.creation_timestamp
-                    and holding.priority <= asking.workload.spec.priority
-                    and holding.devices < asking.devices  # it fitted where the larger one did not
-                ):
-                    overtaken.by.add(later.uid)
-                    overtaken.devices += holding.devices
+            if (
+                later.creation_timestamp > since
+                and holding.devices < asking.devices  # it fitted where the larger one did not
+                and holding.supply in asking.supplies
+                and later.uid not in overtaken.by
+            ):
+                self._note(standing, asking, holding, overtaken)
+
+    def _note(self, standing: Standing, asking: Asking, holding: Holding, overtaken: Overtaken) -> None:
+        admission = holding.workload.status.admission
+        queue = admission.cluster_queue if admission else ""
+        if queue == asking.queue:
+            if holding.priority > asking.workload.spec.priority:
+                return
+            overtaken.own_queue = True
+        else:
+            around = {team.name for team in standing.line(asking.team)}
+            outer = [team.name for team in standing.line(holding.team) if team.name not in around]
+            if holding.low or not outer:
+                overtaken.queues.add(queue)
+            else:
+                overtaken.teams.add(outer[-1])
+        overtaken.by.add(holding.workload.metadata.uid)
+        overtaken.devices += holding.devices
 
 
-def _can_ever_fit(standing: Standing, asking: Asking) -> bool:
-    """On an empty pool, within every ceiling around it: else its queue would wait for nothing."""
+def _could_fit(standing: Standing, asking: Asking) -> Iterator[Supply]:
+    """Supplies that would do if they were empty, within every ceiling around it."""
     for supply in asking.supplies:
         ceilings = [g.ceiling for t in standing.line(asking.team) if (g := t.grant(supply)) is not None]
         if any(most is not None and most < asking.devices for most in ceilings):
@@ -79,5 +122,4 @@ def _can_ever_fit(standing: Standing, asking: Asking) -> bool:
             rack = room.labels.get(asking.together, "") if asking.together else ""
             racks[rack] = racks.get(rack, 0) + room.total // max(1, asking.devices_a_pod)
         if any(pods >= asking.pods for pods in racks.values()):
-            return True
-    return False
+            yield supply
