@@ -87,11 +87,12 @@ teams:
     guarantee: { gpu: 8 }
     borrow: { gpu: 10 }
     teams:
-      nlp: { guarantee: { gpu: 4 }, members: [alice] }
+      nlp: { guarantee: { gpu: 4 }, borrow: { gpu: 10 }, members: [alice] }
       vision: { borrow: { gpu: 6 }, members: [carol] }
   product: { guarantee: { gpu: 4 }, borrow: { gpu: 5 }, members: [bob] }
 """)
     lab.always("research is within 8 + 10", lambda s: s.held_by("research", "nlp", "vision") <= 18)
+    lab.always("nlp is within 4 + 10", lambda s: s.held_by("nlp") <= 14)
     lab.always("vision is within 6", lambda s: s.held_by("vision") <= 6)
     lab.always("product is within 4 + 5", lambda s: s.held_by("product") <= 9)
     await lab.stream("nlp", gpus=2, seconds=20, depth=6)
@@ -128,6 +129,22 @@ teams:
     await lab.until(number_running(research, 2))
     await lab.stays(lambda seen: True, 3)
     lab.note(f"whole nodes: peaks research {lab.peak('research')} of 16, product {lab.peak('product')} of 24")
+
+
+@promise("ceiling")
+async def nor_by_jobs_that_come_and_go_all_the_time(lab: Stage) -> None:
+    await lab.apply("""
+teams:
+  research: { guarantee: { gpu: 16 }, members: [alice] }
+  product: { guarantee: { gpu: 2 }, borrow: { gpu: 3 }, members: [bob] }
+""")
+    lab.always("product is within 2 + 3", lambda s: s.held_by("product") <= 5)
+    await lab.stream("product", gpus=1, seconds=1, depth=6)
+    await lab.until(lambda s: s.held_by("product") == 5, 60, "product comes to its ceiling")
+    await lab.stays(lambda seen: True, 8)
+    lab.note(
+        f"at most {lab.peak('product')} of 5 in {lab.samples} samples while {len(lab.jobs)} jobs came and went"
+    )
 
 
 NODES, GPUS_A_NODE = 4, 8

@@ -367,12 +367,13 @@ def _lines(text: str) -> list[str]:
 
 
 def _of_job(instance: Instance, job: str) -> list[Process]:
-    """The job's stepds and everything below them."""
+    """The job's stepds, then everything below them: one that outlives its job would still report its end."""
     mine = {process.pid: process for process in instance.processes()}
-    doomed = {pid for pid in mine if f"slurmstepd: [{job}." in _title(pid)}
+    stepds = [pid for pid in mine if f"slurmstepd: [{job}." in _title(pid)]
     parents = {pid: _parent(pid) for pid in mine}
-    while more := {pid for pid in mine if parents[pid] in doomed} - doomed:
-        doomed |= more
+    doomed = list(stepds)
+    for pid in doomed:
+        doomed += [child for child, parent in parents.items() if parent == pid and child not in doomed]
     return [mine[pid] for pid in doomed]
 
 
