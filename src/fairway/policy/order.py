@@ -16,26 +16,36 @@ def depths(
     A circle has no order: raises ValueError, or puts all of it deepest where an engine was found to have one.
     """
     needs = dict(objects)
-    needed_by: dict[ObjectKey, list[ObjectKey]] = {}
-    missing: dict[ObjectKey, int] = {}
+    # Many objects share one long list of needs, as all guarantees of a pool do: it is looked at once.
+    alike: dict[int, list[ObjectKey]] = {}
+    lists: dict[int, frozenset[ObjectKey]] = {}
     for key, after in needs.items():
-        count = 0
-        for need in after if len(after) < 2 else set(after):
-            if need in needs and need != key:
-                needed_by.setdefault(need, []).append(key)
-                count += 1
-        missing[key] = count
+        mine = id(after)
+        if mine not in lists:
+            lists[mine] = frozenset(after)
+        if key in lists[mine]:  # itself is no need
+            lists[id(key)] = lists[mine] - {key}
+            mine = id(key)
+        alike.setdefault(mine, []).append(key)
+    needed_by: dict[ObjectKey, list[int]] = {}
+    missing: dict[int, int] = {}
+    for mine in alike:
+        here = [need for need in lists[mine] if need in needs]
+        missing[mine] = len(here)
+        for need in here:
+            needed_by.setdefault(need, []).append(mine)
     found: dict[ObjectKey, int] = {}
-    level, depth = [key for key, count in missing.items() if not count], 0
-    while level:
-        following: list[ObjectKey] = []
-        for key in level:
-            found[key] = depth
-            for other in needed_by.get(key, ()):
-                missing[other] -= 1
-                if not missing[other]:
-                    following.append(other)
-        level, depth = following, depth + 1
+    ready, depth = [mine for mine, count in missing.items() if not count], 0
+    while ready:
+        following: list[int] = []
+        for mine in ready:
+            for key in alike[mine]:
+                found[key] = depth
+                for other in needed_by.get(key, ()):
+                    missing[other] -= 1
+                    if not missing[other]:
+                        following.append(other)
+        ready, depth = following, depth + 1
     circle = [key for key in needs if key not in found]
     if circle and forbid_cycles:
         raise ValueError(f"objects need each other in a circle: {', '.join(map(str, circle[:5]))}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -50,8 +50,12 @@ class _Line:
 
 def flatten(kind: Kind, body: Mapping[str, Any]) -> Fields:
     """The governed fields of an object as the API server has it."""
-    fields = dict(_walk("", _project(body, kind.governed)))
-    return {path: value for path, value in fields.items() if kind.absent.get(path) != value}
+    fields: Fields = {}
+    _walk(fields, "", _project(body, kind.governed))
+    for path, value in kind.absent.items():
+        if path in fields and fields[path] == value:
+            del fields[path]
+    return fields
 
 
 def unflatten(fields: Mapping[str, Value]) -> Json:
@@ -90,31 +94,32 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _walk(path: str, value: object, key: str = "") -> Iterator[tuple[str, Value]]:
+def _walk(into: Fields, path: str, value: object, key: str = "") -> None:
     if isinstance(value, dict):  # not Mapping, which takes five times as long to find out
         if not value and path:
-            yield path, _EMPTY
+            into[path] = _EMPTY
         counted = key == "hard"
         for name, part in value.items():
-            yield from _walk(_join(path, name), _count(part) if counted else part, name)
+            _walk(into, _join(path, name), _count(part) if counted else part, name)
     elif isinstance(value, list):
-        yield from _walk_list(path, value, key)
+        _walk_list(into, path, value, key)
     elif value is not None:
-        yield path, _count(value) if key in _COUNTED else _leaf(value)
+        into[path] = _count(value) if key in _COUNTED else _leaf(value)
 
 
-def _walk_list(path: str, items: list[Any], key: str) -> Iterator[tuple[str, Value]]:
+def _walk_list(into: Fields, path: str, items: list[Any], key: str) -> None:
     if key in _LINES:
-        yield path, tuple(_LINES[key].write(item) for item in items)
+        into[path] = tuple(_LINES[key].write(item) for item in items)
     elif key in _NAMED and items and isinstance(items[0], dict):
-        names = [_name_of(item, _NAMED[key]) for item in items]
-        yield path, tuple(names)
+        by = _NAMED[key]
+        names = [_name_of(item, by) for item in items]
+        into[path] = tuple(names)
         for name, item in zip(names, items, strict=True):
-            rest = {k: v for k, v in item.items() if k != _NAMED[key]}
-            # in brackets always: an item's name is not a key of an object
-            yield from _walk(f"{path}[{name}]", rest) if rest else ()
+            rest = {k: v for k, v in item.items() if k != by}
+            if rest:  # in brackets always: an item's name is not a key of an object
+                _walk(into, f"{path}[{name}]", rest)
     else:
-        yield path, tuple(_dump(item) if isinstance(item, Mapping) else _leaf(item) for item in items)
+        into[path] = tuple(_dump(item) if isinstance(item, Mapping) else _leaf(item) for item in items)
 
 
 def _name_of(item: Mapping[str, Any], by: str) -> str:

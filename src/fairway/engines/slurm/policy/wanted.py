@@ -129,27 +129,39 @@ def _qos(ground: Ground) -> Iterator[WantedObject]:
 def _guarantees(ground: Ground, supply: Supply) -> Iterator[WantedObject]:
     here = [t for t in ground.teams if ground.may_use(t, supply)]
     families = [t for t in here if ground.kin(t, supply) > 0]
+    lent = _Prey.of((names.LENT, names.LOW))
     for team in families:
         name, limit = names.kin(team.name, supply), ground.kin(team, supply)
-        rank = KIN_PRIORITY + ground.depth(team)
-        yield _guarantee(name, team.name, rank, limit, (names.LENT, names.LOW))
-    takes_back = (names.LENT, names.LOW, *(names.kin(t.name, supply) for t in families))
+        yield _guarantee(name, team.name, KIN_PRIORITY + ground.depth(team), limit, lent)
+    prey = _Prey.of((names.LENT, names.LOW, *(names.kin(t.name, supply) for t in families)))
     for team in here:
         if (limit := ground.own(team, supply)) > 0:
             rank = OWN_PRIORITY + ground.depth(team)
-            yield _guarantee(names.own(team.name, supply), team.name, rank, limit, takes_back)
+            yield _guarantee(names.own(team.name, supply), team.name, rank, limit, prey)
 
 
-def _guarantee(name: str, team: TeamName, rank: int, limit: int, takes_back: Iterable[str]) -> WantedObject:
-    preempt = tuple(sorted(takes_back))
+@dataclass(frozen=True, slots=True)
+class _Prey:
+    """What a guarantee takes back from: one value for all guarantees of a pool, however many there are."""
+
+    qos: tuple[str, ...]
+    keys: tuple[ObjectKey, ...]
+
+    @classmethod
+    def of(cls, qos: Iterable[str]) -> _Prey:
+        ordered = tuple(sorted(qos))
+        return cls(ordered, tuple(map(names.qos_key, ordered)))
+
+
+def _guarantee(name: str, team: TeamName, rank: int, limit: int, prey: _Prey) -> WantedObject:
     fields: dict[str, Value] = {
         "Priority": rank,
         "Flags": ("OverPartQOS",),
-        "Preempt": preempt,
+        "Preempt": prey.qos,
         "MaxJobsPerAccount": ANY_NUMBER_OF_JOBS,
         f"GrpTRES.{UNTYPED}": limit,
     }
-    return WantedObject(names.qos_key(name), fields, after=tuple(map(names.qos_key, preempt)), team=team)
+    return WantedObject(names.qos_key(name), fields, after=prey.keys, team=team)
 
 
 def _accounts(ground: Ground, known: Mapping[ObjectKey, WantedObject]) -> Iterator[WantedObject]:
