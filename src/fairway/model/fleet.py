@@ -10,7 +10,15 @@ from types import MappingProxyType
 
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
-from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Priority, Supply, Team, default_teams
+from fairway.model.team import (
+    DEFAULT_FAIRNESS,
+    DEFAULT_PRIORITIES,
+    Fairness,
+    Priority,
+    Supply,
+    Team,
+    default_teams,
+)
 
 
 class EngineKind(StrEnum):
@@ -144,7 +152,7 @@ class Fleet:
     """Every team, parents before children, otherwise in the order of the file."""
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
     """By rank, the highest first; exactly one is the default."""
-    fairness: Fairness = Fairness()
+    fairness: Fairness = DEFAULT_FAIRNESS
     chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
     """The default team of whoever the file gives one (`users`); members of several teams have one here."""
 

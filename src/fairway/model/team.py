@@ -70,6 +70,9 @@ class Fairness:
     half_life_seconds: int = 7 * 24 * 3600
 
 
+DEFAULT_FAIRNESS: Final = Fairness()
+
+
 @dataclass(frozen=True, slots=True)
 class Team:
     """A tenant. Teams nest: a child's guarantee is part of its parent's."""
