@@ -293,7 +293,9 @@ class Stage:
         """As until, where an engine may fall short of it: a caveat then, which `plan` must have warned of."""
         took = await self.comes(true, within)
         if took is None:
-            self.caveat(f"{caveat}: {await self._tell(await self.look())}")
+            seen = await self.look()
+            waiting = max((j for j in self.jobs if seen[j].state is State.WAITING), key=_size, default=None)
+            self.caveat(f"{caveat}: {await self.hand.words(waiting.id) if waiting else self.show(seen)}")
         return took
 
     async def stays(self, true: Condition, seconds: float, what: str = "") -> None:

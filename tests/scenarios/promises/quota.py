@@ -143,7 +143,7 @@ teams:
     await lab.until(lambda s: s.held_by("product") == 5, 60, "product comes to its ceiling")
     await lab.stays(lambda seen: True, 8)
     lab.note(
-        f"at most {lab.peak('product')} of 5 in {lab.samples} samples while {len(lab.jobs)} jobs came and went"
+        f"at most {lab.peak('product')} of 5 in {lab.samples} samples, {len(lab.jobs)} jobs came and went"
     )
 
 

@@ -12,11 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.render import conf_lines, render_slurm
+from fairway.files import parse_fleet
 from lab import find
 from lab.processes import PROC, Process
 from lab.slurm import configure
+from lab.slurm.config import JOB_SUBMIT
 from tests.contract.driver import absent
 from tests.scenarios.hand import Denied, JobSeen, Order, State
 from tests.waiting import eventually
@@ -115,6 +118,19 @@ class SlurmHand:
             return line
         default = " Default=YES" if name[1] == DEFAULT_PARTITION else ""
         return f"{line} Nodes={self._nodes[name[1]]}{default}"
+
+    async def take_down(self) -> None:
+        """Leave the cluster as the lab makes it, for whoever comes next: files first, they name our QOS."""
+        await self.clear()
+        await asyncio.to_thread(configure, self.instance, [], JOB_SUBMIT)
+        fleet = parse_fleet(self.head, f"{self.name}.yaml")
+        engine = self.engine(fleet)
+        try:
+            plan = await plan_cluster(engine, fleet, fleet.clusters[0].name)
+            applied = await apply_plan(engine, plan, force=True)
+            assert applied.refusal is None, applied.refusal
+        finally:
+            await engine.close()
 
     async def weigh(self) -> None:
         """Slurm counts use every PriorityCalcPeriod, a minute at least, and when it is configured anew."""
@@ -405,3 +421,4 @@ async def open_hand(name: str) -> AsyncIterator[SlurmHand]:
     finally:
         sampler.cancel()
         await asyncio.gather(sampler, return_exceptions=True)
+        await hand.take_down()
