@@ -55,7 +55,7 @@ test-lab: venv  ## the lab's own tests: they start and end instances of their ow
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
 	rm -f build/promises.json
 	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
-	$(PY) -m pytest tests/scenarios/test_bar.py
+	$(PY) -m pytest tests/scenarios/test_reached.py
 
 mutations: venv  ## plant deliberate faults in the translations; some scenario must catch each (needs lab-up, minutes)
 	$(PY) -m tests.scenarios.mutations virtual slurm-24 kubernetes
