@@ -72,50 +72,24 @@ def cluster_neighbours() -> Iterator[dict[str, Any]]:
         "ClusterQueue",
         spec={"cohortName": "neighbour", "namespaceSelector": {}, "resourceGroups": [group]},
     )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    pods = {"matchConstraints": {"resourceRules": [rule]}}
+    bound = {"policyName": "neighbour"}
     yield _object(
-        admission,
-        "ValidatingAdmissionPolicy",
-        spec={
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                    }
-                ]
-            },
-            "validations": [{"expression": "true"}],
-        },
+        admission, "ValidatingAdmissionPolicy", spec=pods | {"validations": [{"expression": "true"}]}
     )
     yield _object(
-        admission,
-        "ValidatingAdmissionPolicyBinding",
-        spec={"policyName": "neighbour", "validationActions": ["Audit"]},
+        admission, "ValidatingAdmissionPolicyBinding", spec=bound | {"validationActions": ["Audit"]}
     )
-
+    never = [{"name": "never", "expression": "false"}]
+    nothing = "[JSONPatch{op: 'test', path: '/kind', value: 'Pod'}]"
+    patch = {"patchType": "JSONPatch", "jsonPatch": {"expression": nothing}}
     yield _object(
         admission,
         "MutatingAdmissionPolicy",
-        spec={
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["configmaps"],
-                    }
-                ]
-            },
-            "reinvocationPolicy": "Never",
-            "mutations": [
-                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
-            ],
-        },
+        spec=pods | {"reinvocationPolicy": "Never", "mutations": [patch], "matchConditions": never},
     )
-    yield _object(admission, "MutatingAdmissionPolicyBinding", spec={"policyName": "neighbour"})
+    yield _object(admission, "MutatingAdmissionPolicyBinding", spec=bound)
 
 
 def _object(version: str, kind: str, namespace: str | None = None, **body: Any) -> dict[str, Any]:
