@@ -88,9 +88,9 @@ class Cluster:
             self.pods.append({"metadata": {"name": name, "namespace": team, "labels": labels}, "spec": spec})
         return name
 
-    def stands(self) -> Standing:
+    def stands(self, teams: str = TEAMS) -> Standing:
         return stand(
-            fleet(TEAMS),
+            fleet(teams),
             ClusterName("cloud"),
             as_type(self.workloads, list[Workload]),
             as_type(self.pods, list[JobPod]),
@@ -216,6 +216,27 @@ def test_a_gang_overtaken_by_as_much_as_it_asks_for_has_its_turn() -> None:
     assert turn.strict
     assert not turn.teams | turn.queues
     assert starvation.turn(here.stands(), MOST_TURN_SECONDS + 2) is None  # enough is enough
+
+
+def test_a_job_at_its_own_teams_ceiling_holds_nobody_else_back() -> None:
+    capped = """
+teams:
+  research: { guarantee: { a100: 8 }, borrow: { a100: 0 }, teams: { nlp: {}, vision: {} } }
+  product: { guarantee: { a100: 8 } }
+"""
+    here, starvation = Cluster(), Starvation()
+    here.job("nlp", "n", 4, "n0")
+    here.job("vision", "v", 3, "n1")
+    here.job("nlp", "waits", 2, at=1)  # 7 of 8 are held
+    for i in range(4):
+        here.job("product", f"p{i}", 1, "n2", at=2)
+    assert starvation.turn(here.stands(capped), 0) is None  # what product has would not help it
+
+    here.job("vision", "v2", 1, "n1", at=3)
+    here.job("vision", "v3", 1, "n1", at=4)
+    turn = starvation.turn(here.stands(capped), 1)  # what its sibling takes of the same ceiling would
+    assert turn is not None
+    assert turn.teams == {"vision"}
 
 
 def test_other_teams_that_overtake_it_borrow_nothing_new_meanwhile() -> None:

@@ -91,7 +91,9 @@ class Starvation:
                 and holding.supply in asking.supplies
                 and later.uid not in overtaken.by
             ):
-                self._note(standing, asking, holding, overtaken)
+                overtaken.by.add(later.uid)
+                if _competes(standing, asking, holding):
+                    self._note(standing, asking, holding, overtaken)
 
     def _note(self, standing: Standing, asking: Asking, holding: Holding, overtaken: Overtaken) -> None:
         admission = holding.workload.status.admission
@@ -107,8 +109,22 @@ class Starvation:
                 overtaken.queues.add(queue)
             else:
                 overtaken.teams.add(outer[-1])
-        overtaken.by.add(holding.workload.metadata.uid)
         overtaken.devices += holding.devices
+
+
+def _competes(standing: Standing, asking: Asking, holding: Holding) -> bool:
+    """Whether what it holds would be of use: not to a job that its own team's ceiling keeps waiting.
+
+    Those inside the ceiling fill it, and so do compete.
+    """
+    inside = {team.name for team in standing.line(holding.team)}
+    return all(
+        level.name in inside
+        for level in standing.line(asking.team)
+        if (grant := level.grant(holding.supply)) is not None
+        and grant.ceiling is not None
+        and standing.used[level.name, holding.supply] + asking.devices > grant.ceiling
+    )
 
 
 def _could_fit(standing: Standing, asking: Asking) -> Iterator[Supply]:
