@@ -178,4 +178,6 @@ def _fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -
 
 
 def _set_fields(fields: Mapping[str, Value]) -> dict[str, Value]:
+    if isinstance(fields, dict) and None not in fields.values():  # as almost all are: no copy
+        return fields
     return {name: value for name, value in fields.items() if value is not None}
