@@ -16,6 +16,8 @@ MOST_EXACT = 10
 """Up to so many jobs that could give way, every set of them is weighed."""
 MOST_WEIGHED = 400
 """More are not looked at: on a cluster of thousands of lent jobs a good choice is found long before."""
+ENOUGH_PLACES = 16
+"""So many nodes that could be had are weighed for what is preemptible always: it expects to go, and often."""
 
 
 class Reach(IntEnum):
@@ -162,20 +164,27 @@ def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
     best: tuple[Job, ...] | None = None
     best_cost = 1 << 60
     looked: set[int] = set()
-    for candidate in islice(scope.candidates(), MOST_WEIGHED):
-        for place in candidate.places:
-            if place in looked or not stock.listed[place]:
-                continue
-            looked.add(place)
-            if need - stock.free[place] >= best_cost:
-                continue
-            here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
-            found = _least_here(scope, here, need - stock.free[place], best_cost)
-            if found is not None:
-                best, best_cost = found, sum(job.devices for job in found)
-                if best_cost <= bound:
-                    return best
+    for place in _places_to_weigh(scope):
+        if place in looked or need - stock.free[place] >= best_cost:
+            continue
+        looked.add(place)
+        here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
+        found = _least_here(scope, here, need - stock.free[place], best_cost)
+        if found is not None:
+            best, best_cost = found, sum(job.devices for job in found)
+            if best_cost <= bound:
+                return best
     return best
+
+
+def _places_to_weigh(scope: Scope) -> Iterator[int]:
+    """Listed places that somebody may leave, of those who should leave first; some more than once."""
+    stock, need = scope.stock, scope.job.per_node
+    if scope.reach is Reach.LOW:
+        loose = (p for job in reversed(scope.low) for p in job.places if stock.loose_at[p] >= need)
+        return islice((p for p in loose if stock.listed[p]), ENOUGH_PLACES)
+    some = islice(scope.candidates(), MOST_WEIGHED)
+    return (place for job in some for place in job.places if stock.listed[place])
 
 
 def _least_here(scope: Scope, here: list[Job], need: int, below: int) -> tuple[Job, ...] | None:

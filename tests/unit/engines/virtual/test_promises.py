@@ -370,6 +370,20 @@ teams:
     assert not world.taken(*research)
 
 
+def test_loosening_lets_who_waits_start() -> None:
+    world = World(TWO_TEAMS)
+    world.submit("product", count=3)
+    tight = TWO_TEAMS.replace("borrow: { gpu: 16 }, members: [bob]", "borrow: { gpu: 0 }, members: [bob]")
+    world.apply(tight)
+    late = world.one("product")
+    world.apply(tight.replace("gpu: 0", "gpu: 1"))  # changes as they come, in several stages
+    assert world.wait(late) == "TeamAtCeiling"
+
+    world.apply(TWO_TEAMS)
+
+    assert world.runs(late)
+
+
 def test_told_to_evict_it_does() -> None:
     world = World(TWO_TEAMS)
     research = world.submit("research", count=2)
