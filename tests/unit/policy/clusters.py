@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from fairway.model.fleet import EngineKind
@@ -21,6 +22,9 @@ from fairway.policy.objects import (
     WantedObject,
 )
 from fairway.policy.plan import ClusterPlan, complete, compute_changes, touched_keys
+
+patient = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+"""The same examples in every run, however busy the machine is."""
 
 HPC = ClusterName("hpc")
 KEYS = tuple(ObjectKey(kind, name) for kind in ("account", "qos") for name in "abcdef")
