@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations, islice
@@ -163,11 +163,9 @@ def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
     bound = max(1, need - stock.most_free)  # no node can do with less
     best: tuple[Job, ...] | None = None
     best_cost = 1 << 60
-    looked: set[int] = set()
     for place in _places_to_weigh(scope):
-        if place in looked or need - stock.free[place] >= best_cost:
+        if need - stock.free[place] >= best_cost:
             continue
-        looked.add(place)
         here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
         found = _least_here(scope, here, need - stock.free[place], best_cost)
         if found is not None:
@@ -177,14 +175,20 @@ def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
     return best
 
 
-def _places_to_weigh(scope: Scope) -> Iterator[int]:
-    """Listed places that somebody may leave, of those who should leave first; some more than once."""
+def _places_to_weigh(scope: Scope) -> Iterable[int]:
+    """Listed places with room once whoever may leave them has; of equals, those who should leave first."""
     stock, need = scope.stock, scope.job.per_node
     if scope.reach is Reach.LOW:
         loose = (p for job in reversed(scope.low) for p in job.places if stock.loose_at[p] >= need)
-        return islice((p for p in loose if stock.listed[p]), ENOUGH_PLACES)
-    some = islice(scope.candidates(), MOST_WEIGHED)
-    return (place for job in some for place in job.places if stock.listed[place])
+        return dict.fromkeys(islice((p for p in loose if stock.listed[p]), ENOUGH_PLACES))
+    leaving: dict[int, int] = {}
+    for job in islice(scope.candidates(), MOST_WEIGHED):
+        for place in job.places:
+            leaving[place] = leaving.get(place, 0) + job.per_node
+    free, listed = stock.free, stock.listed
+    enough = [place for place, devices in leaving.items() if listed[place] and free[place] + devices >= need]
+    enough.sort(key=free.__getitem__, reverse=True)
+    return enough
 
 
 def _least_here(scope: Scope, here: list[Job], need: int, below: int) -> tuple[Job, ...] | None:
