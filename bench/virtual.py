@@ -9,7 +9,7 @@ from __future__ import annotations
 import cProfile
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -134,12 +134,14 @@ def profile(world: World) -> str:
     profiler.enable()
     keep_full(simulator, world.trace)
     profiler.disable()
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = {}
     for entry in profiler.getstats():
         code = entry.code
         module = "built-ins" if isinstance(code, str) else Path(code.co_filename).stem
-        spent[module] += entry.inlinetime
-    return ", ".join(f"{name} {100 * part / spent.total():.0f} %" for name, part in spent.most_common(6))
+        spent[module] = spent.get(module, 0.0) + entry.inlinetime
+    total = sum(spent.values())
+    most = sorted(spent.items(), key=lambda item: -item[1])[:6]
+    return ", ".join(f"{name} {100 * part / total:.0f} %" for name, part in most)
 
 
 async def run(size: str) -> list[Figure]:
