@@ -114,6 +114,10 @@ class Stream:
     depth: int
 
 
+class TooLate(AssertionError):
+    """Something that must come did not come in time. Only this may be tried again: machines are busy."""
+
+
 @dataclass
 class Stage:
     """One scenario's view of one cluster."""
@@ -125,6 +129,7 @@ class Stage:
     exceptions: list[str] = field(default_factory=list)
     """Why it is not simply kept."""
     verdict: Verdict = Verdict.KEPT
+    too_late: bool = False
     jobs: list[Job] = field(default_factory=list)
     nudges: list[Nudge] = field(default_factory=list)
     nudging: bool = True
@@ -275,9 +280,8 @@ class Stage:
             seen = await self.look()
             if true(seen):
                 return self.hand.now() - begun
-            assert self.hand.now() - begun < bound, (
-                f"{what or 'it'}: not within {bound:g} s: {await self._tell(seen)}"
-            )
+            if self.hand.now() - begun >= bound:
+                raise TooLate(f"{what or 'it'}: not within {bound:g} s: {await self._tell(seen)}")
             await self.hand.pause(0.1)
 
     async def comes(self, true: Condition, within: float) -> float | None:

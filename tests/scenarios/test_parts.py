@@ -11,10 +11,11 @@ import pytest
 
 from tests.scenarios import results, table
 from tests.scenarios.hand import Hand, JobSeen, Order, State
+from tests.scenarios.play import play
 from tests.scenarios.promises import PROMISES
 from tests.scenarios.promises.quota import least_needed
 from tests.scenarios.results import Result, worst
-from tests.scenarios.stage import Job, Sample, Stage, Verdict, running
+from tests.scenarios.stage import Job, Sample, Stage, TooLate, Verdict, running
 from tests.scenarios.stages.slurm import arguments, expanded, job_seen
 
 
@@ -69,6 +70,27 @@ async def test_always_is_checked_at_every_sample() -> None:
     lab.always("nobody holds anything", lambda seen: seen.held_by("research") == 0)
     with pytest.raises(AssertionError, match="nobody holds anything"):
         await lab.comes(lambda seen: False, 5)
+
+
+@pytest.mark.parametrize(("wrong", "plays"), [(TooLate("slow"), 2), (AssertionError("over the ceiling"), 1)])
+async def test_only_what_came_too_late_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, wrong: AssertionError, plays: int
+) -> None:
+    played: list[Stage] = []
+
+    async def scenario(lab: Stage) -> None:
+        played.append(lab)
+        if len(played) == 1:
+            raise wrong
+
+    async def nothing(lab: Stage) -> None: ...
+
+    monkeypatch.setattr(Stage, "close", nothing)
+    monkeypatch.setattr("tests.scenarios.play.scenarios", lambda: {"ceiling": [scenario]})
+    result = await play("ceiling", cast("Hand", Script({})), tries=2)
+    assert len(played) == plays
+    assert (result.verdict is Verdict.FAILED) == (plays == 1)
+    assert any("too late at try 1" in text for text in result.evidence) == (plays == 2)
 
 
 async def test_what_is_held_is_kept_and_summed_over_time() -> None:
