@@ -107,13 +107,19 @@ class Governed:
             await asyncio.to_thread(configure_slurm, self.instance, advised)
 
     async def clear(self) -> None:
-        """Take everything away that Fairway made, and what was configured for it."""
+        """Take everything away that Fairway made, and what was configured for it.
+
+        A team's namespace outlives it, for it may hold people's files: see `drop_namespaces`.
+        """
         lab = Cluster(ClusterName("lab"), self.connection)
         await self.settle(Fleet("nothing", "USD", (lab,), ()))
-        if self.kind is EngineKind.KUBERNETES:  # a team's namespace outlives it: it may hold people's files
-            await asyncio.to_thread(_drop_namespaces, LabKubernetes(self.instance))
-        else:
+        if self.kind is EngineKind.SLURM:
             await asyncio.to_thread(configure_slurm, self.instance, [])
+
+    def drop_namespaces(self) -> None:
+        """Remove what former teams leave on Kubernetes. It takes a while: once, when all is done."""
+        if self.kind is EngineKind.KUBERNETES:
+            _drop_namespaces(LabKubernetes(self.instance))
 
     @asynccontextmanager
     async def _engine(self, fleet: Fleet) -> AsyncIterator[Governs]:

@@ -56,6 +56,7 @@ def here(request: pytest.FixtureRequest) -> Iterator[Governed]:
     cluster = governed(request.param)
     yield cluster
     asyncio.run(cluster.clear())
+    cluster.drop_namespaces()
 
 
 def _clusters(here: Governed) -> Clusters:

@@ -98,8 +98,9 @@ def _object(version: str, kind: str, namespace: str | None = None, **body: Any) 
 
 
 @pytest.mark.kubernetes
-async def test_nothing_of_others_changes_on_kubernetes() -> None:
-    here = governed("kubernetes")
+@pytest.mark.parametrize("name", ["kubernetes"])
+async def test_nothing_of_others_changes(name: str) -> None:
+    here = governed(name)
     fleet = _at_home(here, TEAMS)
     api = LabKubernetes(here.instance).api
     planted = [*cluster_neighbours(), *kubernetes_neighbours("neighbour"), *kubernetes_neighbours(OURS)]
@@ -124,6 +125,7 @@ async def test_nothing_of_others_changes_on_kubernetes() -> None:
         for thing in reversed(planted):
             await asyncio.to_thread(api.delete, api.path_of(thing))
         await here.clear()
+        await asyncio.to_thread(here.drop_namespaces)
 
 
 def _at_home(here: Governed, teams: str) -> Fleet:

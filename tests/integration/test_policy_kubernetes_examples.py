@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,9 +34,19 @@ def params() -> list[object]:
     ]
 
 
+@pytest.fixture(scope="module")
+def used() -> Iterator[set[str]]:
+    """The names of clusters that examples were applied to."""
+    names: set[str] = set()
+    yield names
+    for name in names:
+        governed(name).drop_namespaces()
+
+
 @pytest.fixture
-async def here(request: pytest.FixtureRequest) -> AsyncIterator[Governed]:
+async def here(request: pytest.FixtureRequest, used: set[str]) -> AsyncIterator[Governed]:
     cluster = governed(request.param)
+    used.add(request.param)
     yield cluster
     await cluster.clear()
 
