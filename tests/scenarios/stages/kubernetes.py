@@ -48,7 +48,7 @@ pools:
     gpu: A100-80GB
     capacity: owned
     price: 1.90
-    kubernetes: {{ node_labels: {{ {product}: {model} }} }}
+    kubernetes: {{ node_labels: {{ {product}: {model}, type: kwok }} }} # not real ones
     topology: [topology.fairway/block, topology.fairway/rack]
   mig:
     cluster: lab

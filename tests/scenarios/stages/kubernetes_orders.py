@@ -15,7 +15,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 CLASS = "kueue.x-k8s.io/priority-class"
 RACK = "topology.fairway/rack"
 PRODUCT = "nvidia.com/gpu.product"
-LABELS = {"gpu": {PRODUCT: MODEL}, "mig": {PRODUCT: f"{MODEL}-MIG"}, "spot": SPOT_LABEL}
+LABELS = {"gpu": {PRODUCT: MODEL, "type": "kwok"}, "mig": {PRODUCT: f"{MODEL}-MIG"}, "spot": SPOT_LABEL}
 """How users point at a pool's nodes."""
 PREEMPTIBLE = "low"
 """A class that is always preemptible has a queue of its own, as docs/engines/kubernetes.md says to users."""
