@@ -51,8 +51,9 @@ def shared() -> Iterator[tuple[Home, Server]]:
         key.write_bytes(b"k" * 32)
         text = QUICKSTART.read_text()
         text = text.replace("\nclusters:\n", "\nclusters:" + UNREACHABLE.format(key=key))
+        text = text.replace("\nteams:\n", DARK_POOL + "\nteams:\n")
         file = home.folder / "fleet.yaml"
-        file.write_text(text.rstrip("\n") + DARK_POOL)
+        file.write_text(text)
         server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
         until(lambda: all_observed(home), 30, "the first look at every cluster")
         yield home, server
