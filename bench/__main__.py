@@ -12,6 +12,7 @@ from pathlib import Path
 from bench.figure import Figure
 
 BENCHMARKS = {
+    "apply": "applying many teams to a real engine, against the same writes made bare",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "startup": "`fairway --help`, against importing click and rich",
