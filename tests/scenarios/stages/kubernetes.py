@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CLEAR_SECONDS = 60
 NODE_SECONDS = 60
+ASK_AGAIN = 5.0  # seconds, for what was told to go and is still there
 QUOTA_PATHS = tuple(f"{kueue.API_ROOT}/{plural}" for plural in ("clusterqueues", "cohorts"))
 USED = "fairway.dev/used"
 NOBODYS_NAMESPACE = "default"
@@ -198,10 +199,13 @@ class KubernetesHand:
         for node in tuple(self._lost):
             await self.restore(node)
 
+        asked: dict[str, float] = {}
+
         def ended() -> bool:
-            left = self.eye.left()
-            with_jobs = [{"name": name} for name in left]
-            self._lab.api.each(lambda one: self._delete(one["name"]), with_jobs)
+            left, now = self.eye.left(), self.now()
+            again = [{"name": name} for name in left if now - asked.get(name, -ASK_AGAIN) >= ASK_AGAIN]
+            asked.update({one["name"]: now for one in again})
+            self._lab.api.each(lambda one: self._delete(one["name"]), again)
             return not left
 
         await eventually(ended, CLEAR_SECONDS, "every job is gone")
