@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from fairway.wiring.door import Serving
 from fairway.wiring.engines import Engines, build_engine
-from fairway.wiring.server import Started, serve
+from fairway.wiring.server import Started, collect_garbage_less_often, serve
 
-__all__ = ["Engines", "Serving", "Started", "build_engine", "serve"]
+__all__ = ["Engines", "Serving", "Started", "build_engine", "collect_garbage_less_often", "serve"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -52,8 +53,14 @@ def serve(serving: Serving, tell: Callable[[Started], None]) -> None:
     # Whatever can be found wrong without starting anything is found first.
     text = _checked_text(serving.fleet_file) if serving.fleet_file else None
     check_door(serving)
+    collect_garbage_less_often()
     with listening(serving.settings) as listener:
         asyncio.run(_serve(serving, text, listener, tell))
+
+
+def collect_garbage_less_often() -> None:
+    """A plan makes a hundred thousand values that live; looking at them every 700 takes a third of its time."""
+    gc.set_threshold(50_000, 20, 50)
 
 
 async def _serve(

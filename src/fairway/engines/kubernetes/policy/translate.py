@@ -14,7 +14,7 @@ from typing import Final
 from fairway.engines.kubernetes.gpu_resources import claimed_resources
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.configuration import advise
-from fairway.engines.kubernetes.policy.fields import Json, flatten, read_taint
+from fairway.engines.kubernetes.policy.fields import Fields, Json, flatten, read_taint
 from fairway.engines.kubernetes.policy.guards import KUEUES_QUEUE, QUEUE, guards, queue_guard
 from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
 from fairway.engines.kubernetes.policy.notices import notices
@@ -66,6 +66,7 @@ class _Meaning:
     def __init__(self, fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> None:
         self.fleet = fleet
         self.found = found
+        self.preemptible = frozenset(p.name for p in fleet.priorities if p.preemptible)
         self.pools = tuple(p for p in fleet.pools_of(cluster) if isinstance(p.place, KubernetesPlace))
         self.supplies = {s: p for p in self.pools for s in p.supplies}
         self.tree = TeamTree(fleet.teams)
@@ -171,7 +172,7 @@ class _Meaning:
         return grant.ceiling is not None and not 0 < there <= grant.ceiling
 
     def _has_low(self, team: Team) -> bool:
-        return any(self.fleet.priority(p).preemptible for p in team.priorities)
+        return not self.preemptible.isdisjoint(team.priorities)
 
     def _is_cohort(self, team: Team) -> bool:
         ceiling = self._has_ceiling(team) and self._has_low(team)
@@ -264,16 +265,11 @@ class _Meaning:
             "cohortName": cohort.name,
             "namespaceSelector": {"matchLabels": {TEAM: team.name}},
             "resourceGroups": self.shelves.groups(quota),
-            "queueingStrategy": "BestEffortFIFO",
             "fairSharing": {"weight": weight},
-            "preemption": {
-                "withinClusterQueue": "LowerPriority",
-                "reclaimWithinCohort": "Any" if weight else "Never",
-            },
-            # What is guaranteed elsewhere is better than what is borrowed here.
-            "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},
         }
-        return _wanted(kinds.CLUSTER_QUEUE, name, {"spec": spec}, team, after=(cohort, *self._flavor_keys()))
+        fields = flatten(kinds.CLUSTER_QUEUE, {"spec": spec}) | (_EVERY_QUEUE if weight else _EVERY_LOW_QUEUE)
+        key = ObjectKey(kinds.CLUSTER_QUEUE.name, name)
+        return WantedObject(key, fields, (cohort, *self._flavor_keys()), team.name)
 
     # what lies in the team's namespace
 
@@ -352,6 +348,21 @@ def _topology(pool: Pool) -> Json:
 
 def _cohort(name: str) -> ObjectKey:
     return ObjectKey(kinds.COHORT.name, name)
+
+
+def _of_every_queue(reclaim: str) -> Fields:
+    """What all queues have in common, as fields: worked out once, not for each of thousands."""
+    spec = {
+        "queueingStrategy": "BestEffortFIFO",
+        "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": reclaim},
+        # What is guaranteed elsewhere is better than what is borrowed here.
+        "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},
+    }
+    return flatten(kinds.CLUSTER_QUEUE, {"spec": spec})
+
+
+_EVERY_QUEUE: Final = _of_every_queue("Any")
+_EVERY_LOW_QUEUE: Final = _of_every_queue("Never")
 
 
 def _wanted(
