@@ -59,7 +59,7 @@ def serve(serving: Serving, tell: Callable[[Started], None]) -> None:
 
 
 def collect_garbage_less_often() -> None:
-    """A plan makes a hundred thousand values that live; looking at them every 700 takes a third of its time."""
+    """A plan makes a hundred thousand values that live; looking at them every 700 is a third of its time."""
     gc.set_threshold(50_000, 20, 50)
 
 
