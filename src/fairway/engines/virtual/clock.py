@@ -14,6 +14,8 @@ class Kind(IntEnum):
 
     END = 0
     ARRIVE = 1
+    LOOK_AGAIN = 2
+    """A job that was taken back started elsewhere at once, and could not be taken back twice in a moment."""
 
 
 Event = tuple[float, Kind, int, Job, int]
@@ -34,11 +36,11 @@ class Agenda:
         heappush(self._heap, (at, kind, self._number, job, job.attempt))
 
     def next_at(self) -> float | None:
-        """When the soonest is due. Ends of attempts that are over already are dropped on the way."""
+        """When the soonest is due. What attempts that are over already asked for is dropped."""
         heap = self._heap
         while heap:
             at, kind, _, job, attempt = heap[0]
-            if kind is Kind.END and (job.attempt != attempt or not job.places):
+            if kind is not Kind.ARRIVE and (job.attempt != attempt or not job.places):
                 heappop(heap)
                 continue
             return at

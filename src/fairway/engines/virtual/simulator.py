@@ -280,7 +280,11 @@ class Simulator:
                 if kind is Kind.ARRIVE:
                     if job.state is JobState.EXPECTED:
                         self._arrive(job)
-                elif job.attempt == attempt and job.places:
+                elif job.attempt != attempt or not job.places:
+                    pass  # of an attempt that is over
+                elif kind is Kind.LOOK_AGAIN:
+                    self._dirty[job.desk] = None
+                else:
                     self._stop(job, Ending.TIMEOUT if job.asked > job.limit else Ending.DONE)
                 event = pop(now)
             self._serve()
@@ -357,6 +361,8 @@ class Simulator:
         lasts = job.asked if job.asked < job.limit else job.limit
         if lasts != FOREVER:
             self._agenda.add(now + lasts, Kind.END, job)
+        if job.barred_at == now:
+            self._agenda.add(now + 1.0, Kind.LOOK_AGAIN, job)
         if self._remember:
             nodes = tuple(job.stock.nodes[p] for p in places)
             job.history.append(Attempt(job.attempt, now, nodes))
