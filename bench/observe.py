@@ -24,6 +24,7 @@ import httpx2
 import yaml
 
 from bench.figure import Figure, in_turn, median
+from bench.fleets import A100, PRODUCT
 from bench.wire import counting
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Observes
@@ -38,14 +39,11 @@ from fairway.model.fleet import (
     SlurmConnection,
     SlurmPlace,
 )
-from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName
 from lab import Instance, find
 from lab.instance import obtain
 
 TARGET = 1.5
-A100 = CATALOGUE["A100-80GB"]
-PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 
 
 def _pool(place: SlurmPlace | KubernetesPlace) -> Pool:

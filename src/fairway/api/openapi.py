@@ -1,10 +1,8 @@
-"""The API's description, for docs and other people's clients: `python -m fairway.api.openapi FILE`."""
+"""The API's description, for docs and other people's clients; `make reference` writes it."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Final, NoReturn
 
 from prometheus_client import CollectorRegistry
@@ -37,7 +35,3 @@ def document() -> str:
     ledger = Ledger(Connections("postgresql://", Limits()))
     app = create_app(ledger, CollectorRegistry(), lambda _: NO_FLEET, NO_PARTS)
     return json.dumps(description(app), indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

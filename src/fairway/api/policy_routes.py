@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,13 +14,13 @@ from pydantic import BaseModel
 from fairway.api import policy_known as known
 from fairway.api import policy_wire as wire
 from fairway.api.access import allow, caller_of, require_role
-from fairway.api.cursors import decode_cursor, decode_number, encode_cursor
+from fairway.api.cursors import decode_cursor, decode_number
 from fairway.api.fleets import Fleets
 from fairway.api.problems import ApiError
-from fairway.api.routes import PROBLEMS, VIEWER, Cursor, Limit, Name, page_of
+from fairway.api.routes import PROBLEMS, VIEWER, Cursor, Limit, Name, first_of, page_of
 from fairway.api.wire import PER_PAGE, Page
 from fairway.control.planning import Planner
-from fairway.files import InvalidFile, Report, Severity
+from fairway.files import InvalidFile, Report, Severity, fleet_digest
 from fairway.ledger import Ledger, Token
 from fairway.ledger.policy_records import Apply
 from fairway.model.access import Role
@@ -84,7 +83,9 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyP
         found = await parts.planner.plan(fleet, cluster)
         before = await fleets.applied(cluster)
         warnings = [f for f in report.faults if f.severity is Severity.WARNING]
-        return await _large(lambda: known.plan(found, _digest(asked.fleet), _said(before, fleet), warnings))
+        return await _large(
+            lambda: known.plan(found, fleet_digest(asked.fleet), _said(before, fleet), warnings)
+        )
 
     @app.post(
         "/v1/applies",
@@ -102,7 +103,11 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyP
         await _require_known_connections(caller_of(request), fleet, fleets)
         fingerprints = {_cluster_of(fleet, name): mark for name, mark in asked.fingerprints.items()}
         number = await ledger.queue_apply(
-            asked.fleet, _digest(asked.fleet), fingerprints, force=asked.force, by=caller_of(request).name
+            asked.fleet,
+            fleet_digest(asked.fleet),
+            fingerprints,
+            force=asked.force,
+            by=caller_of(request).name,
         )
         return known.apply(await _apply(ledger, number))
 
@@ -156,10 +161,7 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> Page[wire.Apply]:
         """Applies, the newest first, without their changes."""
         rows = await ledger.applies(cluster=cluster, before=decode_number(cursor), limit=limit + 1)
-        return Page(
-            items=[known.apply(row) for row in rows[:limit]],
-            next_cursor=encode_cursor(str(rows[limit - 1].id)) if len(rows) > limit else None,
-        )
+        return first_of(rows, limit, show=known.apply, key=lambda row: (str(row.id),))
 
     @app.get(
         "/v1/applies/{number}",
@@ -191,8 +193,12 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
             a, b, c, d = decode_cursor(cursor, 4)
             after = (a, b, c, d)
         rows = await ledger.drift(cluster=cluster, after=after, limit=limit + 1)
-        more = encode_cursor(*_drift_key(rows[limit - 1])) if len(rows) > limit else None
-        return Page(items=[known.drift(row) for row in rows[:limit]], next_cursor=more)
+        return first_of(
+            rows,
+            limit,
+            show=known.drift,
+            key=lambda row: (row.cluster, row.entry.key.kind, row.entry.key.name, row.entry.field),
+        )
 
     @app.get("/v1/nudges", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_nudges(
@@ -200,10 +206,7 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> Page[wire.Nudge]:
         """Pushes that were given to engines, the newest first."""
         rows = await ledger.nudges(cluster=cluster, before=decode_number(cursor), limit=limit + 1)
-        return Page(
-            items=[known.nudge(row) for row in rows[:limit]],
-            next_cursor=encode_cursor(str(rows[limit - 1].id)) if len(rows) > limit else None,
-        )
+        return first_of(rows, limit, show=known.nudge, key=lambda row: (str(row.id),))
 
     @app.get("/v1/teams", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_teams(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.Team]:
@@ -285,14 +288,6 @@ def _no_such_apply(number: int) -> ApiError:
     return ApiError(
         HTTPStatus.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "fairway history  lists them"
     )
-
-
-def _drift_key(row: Any) -> tuple[str, str, str, str]:
-    return row.cluster, row.entry.key.kind, row.entry.key.name, row.entry.field
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _said(before: Fleet | None, after: Fleet) -> list[wire.Said]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -28,6 +28,7 @@ VIEWER = allow(Role.VIEWER)
 ADMIN = allow(Role.ADMIN)
 
 Item = TypeVar("Item")
+Row = TypeVar("Row")
 Limit = Annotated[int, Query(ge=1, le=wire.MOST_PER_PAGE, description="most items on a page")]
 Cursor = Annotated[str | None, Query(description="next_cursor of the page before")]
 # PostgreSQL has no text with a NUL in it, so no name has one either.
@@ -81,13 +82,13 @@ def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
             after_cluster, after_name = decode_cursor(cursor, 2)
             after = (after_cluster, after_name)
         states = {s.cluster: s for s in await ledger.clusters()}
-        # One more than asked tells whether there is a next page.
         rows = await ledger.nodes(cluster=cluster, pool=pool, health=health, after=after, limit=limit + 1)
         now = datetime.now(UTC)
-        more = len(rows) > limit
-        return wire.Page(
-            items=[known.node(row, states.get(row.cluster), now) for row in rows[:limit]],
-            next_cursor=encode_cursor(rows[limit - 1].cluster, rows[limit - 1].name) if more else None,
+        return first_of(
+            rows,
+            limit,
+            show=lambda row: known.node(row, states.get(row.cluster), now),
+            key=lambda row: (row.cluster, row.name),
         )
 
 
@@ -171,9 +172,16 @@ def page_of(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: st
     if cursor is not None:
         (after,) = decode_cursor(cursor, 1)
         rows = [row for row in rows if key(row) > after]
+    return first_of(rows, limit, show=lambda row: row, key=lambda row: (key(row),))
+
+
+def first_of(
+    rows: Sequence[Row], limit: int, *, show: Callable[[Row], Item], key: Callable[[Row], tuple[str, ...]]
+) -> wire.Page[Item]:
+    """A page of rows of which one more than `limit` was asked for: that one tells whether more follow."""
     return wire.Page(
-        items=rows[:limit],
-        next_cursor=encode_cursor(key(rows[limit - 1])) if len(rows) > limit else None,
+        items=[show(row) for row in rows[:limit]],
+        next_cursor=encode_cursor(*key(rows[limit - 1])) if len(rows) > limit else None,
     )
 
 

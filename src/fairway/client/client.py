@@ -139,13 +139,7 @@ class Client:
 
     def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
         """The newest applies, of one cluster if it is named."""
-        found = self._pages(
-            "/v1/applies",
-            wire.Page[policy_wire.Apply],
-            {"cluster": cluster},
-            per_page=min(most, wire.MOST_PER_PAGE),
-        )
-        return list(itertools.islice(found, most))
+        return self._newest("/v1/applies", wire.Page[policy_wire.Apply], cluster, most)
 
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """One apply with every change."""
@@ -165,13 +159,7 @@ class Client:
 
     def nudges(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Nudge]:
         """The newest nudges, of one cluster if it is named."""
-        found = self._pages(
-            "/v1/nudges",
-            wire.Page[policy_wire.Nudge],
-            {"cluster": cluster},
-            per_page=min(most, wire.MOST_PER_PAGE),
-        )
-        return list(itertools.islice(found, most))
+        return self._newest("/v1/nudges", wire.Page[policy_wire.Nudge], cluster, most)
 
     def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
         """The files of an engine that Fairway does not write itself."""
@@ -184,6 +172,13 @@ class Client:
 
     def _post(self, path: str, asked: BaseModel, answer: type[Answer]) -> Answer:
         return self._ask("POST", path, answer, json=asked.model_dump(mode="json"), timeout=_LOOKING)
+
+    def _newest(
+        self, path: str, page: type[wire.Page[wire.Item]], cluster: str | None, most: int
+    ) -> list[wire.Item]:
+        """The first so many of a list that begins with the newest; no page is larger than needed."""
+        found = self._pages(path, page, {"cluster": cluster}, per_page=min(most, wire.MOST_PER_PAGE))
+        return list(itertools.islice(found, most))
 
     def _pages(
         self,

@@ -22,6 +22,7 @@ from fairway.control.applying import (
     standing,
     write_plan,
 )
+from fairway.control.held import within
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, KeptChange, Lease, LeaseLost, Ledger, Revision
@@ -91,19 +92,15 @@ class ApplyToCluster:
 
     async def _carry_out(self, apply: _Apply) -> None:
         fleet = None if apply.work.revision is None else self._parse(apply.work.revision)
+        late = TemporaryError(
+            "PlanTimedOut",
+            f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",
+            "look whether the cluster answers slowly:  fairway get clusters",
+        )
         engine = self._build()
         try:
-            async with asyncio.timeout(PLAN_SECONDS) as clock:
+            async with within(PLAN_SECONDS, late):
                 plan = await self._plan(engine, apply.work, fleet)
-        except TimeoutError as error:
-            if not clock.expired():
-                raise
-            raise TemporaryError(
-                "PlanTimedOut",
-                f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",
-                "look whether the cluster answers slowly:  fairway get clusters",
-            ) from error
-        else:
             apply.take_up(plan)
             _check(apply.work, plan)
             await apply.begin(plan)

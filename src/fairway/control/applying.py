@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Protocol
 
+from fairway.control.held import within
 from fairway.engines.port import Governs, Unreachable
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
@@ -147,20 +148,16 @@ async def _write_stage(
     engine: Governs, cluster: ClusterName, changes: Sequence[Change], done: list[Change], progress: Progress
 ) -> None:
     now = asyncio.get_running_loop().time
-    try:
-        async with asyncio.timeout(STALL_SECONDS) as clock:
-            async for change in engine.write(changes):
-                done.append(change)
-                progress(change)
-                clock.reschedule(now() + STALL_SECONDS)
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise Unreachable(
-            "Unreachable",
-            f"cluster {cluster} took no change for {STALL_SECONDS:g} s",
-            "look whether its engine is overloaded, then apply again: it goes on where it stopped",
-        ) from error
+    late = Unreachable(
+        "Unreachable",
+        f"cluster {cluster} took no change for {STALL_SECONDS:g} s",
+        "look whether its engine is overloaded, then apply again: it goes on where it stopped",
+    )
+    async with within(STALL_SECONDS, late) as clock:
+        async for change in engine.write(changes):
+            done.append(change)
+            progress(change)
+            clock.reschedule(now() + STALL_SECONDS)
 
 
 async def _check_still_idle(engine: Governs, plan: ClusterPlan, changes: Sequence[Change]) -> None:

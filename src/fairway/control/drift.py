@@ -8,6 +8,7 @@ import structlog
 
 from fairway.control.applied import LastApplied
 from fairway.control.applying import compare_cluster
+from fairway.control.held import HeldEngine
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import Lease, Ledger
@@ -29,11 +30,10 @@ class FindDrift:
         metrics: PolicyMetrics,
     ) -> None:
         self._cluster = cluster
-        self._build = build
+        self._engine = HeldEngine(build)
         self._ledger = ledger
         self._applied = applied
         self._metrics = metrics
-        self._engine: Governs | None = None
         self._shown = 0
 
     async def __call__(self, lease: Lease) -> None:
@@ -41,9 +41,7 @@ class FindDrift:
         holds = await self._applied.get()
         if holds is None:
             return
-        if self._engine is None:
-            self._engine = self._build()
-        seen = await compare_cluster(self._engine, holds.fleet)
+        seen = await compare_cluster(self._engine.get(), holds.fleet)
         entries = find_drift(seen.wanted, seen.found, seen.changes)
         async with self._ledger.writing(lease) as tx:
             kept = await tx.keep_drift(holds.apply, entries)
@@ -61,6 +59,5 @@ class FindDrift:
     async def close(self) -> None:
         """Let the engine go; the next look builds a new one."""
         self._metrics.forget_drift(self._cluster)
-        engine, self._engine, self._shown = self._engine, None, 0
-        if engine is not None:
-            await engine.close()
+        self._shown = 0
+        await self._engine.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from fairway.control.applying import BuildGovernor
+from fairway.control.held import within
 from fairway.engines.port import Governs, Imported, Imports, Observes, Unreachable
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Cluster, Fleet
@@ -25,20 +26,17 @@ async def import_cluster(
     """Cluster `name` of `fleet` in Fairway's words."""
     cluster, pools = fleet.cluster(name), fleet.pools_of(name)
     alone = replace(fleet, clusters=(cluster,), pools=pools, teams=(), chosen_teams={})
+    late = Unreachable(
+        "Unreachable",
+        f"cluster {name} did not show its policy within {seconds:g} s",
+        "look whether its engine is overloaded:  fairway get clusters",
+    )
     engine = build(cluster, pools)
     try:
-        async with asyncio.timeout(seconds) as clock:
+        async with within(seconds, late):
             reader = _reader(engine, cluster)
             seen, found = await reader.observe(), await reader.find_policy()
             return await asyncio.to_thread(reader.import_policy, alone, seen, found)
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise Unreachable(
-            "Unreachable",
-            f"cluster {name} did not show its policy within {seconds:g} s",
-            "look whether its engine is overloaded:  fairway get clusters",
-        ) from error
     finally:
         await engine.close()
 

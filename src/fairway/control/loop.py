@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from fairway.control.held import within
 from fairway.control.metrics import UNEXPECTED, LoopMetrics
 from fairway.ledger import Lease, LeaseLost, Ledger
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
@@ -158,17 +159,13 @@ class LeasedLoop:
 
     async def _bounded_step(self, lease: Lease) -> None:
         limit = self._pace.step_seconds
-        try:
-            async with asyncio.timeout(limit) as clock:
-                await self._step(lease)
-        except TimeoutError as error:
-            if limit is None or not clock.expired():
-                raise
-            raise TemporaryError(
-                "StepTimedOut",
-                f"one round of {self.name} on cluster {self.cluster} took longer than {limit:g} s",
-                "look whether the cluster answers slowly:  fairway get clusters",
-            ) from error
+        late = TemporaryError(
+            "StepTimedOut",
+            f"one round of {self.name} on cluster {self.cluster} took longer than {limit or 0:g} s",
+            "look whether the cluster answers slowly:  fairway get clusters",
+        )
+        async with within(limit, late):
+            await self._step(lease)
 
     def _after(self, error: Exception, failures: int) -> float:
         """Count and log an error; say how long to wait."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from fairway.control.applied import LastApplied
+from fairway.control.held import HeldEngine
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs, Nudges
 from fairway.ledger import Lease, Ledger
@@ -31,12 +32,11 @@ class NudgeCluster:
     ) -> None:
         """`writing` is held by whoever writes policy to the cluster."""
         self._cluster = cluster
-        self._build = build
+        self._engine = HeldEngine(build)
         self._ledger = ledger
         self._applied = applied
         self._metrics = metrics
         self._writing = writing
-        self._engine: Governs | None = None
         self._unkept: tuple[Nudge, ...] = ()
         """Given, and the ledger did not hear of it yet."""
 
@@ -51,12 +51,11 @@ class NudgeCluster:
         holds = await self._applied.get()
         if holds is None:
             return
-        if self._engine is None:
-            self._engine = self._build()
-        if not isinstance(self._engine, Nudges):
+        engine = self._engine.get()
+        if not isinstance(engine, Nudges):
             return
         async with self._writing:
-            given = await self._engine.nudge(holds.fleet)
+            given = await engine.nudge(holds.fleet)
         for nudge in given:
             self._metrics.nudged(self._cluster, nudge.promise)
             log.info(
@@ -75,6 +74,4 @@ class NudgeCluster:
 
     async def close(self) -> None:
         """Let the engine go; the next look builds a new one."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
+        await self._engine.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.control.applying import BuildGovernor, plan_cluster
+from fairway.control.held import within
 from fairway.engines.port import Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
@@ -65,17 +66,14 @@ class Planner:
                 return ClusterFailure(name, error.code, error.message, error.hint)
 
     async def _look(self, fleet: Fleet, name: ClusterName) -> ClusterPlan:
+        late = Unreachable(
+            "Unreachable",
+            f"cluster {name} did not show its policy within {self._cluster_seconds:g} s",
+            "look whether its engine is overloaded",
+        )
         engine = self._build(fleet.cluster(name), fleet.pools_of(name))
         try:
-            async with asyncio.timeout(self._cluster_seconds) as clock:
+            async with within(self._cluster_seconds, late):
                 return await plan_cluster(engine, fleet, name)
-        except TimeoutError as error:
-            if not clock.expired():
-                raise
-            raise Unreachable(
-                "Unreachable",
-                f"cluster {name} did not show its policy within {self._cluster_seconds:g} s",
-                "look whether its engine is overloaded",
-            ) from error
         finally:
             await engine.close()

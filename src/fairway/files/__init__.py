@@ -15,7 +15,15 @@ from fairway.files.faults import (
     Spot,
     location_lines,
 )
-from fairway.files.fleet import Report, check_bytes, check_fleet, check_text, parse_fleet, read_fleet
+from fairway.files.fleet import (
+    Report,
+    check_bytes,
+    check_fleet,
+    check_text,
+    fleet_digest,
+    parse_fleet,
+    read_fleet,
+)
 from fairway.files.fleet_shape import fleet_schema
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "check_fleet",
     "check_text",
     "compose_fleet",
+    "fleet_digest",
     "fleet_schema",
     "location_lines",
     "parse_fleet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,11 @@ def check_text(text: str, source: str, folder: Path | None = None) -> Report:
     paths.check(file)
     fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
     return Report(source, fleet, faults.sorted())
+
+
+def fleet_digest(text: str) -> str:
+    """What tells one text of a fleet file from another."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _fleet_or_raise(report: Report) -> Fleet:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +17,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from fairway.api.app import create_app
 from fairway.control import Runner
-from fairway.files import parse_fleet, read_fleet
+from fairway.files import fleet_digest, parse_fleet, read_fleet
 from fairway.ledger import Ledger, Revision, embedded
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
@@ -137,8 +136,7 @@ def _checked_text(file: Path) -> str:
 
 
 async def _keep_fleet(ledger: Ledger, text: str) -> None:
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    revision = await ledger.keep_fleet(text, digest, "fairway server")
+    revision = await ledger.keep_fleet(text, fleet_digest(text), "fairway server")
     log.info("fleet kept", revision=revision.id)
 
 

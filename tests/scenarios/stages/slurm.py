@@ -62,7 +62,6 @@ WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "-
 SAMPLE_SECONDS = 0.1
 MOST_SAMPLES = 2000
 NODES_A_RACK = 2
-DEFAULT_PARTITION = "gpu"
 LONG_MINUTES = 30
 COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
 TAKES_WORK = {"idle", "mixed", "allocated", "completing"}
@@ -102,22 +101,12 @@ class SlurmHand:
         await asyncio.to_thread(self._install, files)
 
     def _install(self, files: Mapping[str, str]) -> None:
-        private = "\n".join(conf_lines(files["slurmdbd.conf"]))
-        lines = [self._merged(line) for line in conf_lines(files["slurm.conf"])]
-        configure(self.instance, lines, self.script(files["job_submit.lua"]))
-        accounting = Path(self.instance.facts()["root"]) / "etc/slurm/slurmdbd.conf"
-        if private not in accounting.read_text():
-            with accounting.open("a") as file:
-                file.write(private + "\n")
-            self.instance.run("sacctmgr", "-i", "reconfigure")
-
-    def _merged(self, line: str) -> str:
-        """A partition has one line: what the policy wants of it beside what it said before."""
-        name = re.match(r"PartitionName=(\S+)", line)
-        if name is None or "Nodes=" in line:
-            return line
-        default = " Default=YES" if name[1] == DEFAULT_PARTITION else ""
-        return f"{line} Nodes={self._nodes[name[1]]}{default}"
+        configure(
+            self.instance,
+            conf_lines(files["slurm.conf"]),
+            self.script(files["job_submit.lua"]),
+            conf_lines(files["slurmdbd.conf"]),
+        )
 
     async def take_down(self) -> None:
         """Leave the cluster as the lab makes it, for whoever comes next: files first, they name our QOS."""

@@ -16,7 +16,7 @@ import msgspec
 
 from fairway.engines.kubernetes.refusals import Asked, Expired, from_exception, from_status
 from fairway.engines.port import Refused
-from fairway.model.fleet import KubernetesConnection
+from fairway.model.fleet import Cluster, KubernetesConnection
 
 if TYPE_CHECKING:
     from lightkube.config.models import UserExec
@@ -112,6 +112,17 @@ class ApiServer:
         async with self._http.stream("GET", path, params=dict(params)) as answer:
             await _check(answer, asked)
             return await _read(answer, _LARGEST_ANSWER)
+
+
+def connection_of(cluster: Cluster) -> KubernetesConnection:
+    """How to reach the cluster, if it is one of ours."""
+    if isinstance(cluster.connection, KubernetesConnection):
+        return cluster.connection
+    raise Refused(
+        "WrongEngine",
+        f"cluster {cluster.name} is not a Kubernetes cluster",
+        "set engine: kubernetes and a kubeconfig for it in the fleet file",
+    )
 
 
 async def connect(connection: KubernetesConnection) -> ApiServer:

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from fairway.engines.kubernetes.client import ApiServer, connect
+from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
 from fairway.engines.kubernetes.policy.governor import Governor
@@ -21,7 +21,7 @@ from fairway.engines.kubernetes.view import Overlap, view
 from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
 from fairway.engines.port import Imported, Refused, Unreachable
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
+from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.observation import Observation
 from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
@@ -149,14 +149,7 @@ class KubernetesEngine:
 
     async def _linked(self) -> _Link:
         if self._link is None:
-            connection = self._cluster.connection
-            if not isinstance(connection, KubernetesConnection):
-                raise Refused(
-                    "WrongEngine",
-                    f"cluster {self._cluster.name} is not a Kubernetes cluster",
-                    "set engine: kubernetes and a kubeconfig for it in the fleet file",
-                )
-            api = await connect(connection)
+            api = await connect(connection_of(self._cluster))
             if self._closed:  # meanwhile
                 await api.close()
                 raise self._is_closed()

@@ -8,23 +8,8 @@ from fairway.engines.port import Refused
 from fairway.engines.virtual.jobs import Ending, JobState
 from fairway.model.names import NodeName, PoolName, SliceName, UserName
 from fairway.model.team import Supply
+from tests.scenarios.promises.fleets import FAMILY, TWO_TEAMS
 from tests.unit.engines.virtual.worlds import World
-
-TWO_TEAMS = """
-teams:
-  research: { share: 60, guarantee: { gpu: 16 }, borrow: { gpu: 16 }, members: [alice, carol] }
-  product: { share: 40, guarantee: { gpu: 16 }, borrow: { gpu: 16 }, members: [bob] }
-"""
-FAMILY = """
-teams:
-  research:
-    guarantee: { gpu: 16 }
-    borrow: { gpu: 16 }
-    teams:
-      nlp: { guarantee: { gpu: 8 }, members: [alice] }
-      vision: { members: [carol] }
-  product: { guarantee: { gpu: 16 }, borrow: { gpu: 16 }, members: [bob] }
-"""
 
 
 def test_guarantee_what_is_lent_comes_back_and_not_one_job_more() -> None:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from fairway.engines.kubernetes.client import ApiServer, connect
+from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
 from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.finding import find_policy
 from fairway.engines.kubernetes.policy.nudging import Nudger
@@ -16,7 +16,7 @@ from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.writing import write
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, Fleet, KubernetesConnection, Pool
+from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey
 
 R = TypeVar("R")
@@ -84,15 +84,8 @@ class Governor:
         async with self._turn:
             if self._closed:
                 raise Refused("Closed", f"the engine of {self._cluster.name} was closed", "make a new one")
-            connection = self._cluster.connection
-            if not isinstance(connection, KubernetesConnection):
-                raise Refused(
-                    "WrongEngine",
-                    f"cluster {self._cluster.name} is not a Kubernetes cluster",
-                    "set engine: kubernetes and a kubeconfig for it in the fleet file",
-                )
             if self._api is None:
-                self._api = await connect(connection)
+                self._api = await connect(connection_of(self._cluster))
             return self._api
 
     async def _start_over_after(self, error: FairwayError) -> None:

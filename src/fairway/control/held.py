@@ -1,0 +1,54 @@
+"""What every step needs of an engine: one that is built when it is first needed, and an end to waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar
+
+from fairway.model.errors import FairwayError
+
+
+class Closes(Protocol):
+    """Has something to let go of."""
+
+    async def close(self) -> None: ...
+
+
+E = TypeVar("E", bound=Closes)
+
+
+class HeldEngine(Generic[E]):
+    """An engine built at its first use and kept until it is let go.
+
+    Built late so that a server that only waits for the lease opens no connections and watches nothing.
+    """
+
+    def __init__(self, build: Callable[[], E]) -> None:
+        self._build = build
+        self._engine: E | None = None
+
+    def get(self) -> E:
+        """The engine; the first call after a `close` builds a new one."""
+        if self._engine is None:
+            self._engine = self._build()
+        return self._engine
+
+    async def close(self) -> None:
+        """Let the engine go, if there is one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
+
+
+@asynccontextmanager
+async def within(seconds: float | None, late: FairwayError) -> AsyncIterator[asyncio.Timeout]:
+    """End what takes longer, with `late`; a time-out from inside stays what it is. None: no limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            yield clock
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise late from error
