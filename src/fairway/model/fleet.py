@@ -48,6 +48,8 @@ class SlurmConnection:
     """HS256 key of the cluster; Fairway signs its own short-lived tokens."""
     token_file: str | None = None
     """A ready token (`scontrol token`), read again whenever it is needed."""
+    tools: str | None = None
+    """Folder of `squeue` and `sacct`; None: they are on the server's PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,25 @@ Connection = SlurmConnection | KubernetesConnection | VirtualConnection
 
 
 @dataclass(frozen=True, slots=True)
+class Folders:
+    """Where jobs of a cluster keep what outlives them."""
+
+    logs: str | None = None
+    """Slurm: the folder that what jobs print goes to, as the nodes see it. None: their working folder, and
+    only they can read it."""
+    logs_seen_at: str | None = None
+    """The same folder as the Fairway server sees it; None: by the same path."""
+    checkpoints: str | None = None
+    """A shared folder for checkpoints as the nodes see it; on Kubernetes `pvc/CLAIM` or a host path."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """One engine's domain: a Slurm ClusterName, an API server, or a virtual cluster."""
 
     name: ClusterName
     connection: Connection
+    folders: Folders = Folders()
 
     @property
     def engine(self) -> EngineKind:
