@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import time
@@ -24,6 +25,16 @@ SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmrestd")
 PEOPLE = ("alice", "bob", "carol")
 SERVICE_USER = "fairway"
 DATABASE = "/run/mysqld/mysqld.sock"
+LOGS = "/srv/logs"
+"""What jobs print, as the nodes see it: shared by all, and what is in it stays its owner's, as in /tmp."""
+TOOLS = ("squeue", "sacct")
+# Slurm's programs as a host has them that is in the cluster without running its daemons: whoever calls shows a
+# token in SLURM_JWT, and is nobody otherwise.
+TOOL = """\
+#!/bin/sh
+[ "$(id -u)" = 0 ] && exec chroot --userspec=nobody {root} /usr/bin/{name} "$@"
+exec unshare --map-root-user chroot {root} /usr/bin/{name} "$@"
+"""
 # So many slurmd start side by side: enough to keep the cores busy, few enough to keep the machine responsive.
 NODES_AT_ONCE = 50
 PATH = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
@@ -39,6 +50,9 @@ class Slurm:
         "jwt_key_file": "SLURM_JWT_KEY_FILE",
         "user": "SLURM_USER",
         "root": "SLURM_ROOT",
+        "tools": "SLURM_TOOLS",
+        "logs": "SLURM_LOGS",
+        "logs_seen_at": "SLURM_LOGS_SEEN_AT",
         "token": "SLURM_TOKEN",
     }
 
@@ -108,6 +122,9 @@ class Slurm:
             "jwt_key_file": str(_jwt_key(instance)),
             "user": SERVICE_USER,
             "root": str(_root(instance)),
+            "tools": str(instance.folder / "tools"),
+            "logs": LOGS,
+            "logs_seen_at": f"{_root(instance)}{LOGS}",
         }
 
     def secrets(self, instance: Instance) -> dict[str, str]:
@@ -231,6 +248,12 @@ def _write_files(instance: Instance) -> None:
     _place(etc / "topology.conf", config.topology(layout).encode(), (0, 0), 0o644)
     _place(etc / "gres.conf", config.gres(layout).encode(), (0, 0), 0o644)
     _place(etc / "cgroup.conf", config.CGROUP.encode(), (0, 0), 0o644)
+    (top / LOGS.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    (top / LOGS.lstrip("/")).chmod(0o1777)
+    (instance.folder / "tools").mkdir(exist_ok=True)
+    for name in TOOLS:
+        script = TOOL.format(root=shlex.quote(str(top)), name=name)
+        _place(instance.folder / "tools" / name, script.encode(), (0, 0), 0o755)
     if not (etc / "job_submit.lua").exists():  # later ones are somebody's policy
         _place(etc / "job_submit.lua", config.JOB_SUBMIT.encode(), (0, 0), 0o644)
 
