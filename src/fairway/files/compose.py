@@ -12,6 +12,7 @@ from fairway.files.amounts import UNLIMITED
 from fairway.files.pool_claims import RESOURCES
 from fairway.model.duration import duration_text
 from fairway.model.fleet import (
+    Cluster,
     Connection,
     Fleet,
     KubernetesConnection,
@@ -69,7 +70,7 @@ class _Composer:
         own_types = {p.gpu.name: p.gpu for p in fleet.pools if CATALOGUE.get(p.gpu.name) != p.gpu}
         if own_types:
             yield from _section("gpu_types", {name: _gpu_type(gpu) for name, gpu in own_types.items()})
-        yield from _section("clusters", {c.name: _connection(c.connection) for c in fleet.clusters})
+        yield from _section("clusters", {c.name: _cluster(c) for c in fleet.clusters})
         if fleet.pools:
             yield from ("", "pools:")
         for pool in fleet.pools:
@@ -123,14 +124,28 @@ def _gpu_type(gpu: GpuType) -> Mapping[str, Value]:
     return told
 
 
+def _cluster(cluster: Cluster) -> Mapping[str, Value]:
+    folders = cluster.folders
+    told = {
+        "logs": folders.logs,
+        "logs_seen_at": folders.logs_seen_at,
+        "checkpoints": folders.checkpoints,
+    }
+    return {
+        **_connection(cluster.connection),
+        **{key: path for key, path in told.items() if path is not None},
+    }
+
+
 def _connection(connection: Connection) -> Mapping[str, Value]:
     match connection:
-        case SlurmConnection(url, user, jwt_key_file, token_file):
+        case SlurmConnection(url, user, jwt_key_file, token_file, tools):
             files = {"jwt_key_file": jwt_key_file, "token_file": token_file}
             credentials: dict[str, Value] = {key: path for key, path in files.items() if path is not None}
             if user != "fairway":
                 credentials["user"] = user
-            return {"engine": "slurm", "url": url, "credentials": credentials}
+            told: dict[str, Value] = {"engine": "slurm", "url": url, "credentials": credentials}
+            return told | ({"tools": tools} if tools is not None else {})
         case KubernetesConnection(kubeconfig, context):
             where = {"kubeconfig": kubeconfig, "context": context}
             return {"engine": "kubernetes"} | {key: text for key, text in where.items() if text is not None}

@@ -24,6 +24,7 @@ from fairway.model.fleet import (
     Connection,
     EngineKind,
     Fleet,
+    Folders,
     KubernetesConnection,
     KubernetesPlace,
     Place,
@@ -146,7 +147,7 @@ class _Paths:
             return
         for cluster in (file.get(fs.CLUSTERS) or {}).values():
             credentials = cluster.value.get(fs.CREDENTIALS)
-            named = [cluster.value.found(fs.KUBECONFIG)]
+            named = [cluster.value.found(fs.KUBECONFIG), cluster.value.found(fs.SLURM_TOOLS)]
             if credentials:
                 named += [credentials.found(fs.JWT_KEY_FILE), credentials.found(fs.TOKEN_FILE)]
             for found in named:
@@ -195,7 +196,7 @@ def _build(
         name=file.need(fs.FLEET_NAME),
         currency=file.need(fs.FLEET_CURRENCY),
         clusters=tuple(
-            Cluster(ClusterName(name), _connection(found.value, paths))
+            Cluster(ClusterName(name), _connection(found.value, paths), _folders(found.value))
             for name, found in file.need(fs.CLUSTERS).items()
         ),
         pools=tuple(
@@ -218,6 +219,7 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
                 user=credentials.get(fs.SLURM_USER) or "fairway",
                 jwt_key_file=paths.absolute(credentials.get(fs.JWT_KEY_FILE)),
                 token_file=paths.absolute(credentials.get(fs.TOKEN_FILE)),
+                tools=paths.absolute(cluster.get(fs.SLURM_TOOLS)),
             )
         case EngineKind.KUBERNETES:
             return KubernetesConnection(
@@ -225,6 +227,10 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
             )
         case EngineKind.VIRTUAL:
             return VirtualConnection()
+
+
+def _folders(cluster: Section) -> Folders:
+    return Folders(cluster.get(fs.LOGS), cluster.get(fs.LOGS_SEEN_AT), cluster.get(fs.CHECKPOINTS))
 
 
 def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Pool:

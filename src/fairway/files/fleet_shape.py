@@ -69,13 +69,40 @@ KUBECONFIG: Final = Key(
 KUBE_CONTEXT: Final = Key(
     "context", texts.CONTEXT, "Context within the kubeconfig; without it the current one.", required=False
 )
+SLURM_TOOLS: Final = Key(
+    "tools",
+    texts.PATH,
+    "Folder of squeue and sacct on the Fairway server; without it they are on its PATH.",
+    required=False,
+)
+LOGS: Final = Key(
+    "logs",
+    texts.SHARED_PATH,
+    "Slurm: folder, as the nodes see it, that what jobs print goes to.",
+    required=False,
+)
+LOGS_SEEN_AT: Final = Key(
+    "logs_seen_at",
+    texts.SHARED_PATH,
+    "The same folder as the Fairway server sees it; without it by the same path.",
+    required=False,
+)
+CHECKPOINTS: Final = Key(
+    "checkpoints",
+    texts.CHECKPOINTS,
+    "Shared folder for checkpoints, as the nodes see it; on Kubernetes also pvc/CLAIM.",
+    required=False,
+)
+FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
 CLUSTER: Final = variants(
     "A cluster: one engine's domain",
     ENGINE,
     {
-        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS)),
-        EngineKind.KUBERNETES: Record("A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT)),
-        EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", ()),
+        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *FOLDERS)),
+        EngineKind.KUBERNETES: Record(
+            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, *FOLDERS)
+        ),
+        EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", FOLDERS),
     },
 )
 

@@ -71,6 +71,21 @@ def _is_loopback(host: str) -> bool:
 
 NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name)
 PATH: Final = Text("a path", longest=4096, rule=_path_rule, examples=("/etc/fairway/hpc.jwt",))
+SHARED_PATH: Final = Text(
+    "a whole path, beginning with /",
+    r"/.*",
+    4096,
+    FaultCode.BAD_PATH,
+    rule=_path_rule,
+    examples=("/shared/logs",),
+)
+CHECKPOINTS: Final = Text(
+    "a whole path, or pvc/CLAIM on Kubernetes",
+    r"/.*|pvc/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?",
+    4096,
+    FaultCode.BAD_PATH,
+    examples=("/shared/checkpoints", "pvc/checkpoints"),
+)
 URL: Final = Text(
     "an http or https URL",
     r"https?://[^\s\\]+",

@@ -14,6 +14,7 @@ from fairway.model.duration import duration_text
 from fairway.model.fleet import (
     Connection,
     Fleet,
+    Folders,
     KubernetesConnection,
     KubernetesPlace,
     Place,
@@ -220,12 +221,17 @@ def _differ(word: str, was: str | None, now: str | None) -> Iterator[WordChange]
 def _clusters(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
     was = {c.name: c.connection for c in before.clusters} if before else {}
     now = {c.name: c.connection for c in after.clusters}
+    folders_were = {c.name: c.folders for c in before.clusters} if before else {}
+    folders = {c.name: c.folders for c in after.clusters}
     for name in was | now:
         if name not in was or name not in now:
             sign = NEW if name in now else GONE
             yield WordChange(sign, "cluster", *((None, name) if sign == NEW else (name, None)))
         elif was[name] != now[name]:
             yield WordChange(OTHER, f"cluster {name}", _connection(was[name]), _connection(now[name]))
+        if name in folders_were and name in folders:
+            one, other = _folders(folders_were[name]), _folders(folders[name])
+            yield from _differ(f"folders of cluster {name}", one, other)
 
 
 _POOL_WORDS: Final[tuple[tuple[str, Callable[[Pool], str]], ...]] = (
@@ -274,10 +280,17 @@ def _priorities(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
     yield from _differ("default priority", *defaults)
 
 
+def _folders(folders: Folders) -> str:
+    logs = f"logs {folders.logs or 'with the jobs'}"
+    seen = f", seen at {folders.logs_seen_at}" if folders.logs_seen_at else ""
+    return f"{logs}{seen}, checkpoints {folders.checkpoints or 'nowhere'}"
+
+
 def _connection(connection: Connection) -> str:
     match connection:
-        case SlurmConnection(url, user, jwt_key_file, token_file):
-            return f"{url} as {user}, with {jwt_key_file or token_file}"
+        case SlurmConnection(url, user, jwt_key_file, token_file, tools):
+            found = f", tools in {tools}" if tools else ""
+            return f"{url} as {user}, with {jwt_key_file or token_file}{found}"
         case KubernetesConnection(kubeconfig, context):
             where = kubeconfig or "the pod's service account"
             return f"{where}, context {context}" if context else where
