@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from fairway.client.client import Client
-from fairway.client.contexts import config_file, find_target, read_contexts
+from fairway.client.contexts import chosen_target
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,4 +27,4 @@ def connect(context: str | None, url: str | None) -> Client:
     """A client of the server that flags, FAIRWAY_* and contexts choose, in this order."""
     if context and url:
         raise click.UsageError("give --context or --url, not both")
-    return Client(find_target(read_contexts(config_file()), os.environ, context=context, url=url))
+    return Client(chosen_target(context, url))

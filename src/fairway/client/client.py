@@ -3,67 +3,55 @@
 from __future__ import annotations
 
 import itertools
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from fairway import __version__
 from fairway.api import policy_wire, wire
-from fairway.client.contexts import Target
+from fairway.client.calls import (
+    MOST_PAGES,
+    TIMEOUT,
+    Answer,
+    Call,
+    Exchange,
+    ServerFailed,
+    ServerRefused,
+    ServerUnreachable,
+    get,
+    next_page,
+    post,
+)
+from fairway.client.contexts import Target, chosen_target
+from fairway.client.jobs import JobVerbs
 from fairway.model.access import Role
-from fairway.model.errors import FairwayError, PermanentError, TemporaryError
+from fairway.model.errors import PermanentError
 from fairway.model.observation import Health
 
-_TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
+__all__ = ["Client", "ServerFailed", "ServerRefused", "ServerUnreachable"]
+
 # The server looks at every cluster for as long as a minute, eight at a time.
 _LOOKING: Final = httpx2.Timeout(600.0, connect=5.0)
-# Only reads are tried again: a create whose answer was lost may have happened.
-_PAUSES_SECONDS: Final = (0.1, 0.4)
-_RETRIED: Final = frozenset({502, 503, 504})
-_MOST_PAGES: Final = 100_000
-
-Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class ServerUnreachable(TemporaryError):
-    """Nobody answers at that URL, or not in time."""
-
-
-class ServerRefused(PermanentError):
-    """The server answered no; code and hint are its own, `faults` is all that is wrong with what was sent."""
-
-    def __init__(self, code: str, message: str, hint: str, faults: Sequence[wire.Fault] = ()) -> None:
-        super().__init__(code, message, hint)
-        self.faults = tuple(faults)
-
-
-class ServerFailed(TemporaryError):
-    """The server answered that it cannot now."""
-
-
-class Client:
+class Client(JobVerbs):
     """One server, one token. Use as a context manager."""
 
-    def __init__(self, target: Target, timeout: httpx2.Timeout = _TIMEOUT) -> None:
-        self._url = target.url
+    def __init__(
+        self,
+        target: Target | None = None,
+        timeout: httpx2.Timeout = TIMEOUT,
+        *,
+        context: str | None = None,
+    ) -> None:
+        """Without a target: the one the command line would use, by this context or the current one."""
+        self._exchange = Exchange(target or chosen_target(context))
         self._timeout = timeout
-        headers = {"User-Agent": f"fairway/{__version__}", "Accept": "application/json"}
-        if target.token:
-            headers["Authorization"] = f"Bearer {target.token}"
-        self._http = httpx2.Client(
-            base_url=target.url,
-            headers=headers,
-            timeout=timeout,
-            verify=_trust(target.ca_file) if target.url.startswith("https:") else False,
-            # A proxy from the environment must not see the token of a server on loopback.
-            trust_env=not _is_loopback(target.url),
-        )
+        self._http = httpx2.Client(**self._exchange.connecting, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -106,15 +94,15 @@ class Client:
             raise PermanentError(
                 "InvalidRequest", f"{fault['loc'][0]}: {fault['msg']}", "fairway token create --help"
             ) from error
-        return self._ask("POST", "/v1/tokens", wire.MadeToken, json=new.model_dump(mode="json"))
+        return self._send(post("/v1/tokens", new, wire.MadeToken))
 
     def revoke_token(self, name: str) -> wire.Token:
         """End a token's life."""
-        return self._ask("DELETE", f"/v1/tokens/{quote(name, safe='')}", wire.Token)
+        return self._send(Call("DELETE", f"/v1/tokens/{quote(name, safe='')}", wire.Token))
 
     def whoami(self) -> wire.Whoami:
         """Who the server takes this client for."""
-        return self._ask("GET", "/v1/whoami", wire.Whoami)
+        return self._send(get("/v1/whoami", wire.Whoami))
 
     # policy
 
@@ -143,11 +131,11 @@ class Client:
 
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """One apply with every change."""
-        return self._ask("GET", f"/v1/applies/{number}", policy_wire.ApplyDetail)
+        return self._send(get(f"/v1/applies/{number}", policy_wire.ApplyDetail))
 
     def apply_progress(self, number: int) -> policy_wire.Apply:
         """One apply without its changes: cheap enough to ask twice a second."""
-        return self._ask("GET", f"/v1/applies/{number}/progress", policy_wire.Apply)
+        return self._send(get(f"/v1/applies/{number}/progress", policy_wire.Apply))
 
     def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
         """Every difference between the clusters and what was last applied to them."""
@@ -171,7 +159,7 @@ class Client:
         return self._post("/v1/imports", policy_wire.AskedImport(cluster=cluster), policy_wire.Imported)
 
     def _post(self, path: str, asked: BaseModel, answer: type[Answer]) -> Answer:
-        return self._ask("POST", path, answer, json=asked.model_dump(mode="json"), timeout=_LOOKING)
+        return self._send(post(path, asked, answer, timeout=_LOOKING))
 
     def _newest(
         self, path: str, page: type[wire.Page[wire.Item]], cluster: str | None, most: int
@@ -187,92 +175,28 @@ class Client:
         query: Mapping[str, str | None],
         per_page: int = wire.MOST_PER_PAGE,
     ) -> Iterator[wire.Item]:
-        params = {key: str(value) for key, value in query.items() if value is not None}
-        params["limit"] = str(per_page)
-        for _ in range(_MOST_PAGES):
-            answer = self._ask("GET", path, page, params=params)
+        return self._every(get(path, page, [*query.items(), ("limit", per_page)]))
+
+    def _every(self, call: Call[wire.Page[wire.Item]]) -> Iterator[wire.Item]:
+        for _ in range(MOST_PAGES):
+            answer = self._send(call)
             yield from answer.items
             if answer.next_cursor is None:
                 return
-            params["cursor"] = answer.next_cursor
-        raise ServerRefused("EndlessList", f"{self._url}{path} never ends", "report it as a defect")
+            call = next_page(call, answer.next_cursor)
+        raise self._exchange.endless(call.path)
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        answer: type[Answer],
-        *,
-        params: Mapping[str, str] | None = None,
-        json: object = None,
-        timeout: httpx2.Timeout | None = None,
-    ) -> Answer:
-        def once() -> Answer:
-            return self._ask_once(method, path, answer, params, json, timeout or self._timeout)
-
-        for pause in _PAUSES_SECONDS if method == "GET" else ():
+    def _send(self, call: Call[Answer]) -> Answer:
+        for pause in call.pauses:
             try:
-                return once()
+                return self._send_once(call)
             except (ServerUnreachable, ServerFailed):
                 time.sleep(pause)
-        return once()
+        return self._send_once(call)
 
-    def _ask_once(
-        self,
-        method: str,
-        path: str,
-        answer: type[Answer],
-        params: Mapping[str, str] | None,
-        json: object,
-        timeout: httpx2.Timeout,
-    ) -> Answer:
+    def _send_once(self, call: Call[Answer]) -> Answer:
         try:
-            response = self._http.request(method, path, params=params, json=json, timeout=timeout)
-        except httpx2.TimeoutException as error:
-            raise self._unreachable("it did not answer in time") from error
+            response = self._http.request(**self._exchange.sending(call, self._timeout))
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._unreachable(str(error) or type(error).__name__) from error
-        if not response.is_success:
-            raise self._refusal(response)
-        try:
-            return answer.model_validate_json(response.content)
-        except ValidationError as error:
-            raise self._not_fairway(response.status_code) from error
-
-    def _unreachable(self, why: str) -> FairwayError:
-        return ServerUnreachable(
-            "ServerUnreachable",
-            f"no server answers at {self._url}: {why}",
-            "start one:  fairway server -f fleet.yaml   or choose another:  fairway context list",
-        )
-
-    def _refusal(self, response: httpx2.Response) -> FairwayError:
-        try:
-            problem = wire.Problem.model_validate_json(response.content)
-        except ValidationError:
-            return self._not_fairway(response.status_code)
-        if response.status_code in _RETRIED:
-            return ServerFailed(problem.code, problem.detail, problem.hint)
-        return ServerRefused(problem.code, problem.detail, problem.hint, problem.faults)
-
-    def _not_fairway(self, status: int) -> FairwayError:
-        kind = ServerFailed if status in _RETRIED else ServerRefused
-        return kind(
-            "NotFairway",
-            f"what answers at {self._url} (HTTP {status}) does not speak Fairway's API",
-            "look at the URL:  fairway context list",
-        )
-
-
-def _trust(ca_file: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise PermanentError(
-            "CertificateNotReadable", f"cannot use the CA file {ca_file}: {error}", "fairway context list"
-        ) from error
-
-
-def _is_loopback(url: str) -> bool:
-    host: Any = httpx2.URL(url).host
-    return host in ("127.0.0.1", "::1", "localhost")
+            raise self._exchange.lost(error) from error
+        return self._exchange.read(call, response)

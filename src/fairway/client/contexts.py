@@ -177,6 +177,13 @@ def find_target(
     return Target(chosen.url, _token_in(environment) or _token_of(chosen), chosen.ca_file)
 
 
+def chosen_target(
+    context: str | None = None, url: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Target:
+    """Which server and token this user's contexts and environment name."""
+    return find_target(read_contexts(config_file(environment)), environment, context=context, url=url)
+
+
 def read_token(path: Path) -> str:
     """The token in a file."""
     try:

@@ -1,0 +1,89 @@
+"""When to ask again while a job goes on, and what to ask of its log next. Pure: both clients use it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.api import job_wire as wire
+from fairway.client import job_calls as calls
+from fairway.client.calls import Call
+from fairway.model.errors import TemporaryError
+from fairway.model.job import OPEN_JOBS
+
+_FIRST_SECONDS: Final = 0.25
+_LONGEST_SECONDS: Final = 2.0
+
+
+class JobNotOver(TemporaryError):
+    """It is still open after the time that somebody wanted to wait."""
+
+
+class Pauses:
+    """Short at first, so that short jobs feel short; then as long as a busy server likes."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_SECONDS
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        now, self._next = self._next, min(_LONGEST_SECONDS, self._next * 1.5)
+        return now
+
+
+def over(job: wire.Job) -> bool:
+    """Whether nothing more comes of it."""
+    return job.state not in OPEN_JOBS
+
+
+def give_up(job: wire.Job, waited: float, timeout_seconds: float | None) -> None:
+    """Raise if that was long enough."""
+    if timeout_seconds is not None and waited >= timeout_seconds:
+        raise JobNotOver(
+            "JobNotOver",
+            f"{job.name} ({job.id}) is {job.state} after {timeout_seconds:g} s",
+            f"fairway describe job {job.id}",
+        )
+
+
+class Follower:
+    """Where somebody is in a job's log. Each answer says whether to read on, to wait, or that it is over."""
+
+    def __init__(self, job: str, attempt: int | None, node: int, *, follow: bool) -> None:
+        self._job = job
+        self._chosen = attempt
+        self._node = node
+        self._follow = follow
+        self._attempt = attempt
+        self._offset = 0
+        self._over = False
+        self._done = False
+        self.waits = False
+        """Nothing new was there; more may come."""
+
+    def next_call(self) -> Call[wire.LogPart] | None:
+        """The piece to ask for; None: that was all."""
+        if self._done:
+            return None
+        return calls.log(self._job, attempt=self._attempt, node=self._node, offset=self._offset)
+
+    def take(self, part: wire.LogPart) -> str:
+        """What to show of an answer."""
+        if part.attempt:
+            self._attempt = part.attempt
+        # A piece that ends where it began holds nothing new: the server has no more for now.
+        moved = part.next_offset > self._offset
+        self._offset = part.next_offset
+        self.waits = not moved
+        if not moved and (not self._follow or self._over or (part.ended and self._chosen is not None)):
+            self._done, self.waits = True, False
+        return part.text
+
+    def job_is(self, job: wire.Job) -> None:
+        """How the job was after an answer that held nothing new."""
+        if self._chosen is None and self._attempt is not None and job.attempts > self._attempt:
+            self._attempt, self._offset = self._attempt + 1, 0
+            self.waits = False
+        elif over(job):
+            # What it printed last may have come after the answer before: one more look, then it is over.
+            self.waits = False
+            self._over = True
