@@ -47,9 +47,9 @@ class VirtualDriver:
     async def held(
         self, pool: Pool, devices: int, slice_: SliceName | None = None
     ) -> AsyncIterator[NodeName]:
-        hold = self._engine.hold(pool.name, devices, slice_)
+        hold = self._engine.occupy(pool.name, devices, slice_)
         yield hold.node
-        self._engine.release(hold)
+        self._engine.vacate(hold)
 
     @asynccontextmanager
     async def drained(self, node: NodeName, reason: str) -> AsyncIterator[None]:

@@ -52,6 +52,7 @@ LONG_AGO = 10_000 * 86_400.0  # so many seconds, and no half-life remembers anyt
 STATES = {
     JobState.RUNNING: State.RUNNING,
     JobState.DONE: State.DONE,
+    JobState.FAILED: State.ENDED,
     JobState.CANCELLED: State.ENDED,
     JobState.TIMEOUT: State.ENDED,
 }
@@ -65,7 +66,7 @@ class VirtualHand:
 
     def __init__(self) -> None:
         fleet = parse_fleet(HEAD, "virtual.yaml")
-        self._engine = VirtualEngine(fleet.clusters[0], fleet.pools)
+        self._engine = VirtualEngine(fleet.clusters[0], fleet.pools, clock=None)
         self.cluster = self._engine.simulator
         self._seen: dict[str, JobSeen] = {}
         self._happened = 0

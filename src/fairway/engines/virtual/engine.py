@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
 from fairway import __version__
 from fairway.engines.port import Imported, Refused, Remark
 from fairway.engines.virtual import objects
 from fairway.engines.virtual.jobs import JobState
+from fairway.engines.virtual.life import Life
+from fairway.engines.virtual.mirroring import Mirroring
 from fairway.engines.virtual.objects import Fields
+from fairway.engines.virtual.running import Running
 from fairway.engines.virtual.simulator import Simulator
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
@@ -27,6 +32,8 @@ from fairway.policy.objects import (
 )
 
 VERSION = f"virtual {__version__}"
+REMEMBERED: Final = 20_000
+"""Ended jobs, and happenings: some 2 KB each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,28 +55,38 @@ class _Written:
     changed_by: str | None = None
 
 
-class VirtualEngine:
+class VirtualEngine(Running, Mirroring):
     """A cluster of the nodes its pools describe, all well and idle at first.
 
-    The simulator obeys the objects that are there, whoever wrote them, and nothing else.
+    The simulator obeys the objects that are there, whoever wrote them, and nothing else. Its clock follows
+    another: whatever is asked, everything that was due has happened first.
     """
 
-    def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], *, speed: float = 1.0) -> None:
-        """`speed`: seconds of the cluster's clock for each second that `tick` is told of."""
-        self.simulator = Simulator(pools)
+    def __init__(
+        self,
+        cluster: Cluster,
+        pools: tuple[Pool, ...],
+        *,
+        speed: float = 1.0,
+        clock: Callable[[], float] | None = time.time,
+    ) -> None:
+        """`speed`: seconds of the cluster for each second of `clock`, which None leaves to `tick`."""
+        self.simulator = Simulator(pools, remember=REMEMBERED)
+        self._life = Life(self.simulator, clock, speed)
         self._cluster = cluster
         self._objects: dict[ObjectKey, _Written] = {}
         self._holds: list[Hold] = []
         self._speed = speed
-        self._ticked: float | None = None
+        self._clock = clock
 
     def resized(self, cluster: Cluster, pools: tuple[Pool, ...]) -> VirtualEngine:
         """The cluster with other nodes: its policy stays, its jobs and what happened to its nodes do not."""
-        other = VirtualEngine(cluster, pools, speed=self._speed)
+        other = VirtualEngine(cluster, pools, speed=self._speed, clock=self._clock)
         other._obey(dict(self._objects))
         return other
 
     async def observe(self) -> Observation:
+        self._life.follow()
         machines = self.simulator.machines()
         nodes = (machines[name].seen() for name in sorted(machines))
         return Observation(self._cluster.name, VERSION, tuple(nodes))
@@ -79,9 +96,7 @@ class VirtualEngine:
 
     def tick(self, now: float) -> None:
         """Let the cluster's clock follow another, in seconds; the first call only sets the watch."""
-        if self._ticked is not None and now > self._ticked:
-            self.simulator.advance(self.simulator.now + (now - self._ticked) * self._speed)
-        self._ticked = now if self._ticked is None else max(now, self._ticked)
+        self._life.tick(now)
 
     # policy
 
@@ -104,6 +119,7 @@ class VirtualEngine:
         return objects.translate(fleet, self._cluster.name)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+        self._life.follow()
         running: Counter[ObjectKey] = Counter()
         waiting: Counter[ObjectKey] = Counter()
         for (state, team, supply, user, priority), jobs in self.simulator.under().items():
@@ -119,6 +135,7 @@ class VirtualEngine:
 
         A team that goes takes its jobs with it: a plan that does so is applied with force only.
         """
+        self._life.follow()
         after = dict(self._objects)
         for change in changes:
             if change.action is Action.DELETE:
@@ -186,7 +203,7 @@ class VirtualEngine:
 
     # what happens to nodes
 
-    def hold(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> Hold:
+    def occupy(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> Hold:
         """Take devices on the first node that has as many free. Raises Refused if none has."""
         for machine in self.simulator.machines().values():
             if machine.pool.name == pool and slice_ in machine.places and machine.free(slice_) >= devices:
@@ -199,7 +216,8 @@ class VirtualEngine:
             f"fairway get nodes --pool {pool}",
         )
 
-    def release(self, hold: Hold) -> None:
+    def vacate(self, hold: Hold) -> None:
+        """Give back what `occupy` took."""
         self._holds.remove(hold)
         self.simulator.occupy(hold.node, -hold.devices, hold.slice)
 
@@ -211,7 +229,7 @@ class VirtualEngine:
         self.simulator.resume(node)
 
     def lose(self, node: NodeName) -> None:
-        """The node dies; its jobs wait again. What `hold` took stays on the books, as engines do a while."""
+        """The node dies; its jobs wait again. What `occupy` took stays on the books, as it does a while."""
         self.simulator.lose(node)
 
     def recover(self, node: NodeName) -> None:

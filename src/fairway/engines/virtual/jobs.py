@@ -41,6 +41,8 @@ class JobRequest:
     together: bool = False
     """All nodes in one rack, or wait."""
     name: str = ""
+    exit_code: int = 0
+    """How it ends if left alone; other than 0: it fails."""
 
     @property
     def supply(self) -> Supply:
@@ -57,6 +59,7 @@ class JobState(StrEnum):
     """Somebody holds it back; it waits until it is released."""
     RUNNING = "running"
     DONE = "done"
+    FAILED = "failed"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
 
@@ -65,6 +68,7 @@ class Ending(StrEnum):
     """How an attempt ended."""
 
     DONE = "done"
+    FAILED = "failed"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     RECLAIMED = "reclaimed"
@@ -74,6 +78,9 @@ class Ending(StrEnum):
     NODE_LOST = "node-lost"
     EVICTED = "evicted"
     """A changed policy was applied with the word to evict."""
+
+
+ENDED: Final = frozenset((JobState.DONE, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from fairway.engines.virtual.admission import Admission
 from fairway.engines.virtual.clock import Agenda, Kind
 from fairway.engines.virtual.desk import Desk
 from fairway.engines.virtual.jobs import (
+    ENDED,
     FOREVER,
     Attempt,
     Ending,
@@ -40,10 +41,10 @@ from fairway.model.team import Supply
 
 _OVER = {
     Ending.DONE: JobState.DONE,
+    Ending.FAILED: JobState.FAILED,
     Ending.TIMEOUT: JobState.TIMEOUT,
     Ending.CANCELLED: JobState.CANCELLED,
 }
-_ENDED = frozenset(_OVER.values())
 _NOBODY = Terms()
 
 
@@ -75,7 +76,8 @@ class Simulator:
         self._jobs: Final[dict[int, Job]] = {}
         self._number = 0
         self._journal: Final[deque[Happening]] = deque(maxlen=remember)
-        self._noted = 0
+        self.noted = 0
+        """Happenings so far, whether or not they are still remembered."""
         self._desks: Final[dict[Supply, Desk]] = {}
         self._branches: dict[Supply, dict[TeamName, Branch]] = {}
         self._half_life = 1.0
@@ -118,7 +120,7 @@ class Simulator:
         staying = {team.name for team in terms.teams}
         for job in self._jobs.values():
             name = TeamName(job.branch.name)
-            if name not in staying and job.state not in _ENDED:
+            if name not in staying and job.state not in ENDED:
                 raise Refused(
                     "TeamHasJobs",
                     f"team {name} has jobs: it cannot be removed",
@@ -127,7 +129,7 @@ class Simulator:
 
     def _rebook(self) -> None:
         """Every job that is not over, on the branches of the new terms, by the rank its priority has now."""
-        alive = [job for job in self._jobs.values() if job.state not in _ENDED]
+        alive = [job for job in self._jobs.values() if job.state not in ENDED]
         for job in sorted(alive, key=lambda job: (job.started, job.id)):
             job.branch = self._branches[job.stock.supply][TeamName(job.branch.name)]
             priority = self._terms.priority(job.priority)
@@ -147,12 +149,19 @@ class Simulator:
 
     # people
 
-    def submit(self, request: JobRequest, at: float | None = None) -> int:
+    def check(self, request: JobRequest) -> None:
+        """Raises Refused, with the reason, if it may never run."""
+        self._admission.admit(self._number + 1, request, self.now)
+
+    def submit(self, request: JobRequest, at: float | None = None, *, held: bool = False) -> int:
         """The job's number. Raises Refused, with the reason, if it may never run. `at`: arrives then."""
         job = self._admission.admit(self._number + 1, request, self.now if at is None else at)
         self._number += 1
         self._jobs[job.id] = job
-        if at is not None and at > self.now:
+        if held:
+            job.state = JobState.HELD
+            self._note(job)
+        elif at is not None and at > self.now:
             self._agenda.add(at, Kind.ARRIVE, job)
         else:
             self._arrive(job)
@@ -285,7 +294,7 @@ class Simulator:
                 elif kind is Kind.LOOK_AGAIN:
                     self._dirty[job.desk] = None
                 else:
-                    self._stop(job, Ending.TIMEOUT if job.asked > job.limit else Ending.DONE)
+                    self._stop(job, _end_of(job))
                 event = pop(now)
             self._serve()
             event = pop(until)
@@ -309,6 +318,10 @@ class Simulator:
         """One job as it is now, with why it waits."""
         return self._view(self._known(number, None, "see"))
 
+    def remembers(self, number: int) -> bool:
+        """Whether there is such a job, or was not long ago."""
+        return number in self._jobs
+
     def jobs(self) -> Iterator[JobView]:
         """Every job that is remembered, by number."""
         return (self._view(job) for job in self._jobs.values())
@@ -322,8 +335,8 @@ class Simulator:
 
     def happenings(self, after: int = 0) -> tuple[Happening, ...]:
         """What happened to jobs, after that many happenings; those too old to be remembered are left out."""
-        first = self._noted - len(self._journal)
-        return tuple(islice(self._journal, max(0, after - first), None))
+        newest = islice(reversed(self._journal), max(0, self.noted - after))
+        return tuple(newest)[::-1]
 
     def holdings(self, supply: Supply) -> Mapping[TeamName, views.Holding]:
         """What each team holds of a supply, everything inside it counted in."""
@@ -338,7 +351,7 @@ class Simulator:
         return Counter(
             (job.state, TeamName(job.branch.name), job.stock.supply, job.request.user, job.priority)
             for job in self._jobs.values()
-            if job.state not in _ENDED
+            if job.state not in ENDED
         )
 
     def waiting(self) -> int:
@@ -434,7 +447,14 @@ class Simulator:
             nodes = tuple(job.stock.nodes[p] for p in job.places)
             devices = job.devices if nodes else 0
             number = None if by is None else by.id
-            self._noted += 1
+            self.noted += 1
             self._journal.append(
                 Happening(self.now, job.id, job.state, job.attempt, nodes, devices, ending, number)
             )
+
+
+def _end_of(job: Job) -> Ending:
+    """How an attempt that nobody disturbs ends."""
+    if job.asked > job.limit:
+        return Ending.TIMEOUT
+    return Ending.FAILED if job.request.exit_code else Ending.DONE

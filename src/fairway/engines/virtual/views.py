@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from fairway.engines.virtual.desk import Desk
-from fairway.engines.virtual.jobs import Job, JobState, JobView, Wait
+from fairway.engines.virtual.jobs import ENDED, Job, JobState, JobView, Wait
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
 from fairway.model.names import TeamName
 
@@ -58,7 +58,7 @@ def view(job: Job, desk: Desk) -> JobView:
         wait=why(job, desk) if job.state in (JobState.WAITING, JobState.HELD) else None,
         submitted=job.submitted,
         started=job.started if job.attempt else None,
-        ended=job.ended if job.state in (JobState.DONE, JobState.CANCELLED, JobState.TIMEOUT) else None,
+        ended=job.ended if job.state in ENDED else None,
     )
 
 

@@ -52,24 +52,24 @@ async def test_nodes_are_named_after_their_pool() -> None:
 async def test_holds_go_where_there_is_room_and_no_further() -> None:
     cluster = engine()
 
-    nodes = [cluster.hold(WHOLE, 3).node for _ in range(2)]
+    nodes = [cluster.occupy(WHOLE, 3).node for _ in range(2)]
 
     assert nodes == ["whole-0001", "whole-0002"]
     with pytest.raises(Refused):
-        cluster.hold(WHOLE, 2)
+        cluster.occupy(WHOLE, 2)
     with pytest.raises(Refused):
-        cluster.hold(WHOLE, 1, SLICE)
+        cluster.occupy(WHOLE, 1, SLICE)
 
 
 async def test_only_the_hold_that_is_released_ends() -> None:
     cluster = engine()
-    one, same = cluster.hold(WHOLE, 1), cluster.hold(WHOLE, 1)
+    one, same = cluster.occupy(WHOLE, 1), cluster.occupy(WHOLE, 1)
 
-    cluster.release(one)
+    cluster.vacate(one)
 
     assert (await totals(cluster))[1].in_use == same.devices
     with pytest.raises(ValueError, match="not in list"):
-        cluster.release(one)
+        cluster.vacate(one)
 
 
 async def test_a_node_that_is_not_well_takes_nothing() -> None:
@@ -78,11 +78,11 @@ async def test_a_node_that_is_not_well_takes_nothing() -> None:
     cluster.lose(NodeName("whole-0002"))
 
     with pytest.raises(Refused):
-        cluster.hold(WHOLE, 1)
+        cluster.occupy(WHOLE, 1)
     assert [node.health for node in (await cluster.observe()).nodes[1:]] == [Health.DRAINED, Health.DOWN]
 
     cluster.resume(NodeName("whole-0001"))
-    assert cluster.hold(WHOLE, 4).node == "whole-0001"
+    assert cluster.occupy(WHOLE, 4).node == "whole-0001"
 
 
 moves = st.lists(
@@ -103,11 +103,11 @@ async def test_it_adds_up_whatever_happens(moves: list[tuple[str, int]]) -> None
         try:
             match move:
                 case "hold":
-                    held.append(cluster.hold(WHOLE, number))
+                    held.append(cluster.occupy(WHOLE, number))
                 case "slice":
-                    held.append(cluster.hold(SLICED, number, SLICE))
+                    held.append(cluster.occupy(SLICED, number, SLICE))
                 case "release" if held:
-                    cluster.release(held.pop())
+                    cluster.vacate(held.pop())
                 case "drain":
                     cluster.drain(node, "fan")
                 case "resume":

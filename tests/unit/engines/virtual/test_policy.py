@@ -37,7 +37,7 @@ users:
 
 
 def engine_of(of: Fleet) -> VirtualEngine:
-    return VirtualEngine(of.clusters[0], of.pools)
+    return VirtualEngine(of.clusters[0], of.pools, clock=None)
 
 
 async def plan(engine: VirtualEngine, of: Fleet) -> ClusterPlan:
@@ -211,7 +211,7 @@ async def test_hand_made_circles_and_orphans_are_survived() -> None:
 
 async def test_the_clock_follows_another_at_its_speed() -> None:
     wanted = fleet(POLICY)
-    engine = VirtualEngine(wanted.clusters[0], wanted.pools, speed=60)
+    engine = VirtualEngine(wanted.clusters[0], wanted.pools, speed=60, clock=None)
 
     engine.tick(1000.0)
     engine.tick(1001.0)
