@@ -26,6 +26,7 @@ class LastApplied:
         self._ledger = ledger
         self._parse = parse
         self._known: tuple[int, Fleet] | None = None
+        self._newest: tuple[int, Fleet] | None = None
 
     async def get(self) -> AppliedFleet | None:
         """None: nothing was ever applied to the cluster."""
@@ -38,3 +39,18 @@ class LastApplied:
                 return None
             self._known = (revision.id, self._parse(revision))
         return AppliedFleet(holds.apply, self._known[1])
+
+    async def fleet(self) -> Fleet | None:
+        """What engines enforce on the cluster; before the first apply, what the newest revision says."""
+        holds = await self.get()
+        if holds is not None:
+            return holds.fleet
+        newest = await self._ledger.fleet_revision()
+        if newest is None:
+            return None
+        if self._newest is None or self._newest[0] != newest:
+            revision = await self._ledger.revision(newest)
+            if revision is None:
+                return None
+            self._newest = (newest, self._parse(revision))
+        return self._newest[1]

@@ -7,13 +7,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
+from fairway.engines.port import Runs
 from fairway.model.errors import FairwayError
+from fairway.model.fleet import Cluster, Pool
+from fairway.model.names import ClusterName
 
 
 class Closes(Protocol):
     """Has something to let go of."""
 
     async def close(self) -> None: ...
+
+
+class BuildRunner(Protocol):
+    """Makes the engine of one cluster; `wiring` knows them all."""
+
+    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Runs: ...
 
 
 E = TypeVar("E", bound=Closes)
@@ -39,6 +48,29 @@ class HeldEngine(Generic[E]):
         """Let the engine go, if there is one."""
         engine, self._engine = self._engine, None
         if engine is not None:
+            await engine.close()
+
+
+class HeldEngines:
+    """One engine a cluster for whoever asks now and then; built when needed, anew if its pools change."""
+
+    def __init__(self, build: BuildRunner) -> None:
+        self._build = build
+        self._held: dict[ClusterName, tuple[Cluster, tuple[Pool, ...], Runs]] = {}
+
+    async def get(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Runs:
+        """The engine of that cluster."""
+        there = self._held.get(cluster.name)
+        if there is None or there[:2] != (cluster, pools):
+            self._held[cluster.name] = (cluster, pools, self._build(cluster, pools))
+            if there is not None:
+                await there[2].close()
+        return self._held[cluster.name][2]
+
+    async def close(self) -> None:
+        """Let them all go."""
+        held, self._held = self._held, {}
+        for _, _, engine in held.values():
             await engine.close()
 
 

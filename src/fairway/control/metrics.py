@@ -67,7 +67,40 @@ NUDGES: Final = Metric(
     "Times an engine was helped by a verb of its own to keep a promise.",
     ("cluster", "promise"),
 )
-METRICS: Final = (AGE, HELD, ERRORS, DURATION, DRIFT, APPLIES, NUDGES)
+LAG: Final = Metric(
+    "fairway_mirror_lag_seconds",
+    "gauge",
+    "Seconds since the look at a cluster's jobs that the ledger shows. "
+    "Only the server that holds the lease of its mirror loop shows it.",
+    ("cluster",),
+)
+SEEN: Final = Metric(
+    "fairway_mirror_jobs_total", "counter", "Changed jobs that a cluster's engine told of.", ("cluster",)
+)
+DOUBLES: Final = Metric(
+    "fairway_mirror_doubles_total",
+    "counter",
+    "Second engine jobs of one order that were found and ended. Stays 0 when all is well.",
+    ("cluster",),
+)
+SENT: Final = Metric("fairway_jobs_sent_total", "counter", "Jobs that were sent to a cluster.", ("cluster",))
+REFUSED: Final = Metric(
+    "fairway_jobs_refused_total", "counter", "Jobs that a cluster's engine would not take.", ("cluster",)
+)
+METRICS: Final = (
+    AGE,
+    HELD,
+    ERRORS,
+    DURATION,
+    DRIFT,
+    APPLIES,
+    NUDGES,
+    LAG,
+    SEEN,
+    DOUBLES,
+    SENT,
+    REFUSED,
+)
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -149,3 +182,41 @@ class PolicyMetrics:
     def nudged(self, cluster: str, promise: str) -> None:
         """An engine was helped."""
         self._nudges.labels(cluster, promise).inc()
+
+
+class JobMetrics:
+    """What the loops of jobs tell: of clusters, never of single jobs."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lag = Gauge(LAG.name, LAG.help, LAG.labels, registry=registry)
+        self._seen = Counter(SEEN.name, SEEN.help, SEEN.labels, registry=registry)
+        self._doubles = Counter(DOUBLES.name, DOUBLES.help, DOUBLES.labels, registry=registry)
+        self._sent = Counter(SENT.name, SENT.help, SENT.labels, registry=registry)
+        self._refused = Counter(REFUSED.name, REFUSED.help, REFUSED.labels, registry=registry)
+        self._as_of: dict[str, float] = {}
+
+    def mirrored(self, cluster: str, as_of: float, jobs: int) -> None:
+        """A look was kept that began then."""
+        clock, known = self._clock, self._as_of
+        known[cluster] = as_of
+        self._lag.labels(cluster).set_function(lambda: clock() - known.get(cluster, clock()))
+        self._seen.labels(cluster).inc(jobs)
+
+    def forget_lag(self, cluster: str) -> None:
+        """Somebody else looks now."""
+        self._as_of.pop(cluster, None)
+        self._lag.labels(cluster)  # exists now, so that removing it cannot fail
+        self._lag.remove(cluster)
+
+    def doubled(self, cluster: str, jobs: int) -> None:
+        """So many second engine jobs were ended."""
+        self._doubles.labels(cluster).inc(jobs)
+
+    def sent(self, cluster: str, jobs: int) -> None:
+        """So many were taken by the engine."""
+        self._sent.labels(cluster).inc(jobs)
+
+    def refused(self, cluster: str, jobs: int) -> None:
+        """So many were not."""
+        self._refused.labels(cluster).inc(jobs)

@@ -17,12 +17,14 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control.applied import LastApplied
 from fairway.control.apply import ApplyToCluster
+from fairway.control.dispatch import DispatchJobs
 from fairway.control.drift import FindDrift
 from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
-from fairway.control.metrics import LoopMetrics, PolicyMetrics
+from fairway.control.metrics import JobMetrics, LoopMetrics, PolicyMetrics
+from fairway.control.mirror import MirrorJobs
 from fairway.control.nudge import NudgeCluster
 from fairway.control.observe import ObserveCluster
-from fairway.engines.port import Governs, Observes
+from fairway.engines.port import Governs, Mirrors, Observes, Runs
 from fairway.ledger import Ledger, Revision
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
@@ -35,16 +37,26 @@ OBSERVE: Final = "observe"
 APPLY: Final = "apply"
 DRIFT: Final = "drift"
 NUDGE: Final = "nudge"
+DISPATCH: Final = "dispatch"
+MIRROR: Final = "mirror"
 POLL_SECONDS: Final = 2.0
 """How soon a new fleet is noticed; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0
 """How soon a cluster begins with what was queued for it; one small query each time."""
+DISPATCH_SECONDS: Final = 0.5
+"""How soon a job that is due is sent; one small query each time."""
+MIRROR_SECONDS: Final = 0.2
+"""Between looks at what changed; a look itself waits up to a second for something to change."""
+JOBS_BACKOFF_SECONDS: Final = 5.0
+"""The loops of jobs do not wait longer for an engine or a ledger that was away: people wait for them."""
+JOBS_STEP_SECONDS: Final = 300.0
+"""The first look at a cluster of a hundred thousand jobs takes its time."""
 ENGINE_SECONDS: Final = 45.0
 STEP_SECONDS: Final = 60.0
 
 
-class Engine(Observes, Governs, Protocol):
-    """What every engine can: be looked at, and carry a policy."""
+class Engine(Observes, Governs, Runs, Mirrors, Protocol):
+    """What every engine can: be looked at, carry a policy, run jobs and tell of them."""
 
 
 class BuildEngine(Protocol):
@@ -76,7 +88,7 @@ class _Running:
 
 
 class Runner:
-    """The loops of each cluster of the newest fleet revision: observe, apply, drift, nudge."""
+    """The loops of each cluster of the newest revision: observe, apply, drift, nudge, dispatch, mirror."""
 
     def __init__(
         self,
@@ -97,6 +109,7 @@ class Runner:
         self._settings = settings
         self._metrics = LoopMetrics(registry)
         self._policy_metrics = PolicyMetrics(registry)
+        self._job_metrics = JobMetrics(registry)
         # Unlike any other server's, now or before: a restarted one must not pass for its former self.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -166,6 +179,24 @@ class Runner:
         yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
         yield _Loop(DRIFT, self._pace(self._settings.drift_seconds), drift, drift.close)
         yield _Loop(NUDGE, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
+        yield from self._job_loops(cluster, build, applied)
+
+    def _job_loops(
+        self, cluster: Cluster, build: Callable[[], Engine], applied: LastApplied
+    ) -> Iterator[_Loop]:
+        dispatch = DispatchJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
+        mirror = MirrorJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
+        yield _Loop(DISPATCH, self._job_pace(DISPATCH_SECONDS), dispatch, dispatch.close)
+        yield _Loop(MIRROR, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
+
+    def _job_pace(self, interval: float) -> Pace:
+        return Pace(
+            self._settings.lease_seconds,
+            interval,
+            JOBS_STEP_SECONDS,
+            longest_backoff_seconds=JOBS_BACKOFF_SECONDS,
+            permanent_seconds=3 * JOBS_BACKOFF_SECONDS,
+        )
 
     def _pace(self, interval: float, step_seconds: float | None = STEP_SECONDS) -> Pace:
         return Pace(self._settings.lease_seconds, interval, step_seconds)
