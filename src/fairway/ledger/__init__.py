@@ -2,13 +2,14 @@
 
 `Ledger` is the door. `records` holds what comes back through it, `errors` how it says no. Behind the door:
 `tables` and `migrations` (what is kept), `connection` (time limits, faults into errors), one file a subject
-(`fleets`, `states`, `observations`, `applies`, `drifting`, `leases`, `tokens`), `writing` (what is done under
-a lease). `embedded` brings a PostgreSQL of its own.
+(`fleets`, `states`, `observations`, `applies`, `drifting`, `leases`, `tokens`; of jobs `jobs`, `job_pages`,
+`sending`, `mirroring`), `writing` (what is done under a lease). `embedded` brings a PostgreSQL of its own.
 """
 
 from __future__ import annotations
 
 from fairway.ledger.errors import (
+    KeyReused,
     LeaseLost,
     LedgerBusy,
     LedgerNewer,
@@ -17,6 +18,20 @@ from fairway.ledger.errors import (
     LedgerUnreachable,
     ObservationRefused,
     TokenNameTaken,
+)
+from fairway.ledger.job_records import (
+    EventKind,
+    JobCount,
+    JobDetail,
+    JobEvent,
+    JobFilter,
+    JobRow,
+    Kept,
+    KeptAttempt,
+    NewJob,
+    ToDo,
+    ToSend,
+    Wish,
 )
 from fairway.ledger.ledger import Ledger
 from fairway.ledger.policy_records import (
@@ -46,8 +61,17 @@ __all__ = [
     "Drift",
     "DriftEntry",
     "DriftKind",
+    "EventKind",
+    "JobCount",
+    "JobDetail",
+    "JobEvent",
+    "JobFilter",
+    "JobRow",
+    "Kept",
+    "KeptAttempt",
     "KeptChange",
     "KeptNudge",
+    "KeyReused",
     "Lease",
     "LeaseLost",
     "Ledger",
@@ -56,11 +80,15 @@ __all__ = [
     "LedgerNotMigrated",
     "LedgerRefused",
     "LedgerUnreachable",
+    "NewJob",
     "NodeState",
     "ObservationRefused",
     "PoolState",
     "Revision",
+    "ToDo",
+    "ToSend",
     "Token",
     "TokenNameTaken",
+    "Wish",
     "Writing",
 ]

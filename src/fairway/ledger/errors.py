@@ -35,3 +35,7 @@ class ObservationRefused(PermanentError):
 
 class TokenNameTaken(PermanentError):
     """There is, or was, a token of that name."""
+
+
+class KeyReused(PermanentError):
+    """Other jobs were submitted under the same key before."""

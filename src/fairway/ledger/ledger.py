@@ -8,14 +8,28 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from fairway.ledger import applies, drifting, fleets, leases, migrate, states, tokens
+from fairway.ledger import (
+    applies,
+    drifting,
+    fleets,
+    job_pages,
+    jobs,
+    leases,
+    migrate,
+    mirroring,
+    sending,
+    states,
+    tokens,
+)
 from fairway.ledger.connection import Connections, Limits
+from fairway.ledger.job_records import JobCount, JobDetail, JobFilter, JobRow, NewJob, ToDo, ToSend, Wish
 from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
 from fairway.ledger.writing import Writing
 from fairway.model.access import Role
 from fairway.model.fleet import EngineKind
-from fairway.model.names import ClusterName
+from fairway.model.job import EngineId, JobId
+from fairway.model.names import ClusterName, UserName
 from fairway.model.observation import Health
 from fairway.policy.objects import ObjectKey
 
@@ -155,13 +169,84 @@ class Ledger:
         """At most `limit` (≤ 2000) nudges, newest first; `before` is the last id seen."""
         return await drifting.nudges(self._connections, cluster=cluster, before=before, limit=limit)
 
+    # jobs
+
+    async def ledger_mark(self) -> str:
+        """Four characters that tell this ledger's engine jobs from another's; made once."""
+        return await jobs.ledger_mark(self._connections)
+
+    async def submit_jobs(
+        self, new: Sequence[NewJob], *, by: str, key: str | None = None
+    ) -> tuple[tuple[JobId, ...], ...]:
+        """Keep jobs, all or none; for each its id, or its tasks' ids.
+
+        The same `by` and `key` again give the same ids, and nothing is kept twice; raises KeyReused if the
+        jobs are others.
+        """
+        return await jobs.submit(self._connections, new, by=by, key=key)
+
+    async def jobs(
+        self, which: JobFilter, *, before: JobId | None = None, limit: int = 100
+    ) -> tuple[JobRow, ...]:
+        """At most `limit` (≤ 2000) jobs, newest id first; `before` is the last id seen."""
+        return await job_pages.page(self._connections, which, before=before, limit=limit)
+
+    async def job(self, number: JobId) -> JobDetail | None:
+        """One job with its attempts and events."""
+        return await job_pages.one(self._connections, number)
+
+    async def job_rows(self, numbers: Sequence[JobId]) -> tuple[JobRow, ...]:
+        """Those of these jobs that exist, by id."""
+        return await job_pages.rows(self._connections, numbers)
+
+    async def job_counts(self, cluster: str | None = None) -> tuple[JobCount, ...]:
+        """Jobs that are not over, counted; cheap, whatever ended before."""
+        return await job_pages.counts(self._connections, cluster)
+
+    async def wish(self, numbers: Sequence[JobId], wish: Wish, *, by: str) -> tuple[JobId, ...]:
+        """Ask for something of jobs; those it changes.
+
+        What was never sent is held, released or cancelled at once. One that is over, or whose end was asked
+        for already, stays as it is.
+        """
+        return await jobs.wish(self._connections, numbers, wish, by=by)
+
+    async def to_send(self, cluster: str, limit: int) -> tuple[ToSend, ...]:
+        """Jobs to be sent to an engine now, those that wait longest first."""
+        return await sending.to_send(self._connections, cluster, limit)
+
+    async def to_do(self, cluster: str, limit: int) -> tuple[ToDo, ...]:
+        """Engine jobs that are not yet what people asked for."""
+        return await sending.to_do(self._connections, cluster, limit)
+
+    async def order_of(self, number: JobId) -> ToSend | None:
+        """What was, or will be, sent of a job; None: native or unknown."""
+        return await sending.order_of(self._connections, number)
+
+    async def open_engine_ids(self, cluster: str, sent_before_seconds: float = 15) -> frozenset[EngineId]:
+        """Engine jobs that are not over as far as the ledger knows, sent longer ago than that."""
+        return await sending.open_engine_ids(self._connections, cluster, float(sent_before_seconds))
+
+    async def mirror_mark(self, cluster: str) -> str | None:
+        """Where the mirror of a cluster goes on."""
+        return await mirroring.mark(self._connections, cluster)
+
     # tokens
 
     async def create_token(
-        self, name: str, role: Role, digest: bytes, by: str, expires_at: datetime | None = None
+        self,
+        name: str,
+        role: Role,
+        digest: bytes,
+        by: str,
+        expires_at: datetime | None = None,
+        *,
+        user: UserName | None = None,
     ) -> Token:
-        """Keep a new token by its hash; raises TokenNameTaken."""
-        return await tokens.create(self._connections, name, role, digest, by=by, expires_at=expires_at)
+        """Keep a new token by its hash, of a user (None: the one called as the token); or TokenNameTaken."""
+        return await tokens.create(
+            self._connections, name, role, digest, by=by, expires_at=expires_at, user=user
+        )
 
     async def token_by_hash(self, digest: bytes) -> Token | None:
         """The live token with this hash; None if unknown, revoked or expired (by the database's clock)."""

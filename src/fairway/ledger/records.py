@@ -7,7 +7,7 @@ from datetime import datetime
 
 from fairway.model.access import Role
 from fairway.model.fleet import EngineKind
-from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
+from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, UserName
 from fairway.model.observation import Devices, Health
 
 
@@ -100,3 +100,5 @@ class Token:
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To the minute."""
+    user: UserName
+    """Whose it is: what it may do with jobs is what they may."""

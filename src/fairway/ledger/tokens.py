@@ -12,8 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from fairway.ledger.connection import Connections
 from fairway.ledger.errors import TokenNameTaken
 from fairway.ledger.records import Token
-from fairway.ledger.tables import api_token
+from fairway.ledger.tables import NONE, api_token
 from fairway.model.access import Role
+from fairway.model.names import UserName
 
 _FIELDS = (
     api_token.c.id,
@@ -24,6 +25,7 @@ _FIELDS = (
     api_token.c.expires_at,
     api_token.c.revoked_at,
     api_token.c.last_used_at,
+    api_token.c.user_name,
 )
 
 _LIVE = and_(
@@ -33,9 +35,23 @@ _LIVE = and_(
 
 
 async def create(
-    connections: Connections, name: str, role: Role, digest: bytes, *, by: str, expires_at: datetime | None
+    connections: Connections,
+    name: str,
+    role: Role,
+    digest: bytes,
+    *,
+    by: str,
+    expires_at: datetime | None,
+    user: UserName | None,
 ) -> Token:
-    values = {"name": name, "role": role.value, "hash": digest, "created_by": by, "expires_at": expires_at}
+    values = {
+        "name": name,
+        "role": role.value,
+        "hash": digest,
+        "created_by": by,
+        "expires_at": expires_at,
+        "user_name": user or NONE,
+    }
     async with connections.single() as connection:
         try:
             row = (await connection.execute(insert(api_token).values(values).returning(*_FIELDS))).one()
@@ -87,7 +103,8 @@ async def any_live(connections: Connections) -> bool:
 
 
 def _token(row: Row[*tuple[Any, ...]]) -> Token:
-    return Token(**{**row._mapping, "role": Role(row.role)})
+    fields = {**row._mapping, "role": Role(row.role)}
+    return Token(user=UserName(fields.pop("user_name") or row.name), **fields)
 
 
 def _name_taken(name: str) -> TokenNameTaken:

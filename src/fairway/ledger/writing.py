@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger import applies, drifting, observations
+from fairway.ledger import applies, drifting, mirroring, observations, sending
+from fairway.ledger.job_records import Kept
 from fairway.ledger.policy_records import ApplyState, DriftEntry, KeptChange
 from fairway.ledger.records import Lease
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind
+from fairway.model.job import EngineId, JobId, SeenJob
 from fairway.model.observation import Observation
 from fairway.policy.objects import Nudge
 
@@ -68,6 +70,42 @@ class Writing:
     async def keep_nudges(self, nudges: Sequence[Nudge]) -> None:
         """Add to what was done."""
         await drifting.keep_nudges(self._connection, self._lease, nudges)
+
+    async def begin_sending(self, numbers: Sequence[JobId], seconds: float) -> frozenset[JobId]:
+        """Note, before it goes out, that these are being sent and may arrive until then.
+
+        Gives those that are still to be sent: whoever was cancelled or held meanwhile is not among them.
+        """
+        return await sending.begin(self._connection, self._lease, numbers, float(seconds))
+
+    async def keep_sent(self, sent: Sequence[tuple[JobId, int, EngineId]]) -> None:
+        """Engine jobs were made: job, submission, engine id. Saying so twice changes nothing."""
+        await sending.keep_sent(self._connection, self._lease, sent)
+
+    async def keep_refused(self, refused: Sequence[tuple[JobId, int, FairwayError]]) -> None:
+        """The engine would not take them: job, submission, why."""
+        await sending.keep_refused(self._connection, self._lease, refused)
+
+    async def keep_wish_refused(self, refused: Sequence[tuple[JobId, FairwayError]]) -> None:
+        """The engine would not do what was asked of these; nobody asks it again."""
+        await sending.keep_wish_refused(self._connection, self._lease, refused)
+
+    async def keep_seen(self, jobs: Sequence[SeenJob], mark: str | None = None) -> Kept:
+        """Make the ledger show these engine jobs, and note where the mirror goes on.
+
+        Rows that did not change are not touched. What failed and has retries left comes back.
+        """
+        return await mirroring.keep_seen(self._connection, self._lease, jobs, mark)
+
+    async def keep_lost(self, ids: Sequence[EngineId]) -> None:
+        """The engine knows nothing of these any more."""
+        await mirroring.keep_lost(self._connection, self._lease, ids)
+
+    async def settle_after(self, limit: int = 1000) -> int:
+        """Cancel jobs whose `after` can no longer come true, and what was cancelled while it was being sent
+        and never arrived; how many.
+        """
+        return await sending.settle_after(self._connection, self._lease, limit)
 
     def _check_cluster(self, cluster: str) -> None:
         if cluster != self._lease.cluster:
