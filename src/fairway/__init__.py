@@ -1,3 +1,31 @@
-"""Fairway keeps shared GPU clusters fair, full and accounted for."""
+"""Fairway keeps shared GPU clusters fair, full and accounted for.
+
+In Python:  from fairway import Client;  Client().run(["python", "train.py"], gpus="H100:8")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairway.api.job_wire import JobSpec
+    from fairway.client.async_client import AsyncClient
+    from fairway.client.client import Client
 
 __version__ = "0.1.0.dev0"
+__all__ = ["AsyncClient", "Client", "JobSpec", "__version__"]
+
+_WHERE = {
+    "AsyncClient": "fairway.client.async_client",
+    "Client": "fairway.client.client",
+    "JobSpec": "fairway.api.job_wire",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what notebooks ask for when they ask: the command line must start without it."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'fairway' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(_WHERE[name]), name)

@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from fairway import __version__
-from fairway.api import policy_routes, routes
+from fairway.api import job_routes, policy_routes, routes
 from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
+from fairway.api.job_routes import JobParts
 from fairway.api.policy_routes import PolicyParts
 from fairway.api.problems import as_api_error, problem_response
 from fairway.ledger import Ledger, Revision
@@ -22,13 +23,17 @@ from fairway.model.fleet import Fleet
 
 
 def create_app(
-    ledger: Ledger, registry: CollectorRegistry, parse: Callable[[Revision], Fleet], policy: PolicyParts
+    ledger: Ledger,
+    registry: CollectorRegistry,
+    parse: Callable[[Revision], Fleet],
+    policy: PolicyParts,
+    jobs: JobParts | None = None,
 ) -> FastAPI:
     """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
     app = FastAPI(
         title="Fairway",
         version=__version__,
-        description="What a GPU fleet has, how it is, the policy it is under, and who may ask.",
+        description="What a GPU fleet has, how it is, the policy it is under, its jobs, and who may ask.",
         # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
         openapi_url=None,
         docs_url=None,
@@ -42,6 +47,10 @@ def create_app(
     routes.add_fleet_routes(app, ledger, fleets)
     policy_routes.add_plan_routes(app, ledger, fleets, policy)
     policy_routes.add_history_routes(app, ledger, fleets)
+    if jobs is not None:
+        job_routes.add_submit_routes(app, jobs)
+        job_routes.add_job_routes(app, ledger, fleets, jobs)
+        job_routes.add_change_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
     require_rules(app)

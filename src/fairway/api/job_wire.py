@@ -81,6 +81,17 @@ class GpuRequest(Asked):
             raise ValueError("say one of model, memory_gb and slice, not several")
         return self
 
+    @classmethod
+    def from_model(cls, gpus: GpusAsked) -> Self:
+        """The same, as it travels."""
+        memory = gpus.memory_gb
+        return cls(
+            count=gpus.count,
+            model=gpus.model,
+            memory_gb=MemoryRange(least=memory[0], most=memory[1]) if memory else None,
+            slice=gpus.slice,
+        )
+
 
 class Retries(Asked):
     """How often a failed job comes back, and after how long: doubled each time, bounded."""
@@ -177,15 +188,9 @@ class JobSpec(Asked):
     @classmethod
     def from_model(cls, spec: Spec) -> Self:
         """The same, as it travels."""
-        memory = spec.gpus.memory_gb
         return cls(
             name=spec.name,
-            gpus=GpuRequest(
-                count=spec.gpus.count,
-                model=spec.gpus.model,
-                memory_gb=MemoryRange(least=memory[0], most=memory[1]) if memory else None,
-                slice=spec.gpus.slice,
-            ),
+            gpus=GpuRequest.from_model(spec.gpus),
             command=list(spec.command),
             script=spec.script,
             team=spec.team,
@@ -248,7 +253,11 @@ class AskedDryRun(Asked):
 class AskedChange(Asked):
     """Do something with these jobs: all of them, or none if one of them may not be changed."""
 
-    jobs: list[JobWord] = Field(min_length=1, max_length=MOST_JOBS)
+    jobs: list[Annotated[str, Field(max_length=64, examples=["8f3k"])]] = Field(
+        min_length=1,
+        max_length=MOST_JOBS,
+        description="the first task of an array stands for all of it",
+    )
 
 
 class Placement(Wire):
@@ -276,9 +285,7 @@ class Submitted(Wire):
 
 
 class PlaceOption(Placement):
-    """A place that was looked at."""
-
-    could_run: bool
+    """A pool that fits; `why` is how it stands there now."""
 
 
 class DryRun(Wire):
@@ -286,8 +293,9 @@ class DryRun(Wire):
 
     could_run: bool
     why: str = Field(description="one sentence: where it would go and why, or why it could never run")
+    hint: str = Field(description="what would help, if it could never run")
     placement: Placement | None
-    options: list[PlaceOption]
+    options: list[PlaceOption] = Field(description="every pool that fits, the best first")
     preview: str = Field(description="what would be sent to the engine, for people to read")
 
 

@@ -57,8 +57,9 @@ class Follower:
         self._offset = 0
         self._over = False
         self._done = False
+        self._pauses = Pauses()
         self.waits = False
-        """Nothing new was there; more may come."""
+        """Nothing new was there; more may come: tell `job_is` how the job is."""
 
     def next_call(self) -> Call[wire.LogPart] | None:
         """The piece to ask for; None: that was all."""
@@ -70,20 +71,21 @@ class Follower:
         """What to show of an answer."""
         if part.attempt:
             self._attempt = part.attempt
-        # A piece that ends where it began holds nothing new: the server has no more for now.
         moved = part.next_offset > self._offset
         self._offset = part.next_offset
-        self.waits = not moved
-        if not moved and (not self._follow or self._over or (part.ended and self._chosen is not None)):
-            self._done, self.waits = True, False
+        if moved:
+            self._pauses = Pauses()
+        elif not self._follow or self._over or (part.ended and self._chosen is not None):
+            self._done = True
+        self.waits = not moved and not self._done
         return part.text
 
-    def job_is(self, job: wire.Job) -> None:
-        """How the job was after an answer that held nothing new."""
+    def job_is(self, job: wire.Job) -> float:
+        """Seconds to wait, by how the job is after an answer that held nothing new."""
         if self._chosen is None and self._attempt is not None and job.attempts > self._attempt:
             self._attempt, self._offset = self._attempt + 1, 0
-            self.waits = False
-        elif over(job):
-            # What it printed last may have come after the answer before: one more look, then it is over.
-            self.waits = False
-            self._over = True
+            return 0
+        if over(job):
+            self._over = True  # what it printed last may have come meanwhile: one more look
+            return 0
+        return self._pauses.next()

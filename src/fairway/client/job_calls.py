@@ -151,7 +151,13 @@ def job_counts(cluster: str | None) -> Call[wire.JobCounts]:
 
 def gpus_of(text: str) -> wire.GpuRequest:
     """`H100:8` and the like."""
-    raise NotImplementedError
+    from fairway.files.gpus import EXPECTED, parse_gpus  # noqa: PLC0415  (only some callers write text)
+
+    found, problem = parse_gpus(text)
+    if found is None:
+        said = (problem.message, problem.hint) if problem else (f"{text!r} are no GPUs", EXPECTED)
+        raise PermanentError("InvalidGpus", *said)
+    return wire.GpuRequest.from_model(found)
 
 
 def _seconds(time: object) -> object:

@@ -75,16 +75,12 @@ class JobVerbs(ABC):
         Without `follow` only what is there. A later attempt's output follows the one before it.
         """
         follower = Follower(id, attempt, node, follow=follow)
-        pauses = Pauses()
         while (call := follower.next_call()) is not None:
             text = follower.take(self._send(call))
             if text:
-                pauses = Pauses()
                 yield text
             elif follower.waits:
-                follower.job_is(self._send(calls.job(id)))
-                if follower.waits:
-                    time.sleep(pauses.next())
+                time.sleep(follower.job_is(self._send(calls.job(id))))
 
     def cancel(self, ids: str | Sequence[str]) -> wire.Changed:
         """End jobs: all of them, or none if one of them is not yours to end."""
@@ -115,8 +111,6 @@ class JobHandle:
     def __init__(self, client: JobVerbs, kept: wire.SubmittedJob) -> None:
         self._client = client
         self.id = kept.id
-        self.ids = tuple(kept.ids)
-        """Of every task, if it is an array."""
         self.placement = kept.placement
 
     def __repr__(self) -> str:
@@ -140,4 +134,4 @@ class JobHandle:
 
     def cancel(self) -> wire.Changed:
         """End it."""
-        return self._client.cancel(list(self.ids))
+        return self._client.cancel(self.id)

@@ -1,0 +1,197 @@
+"""The same client for code that awaits: one server, one token, the verbs of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import httpx2
+
+from fairway.api import job_wire as wire
+from fairway.api.wire import Item, Page, Whoami
+from fairway.client import job_calls as calls
+from fairway.client.calls import (
+    MOST_PAGES,
+    TIMEOUT,
+    Answer,
+    Call,
+    Exchange,
+    ServerFailed,
+    ServerUnreachable,
+    get,
+    next_page,
+)
+from fairway.client.contexts import Target, chosen_target
+from fairway.client.following import Follower, Pauses, give_up, over
+from fairway.client.job_calls import Filters, SpecFields, spec_of
+
+
+class AsyncClient:
+    """One server, one token. Use as an async context manager. What each verb does stands in `JobVerbs`."""
+
+    def __init__(
+        self,
+        target: Target | None = None,
+        timeout: httpx2.Timeout = TIMEOUT,
+        *,
+        context: str | None = None,
+    ) -> None:
+        """Without a target: the one the command line would use, by this context or the current one."""
+        self._exchange = Exchange(target or chosen_target(context))
+        self._timeout = timeout
+        self._http = httpx2.AsyncClient(**self._exchange.connecting, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._http.aclose()
+
+    async def whoami(self) -> Whoami:
+        """Who the server takes this client for."""
+        return await self._send(get("/v1/whoami", Whoami))
+
+    async def run(self, command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> AsyncJobHandle:
+        """Submit one job and give a handle on it."""
+        (kept,) = await self.submit(spec_of(command, fields))
+        return AsyncJobHandle(self, kept)
+
+    async def submit(
+        self,
+        jobs: wire.JobSpec | Sequence[wire.JobSpec],
+        *,
+        key: str | None = None,
+        as_user: str | None = None,
+        hold: bool = False,
+    ) -> list[wire.SubmittedJob]:
+        """Keep jobs, at most 10,000 at once."""
+        return (await self._send(calls.submit(jobs, key=key, as_user=as_user, hold=hold))).jobs
+
+    async def dry_run(self, job: wire.JobSpec, *, as_user: str | None = None) -> wire.DryRun:
+        """What would become of a job."""
+        return await self._send(calls.dry_run(job, as_user=as_user))
+
+    async def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> AsyncIterator[wire.Job]:
+        """Jobs that fit, the newest first, page by page; at most so many."""
+        shown = 0
+        async for job in self._every(calls.jobs(most, **filters)):
+            if most is not None and shown >= most:
+                return
+            shown += 1
+            yield job
+
+    async def job(self, id: str) -> wire.JobDetail:  # noqa: A002
+        """One job with its attempts and events."""
+        return await self._send(calls.job(id))
+
+    async def log(
+        self,
+        id: str,  # noqa: A002
+        *,
+        attempt: int | None = None,
+        node: int = 0,
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> wire.LogPart:
+        """A piece of what a job printed; without `attempt` the last one's."""
+        return await self._send(calls.log(id, attempt=attempt, node=node, offset=offset, limit=limit))
+
+    async def follow_log(
+        self,
+        id: str,  # noqa: A002
+        *,
+        attempt: int | None = None,
+        node: int = 0,
+        follow: bool = True,
+    ) -> AsyncIterator[str]:
+        """What a job printed, piece by piece, and what it goes on to print until it is over."""
+        follower = Follower(id, attempt, node, follow=follow)
+        while (call := follower.next_call()) is not None:
+            text = follower.take(await self._send(call))
+            if text:
+                yield text
+            elif follower.waits:
+                seen = await self.job(id)
+                await asyncio.sleep(follower.job_is(seen))
+
+    async def cancel(self, ids: str | Sequence[str]) -> wire.Changed:
+        """End jobs: all of them, or none if one of them is not yours to end."""
+        return await self._send(calls.change("cancel", ids))
+
+    async def hold(self, ids: str | Sequence[str]) -> wire.Changed:
+        """Keep jobs from starting; what runs goes on."""
+        return await self._send(calls.change("hold", ids))
+
+    async def release(self, ids: str | Sequence[str]) -> wire.Changed:
+        """Let held jobs start."""
+        return await self._send(calls.change("release", ids))
+
+    async def job_counts(self, cluster: str | None = None) -> list[wire.JobCount]:
+        """Open jobs by cluster, team, pool and state."""
+        return (await self._send(calls.job_counts(cluster))).counts
+
+    async def _every(self, call: Call[Page[Item]]) -> AsyncIterator[Item]:
+        for _ in range(MOST_PAGES):
+            answer = await self._send(call)
+            for item in answer.items:
+                yield item
+            if answer.next_cursor is None:
+                return
+            call = next_page(call, answer.next_cursor)
+        raise self._exchange.endless(call.path)
+
+    async def _send(self, call: Call[Answer]) -> Answer:
+        for pause in call.pauses:
+            try:
+                return await self._send_once(call)
+            except (ServerUnreachable, ServerFailed):
+                await asyncio.sleep(pause)
+        return await self._send_once(call)
+
+    async def _send_once(self, call: Call[Answer]) -> Answer:
+        try:
+            response = await self._http.request(**self._exchange.sending(call, self._timeout))
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._exchange.lost(error) from error
+        return self._exchange.read(call, response)
+
+
+class AsyncJobHandle:
+    """A job that was submitted."""
+
+    def __init__(self, client: AsyncClient, kept: wire.SubmittedJob) -> None:
+        self._client = client
+        self.id = kept.id
+        self.placement = kept.placement
+
+    def __repr__(self) -> str:
+        return f"<job {self.id} on {self.placement.pool}>"
+
+    async def now(self) -> wire.JobDetail:
+        """How it is."""
+        return await self._client.job(self.id)
+
+    async def wait(self, timeout_seconds: float | None = None) -> wire.JobDetail:
+        """The job when it is over. Raises JobNotOver after `timeout_seconds`; None: as long as it takes."""
+        began, pauses = time.monotonic(), Pauses()
+        while not over(seen := await self.now()):
+            give_up(seen, time.monotonic() - began, timeout_seconds)
+            await asyncio.sleep(pauses.next())
+        return seen
+
+    def log(self, *, follow: bool = False) -> AsyncIterator[str]:
+        """What it printed, piece by piece; with `follow` until it is over."""
+        return self._client.follow_log(self.id, follow=follow)
+
+    async def cancel(self) -> wire.Changed:
+        """End it."""
+        return await self._client.cancel(self.id)
