@@ -39,7 +39,7 @@ class Life:
             self.tick(self._clock())
 
     def tick(self, now: float) -> None:
-        """Let the cluster's clock follow another, in seconds; if it has none, the first only sets the watch."""
+        """Let the cluster's clock follow another, in seconds; without its own, the first sets the watch."""
         if self._ticked is not None and now > self._ticked:
             self.simulator.advance(self.simulator.now + (now - self._ticked) * self._speed)
         self._ticked = now if self._ticked is None else max(now, self._ticked)

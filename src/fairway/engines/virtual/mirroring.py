@@ -53,7 +53,7 @@ class Mirroring:
     _life: Life
 
     async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
-        """From the journal, after what `mark` names; if that cannot be known, everything that is remembered."""
+        """From the journal, after what `mark` names; if that is unknown, everything remembered."""
         life = self._life
         loop = asyncio.get_running_loop()
         until = loop.time() + WAIT_SECONDS
