@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairway.control import Engine
-from fairway.engines.port import Governs
 from fairway.model.fleet import Cluster, EngineKind, Pool
 from fairway.model.names import ClusterName
 
@@ -50,8 +49,8 @@ class Engines:
         self._virtual[cluster.name] = there
         return there[1]
 
-    def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs:
-        """For plans of fleets that may never be applied: what there is stays as it is."""
+    def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+        """For plans of fleets that may never be applied, and for looks: what there is stays as it is."""
         there = self._virtual.get(cluster.name)
         if cluster.engine is EngineKind.VIRTUAL and there is not None:
             return there[1]

@@ -25,6 +25,7 @@ from fairway.settings import Settings
 from fairway.wiring.door import Serving, check_door, listening, own_url
 from fairway.wiring.engines import Engines
 from fairway.wiring.first_admin import ADMIN_TOKEN, make_first_admin
+from fairway.wiring.jobs import job_parts
 from fairway.wiring.policy import policy_parts
 from fairway.wiring.stopping import Stop
 from fairway.wiring.web import Web
@@ -82,7 +83,8 @@ async def _serve(
             engines = Engines()
             runner = Runner(ledger, engines, settings, registry, parse)
             policy = policy_parts(_folder(serving.fleet_file), engines)
-            web = Web(serving, create_app(ledger, registry, parse, policy))
+            jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
+            web = Web(serving, create_app(ledger, registry, parse, policy, jobs))
             await parts.enter_async_context(_running(runner, stop))
             await parts.enter_async_context(web.running(listener, stop))
             tell(Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made))
