@@ -15,6 +15,7 @@ BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
+    "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
     "startup": "`fairway --help`, against importing click and rich",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
 }

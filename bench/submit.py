@@ -1,0 +1,338 @@
+"""Jobs through Fairway until the engine has them, beside the very same jobs sent bare.
+
+Fairway's half is a real server: one request with all jobs, then the wait until the ledger has heard of each
+engine job. The bare half sends what Fairway would send (the same bodies, other names) by a plain client over
+as many connections. Jobs ask for a whole node, so all but a few wait: starting them is not what is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+from bench.figure import Figure, median
+from bench.fleets import A100, PRODUCT, teams_of
+from fairway.api import job_wire
+from fairway.client.client import Client
+from fairway.client.contexts import Target
+from fairway.control.applying import apply_plan, plan_cluster
+from fairway.engines.kubernetes.client import connect, connection_of
+from fairway.engines.kubernetes.jobs.orders import job_manifest
+from fairway.engines.kubernetes.refusals import Asked
+from fairway.engines.slurm.jobs.orders import Terms, body
+from fairway.engines.slurm.policy.render import conf_lines, render_slurm
+from fairway.engines.slurm.policy.sites import sites
+from fairway.files.compose import compose_fleet
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import (
+    Capacity,
+    Cluster,
+    Connection,
+    Fleet,
+    Folders,
+    KubernetesConnection,
+    KubernetesPlace,
+    Place,
+    Pool,
+    SlurmConnection,
+    SlurmPlace,
+)
+from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
+from fairway.model.names import ClusterName, PoolName, UserName
+from fairway.wiring import build_engine
+from lab import Instance, find
+from lab.slurm import configure
+from lab.slurm.tokens import mint
+
+TARGET: Final = 1.25
+"""At least 0.8 of what the bare engine takes in."""
+SIZES: Final = {"small": 100, "2000": 2000}
+SINGLES: Final = {"small": 10, "2000": 50}
+INSTANCES: Final = ("slurm-24", "slurm-26", "kubernetes")
+CONNECTIONS: Final = {"slurm": 8, "kubernetes": 16}
+NAME: Final = ClusterName("bench")
+USER: Final = UserName("alice")
+SPEC: Final = JobSpec(
+    "bench", GpuRequest(8), command=("sleep", "600"), time_seconds=3600, image="none", pool=PoolName("gpu")
+)
+WAIT_SECONDS: Final = 900
+
+Send = Callable[[Order], Awaitable[None]]
+
+
+def _fleet(instance: Instance) -> Fleet:
+    facts = instance.facts()
+    connection: Connection
+    place: Place
+    folders = Folders()
+    if instance.kind == "slurm":
+        connection = SlurmConnection(
+            facts["url"], facts["user"], jwt_key_file=facts["jwt_key_file"], tools=facts["tools"]
+        )
+        place = SlurmPlace("gpu", "a100")
+        folders = Folders(facts["logs"], facts["logs_seen_at"])
+    else:
+        connection = KubernetesConnection(kubeconfig=facts["fairway_kubeconfig"])
+        place = KubernetesPlace(PRODUCT)
+    pool = Pool(PoolName("gpu"), NAME, A100, Capacity.OWNED, Decimal("1.90"), place)
+    cluster = Cluster(NAME, connection, folders)
+    teams = tuple(replace(t, members=(USER,)) for t in teams_of(1, (pool,), (USER,)))
+    return Fleet("bench", "USD", (cluster,), (pool,), teams)
+
+
+async def _apply(instance: Instance, fleet: Fleet) -> None:
+    """The policy, and on Slurm the files that go with it."""
+    engine = build_engine(fleet.clusters[0], fleet.pools)
+    try:
+        plan = await plan_cluster(engine, fleet, NAME)
+        applied = await apply_plan(engine, plan, force=True)
+        if applied.refusal is not None:
+            raise applied.refusal
+    finally:
+        await engine.close()
+    if instance.kind == "slurm":
+        files = render_slurm(fleet, NAME, found={}) if fleet.teams else {}
+        lines = conf_lines(files["slurm.conf"]) if files else []
+        lua = files.get("job_submit.lua")
+        await asyncio.to_thread(configure, instance, lines, *([lua] if lua else []))
+
+
+@contextmanager
+def _server(fleet: Fleet) -> Iterator[tuple[str, str]]:
+    """A server with a ledger of its own; its address and an admin's token."""
+    with tempfile.TemporaryDirectory(prefix="fw-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        home.chmod(0o711)
+        (home / "fleet.yaml").write_text(compose_fleet(fleet))
+        log = home / "log"
+        command = [sys.executable, "-m", "fairway.cli", "server", "-f", str(home / "fleet.yaml")]
+        env = os.environ | {"FAIRWAY_STATE_DIR": folder, "FAIRWAY_CONFIG_DIR": folder, "HOME": folder}
+        with (
+            log.open("wb") as out,
+            subprocess.Popen(
+                [*command, "--listen", "127.0.0.1:0"], env=env, stdout=out, stderr=out
+            ) as process,
+        ):
+            try:
+                for _ in range(600):
+                    found = re.search(r" on (https?://\S+)$", log.read_text(), re.MULTILINE)
+                    if found or process.poll() is not None:
+                        break
+                    time.sleep(0.1)
+                if not found:
+                    raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
+                yield found[1], (home / "admin.token").read_text().strip()
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
+async def _ours(fleet: Fleet, count: int, singles: int) -> tuple[float, list[float], list[float], float]:
+    """Seconds for the batch; of single submits for the answer and until the engine has it; of the request."""
+
+    def measure() -> tuple[float, list[float], list[float], float]:
+        with _server(fleet) as (url, token), Client(Target(url, token)) as client:
+            _apply_by(client, fleet)
+            spec = job_wire.JobSpec.from_model(SPEC)
+            answers, sent = [], []
+            for _ in range(singles):
+                start = time.perf_counter()
+                (made,) = client.submit(spec, as_user=USER)
+                answers.append(time.perf_counter() - start)
+                while client.job(made.id).state == "queued":
+                    time.sleep(0.02)
+                sent.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            client.submit([spec] * count, as_user=USER)
+            answered = time.perf_counter() - start
+            deadline = start + WAIT_SECONDS
+            while any(row.state == "queued" for row in client.job_counts()):
+                if time.perf_counter() > deadline:
+                    raise TimeoutError(f"not all of {count} jobs were sent")
+                time.sleep(0.05)
+            whole = time.perf_counter() - start
+            refused = list(client.jobs(states=["refused"], most=1))
+            if refused:
+                raise RuntimeError(f"refused: {refused[0].reason}")
+            return whole, answers, sent, answered
+
+    return await asyncio.to_thread(measure)
+
+
+def _apply_by(client: Client, fleet: Fleet) -> None:
+    """Let the server know what is applied; on the cluster nothing is left to change."""
+    text = compose_fleet(fleet)
+    plan = client.plan(text, "fleet.yaml")
+    made = client.apply(text, "fleet.yaml", {c.cluster: c.fingerprint for c in plan.clusters}, force=True)
+    deadline = time.monotonic() + 120
+    while any(c.state in ("waiting", "running") for c in client.apply_progress(made.id).clusters):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the fleet was not applied")
+        time.sleep(0.1)
+
+
+def _orders(fleet: Fleet, count: int) -> Iterator[Order]:
+    team = fleet.teams[0]
+    priority = next(p.name for p in fleet.priorities if p.default)
+    mark = "".join(reversed(f"{time.time_ns():x}"))[:4]
+    for number in itertools.islice(itertools.count(1), count):
+        name = engine_name(mark, JobId(number), 1, SPEC.name)
+        yield Order(JobId(number), 1, name, SPEC, USER, team.name, priority, fleet.pools[0].supplies[0])
+
+
+async def _bare(instance: Instance, fleet: Fleet, count: int, singles: int) -> tuple[float, list[float]]:
+    """The same bodies over a plain client; first a few one after the other."""
+    async with _plain(instance, fleet) as send:
+        orders = list(_orders(fleet, count + singles))
+        one: list[float] = []
+        for order in orders[:singles]:
+            start = time.perf_counter()
+            await send(order)
+            one.append(time.perf_counter() - start)
+        left = iter(orders[singles:])
+
+        async def worker() -> None:
+            for order in left:
+                await send(order)
+
+        start = time.perf_counter()
+        await asyncio.gather(*(worker() for _ in range(CONNECTIONS[instance.kind])))
+        return time.perf_counter() - start, one
+
+
+@asynccontextmanager
+async def _plain(instance: Instance, fleet: Fleet) -> AsyncIterator[Send]:
+    cluster = fleet.clusters[0]
+    if instance.kind == "slurm":
+        facts = instance.facts()
+        terms = Terms(
+            sites(fleet, NAME, {})[0],
+            cluster.folders,
+            next(p.name for p in fleet.priorities if p.default),
+        )
+        key = await asyncio.to_thread(Path(facts["jwt_key_file"]).read_bytes)
+        headers = {"X-SLURM-USER-NAME": USER, "X-SLURM-USER-TOKEN": mint(key, USER)}
+        async with httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http:
+
+            async def post(order: Order) -> None:
+                whole = msgspec.json.encode(body(order, terms))
+                how = {"Content-Type": "application/json"}
+                answer = await http.post(
+                    f"{facts['url']}/slurm/v0.0.42/job/submit", content=whole, headers=how
+                )
+                answer.raise_for_status()
+
+            yield post
+    else:
+        api = await connect(connection_of(cluster))
+        asked = Asked(api.server, "create", "jobs")
+        try:
+
+            async def create(order: Order) -> None:
+                whole: Any = job_manifest(order, fleet, cluster)
+                path = f"/apis/batch/v1/namespaces/{order.team}/jobs"
+                status, said = await api.send("POST", path, asked, timeout_seconds=60, body=whole)
+                if status != 201:
+                    raise RuntimeError(said[:300])
+
+            yield create
+        finally:
+            await api.close()
+
+
+async def _empty(instance: Instance) -> None:
+    """No job is left in the engine's queue."""
+    if instance.kind == "slurm":
+        await asyncio.to_thread(instance.run, "scancel", f"--user={USER}")
+        for _ in range(300):
+            said = await asyncio.to_thread(instance.run, "squeue", "-h", f"--user={USER}", "-t", "PD,R,CG")
+            if not said.stdout.strip():
+                return
+            await asyncio.sleep(1)
+        raise TimeoutError("jobs were not gone in time")
+    # one DELETE of a collection leaves about half of 1,500: again, until nothing is left
+    deletes = ("kubectl", "delete", "jobs", "--all", "--all-namespaces", "--wait=false")
+    for _ in range(120):
+        await asyncio.to_thread(instance.run, *deletes)
+        said = await asyncio.to_thread(instance.run, "kubectl", "get", "jobs", "-A", "--no-headers")
+        if not said.stdout.strip():
+            return
+        await asyncio.sleep(1)
+    raise TimeoutError("jobs were not gone in time")
+
+
+async def _measure(instance: Instance, size: str) -> list[Figure]:
+    count, singles, fleet = SIZES[size], SINGLES[size], _fleet(instance)
+    await _apply(instance, fleet)
+    try:
+        await _empty(instance)
+        bare, one = await _bare(instance, fleet, count, singles)
+        await _empty(instance)
+        ours, answers, sent, answered = await _ours(fleet, count, singles)
+    finally:
+        await _empty(instance)
+        await _apply(instance, replace(fleet, teams=()))
+    batch = Figure(
+        f"submit {count} jobs to {instance.name}",
+        size,
+        ours,
+        bare,
+        "s",
+        TARGET,
+        "the engine's own submits, and two short writes in the ledger around each batch",
+        {
+            "jobs_per_s": round(count / ours, 1),
+            "bare_jobs_per_s": round(count / bare, 1),
+            "of_bare": round(bare / ours, 3),
+            "answered_after_s": round(answered, 3),
+            "connections": CONNECTIONS[instance.kind],
+        },
+    )
+    single = Figure(
+        f"submit one job to {instance.name}",
+        size,
+        median(answers),
+        median(one),
+        "s",
+        10.0,
+        "a request to the server and a write in the ledger; the engine has it within the dispatch interval",
+        {"until_the_engine_has_it_s": round(median(sent), 3), "rounds": singles},
+    )
+    return [batch, single]
+
+
+async def run(size: str) -> list[Figure]:
+    """Two figures for each engine that is up."""
+    figures: list[Figure] = []
+    for name in _chosen():
+        instance = find(name)
+        if instance is None or instance.state != "up":
+            print(f"submit: {name} is not up, left out (make lab-up)")
+            continue
+        try:
+            figures += await _measure(instance, size)
+        except (FairwayError, TimeoutError, RuntimeError, httpx2.HTTPError) as error:
+            print(f"submit: {name} could not be measured: {type(error).__name__}: {error}")
+    return figures
+
+
+def _chosen() -> Sequence[str]:
+    """FAIRWAY_BENCH_ON names the lab's instances, else the usual ones."""
+    return (
+        os.environ.get("FAIRWAY_BENCH_ON", "").split(",") if "FAIRWAY_BENCH_ON" in os.environ else INSTANCES
+    )
