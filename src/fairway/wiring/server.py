@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,14 +48,18 @@ class Started:
     """Whether this start made it."""
 
 
-def serve(serving: Serving, tell: Callable[[Started], None]) -> None:
+Beside = Callable[[Started, Engines], Coroutine[None, None, None]]
+"""What runs in a server's process as long as it does; if it ends by itself, so does the server."""
+
+
+def serve(serving: Serving, tell: Callable[[Started], None], beside: Beside | None = None) -> None:
     """Run a server until SIGTERM or SIGINT. Raises FairwayError if it cannot start."""
     # Whatever can be found wrong without starting anything is found first.
     text = _checked_text(serving.fleet_file) if serving.fleet_file else None
     check_door(serving)
     collect_garbage_less_often()
     with listening(serving.settings) as listener:
-        asyncio.run(_serve(serving, text, listener, tell))
+        asyncio.run(_serve(serving, text, listener, tell, beside))
 
 
 def collect_garbage_less_often() -> None:
@@ -64,7 +68,11 @@ def collect_garbage_less_often() -> None:
 
 
 async def _serve(
-    serving: Serving, text: str | None, listener: socket.socket, tell: Callable[[Started], None]
+    serving: Serving,
+    text: str | None,
+    listener: socket.socket,
+    tell: Callable[[Started], None],
+    beside: Beside | None,
 ) -> None:
     settings = serving.settings
     stop = Stop()
@@ -85,9 +93,13 @@ async def _serve(
             policy = policy_parts(_folder(serving.fleet_file), engines)
             jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
             web = Web(serving, create_app(ledger, registry, parse, policy, jobs))
-            await parts.enter_async_context(_running(runner, stop))
+            await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             await parts.enter_async_context(web.running(listener, stop))
-            tell(Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made))
+            started = Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made)
+            tell(started)
+            if beside is not None:
+                running = _running(beside(started, engines), "what runs beside the server", stop)
+                await parts.enter_async_context(running)
             await stop.wait()
             log.info("stopping")
     except asyncio.CancelledError:
@@ -97,8 +109,8 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _running(runner: Runner, stop: Stop) -> AsyncIterator[None]:
-    task = asyncio.create_task(runner.run(), name="the runner of loops")
+async def _running(work: Coroutine[None, None, None], name: str, stop: Stop) -> AsyncIterator[None]:
+    task = asyncio.create_task(work, name=name)
     stop.watch(task)
     try:
         yield
