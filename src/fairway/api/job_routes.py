@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -232,6 +232,15 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         readable = (await _person(request, fleets)).may(Deed.READ, found.row)
         return known.job_detail(found, readable=readable)
 
+    @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002
+        """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
+        row = (await find(id)).row
+        states = Counter([row.state])
+        if row.array is not None:
+            states = Counter([task.state async for task in _tasks(ledger, row.array)])
+        return wire.TaskCounts(tasks=states.total(), counts=dict(states))
+
     @app.get("/v1/jobs/{id}/log", dependencies=VIEWER, responses=_LOG, tags=["jobs"])
     async def read_log(
         request: Request,
@@ -295,14 +304,18 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """The job itself, or of an array's first task all that are open; they are one person's."""
         if row.array != row.id:
             return [row.id]
-        found, before = [row.id], None
-        while page := await ledger.jobs(
-            JobFilter(array=row.id, states=OPEN_JOBS), before=before, limit=_ARRAY_PAGE
-        ):
-            found += [task.id for task in page if task.id != row.id]
-            before = page[-1].id
-            await asyncio.sleep(0)
-        return sorted(found)
+        return sorted({row.id, *[task.id async for task in _tasks(ledger, row.id, OPEN_JOBS)]})
+
+
+async def _tasks(ledger: Ledger, array: JobId, states: tuple[JobState, ...] = ()) -> AsyncIterator[JobRow]:
+    """Every task of an array: ten thousand at most, of a native one as many as its engine takes."""
+    which, before = JobFilter(array=array, states=states), None
+    while page := await ledger.jobs(which, before=before, limit=_ARRAY_PAGE):
+        for row in page:
+            yield row
+        if len(page) < _ARRAY_PAGE:
+            return
+        before = page[-1].id
 
 
 async def _person(request: Request, fleets: Fleets) -> Person:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fairway.api.wire import Moment, Wire
+from fairway.api.wire import USER_PATTERN, Moment, Wire
 from fairway.model.job import (
     MOST_TASKS,
     Ending,
@@ -38,7 +38,7 @@ _ONE_LINE: Final = r"^[^\x00-\x1f\x7f]+$"
 WORD_PATTERN: Final = r"^[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{4,12}$"
 
 JobWord = Annotated[str, Field(pattern=WORD_PATTERN, examples=["8f3k"])]
-UserText = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
+UserText = Annotated[str, Field(max_length=64, pattern=USER_PATTERN)]
 _Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 _Text = Annotated[str, Field(max_length=MOST_TEXT, pattern=_NO_NUL)]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
@@ -370,6 +370,13 @@ class Changed(Wire):
 
     changed: list[str] = Field(description="jobs that were not so yet; an array gives all its open tasks")
     unchanged: list[str] = Field(description="jobs that are over, or were already so")
+
+
+class TaskCounts(Wire):
+    """The tasks of an array by state; states without any are left out."""
+
+    tasks: int
+    counts: dict[JobState, int]
 
 
 class LogPart(Wire):

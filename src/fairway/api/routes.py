@@ -21,7 +21,7 @@ from fairway.api.problems import ApiError, not_ready
 from fairway.ledger import Ledger, Token, TokenNameTaken
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
-from fairway.model.names import NAME_PATTERN
+from fairway.model.names import NAME_PATTERN, UserName
 from fairway.model.observation import Health
 
 VIEWER = allow(Role.VIEWER)
@@ -102,6 +102,7 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         return wire.Whoami(
             name=caller.name,
             role=caller.role,
+            user=caller.user,
             expires_at=caller.expires_at,
             server_version=__version__,
             fleet=(await fleets.current()).name or None,
@@ -122,7 +123,12 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
             expires_at = datetime.now(UTC) + timedelta(seconds=new.expires_in_seconds)
         try:
             made = await ledger.create_token(
-                new.name, new.role, hash_secret(secret), caller_of(request).name, expires_at
+                new.name,
+                new.role,
+                hash_secret(secret),
+                caller_of(request).name,
+                expires_at,
+                user=UserName(new.user) if new.user else None,
             )
         except TokenNameTaken as error:
             raise ApiError(HTTPStatus.CONFLICT, error.code, error.message, error.hint) from error
@@ -189,6 +195,7 @@ def _token(token: Token) -> dict[str, Any]:
     return {
         "name": token.name,
         "role": token.role,
+        "user": token.user,
         "created_at": token.created_at,
         "created_by": token.created_by,
         "expires_at": token.expires_at,

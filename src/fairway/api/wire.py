@@ -18,6 +18,8 @@ from fairway.model.observation import Health
 
 MOST_PER_PAGE = 500
 PER_PAGE = 100
+USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.@-]*$"
+"""As the members of a team are written in a fleet file."""
 
 
 def zulu(moment: datetime) -> str:
@@ -147,6 +149,7 @@ class Token(Wire):
 
     name: str
     role: Role
+    user: str = Field(description="the person behind it, as engines and teams know them")
     created_at: Moment
     created_by: str
     expires_at: Moment | None = Field(description="null: never")
@@ -161,6 +164,13 @@ class NewToken(BaseModel):
 
     name: str = Field(pattern=NAME_PATTERN, examples=["grafana"])
     role: Role
+    user: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=USER_PATTERN,
+        description="the person behind it, as engines and teams know them; null: called as the token is",
+    )
     expires_in_seconds: int | None = Field(
         default=None, ge=60, le=10 * 366 * 86400, description="null: never"
     )
@@ -177,6 +187,7 @@ class Whoami(Wire):
 
     name: str
     role: Role
+    user: str = Field(description="whose jobs are yours")
     expires_at: Moment | None
     server_version: str
     fleet: str | None = Field(description="name of the fleet; null: none was given to this server yet")

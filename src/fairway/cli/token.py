@@ -46,10 +46,12 @@ def token() -> None:
 Examples:
   fairway token create grafana --role viewer --expires 90d > grafana.token
   fairway token create dana --role operator
+  fairway token create alice-laptop --role member --user alice
 \b
 Roles, each may do all that the ones before it may:
   viewer     reads
-  member     submits and ends jobs of its own teams
+  member     submits jobs for its teams, reads and ends its own
+  lead       also reads, holds and ends other members' jobs of its teams
   operator   runs the fleet
   admin      decides who else may
 """
@@ -57,19 +59,27 @@ Roles, each may do all that the ones before it may:
 @click.argument("name")
 @click.option("--role", type=click.Choice([r.value for r in Role]), required=True, help="What it may do.")
 @click.option(
+    "--user",
+    metavar="LOGIN",
+    help="Whose it is, as the engines and the fleet file name them.  [as the token is called]",
+)
+@click.option(
     "--expires", type=Duration(), metavar="TIME", help="How long it lives, e.g. 12h or 90d.  [never ends]"
 )
 @server_options
-def create(name: str, role: str, expires: int | None, context: str | None, url: str | None) -> None:
+def create(
+    name: str, role: str, user: str | None, expires: int | None, context: str | None, url: str | None
+) -> None:
     """Make a token called NAME and print it, this once.
 
     The token goes to stdout, everything else to stderr, so that it can be sent straight to a file.
     """
     with connect(context, url) as client:
-        made = client.create_token(name, Role(role), expires)
+        made = client.create_token(name, Role(role), expires, user)
     click.echo(made.secret)
     ends = f"expires {moment(made.expires_at, '')}" if made.expires_at else "never expires"
-    click.echo(f"made token {made.name} ({made.role}, {ends}); it is not shown again", err=True)
+    whose = f" of {made.user}" if made.user != made.name else ""
+    click.echo(f"made token {made.name}{whose} ({made.role}, {ends}); it is not shown again", err=True)
 
 
 @token.command("list", epilog="\b\nExamples:\n  fairway token list\n  fairway token list -o json\n")

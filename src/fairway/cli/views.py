@@ -171,12 +171,14 @@ def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtere
 
 def tokens_view(tokens: Sequence[wire.Token], now: datetime) -> View:
     """One row a token."""
-    columns = [Column("TOKEN", fit=Fit.MIDDLE), Column("ROLE"), Column("STATE"), Column("EXPIRES")]
+    columns = [Column("TOKEN", fit=Fit.MIDDLE), Column("ROLE"), Column("USER", fit=Fit.MIDDLE)]
+    columns += [Column("STATE"), Column("EXPIRES")]
     columns += [Column("LAST USED"), Column("MADE"), Column("BY", fit=Fit.MIDDLE)]
     rows = [
         [
             t.name,
             t.role.value,
+            t.user,
             _token_state(t, now),
             moment(t.expires_at, "never"),
             moment(t.last_used_at, "never"),

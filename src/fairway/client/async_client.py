@@ -27,6 +27,7 @@ from fairway.client.calls import (
 from fairway.client.contexts import Target, chosen_target
 from fairway.client.following import Follower, Pauses, give_up, over
 from fairway.client.job_calls import Filters, SpecFields, spec_of
+from fairway.model.errors import TemporaryError
 
 
 class AsyncClient:
@@ -93,6 +94,10 @@ class AsyncClient:
         """One job with its attempts and events."""
         return await self._send(calls.job(id))
 
+    async def task_counts(self, id: str) -> wire.TaskCounts:  # noqa: A002
+        """The tasks of an array by state."""
+        return await self._send(calls.task_counts(id))
+
     async def log(
         self,
         id: str,  # noqa: A002
@@ -112,16 +117,18 @@ class AsyncClient:
         attempt: int | None = None,
         node: int = 0,
         follow: bool = True,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncIterator[wire.LogPart]:
         """What a job printed, piece by piece, and what it goes on to print until it is over."""
         follower = Follower(id, attempt, node, follow=follow)
         while (call := follower.next_call()) is not None:
-            text = follower.take(await self._send(call))
-            if text:
-                yield text
-            elif follower.waits:
-                seen = await self.job(id)
-                await asyncio.sleep(follower.job_is(seen))
+            try:
+                part = await self._send(call)
+                if follower.take(part):
+                    yield part
+                elif follower.waits:
+                    await asyncio.sleep(follower.job_is(await self.job(id)))
+            except TemporaryError as error:
+                await asyncio.sleep(follower.lost(error))
 
     async def cancel(self, ids: str | Sequence[str]) -> wire.Changed:
         """End jobs: all of them, or none if one of them is not yours to end."""
@@ -188,9 +195,10 @@ class AsyncJobHandle:
             await asyncio.sleep(pauses.next())
         return seen
 
-    def log(self, *, follow: bool = False) -> AsyncIterator[str]:
+    async def log(self, *, follow: bool = False) -> AsyncIterator[str]:
         """What it printed, piece by piece; with `follow` until it is over."""
-        return self._client.follow_log(self.id, follow=follow)
+        async for part in self._client.follow_log(self.id, follow=follow):
+            yield part.text
 
     async def cancel(self) -> wire.Changed:
         """End it."""

@@ -85,10 +85,12 @@ class Client(JobVerbs):
         """Every token ever made."""
         return list(self._pages("/v1/tokens", wire.Page[wire.Token], {}))
 
-    def create_token(self, name: str, role: Role, expires_in_seconds: int | None) -> wire.MadeToken:
+    def create_token(
+        self, name: str, role: Role, expires_in_seconds: int | None, user: str | None = None
+    ) -> wire.MadeToken:
         """Make a token; the answer holds its secret."""
         try:
-            new = wire.NewToken(name=name, role=role, expires_in_seconds=expires_in_seconds)
+            new = wire.NewToken(name=name, role=role, user=user, expires_in_seconds=expires_in_seconds)
         except ValidationError as error:
             fault = error.errors()[0]
             raise PermanentError(

@@ -12,6 +12,8 @@ from fairway.model.job import OPEN_JOBS
 
 _FIRST_SECONDS: Final = 0.25
 _LONGEST_SECONDS: Final = 2.0
+_PATIENCE_SECONDS: Final = 300.0
+"""How long a server may be away (a restart, a failover) before following it is given up."""
 
 
 class JobNotOver(TemporaryError):
@@ -58,6 +60,7 @@ class Follower:
         self._over = False
         self._done = False
         self._pauses = Pauses()
+        self._lost_for = 0.0
         self.waits = False
         """Nothing new was there; more may come: tell `job_is` how the job is."""
 
@@ -67,8 +70,9 @@ class Follower:
             return None
         return calls.log(self._job, attempt=self._attempt, node=self._node, offset=self._offset)
 
-    def take(self, part: wire.LogPart) -> str:
-        """What to show of an answer."""
+    def take(self, part: wire.LogPart) -> bool:
+        """Whether an answer holds something new."""
+        self._lost_for = 0.0
         if part.attempt:
             self._attempt = part.attempt
         moved = part.next_offset > self._offset
@@ -78,7 +82,15 @@ class Follower:
         elif not self._follow or self._over or (part.ended and self._chosen is not None):
             self._done = True
         self.waits = not moved and not self._done
-        return part.text
+        return moved
+
+    def lost(self, error: TemporaryError) -> float:
+        """Seconds to wait after no answer; raises it where waiting makes no sense, or did not help."""
+        if not self._follow or self._lost_for >= _PATIENCE_SECONDS:
+            raise error
+        pause = self._pauses.next()
+        self._lost_for += pause
+        return pause
 
     def job_is(self, job: wire.Job) -> float:
         """Seconds to wait, by how the job is after an answer that held nothing new."""

@@ -129,6 +129,11 @@ def job(number: str) -> Call[wire.JobDetail]:
     return get(f"/v1/jobs/{_quoted(number)}", wire.JobDetail)
 
 
+def task_counts(number: str) -> Call[wire.TaskCounts]:
+    """The tasks of an array by state."""
+    return get(f"/v1/jobs/{_quoted(number)}/tasks", wire.TaskCounts)
+
+
 def log(
     number: str, *, attempt: int | None = None, node: int = 0, offset: int = 0, limit: int | None = None
 ) -> Call[wire.LogPart]:

@@ -14,6 +14,7 @@ from fairway.client import job_calls as calls
 from fairway.client.calls import Answer, Call
 from fairway.client.following import Follower, Pauses, give_up, over
 from fairway.client.job_calls import Filters, SpecFields, spec_of
+from fairway.model.errors import TemporaryError
 
 
 class JobVerbs(ABC):
@@ -50,6 +51,10 @@ class JobVerbs(ABC):
         """One job with its attempts and events."""
         return self._send(calls.job(id))
 
+    def task_counts(self, id: str) -> wire.TaskCounts:  # noqa: A002
+        """The tasks of an array by state."""
+        return self._send(calls.task_counts(id))
+
     def log(
         self,
         id: str,  # noqa: A002
@@ -69,18 +74,21 @@ class JobVerbs(ABC):
         attempt: int | None = None,
         node: int = 0,
         follow: bool = True,
-    ) -> Iterator[str]:
+    ) -> Iterator[wire.LogPart]:
         """What a job printed, piece by piece, and what it goes on to print until it is over.
 
         Without `follow` only what is there. A later attempt's output follows the one before it.
         """
         follower = Follower(id, attempt, node, follow=follow)
         while (call := follower.next_call()) is not None:
-            text = follower.take(self._send(call))
-            if text:
-                yield text
-            elif follower.waits:
-                time.sleep(follower.job_is(self._send(calls.job(id))))
+            try:
+                part = self._send(call)
+                if follower.take(part):
+                    yield part
+                elif follower.waits:
+                    time.sleep(follower.job_is(self.job(id)))
+            except TemporaryError as error:
+                time.sleep(follower.lost(error))
 
     def cancel(self, ids: str | Sequence[str]) -> wire.Changed:
         """End jobs: all of them, or none if one of them is not yours to end."""
@@ -130,7 +138,7 @@ class JobHandle:
 
     def log(self, *, follow: bool = False) -> Iterator[str]:
         """What it printed, piece by piece; with `follow` until it is over."""
-        return self._client.follow_log(self.id, follow=follow)
+        return (part.text for part in self._client.follow_log(self.id, follow=follow))
 
     def cancel(self) -> wire.Changed:
         """End it."""
