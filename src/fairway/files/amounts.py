@@ -57,7 +57,7 @@ class Duration(Shape[int]):
             return None
         seconds = parse_duration(node.text)
         if seconds is None:
-            meant = _mended(node.text)
+            meant = mended_duration(node.text)
             faults.add(
                 FaultCode.BAD_VALUE,
                 at.spot(node),
@@ -81,7 +81,7 @@ class Duration(Shape[int]):
         return {"type": "string", "pattern": f"^{DURATION_PATTERN}$", "examples": ["7d", "1d12h", "90s"]}
 
 
-def _mended(text: str) -> str:
+def mended_duration(text: str) -> str:
     """What was probably meant by `3 days`, `1.5h` or Slurm's `3-00:00:00`."""
     if slurm := re.fullmatch(r"(?:([0-9]{1,5})-)?([0-9]{1,5}):([0-9]{1,2})(?::([0-9]{1,2}))?", text.strip()):
         days, hours, minutes, seconds = (int(part or 0) for part in slurm.groups())

@@ -93,20 +93,23 @@ class FaultCode(StrEnum):
     SEVERAL_TEAMS = "SeveralTeams"
     UNKNOWN_TEAM = "UnknownTeam"
     NOT_A_MEMBER = "NotAMember"
+    NO_WORD_FOR_IT = "NoWordForIt"
+    LEFT_OUT = "LeftOut"
+    NOT_A_JOB = "NotAJob"
 
 
 EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.FILE_UNREADABLE: "The file does not exist, is a folder, or may not be read.",
-    FaultCode.FILE_TOO_LARGE: "The file is larger than any fleet needs.",
+    FaultCode.FILE_TOO_LARGE: "The file is larger than any fleet or job needs.",
     FaultCode.NOT_UTF8: "The file is not UTF-8 text.",
     FaultCode.NOT_YAML: "The text breaks YAML's own rules, so nothing in it can be read.",
     FaultCode.EMPTY_FILE: "There is nothing in the file but, perhaps, comments.",
-    FaultCode.SEVERAL_DOCUMENTS: "The file holds more than one YAML document; a fleet is one.",
-    FaultCode.TOO_DEEP: "Values are nested deeper than any fleet needs.",
+    FaultCode.SEVERAL_DOCUMENTS: "The file holds more than one YAML document; where one belongs.",
+    FaultCode.TOO_DEEP: "Values are nested deeper than any file needs.",
     FaultCode.TOO_MANY_VALUES: "With its aliases written out the file would be far too large.",
     FaultCode.UNKNOWN_ALIAS: "An alias (*name) has no anchor (&name) before it.",
     FaultCode.ENDLESS_ALIAS: "An alias stands inside what it refers to.",
-    FaultCode.TAG_NOT_ALLOWED: "A YAML tag (!name) asks for a type; fleet files need none.",
+    FaultCode.TAG_NOT_ALLOWED: "A YAML tag (!name) asks for a type; Fairway's files need none.",
     FaultCode.BAD_MERGE: "A merge key (<<) takes a mapping, or a list of mappings.",
     FaultCode.DUPLICATE_KEY: "A key stands twice in one mapping; one of them would be lost.",
     FaultCode.KEY_NOT_TEXT: "A key is no text: a number, a truth value, a list or a mapping.",
@@ -161,6 +164,9 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.SEVERAL_TEAMS: "Who is in several teams needs a default one.",
     FaultCode.UNKNOWN_TEAM: "A team that the file does not have.",
     FaultCode.NOT_A_MEMBER: "A user's default team is none that they are a member of.",
+    FaultCode.NO_WORD_FOR_IT: "Part of a script or manifest that changes the job; Fairway cannot say it.",
+    FaultCode.LEFT_OUT: "Part of a script or manifest that means nothing here and is left out.",
+    FaultCode.NOT_A_JOB: "The file is something else than a job.",
 }
 
 

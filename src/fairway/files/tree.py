@@ -11,7 +11,8 @@ refuses, or that holds what the two read differently, is read again by ruamel's,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -120,27 +121,32 @@ _READ_DIFFERENTLY: Final = re.compile("[\x85\u2028\u2029\ufeff\t|>!]|^%", re.MUL
 
 def grow(text: str, faults: Faults) -> Node | None:
     """The tree of the file's one document; None if there is none, with the fault reported."""
-    builder = _quickly(text, faults) or _carefully(text, faults)
+    roots = grow_all(text, faults, 1)
+    return roots[0] if roots else None
+
+
+def grow_all(text: str, faults: Faults, most: int) -> tuple[Node, ...]:
+    """The trees of a file of up to `most` documents, empty ones left out; none, with the fault reported."""
+    builder = _quickly(text, faults, most) or _carefully(text, faults, most)
     if builder is None:
-        return None
-    root = builder.root
-    if root is None or (isinstance(root, Scalar) and root.plain and not root.text):
+        return ()
+    roots = tuple(r for r in builder.roots if not (isinstance(r, Scalar) and r.plain and not r.text))
+    if not roots:
         faults.add(
             FaultCode.EMPTY_FILE,
             Spot(1, 1, "", ""),
             "the file is empty",
             hint="start from one of the files in examples/, or see what belongs in it:  fairway schema",
         )
-        return None
-    return root
+    return roots
 
 
-def _quickly(text: str, faults: Faults) -> _Builder | None:
+def _quickly(text: str, faults: Faults, most: int) -> _Builder | None:
     """Read by libyaml; None with nothing reported if it would rather not."""
     loader = getattr(yaml, "CSafeLoader", None)  # absent where PyYAML was built without libyaml
     if loader is None or _READ_DIFFERENTLY.search(text):
         return None
-    builder = _Builder(Faults(faults.source))
+    builder = _Builder(Faults(faults.source), most)
     try:
         for event in yaml.parse(text, Loader=loader):
             builder.take(event)
@@ -150,9 +156,9 @@ def _quickly(text: str, faults: Faults) -> _Builder | None:
     return None if builder.faults.any else builder
 
 
-def _carefully(text: str, faults: Faults) -> _Builder | None:
+def _carefully(text: str, faults: Faults, most: int) -> _Builder | None:
     """Read by ruamel's parser; None with the fault reported if nothing can be made of it."""
-    builder = _Builder(faults)
+    builder = _Builder(faults, most)
     try:
         for event in _events(text, faults):
             builder.take(event)
@@ -226,7 +232,9 @@ class _Builder:
     """Takes events one by one; holds a stack of its own, so depth is ours to bound."""
 
     faults: Faults
-    root: Node | None = None
+    most: int
+    """How many documents there may be."""
+    roots: list[Node] = field(default_factory=list)
     _stack: list[_Open] = field(default_factory=list)
     _anchors: dict[str, Node | None] = field(default_factory=dict)
     """None: still open, so an alias to it would never end."""
@@ -250,14 +258,19 @@ class _Builder:
 
     def _start_document(self, at: Mark) -> None:
         self._documents += 1
-        if self._documents > 1:
-            self._fault(
-                FaultCode.SEVERAL_DOCUMENTS,
-                at,
-                "a second document begins here",
-                "keep one document a file: take the line '---' away, or put the rest in another file",
-            )
+        self._anchors.clear()
+        if self._documents > self.most:
+            self._too_many_documents(at)
             raise _Stop
+
+    def _too_many_documents(self, at: Mark) -> None:
+        if self.most == 1:
+            message = "a second document begins here"
+            hint = "keep one document a file: take the line '---' away, or put the rest in another file"
+        else:
+            message = f"there are more than {self.most:,} documents in the file"
+            hint = "put the rest in another file"
+        self._fault(FaultCode.SEVERAL_DOCUMENTS, at, message, hint)
 
     def _no_tag(self, event: Any) -> None:
         if event.tag is not None:
@@ -306,17 +319,20 @@ class _Builder:
         if anchor:
             self._anchors[anchor] = node
         if not self._stack:
-            self.root = node
-            return
-        parent = self._stack[-1]
-        parent.weight += node.weight
-        parent.children.append(node)
-        if parent.weight > MOST_VALUES:
+            self.roots.append(node)
+            self._weight += node.weight
+            weight = self._weight
+        else:
+            parent = self._stack[-1]
+            parent.weight += node.weight
+            parent.children.append(node)
+            weight = parent.weight
+        if weight > MOST_VALUES:
             self._fault(
                 FaultCode.TOO_MANY_VALUES,
                 node.mark,
                 f"with its aliases written out the file has more than {MOST_VALUES:,} values",
-                "use fewer aliases of aliases, or split the fleet",
+                "use fewer aliases of aliases, or split the file",
             )
             raise _Stop
 
@@ -399,9 +415,28 @@ class _Builder:
 
 
 def _scalar(event: Any) -> Scalar:
-    plain = not event.style
-    text = str(event.value)
-    kind = Kind.TEXT
-    if plain:
-        kind = next((kind for kind, pattern in _CORE if pattern.fullmatch(text)), Kind.TEXT)
-    return Scalar(_mark(event), text, kind, plain)
+    if event.style:
+        return Scalar(_mark(event), str(event.value), Kind.TEXT, False)
+    return word(str(event.value), _mark(event))
+
+
+def word(text: str, mark: Mark) -> Scalar:
+    """A scalar as if it stood in a file without quotes."""
+    kind = next((kind for kind, pattern in _CORE if pattern.fullmatch(text)), Kind.TEXT)
+    return Scalar(mark, text, kind, True)
+
+
+def quoted(text: str, mark: Mark) -> Scalar:
+    """A scalar as if it stood in a file in quotes: always text."""
+    return Scalar(mark, text, Kind.TEXT, False)
+
+
+def mapping(entries: MappingOf[str, Node], mark: Mark) -> Mapping:
+    """A mapping that was put together here, e.g. of flags; each value keeps the place it came from."""
+    made = tuple(Entry(quoted(key, value.mark), value) for key, value in entries.items())
+    return Mapping(mark, made, 1 + sum(value.weight for value in entries.values()))
+
+
+def listing(items: Sequence[Node], mark: Mark) -> Listing:
+    """A list that was put together here."""
+    return Listing(mark, tuple(items), 1 + sum(item.weight for item in items))
