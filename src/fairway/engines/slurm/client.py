@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -12,7 +14,7 @@ import msgspec
 from fairway.engines.port import Refused, Unreachable
 from fairway.engines.slurm import dialect
 from fairway.engines.slurm.tokens import Tokens
-from fairway.engines.slurm.wire import Fault, NodesReply, OpenApi, PartitionsReply, Reply
+from fairway.engines.slurm.wire import Fault, JobReply, NodesReply, OpenApi, PartitionsReply, Reply
 from fairway.model.fleet import SlurmConnection
 
 MAX_REPLY_BYTES: Final = 256 * 2**20
@@ -28,6 +30,14 @@ _WRONG_REQUEST: Final = (range(2001, 3000), range(7001, 8000), range(9000, 10_00
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What slurmrestd said to a request about a job."""
+
+    status: int
+    reply: JobReply
 
 
 class SlurmRest:
@@ -71,6 +81,31 @@ class SlurmRest:
             self._refuse(status, _faults(said))
         return self._decode(said, dict)
 
+    async def act(self, method: str, resource: str, body: object = None, user: str | None = None) -> Answer:
+        """What slurmrestd answers to a request about jobs, as the service's user or another, unjudged.
+
+        Raises Unreachable when nothing that speaks Slurm's API answers, and what every request may be refused
+        for; what a job was refused for is for the caller to tell.
+        """
+        data = None if body is None else msgspec.json.encode(body)
+        status, said = await self._send(method, dialect.path(self._version, resource), data, user)
+        if status == HTTPStatus.NOT_FOUND and not _faults_listed(said):
+            await self._find_version()
+            status, said = await self._send(method, dialect.path(self._version, resource), data, user)
+        reply = self._decode(said, JobReply) if said[:1] == b"{" else JobReply(errors=_faults(said))
+        numbers = {fault.error_number for fault in reply.errors}
+        if status in (401, 511, 502, 503, 504) or numbers & (_AUTHENTICATION | _CONTROLLER_AWAY):
+            self._refuse(status, reply.errors)
+        return Answer(status, reply)
+
+    def fail(self, answer: Answer) -> NoReturn:
+        """Say what a request was answered that nobody expects."""
+        self._refuse(answer.status, answer.reply.errors)
+
+    @property
+    def tokens(self) -> Tokens:
+        return self._tokens
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -104,9 +139,13 @@ class SlurmRest:
     async def _get(self, path: str) -> tuple[int, bytes]:
         return await self._send("GET", path, None)
 
-    async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        token = await asyncio.to_thread(self._tokens.current)
-        headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+    async def _send(
+        self, method: str, path: str, body: bytes | None, user: str | None = None
+    ) -> tuple[int, bytes]:
+        token = await asyncio.to_thread(
+            self._tokens.current if user is None else partial(self._tokens.of, user)
+        )
+        headers = {"X-SLURM-USER-NAME": user or self._user, "X-SLURM-USER-TOKEN": token}
         if body is not None:
             headers["Content-Type"] = "application/json"
         url = self._url.rstrip("/") + path
@@ -212,6 +251,11 @@ class SlurmRest:
                 "scontrol show config | grep AuthAlt; timedatectl"
             )
         return f"make a new token:  scontrol token username={self._user} lifespan=86400"
+
+
+def _faults_listed(body: bytes) -> bool:
+    """Whether it is the API that says no, and not the way to it that is missing."""
+    return any(fault.error_number for fault in _faults(body))
 
 
 def _faults(body: bytes) -> tuple[Fault, ...]:

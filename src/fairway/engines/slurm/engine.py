@@ -1,19 +1,24 @@
-"""The Slurm engine: what Fairway asks of a cluster, answered through slurmrestd."""
+"""The Slurm engine: what Fairway asks of a cluster, answered through slurmrestd, squeue and sacct."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from fairway.engines.port import Imported, Refused
+from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent
 from fairway.engines.slurm import translate
 from fairway.engines.slurm.client import SlurmRest
+from fairway.engines.slurm.jobs.logs import LogReader
+from fairway.engines.slurm.jobs.mirroring import Mirror
+from fairway.engines.slurm.jobs.running import Runner
+from fairway.engines.slurm.jobs.tools import Tools
 from fairway.engines.slurm.policy import activity, finding, imports, notices, settings
 from fairway.engines.slurm.policy.nudging import Nudger
 from fairway.engines.slurm.policy.wanted import Ground, wanted_objects
 from fairway.engines.slurm.policy.writing import Writer
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
+from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
 from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
@@ -24,6 +29,9 @@ POLICY_SECONDS: Final = 120
 class SlurmEngine:
     """One Slurm cluster and the pools of the fleet that live on it."""
 
+    unique_names: bool = False
+    """Slurm takes any number of jobs of one name."""
+
     def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], *, timeout_seconds: float = 30) -> None:
         if not isinstance(cluster.connection, SlurmConnection):
             raise TypeError(f"cluster {cluster.name} is not a Slurm cluster")
@@ -33,6 +41,10 @@ class SlurmEngine:
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
         self._writer = Writer(self._rest)
         self._nudger = Nudger(self._rest)
+        tools = Tools(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
+        self._mirror = Mirror(tools, self._claims)
+        self._runner = Runner(self._rest, cluster)
+        self._reader = LogReader(self._rest, tools, cluster.folders)
 
     async def observe(self) -> Observation:
         """One look: one request, however large the cluster; one more if a pool's partition has no node."""
@@ -86,6 +98,41 @@ class SlurmEngine:
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
         """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
         return imports.import_policy(fleet, self._cluster.name, found)
+
+    def preview(self, order: Order, fleet: Fleet) -> str:
+        """As sbatch would be told, with the script."""
+        return self._runner.preview(order, fleet)
+
+    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+        """Each as its own user, eight at a time."""
+        return self._runner.submit(orders, fleet)
+
+    async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
+        """By slurmctld's jobs and the accounting's of the last week."""
+        return await self._mirror.find(names)
+
+    async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        return await self._runner.cancel(ids)
+
+    async def hold(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        return await self._runner.hold(ids)
+
+    async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        return await self._runner.release(ids)
+
+    async def read_log(
+        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+    ) -> LogPart:
+        """From the shared folder; what all nodes of a gang print is in one file, so `node` tells nothing."""
+        return await self._reader.read(order, engine_id, attempt, offset, limit)
+
+    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+        """One look by squeue, at most one a second, and what the accounting adds."""
+        return await self._mirror.changes(mark, fleet)
+
+    async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
+        """By the accounting."""
+        return await self._mirror.look_up(ids, fleet)
 
     async def close(self) -> None:
         await self._rest.close()

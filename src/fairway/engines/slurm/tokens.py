@@ -18,6 +18,8 @@ LIFETIME_SECONDS: Final = 300
 """Short, so that a token which leaks is soon worthless."""
 RENEW_SECONDS: Final = 120
 """Renewed when so little is left: more than a request may take, and a little for clocks that differ."""
+MOST_KEPT: Final = 10_000
+"""Users whose tokens are kept at once."""
 
 
 class Tokens:
@@ -26,8 +28,8 @@ class Tokens:
     def __init__(self, connection: SlurmConnection, clock: Callable[[], float] = time.time) -> None:
         self._connection = connection
         self._clock = clock
-        self._signed = ""
-        self._expires = 0.0
+        self._signed: dict[str, tuple[str, float]] = {}
+        """By user: a token and when it expires."""
 
     def current(self) -> str:
         """A token for the connection's user. Raises Refused when there is none to be had."""
@@ -39,27 +41,44 @@ class Tokens:
                 "the cluster names neither a jwt_key_file nor a token_file",
                 "add  credentials: { jwt_key_file: PATH }  to the cluster in the fleet file",
             )
-        if self._clock() > self._expires - RENEW_SECONDS:
-            self._sign(self._connection.jwt_key_file)
-        return self._signed
+        return self._good(self._connection.user, self._connection.jwt_key_file)
+
+    def of(self, user: str) -> str:
+        """A token for anybody: only who holds the cluster's key can say so."""
+        if self._connection.token_file is not None or self._connection.jwt_key_file is None:
+            raise Refused(
+                "CannotActForUsers",
+                f"with a token of {self._connection.user} alone, no job can be sent as {user}",
+                "give Fairway the cluster's key:  credentials: { jwt_key_file: PATH }",
+            )
+        return self._good(user, self._connection.jwt_key_file)
 
     def forget(self) -> None:
         """The engine did not take the last one: read the key again next time, it may have been changed."""
-        self._expires = 0.0
+        self._signed.clear()
 
-    def _sign(self, key_file: str) -> None:
+    def _good(self, user: str, key_file: str) -> str:
+        token, expires = self._signed.get(user, ("", 0.0))
+        if self._clock() > expires - RENEW_SECONDS:
+            token = self._sign(user, key_file)
+        return token
+
+    def _sign(self, user: str, key_file: str) -> str:
         now = int(self._clock())
+        if len(self._signed) >= MOST_KEPT:
+            self._signed.clear()
         key = _read(key_file)
-        claims = {"sun": self._connection.user, "iat": now, "exp": now + LIFETIME_SECONDS}
+        claims = {"sun": user, "iat": now, "exp": now + LIFETIME_SECONDS}
         try:
-            self._signed = jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(key))
+            token = jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(key))
         except (JoseError, ValueError) as error:
             raise Refused(
                 "CredentialsUnusable",
                 f"{key_file} holds no key that can sign: {error}",
                 "name a copy of the file in slurm.conf's  AuthAltParameters=jwt_key=PATH",
             ) from error
-        self._expires = now + LIFETIME_SECONDS
+        self._signed[user] = (token, now + LIFETIME_SECONDS)
+        return token
 
 
 def _from_file(token_file: str) -> str:

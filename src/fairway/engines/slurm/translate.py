@@ -14,6 +14,7 @@ from fairway.engines.slurm.wire import WireNode
 from fairway.model.fleet import Pool, SlurmPlace
 from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.observation import Devices, Health, Node
+from fairway.model.team import Supply
 
 # how NVIDIA writes a MIG profile, at the end of a GRES type: `1g.10gb`, `a100_3g.40gb`, `1g.12gb+me`
 _PROFILE: Final = re.compile(r"(?:.*_)?(\d+g\.\d+gb(?:\+[a-z.]+)?)", re.IGNORECASE)
@@ -49,6 +50,16 @@ class Claims:
             elif place.gres == kind or (place.gres is None and not profile):
                 return pool.name, None
         return None, SliceName(profile[1]) if profile else None
+
+    def only(self, partitions: Collection[str]) -> Supply | None:
+        """The only supply there, for devices whose type Slurm does not tell."""
+        there = {
+            supply
+            for pool, place in self._places
+            if place.partition in partitions
+            for supply in pool.supplies
+        }
+        return there.pop() if len(there) == 1 else None
 
     def _devices(self, partitions: tuple[str, ...], gres: str, gres_used: str) -> tuple[Devices, ...]:
         """The GPUs of a node in these partitions, by type, from what it has and what of that is used."""

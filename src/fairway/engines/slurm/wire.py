@@ -27,8 +27,13 @@ class WireNode(msgspec.Struct, frozen=True, gc=False):
     reservation: str = ""
 
 
+class WireTres(msgspec.Struct, frozen=True, gc=False):
+    configured: str = ""
+
+
 class WirePartition(msgspec.Struct, frozen=True, gc=False):
     name: str
+    tres: WireTres = WireTres()
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +59,34 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 class NodesReply(Reply, frozen=True, gc=False):
     nodes: tuple[WireNode, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """Why one job of a request was not signalled."""
+
+    code: int = 0
+    message: str | None = None
+
+
+class Signalled(msgspec.Struct, frozen=True, gc=False):
+    error: Verdict = Verdict()
+
+
+class WireJob(msgspec.Struct, frozen=True, gc=False):
+    user_id: int = -1
+    user_name: str = ""
+    name: str = ""
+    job_state: tuple[str, ...] = ()
+    restart_cnt: int = 0
+
+
+class JobReply(Reply, frozen=True, gc=False):
+    """To any request about jobs; what a reply does not have stays empty."""
+
+    job_id: int = 0
+    job_submit_user_msg: str | None = None
+    status: tuple[Signalled, ...] = ()
+    jobs: tuple[WireJob, ...] = ()
 
 
 class PartitionsReply(Reply, frozen=True, gc=False):

@@ -1,0 +1,145 @@
+"""What jobs print, read from the folder that the cluster and Fairway's server share.
+
+People own the files and the folders they are in, so nothing there is trusted: no link is followed, nothing
+but a plain file with one name is read, and only one that belongs to the job's user. Else somebody could name
+another's file as their own log and have Fairway read it to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from http import HTTPStatus
+from typing import Final
+
+from fairway.engines.port import LogPart, Refused
+from fairway.engines.slurm.client import SlurmRest
+from fairway.engines.slurm.jobs import orders, reading
+from fairway.engines.slurm.jobs.tools import Tools
+from fairway.model.fleet import Folders
+from fairway.model.job import OPEN_JOBS, EngineId, Order
+
+MOST_BYTES: Final = 4 * 2**20
+"""Of one answer."""
+
+
+class LogReader:
+    """The logs of one cluster."""
+
+    def __init__(self, rest: SlurmRest, tools: Tools, folders: Folders) -> None:
+        self._rest = rest
+        self._tools = tools
+        self._folders = folders
+        self._uids: dict[str, int] = {}
+
+    async def read(self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int) -> LogPart:
+        """A piece of an attempt's log; what Slurm itself wrote, where the attempt did not come to print."""
+        if not self._folders.logs:
+            raise Refused(
+                "LogsNotShared",
+                "the cluster names no folder for what jobs print",
+                "add  folders: { logs: PATH }  to the cluster: a folder that all its nodes share",
+            )
+        # First how the job is, then its file: what is printed in between must not be taken for the end
+        ended = await self._ended(order, engine_id, attempt)
+        folder = self._folders.logs_seen_at or self._folders.logs
+        owner = await self._owner(order, engine_id)
+        names = [orders.log_file("", order, attempt), orders.slurm_log_file("", order)]
+        for name in names[: 2 if ended else 1]:
+            plain = name.rpartition("/")[2]
+            try:
+                data, whole = await asyncio.to_thread(
+                    read_part, folder, order.user, plain, owner, offset, limit
+                )
+            except FileNotFoundError:
+                continue
+            return LogPart(data, offset + len(data), ended and whole)
+        return LogPart(b"", offset, ended)
+
+    async def _ended(self, order: Order, engine_id: EngineId, attempt: int) -> bool:
+        answer = await self._rest.act("GET", f"job/{engine_id}")
+        if not answer.reply.jobs:
+            if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+                self._rest.fail(answer)
+            return True  # slurmctld keeps jobs for a while after their end: this one is long over
+        job = answer.reply.jobs[0]
+        self._uids[order.user] = job.user_id
+        states = [reading.job_state(word, "") for word in job.job_state]
+        return all(state not in OPEN_JOBS for state in states) or job.restart_cnt >= attempt
+
+    async def _owner(self, order: Order, engine_id: EngineId) -> int:
+        """The user's number, as the cluster knows it; this host may not know the user at all."""
+        if order.user not in self._uids:
+            asked = ["--noheader", "--allocations", "--parsable2", f"--jobs={engine_id}", "--format=UID"]
+            told = (await self._tools.run("sacct", asked)).decode().split()
+            if not told or not told[0].isdecimal():
+                raise Refused(
+                    "LogsUnreadable", f"Slurm no longer knows job {engine_id}", f"sacct -j {engine_id}"
+                )
+            self._uids[order.user] = int(told[0])
+        return self._uids[order.user]
+
+
+def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit: int) -> tuple[bytes, bool]:
+    """Bytes of `folder`/`user`/`name` from `offset` on, and whether they reach its end; blocks.
+
+    FileNotFoundError: nothing was printed there yet.
+    """
+    for part in (user, name):
+        if not part or "/" in part or part in (".", ".."):
+            raise _unsafe(name, "its name is no plain name")
+    try:
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refused(
+            "LogsUnreadable",
+            f"the folder of logs cannot be read here: {error.strerror}",
+            "mount it on Fairway's server, and name it:  folders: { logs: PATH, logs_seen_at: PATH }",
+        ) from error
+    try:
+        return _read(top, user, name, owner, offset, min(limit, MOST_BYTES))
+    except PermissionError as error:
+        raise Refused(
+            "LogsUnreadable",
+            f"Fairway's server may not read {user}/{name}",
+            "let its group own the folder of logs:  chgrp fairway FOLDER; chmod 3777 FOLDER",
+        ) from error
+    finally:
+        os.close(top)
+
+
+def _read(top: int, user: str, name: str, owner: int, offset: int, limit: int) -> tuple[bytes, bool]:
+    here = _open(user, os.O_DIRECTORY, top, name)
+    try:
+        if os.fstat(here).st_uid != owner:
+            raise _unsafe(name, f"the folder {user} is not the user's own")
+        # A pipe must not make the reader wait
+        file = _open(name, os.O_NONBLOCK, here, name)
+    finally:
+        os.close(here)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise _unsafe(name, "it is no plain file")
+        if found.st_uid != owner:
+            raise _unsafe(name, f"it is not {user}'s own")
+        if found.st_nlink != 1:
+            raise _unsafe(name, "it has more than one name, or none")
+        data = os.pread(file, max(0, limit), offset)
+        return data, offset + len(data) >= found.st_size
+    finally:
+        os.close(file)
+
+
+def _open(name: str, flags: int, at: int, log: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | flags, dir_fd=at)
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:  # ELOOP: a link; ENOTDIR: something in a folder's place; ENXIO: a socket
+        raise _unsafe(log, error.strerror or "it cannot be opened") from error
+
+
+def _unsafe(name: str, why: str) -> Refused:
+    return Refused("LogUnsafe", f"{name} is not read: {why}", "look at it on the cluster itself:  ls -lR")

@@ -1,0 +1,147 @@
+"""What Slurm says of a job, in Fairway's words: states, times, exit codes, devices. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from fairway.engines.slurm.translate import Claims
+from fairway.model.fleet import Fleet
+from fairway.model.job import Ending, JobState
+from fairway.model.names import PriorityName, TeamName
+from fairway.model.team import Supply
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_ENDED: Final[Mapping[str, tuple[JobState, Ending]]] = {
+    "COMPLETED": (JobState.DONE, Ending.DONE),
+    "FAILED": (JobState.FAILED, Ending.FAILED),
+    "BOOT_FAIL": (JobState.FAILED, Ending.NODE_LOST),
+    "OUT_OF_MEMORY": (JobState.FAILED, Ending.FAILED),
+    "CANCELLED": (JobState.CANCELLED, Ending.CANCELLED),
+    "REVOKED": (JobState.CANCELLED, Ending.CANCELLED),
+    "TIMEOUT": (JobState.TIMED_OUT, Ending.TIMED_OUT),
+    "DEADLINE": (JobState.TIMED_OUT, Ending.TIMED_OUT),
+    "PREEMPTED": (JobState.FAILED, Ending.PREEMPTED),
+    "NODE_FAIL": (JobState.FAILED, Ending.NODE_LOST),
+}
+_BACK: Final = frozenset({"REQUEUED", "RESIZING"})
+"""How an attempt, never a job, ends in the accounting."""
+_WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "RESV_DEL_HOLD"})
+_HELD: Final = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
+_HELD_REASONS: Final = ("JobHeld", "launch failed requeued held", "JobHoldMaxRequeue")
+_TRES: Final = re.compile(r"(?:^|,)gres/gpu(?::([^,=]+))?=(\d+)")
+_ASKED: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
+_LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_WORD: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
+
+
+def job_state(word: str, reason: str) -> JobState:
+    """Where a job is. What Slurm has no end for, it still has: COMPLETING, CONFIGURING, SUSPENDED run."""
+    first = word.split(" ", 1)[0]  # `CANCELLED by 2001`
+    if first in _WAITING:
+        return JobState.HELD if reason.startswith(_HELD_REASONS) else JobState.WAITING
+    if first in _HELD:
+        return JobState.HELD
+    return _ENDED[first][0] if first in _ENDED else JobState.RUNNING
+
+
+def ending(word: str) -> Ending | None:
+    """How an attempt ended; None: it did not."""
+    first = word.split(" ", 1)[0]
+    if first in _BACK:
+        return Ending.REQUEUED
+    return _ENDED[first][1] if first in _ENDED else None
+
+
+def time_of(text: str) -> datetime | None:
+    """A time as seconds; N/A, Unknown and None are none."""
+    return datetime.fromtimestamp(int(text), UTC) if text.isdecimal() and int(text) else None
+
+
+def exit_of(text: str, state: str) -> tuple[int | None, int | None]:
+    """`7:0`, `0:15`: the code and the signal. 0 is a code only of what ended well: others were ended."""
+    code, _, signal = text.partition(":")
+    if not code.isdecimal():
+        return None, None
+    ended_by = int(signal) if signal.isdecimal() and int(signal) else None
+    return (int(code) if int(code) or state == "COMPLETED" else None), ended_by
+
+
+def limit_of(text: str) -> int | None:
+    """Seconds of `1-02:03:04`; UNLIMITED and the like are none."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def priority_of(admin_comment: str) -> PriorityName | None:
+    """The word that job_submit.lua kept."""
+    found = _WORD.fullmatch(admin_comment)
+    return PriorityName(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The devices of a job, all its nodes together."""
+
+    supply: Supply | None
+    devices: int
+
+
+class Words:
+    """A fleet's words for accounts, partitions and GRES types of one cluster."""
+
+    def __init__(self, fleet: Fleet, claims: Claims) -> None:
+        self._teams = frozenset(team.name for team in fleet.teams)
+        self._priorities = frozenset(priority.name for priority in fleet.priorities)
+        self._claims = claims
+        self.share = lru_cache(maxsize=4096)(self._share)
+
+    def team(self, account: str) -> TeamName | None:
+        """The account's, if it is a team of the fleet."""
+        return TeamName(account) if account in self._teams else None
+
+    def priority(self, admin_comment: str) -> PriorityName | None:
+        word = priority_of(admin_comment)
+        return word if word in self._priorities else None
+
+    def _share(self, partitions: str, tres: str, asked: str, nodes: int) -> Share:
+        """What a job holds or asks for: counted by `tres`; where types are not counted, `asked` tells them.
+
+        `asked` is what it wanted of each node. Several types in one job: those of a pool come first.
+        """
+        names = _own(partitions.split(","))
+        counts: dict[str | None, int] = {}
+        for kind, count in _TRES.findall(tres):
+            counts[kind or None] = int(count)
+        wanted = {kind or None: int(count or 1) * nodes for kind, count in _ASKED.findall(asked)}
+        typed: dict[str | None, int] = {kind: count for kind, count in counts.items() if kind is not None}
+        if not typed and len(wanted) == 1 and counts:
+            typed = dict.fromkeys(wanted, counts[None])  # one type was asked for: all are of it
+        found = typed or counts or wanted
+        best = Share(None, 0)
+        for kind, count in found.items():
+            supply = self._supply(names, kind)
+            if supply is not None:
+                return Share(supply, count)
+            if best.devices == 0:
+                best = Share(None, count)
+        return best
+
+    def _supply(self, partitions: Collection[str], kind: str | None) -> Supply | None:
+        pool, slice_ = self._claims.of(partitions, kind)
+        if pool is not None:
+            return Supply(pool, slice_)
+        return self._claims.only(partitions) if kind is None else None
+
+
+def _own(partitions: Collection[str]) -> tuple[str, ...]:
+    """With the partition that a pool names beside its second one, over the same nodes."""
+    return tuple({name: None for part in partitions for name in (part, part.removesuffix("-lent"))})
