@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
 
 import click
 
+from fairway.api.job_wire import Job
+from fairway.cli.age import Age
 from fairway.cli.connect import connect, server_options
+from fairway.cli.job_views import Group, grouped, jobs_view
 from fairway.cli.output import Format, Shown, output_option, show
 from fairway.cli.policy_views import drift_view, nudges_view, teams_view
 from fairway.cli.views import clusters_view, nodes_view, pools_view
 from fairway.cli.watch import watch as keep_showing
 from fairway.client.client import Client
+from fairway.client.job_calls import Filters
+from fairway.model.job import JobState
 from fairway.model.observation import Health
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Ask = Callable[[Client], Shown]
+
+_MOST_READ: Final = 2000
+"""Jobs that are read to fill a screen: an array of ten thousand is one line of it."""
 
 
 def _show_options(function: Function) -> Function:
@@ -37,13 +45,14 @@ def _show_options(function: Function) -> Function:
     epilog="""\b
 Examples:
   fairway get clusters
+  fairway get jobs --mine
   fairway get pools --watch
   fairway get nodes --health down -o json
   fairway get drift
 """
 )
 def get() -> None:
-    """Show clusters, pools, nodes, teams, drift or nudges."""
+    """Show jobs, clusters, pools, nodes, teams, drift or nudges."""
 
 
 @get.command(
@@ -196,6 +205,107 @@ def nudges(
         return Shown(found, nudges_view(found, datetime.now(UTC)))
 
     _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get jobs                               the newest, an array as one line
+  fairway get jobs --mine --state open           what of mine runs or waits
+  fairway get jobs --team nlp --since 2h --all   all that a team submitted within two hours
+  fairway get jobs --array 8f3k --tasks          each task of an array
+  fairway get jobs --state failed -o json
+"""
+)
+@click.option("--mine", is_flag=True, help="Only jobs of the user behind your token.")
+@click.option("--user", metavar="LOGIN", help="Only jobs of this user.")
+@click.option("--team", metavar="NAME", help="Only jobs of this team.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(["open", "ended", *(s.value for s in JobState)]),
+    help="Only jobs in this state; may be repeated. open: not over, ended: over.",
+)
+@click.option("--pool", metavar="NAME", help="Only jobs of this pool.")
+@click.option("--cluster", metavar="NAME", help="Only jobs of this cluster.")
+@click.option("--name", metavar="NAME", help="Only jobs called so.")
+@click.option("--array", metavar="ID", help="Only tasks of this array, by its first task.")
+@click.option("--native/--ours", default=None, help="Only jobs made with the engine's own tools, or without.")
+@click.option("--since", type=Age(), metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
+@click.option("--before", type=Age(), metavar="AGE", help="Submitted longer ago than this.")
+@click.option("--tasks", is_flag=True, help="A line for each task of an array.")
+@click.option(
+    "--most", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many lines to show."
+)
+@click.option("--all", "all_", is_flag=True, help="Every one, however many.")
+@_show_options
+def jobs(
+    *,
+    mine: bool,
+    states: tuple[str, ...],
+    since: int | None,
+    before: int | None,
+    tasks: bool,
+    most: int,
+    all_: bool,
+    context: str | None,
+    url: str | None,
+    output: Format,
+    watch: bool,
+    every: float,
+    **named: Any,
+) -> None:
+    """Show jobs of all clusters, the newest first: Fairway's and those made by sbatch or kubectl."""
+    if mine and named["user"]:
+        raise click.UsageError("give --mine or --user, not both")
+    filtered = mine or bool(states) or since is not None or before is not None
+    filtered = filtered or any(value is not None for value in named.values())
+
+    def ask(client: Client) -> Shown:
+        now = datetime.now(UTC)
+        filters: Filters = {**named, "states": states}  # type: ignore[typeddict-item]
+        if mine:
+            filters["user"] = client.whoami().user
+        if since is not None:
+            filters["since"] = now - timedelta(seconds=since)
+        if before is not None:
+            filters["until"] = now - timedelta(seconds=before)
+        if output in (Format.JSON, Format.YAML):
+            found = list(client.jobs(most=None if all_ else most, **filters))
+            return Shown(found, jobs_view([], now, wide=False, filtered=filtered, more=False))
+        found, groups, more = _job_lines(client, filters, None if all_ else most, each=tasks)
+        view = jobs_view(groups, now, wide=output is Format.WIDE, filtered=filtered, more=more)
+        return Shown(found, view)
+
+    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+def _job_lines(
+    client: Client, filters: Filters, most: int | None, *, each: bool
+) -> tuple[list[Job], list[Group], bool]:
+    """The newest lines, and whether there are more.
+
+    Many tasks make one line, so more jobs are read than lines shown; how many is bounded. An array that was
+    not read to its end is counted by the server.
+    """
+    if each:
+        found = list(client.jobs(most=most and most + 1, **filters))
+        return found[:most], [Group(job) for job in found[:most]], most is not None and len(found) > most
+    reading = client.jobs(**filters) if most is None else client.jobs(most=_MOST_READ, **filters)
+    found, lines, more = [], set(), False
+    for job in reading:
+        lines.add(job.array or job.id)
+        if most is not None and len(lines) > most:
+            more = True
+            break
+        found.append(job)
+    more = more or (most is not None and len(found) >= _MOST_READ)
+    # Only a filter that cuts through arrays makes what was read of one less than all of it.
+    whole = {}
+    if more and found and found[-1].array is not None and not filters.get("states"):
+        whole[found[-1].array] = client.task_counts(found[-1].array)
+    return found, grouped(found, whole), more
 
 
 def _run(

@@ -23,18 +23,27 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "adopt": Verb("fairway.cli.adopt", "Put Fairway's mark on objects that somebody else made."),
     "apply": Verb("fairway.cli.apply", "Make the clusters what a plan, or a fleet file, says."),
+    "cancel": Verb("fairway.cli.cancel", "End jobs, whether they run or wait."),
     "check": Verb("fairway.cli.check", "Check a fleet file and report every fault at once."),
     "context": Verb("fairway.cli.context", "Say which server and which token to use."),
-    "get": Verb("fairway.cli.get", "Show clusters, pools, nodes, teams, drift or nudges."),
+    "describe": Verb(
+        "fairway.cli.describe",
+        "Show a job: what was asked, where it went and why, its attempts and events in order.",
+    ),
+    "get": Verb("fairway.cli.get", "Show jobs, clusters, pools, nodes, teams, drift or nudges."),
     "history": Verb("fairway.cli.history", "Show what was applied: who, when, before and after."),
+    "hold": Verb("fairway.cli.hold", "Keep jobs from starting; what runs goes on."),
     "import": Verb(
         "fairway.cli.import_", "Write a fleet file from what people made on a cluster by hand.", "import_"
     ),
+    "logs": Verb("fairway.cli.joblogs", "Print what JOB printed."),
     "plan": Verb("fairway.cli.plan", "Show what a fleet file would change on each cluster."),
+    "release": Verb("fairway.cli.release", "Let held jobs start."),
     "render": Verb("fairway.cli.render", "Write files of an engine that Fairway does not write itself."),
     "schema": Verb("fairway.cli.schema", "Print the JSON Schema of fleet files, for editors."),
     "server": Verb("fairway.cli.server", "Run the server: observe the fleet and answer the API."),
     "token": Verb("fairway.cli.token", "Make, list and revoke the tokens that open the API."),
+    "top": Verb("fairway.cli.top", "Show pools and jobs live, as they change."),
     "version": Verb("fairway.cli.version", "Print the version of Fairway."),
 }
 

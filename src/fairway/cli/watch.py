@@ -20,12 +20,13 @@ Fetch = Callable[[], Shown]
 def watch(fetch: Fetch, output: Format, every_seconds: float) -> None:
     """Show what `fetch` gives, again and again, until Ctrl-C. Only what cannot heal by itself ends it."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
-        _watch_in_place(fetch, output, every_seconds)
+        watch_in_place(lambda: _screen(fetch(), output), every_seconds)
     else:
         _watch_appending(fetch, output, every_seconds)
 
 
-def _watch_in_place(fetch: Fetch, output: Format, every_seconds: float) -> None:
+def watch_in_place(fetch: Callable[[], list[str]], every_seconds: float) -> None:
+    """The same for any lines, on a terminal."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -37,7 +38,7 @@ def _watch_in_place(fetch: Fetch, output: Format, every_seconds: float) -> None:
         while True:
             trouble = ""
             try:
-                lines, lost_at = _screen(fetch(), output), None
+                lines, lost_at = fetch(), None
             except TemporaryError as error:
                 lost_at = lost_at or time.monotonic()
                 trouble = f"{error.message} (for {span(time.monotonic() - lost_at)}; trying again)"

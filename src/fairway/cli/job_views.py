@@ -1,0 +1,161 @@
+"""How jobs look: a list with arrays as one line each, and one job with its timeline. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fairway.api import job_wire as wire
+from fairway.cli.layout import Column, Fit
+from fairway.cli.views import View
+from fairway.cli.words import UNKNOWN, count, since, span
+from fairway.model.job import OPEN_JOBS, JobState
+
+BAD = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
+"""States that need somebody's eye."""
+_ORDER = {state: i for i, state in enumerate((JobState.RUNNING, *JobState))}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A line of the list: a job, or an array with how many of its tasks are in which state."""
+
+    job: wire.Job
+    """Of an array its newest task that was read."""
+    tasks: Mapping[JobState, int] | None = None
+    """None: a single job, or a task shown by itself."""
+
+    @property
+    def id(self) -> str:
+        """What to call it by: an array by its first task."""
+        return self.job.array or self.job.id if self.tasks is not None else self.job.id
+
+
+def grouped(jobs: Sequence[wire.Job], whole: Mapping[str, wire.TaskCounts]) -> list[Group]:
+    """One entry for each single job and each array; `whole` has the counts of arrays not read to the end."""
+    counts: dict[str, Counter[JobState]] = {}
+    for job in jobs:
+        if job.array is not None:
+            counts.setdefault(job.array, Counter())[job.state] += 1
+    groups: list[Group] = []
+    for job in jobs:
+        if job.array is None:
+            groups.append(Group(job))
+        elif seen := counts.pop(job.array, None):
+            groups.append(Group(job, whole[job.array].counts if job.array in whole else seen))
+    return groups
+
+
+def jobs_view(groups: Sequence[Group], now: datetime, *, wide: bool, filtered: bool, more: bool) -> View:
+    """One row a job or array."""
+    columns = [
+        Column("JOB"),
+        Column("NAME", fit=Fit.MIDDLE),
+        Column("STATE", fit=Fit.END),
+        Column("GPUS", right=True),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("TEAM", fit=Fit.MIDDLE, hide_if_empty=True),
+        Column("USER", fit=Fit.MIDDLE),
+        Column("AGE", right=True),
+        Column("RAN", right=True),
+        Column("NOTE", fit=Fit.END, hide_if_empty=True),
+    ]
+    rows = [_row(group, now) for group in groups]
+    if wide:
+        columns += [
+            Column("CLUSTER"),
+            Column("PRIORITY"),
+            Column("ATTEMPTS", right=True),
+            Column("ENGINE JOB"),
+        ]
+        for row, group in zip(rows, groups, strict=True):
+            job = group.job
+            row += [job.cluster, job.priority or "", str(job.attempts), job.engine_id or UNKNOWN]
+    shown = f"the newest {count(len(groups), 'line')}" if more else ""
+    return View(
+        columns,
+        rows,
+        empty="no job fits" if filtered else "no jobs yet",
+        hint="ask for more:  fairway get jobs --all"
+        if filtered
+        else "submit one:  fairway run --gpus 1 -- nvidia-smi",
+        notes=[f"{shown}; more with  --most {10 * len(groups)}  or  --all"] if more else [],
+        alarming=frozenset(i for i, g in enumerate(groups) if _alarming(g)),
+    )
+
+
+def gpus_text(job: wire.Job) -> str:
+    """GPUs of a job: `8`, or `2x8` on two nodes."""
+    return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
+
+
+def pool_text(job: wire.Job) -> str:
+    """`hpc-a100`, `hpc-mig/1g.10gb`, or where it is if in no pool."""
+    if job.pool is None:
+        return f"({job.cluster})"
+    return f"{job.pool}/{job.slice}" if job.slice else job.pool
+
+
+def ran(job: wire.Job, now: datetime) -> str:
+    """How long its last attempt ran, or runs."""
+    if job.started_at is None or job.state in (JobState.QUEUED, JobState.WAITING, JobState.HELD):
+        return UNKNOWN
+    return span(((job.ended_at or now) - job.started_at).total_seconds())
+
+
+def state_text(job: wire.Job) -> str:
+    """Its state, and what people want of it if that is not so yet."""
+    if job.state in OPEN_JOBS:
+        if job.wish == "cancel":
+            return f"{job.state}, ends"
+        if job.wish == "hold" and job.state is not JobState.HELD:
+            return f"{job.state}, to hold"
+    return job.state.value
+
+
+def tasks_text(tasks: Mapping[JobState, int]) -> str:
+    """`3 running, 97 waiting`."""
+    return ", ".join(f"{n} {state}" for state, n in sorted(tasks.items(), key=lambda x: _ORDER[x[0]]) if n)
+
+
+def note(job: wire.Job) -> str:
+    """The one thing worth saying beside its state."""
+    tries = f"attempt {job.attempts}" if job.attempts > 1 else ""
+    if job.state is JobState.RUNNING:
+        said = ""
+    elif job.state is JobState.FAILED and job.exit_code is not None:
+        said = f"exit code {job.exit_code}"
+    elif job.state is JobState.DONE:
+        said = ""
+    else:
+        said = job.reason or job.code
+    return ", ".join(filter(None, (tries, said)))
+
+
+def _row(group: Group, now: datetime) -> list[str]:
+    job = group.job
+    name, state, spent = job.name, state_text(job), ran(job, now)
+    if group.tasks is not None:
+        name, state = f"{job.name}[{sum(group.tasks.values())}]", tasks_text(group.tasks)
+        spent = UNKNOWN
+    elif job.array_index is not None:
+        name = f"{job.name}[{job.array_index}]"
+    return [
+        group.id,
+        name,
+        state,
+        gpus_text(job),
+        pool_text(job),
+        job.team or "",
+        job.user or UNKNOWN,
+        since(job.submitted_at, now),
+        spent,
+        "" if group.tasks is not None else note(job),
+    ]
+
+
+def _alarming(group: Group) -> bool:
+    states = group.tasks if group.tasks is not None else {group.job.state: 1}
+    return any(states.get(state) for state in BAD)
