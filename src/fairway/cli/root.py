@@ -26,6 +26,7 @@ VERBS: Final[dict[str, Verb]] = {
     "cancel": Verb("fairway.cli.cancel", "End jobs, whether they run or wait."),
     "check": Verb("fairway.cli.check", "Check a fleet file and report every fault at once."),
     "context": Verb("fairway.cli.context", "Say which server and which token to use."),
+    "demo": Verb("fairway.cli.demo", "Try Fairway without a cluster: two virtual ones, busy with jobs."),
     "describe": Verb(
         "fairway.cli.describe",
         "Show a job: what was asked, where it went and why, its attempts and events in order.",
@@ -49,6 +50,7 @@ VERBS: Final[dict[str, Verb]] = {
 
 _EXAMPLES: Final = """\b
 Examples:
+  fairway demo                                  two virtual clusters full of jobs, to try everything on
   fairway server -f examples/quickstart.yaml    a server with a virtual cluster
   fairway get pools                             GPUs by pool: in use, free, unhealthy
   fairway check -f fleet.yaml                   every fault of a fleet file, with a hint

@@ -2,7 +2,8 @@
 
 `sleep`, `echo`, `exit`, `true`, `false`, `test`, plain assignments and `if` do what they say. Whatever else a
 job calls takes FAIRWAY_VIRTUAL_SECONDS (60 unless the job's environment says otherwise) and ends with
-FAIRWAY_VIRTUAL_EXIT (0). Deterministic: the same order always acts alike.
+FAIRWAY_VIRTUAL_EXIT (0); of several values, `7,0`, each attempt has its own.
+Deterministic: the same order always acts alike.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fairway.model.job import Order, job_word
 UNKNOWN_SECONDS: Final = 60.0
 LEAST_SECONDS: Final = 0.2
 """Nothing starts and ends in the same moment."""
+LONGEST_SECONDS: Final = 10.0 * 366 * 86_400
 LONGEST_SCRIPT: Final = 100_000
 STEPS: Final = 100
 """Of progress, that a command which is not understood shows."""
@@ -198,7 +200,7 @@ class _Play:
         for word in rest:
             number, unit = (word[:-1], word[-1]) if word[-1:] in _SECONDS else (word, "s")
             try:
-                self.clock += max(0.0, float(number)) * _SECONDS[unit]
+                self.clock = min(self.clock + max(0.0, float(number)) * _SECONDS[unit], LONGEST_SECONDS)
             except ValueError:
                 self.lines.append(Line(self.clock, f"sleep: invalid time interval '{word}'"))
                 self.status = 1
@@ -207,7 +209,7 @@ class _Play:
 
     def _unknown(self, words: tuple[str, ...]) -> None:
         """Something this cluster cannot play: it takes its time, and shows how far it is."""
-        seconds = _number(self._variables.get("FAIRWAY_VIRTUAL_SECONDS"), UNKNOWN_SECONDS)
+        seconds = self._told("FAIRWAY_VIRTUAL_SECONDS", UNKNOWN_SECONDS)
         name = " ".join(words[:2])
         self.lines.append(Line(self.clock, f"{name}: started, attempt {self._variables['FAIRWAY_ATTEMPT']}"))
         for step in range(1, STEPS + 1):
@@ -216,9 +218,18 @@ class _Play:
                 Line(self.clock + seconds * step / STEPS, f"{name}: step {step}/{STEPS}  loss {loss:.3f}")
             )
         self.clock += seconds
-        self.status = int(_number(self._variables.get("FAIRWAY_VIRTUAL_EXIT"), 0)) & 255
+        self.status = int(self._told("FAIRWAY_VIRTUAL_EXIT", 0)) & 255
         if self.status:
             self.lines.append(Line(self.clock, f"{name}: error: exit status {self.status}"))
+
+    def _told(self, name: str, otherwise: float) -> float:
+        """What the environment says of this attempt; the last of several values is for all later ones."""
+        values = self._variables.get(name, "").split(",")
+        told = values[min(len(values), int(self._variables["FAIRWAY_ATTEMPT"])) - 1]
+        try:
+            return min(max(0.0, float(told)), LONGEST_SECONDS)
+        except ValueError:
+            return otherwise
 
     def _expanded(self, word: str) -> str:
         return _VARIABLE.sub(lambda m: self._variables.get(m[1] or m[3]) or m[2] or "", word)
@@ -289,10 +300,3 @@ def _tested(words: tuple[str, ...]) -> int:
         case _:
             return 2
     return 0 if true else 1
-
-
-def _number(text: str | None, otherwise: float) -> float:
-    try:
-        return max(0.0, float(text)) if text else otherwise
-    except ValueError:
-        return otherwise
