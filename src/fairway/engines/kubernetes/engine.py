@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,15 +13,18 @@ import structlog
 from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
+from fairway.engines.kubernetes.jobs.mirroring import Mirror
+from fairway.engines.kubernetes.jobs.running import Runner
 from fairway.engines.kubernetes.policy.governor import Governor
 from fairway.engines.kubernetes.policy.importing import import_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.refusals import Asked
 from fairway.engines.kubernetes.view import Overlap, view
 from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
-from fairway.engines.port import Imported, Refused, Unreachable
+from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent, Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
 from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
@@ -76,6 +79,8 @@ class KubernetesEngine:
         self._closed = False
         self._noted: frozenset[Overlap] = frozenset()
         self._governor = Governor(cluster, self._pools, timeout_seconds)
+        self._runner = Runner(cluster, self._pools, timeout_seconds)
+        self._mirror = Mirror(cluster, self._pools, timeout_seconds, clock)
 
     async def observe(self) -> Observation:
         """One look at the cluster: from memory, after proof that the memory is current."""
@@ -109,10 +114,54 @@ class KubernetesEngine:
         """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
         return import_policy(fleet, found)
 
+    unique_names: bool = True
+    """The API server takes a name once; asked again it says so, and whose the one that is there is."""
+
+    def preview(self, order: Order, fleet: Fleet) -> str:
+        """The Job that would be made, as YAML. Pure."""
+        return self._runner.preview(order, fleet)
+
+    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+        """Make Jobs, sixteen at a time; yields each as it is made, found made, or refused."""
+        return self._runner.submit(orders, fleet)
+
+    async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
+        """Those Jobs of these names that are there, over or not."""
+        return await self._runner.find(names)
+
+    async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        """Delete Jobs, their pods with them."""
+        return await self._runner.cancel(ids)
+
+    async def hold(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        """Take waiting Jobs out of the line; what runs goes on."""
+        return await self._runner.hold(ids)
+
+    async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
+        """Put held Jobs back into the line."""
+        return await self._runner.release(ids)
+
+    async def read_log(
+        self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
+    ) -> LogPart:
+        """What the pod of an attempt printed, as long as it is there."""
+        known = self._mirror.known(engine_id)
+        return await self._runner.read_log(known, engine_id, attempt, offset, limit, node)
+
+    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+        """Jobs that changed since the batch with this mark; any other mark gets all of them."""
+        return await self._mirror.changes(mark, fleet)
+
+    async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
+        """Jobs that are there, over or not. Of one that was deleted Kubernetes has no records."""
+        return await self._mirror.look_up(ids, fleet)
+
     async def close(self) -> None:
         """End the informers and all connections."""
         self._closed = True
         await self._governor.close()
+        await self._runner.close()
+        await self._mirror.close()
         link, self._link = self._link, None
         if link is not None:
             await link.close()

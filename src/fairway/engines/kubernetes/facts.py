@@ -39,7 +39,7 @@ class PodHold(Struct, frozen=True, gc=False):
 def node_keeper(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
     """What to keep of nodes on a cluster with these pools."""
     pools = tuple(pools)
-    is_gpu = _gpu_test(pools)
+    is_gpu = gpu_test(pools)
     asked = sorted({k for p in pools if isinstance(p.place, KubernetesPlace) for k in p.place.node_labels})
 
     def keep(node: NodeObject) -> NodeFacts:
@@ -60,7 +60,7 @@ def node_keeper(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
 
 def pod_keeper(pools: Iterable[Pool]) -> Callable[[PodObject], PodHold | None]:
     """What to keep of pods: those that are bound and hold GPUs; None for the many that do not."""
-    is_gpu = _gpu_test(pools)
+    is_gpu = gpu_test(pools)
 
     def keep(pod: PodObject) -> PodHold | None:
         if not pod.spec.node_name:
@@ -106,7 +106,8 @@ def _amounts(quantities: Mapping[str, str], wanted: Callable[[str], bool]) -> Am
     return tuple(sorted((r, whole_number(q)) for r, q in quantities.items() if wanted(r)))
 
 
-def _gpu_test(pools: Iterable[Pool]) -> Callable[[str], bool]:
+def gpu_test(pools: Iterable[Pool]) -> Callable[[str], bool]:
+    """Which resources are devices on a cluster with these pools."""
     claimed = claimed_resources(pools)
 
     def is_gpu(resource: str) -> bool:

@@ -169,7 +169,10 @@ def test_applying_what_is_wanted_leaves_nothing_to_do(family: Translation) -> No
 def test_fields_lead_back_to_the_objects(family: Translation) -> None:
     policy = unflatten(fields_of(family, "ValidatingAdmissionPolicy", "fairway-jobs"))
     assert [v["name"] for v in policy["spec"]["variables"]][:2] == ["pod", "gpus"]
-    assert all(v["expression"].startswith("variables.gpus ") for v in policy["spec"]["validations"])
+    *of_devices, whose, made_by = policy["spec"]["validations"]
+    assert all(v["expression"].startswith("variables.gpus ") for v in of_devices)
+    assert "fairway.dev/user" in whose["message"]
+    assert "fairway.dev/job" in made_by["message"]
 
 
 def test_a_fleet_without_teams_governs_nothing() -> None:

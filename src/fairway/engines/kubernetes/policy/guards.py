@@ -24,6 +24,10 @@ from fairway.engines.kubernetes.policy.kinds import (
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 LONGEST: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+USER: Final = "fairway.dev/user"
+"""A Job's annotation: whose it is. The API server writes it; only who may speak for users may say another."""
+JOB: Final = "fairway.dev/job"
+"""A label of the Jobs that Fairway made: the job's id."""
 EXEMPT: Final = "fairway.dev/exempt"
 """A label of namespaces outside all teams whose GPU pods are nobody's business: drivers, monitoring."""
 
@@ -42,6 +46,11 @@ _NOT_MACHINERY: Final = (
     "request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kueue-system:'))"
 )
+_SPEAKS_FOR: Final = (
+    "authorizer.group('fairway.dev').resource('users').namespace(request.namespace)"
+    ".check('speak-for').allowed()"
+)
+"""Whether who asks has the right to make jobs in the name of others: Fairway has, members have not."""
 _IN_TEAMS: Final[list[Json]] = [{"key": TEAM, "operator": "Exists"}]
 _OUTSIDE: Final[list[Json]] = [
     {"key": TEAM, "operator": "DoesNotExist"},
@@ -129,6 +138,12 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
             },
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
             {"name": "base", "expression": "variables.queue.split('.')[0]"},
+            {"name": "noted", "expression": _noted("object")},
+            {"name": "job", "expression": _label(JOB, "")},
+            {
+                "name": "user",
+                "expression": "variables.noted == '' ? request.userInfo.username : variables.noted",
+            },
             {"name": "slug", "expression": _slug()},
             {"name": "priority", "expression": _label(PRIORITY_CLASS, default)},
             {"name": "longest", "expression": _label(LONGEST, "")},
@@ -141,6 +156,8 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
         "validations": [
             *(_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks),
             *([_check(*_NO_QUEUE)] if placing else []),
+            _check(*_NOBODY_ELSES),
+            _check(*_NOT_FAIRWAYS),
         ],
     }
 
@@ -150,16 +167,31 @@ _NO_QUEUE: Final = (
     "a job without GPUs needs no queue, and would never start in one",
 )
 
+_NOBODY_ELSES: Final = (
+    "oldObject == null "
+    f"? variables.noted in ['', request.userInfo.username] || {_SPEAKS_FOR} "
+    f": variables.noted == oldObject.metadata.?annotations[?'{USER}'].orValue('')",
+    f"the annotation {USER} is who submitted the job, for good",
+)
+_NOT_FAIRWAYS: Final = (
+    "oldObject == null "
+    f"? variables.job == '' || {_SPEAKS_FOR} "
+    f": variables.job == oldObject.metadata.?labels[?'{JOB}'].orValue('')",
+    f"the label {JOB} is for jobs that Fairway made",
+)
+
 
 def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, Json, Json]:
     """Puts a GPU job into its team's queue, or its user's, however plainly it is written; others in none.
 
+    And writes on every job whose it is: an object of Kubernetes does not tell who made it.
     Kueue's own default would put every job there, and one without GPUs never starts in a queue whose flavors
     all have a topology ("no TAS flavor assigned").
     """
     own = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
     own += " + (variables.slug == '' ? '' : '.' + variables.slug)"
     labels = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {own}}}}}}}"
+    whose = f"Object{{metadata: Object.metadata{{annotations: {{'{USER}': variables.user}}}}}}"
     open_ = f"variables.queue in {_list(['', QUEUE, *queued])}"
     policy = {
         "failurePolicy": "Fail",
@@ -168,6 +200,11 @@ def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, J
         "variables": [
             {"name": "gpus", "expression": _devices("object.spec.template.spec", resources)},
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
+            {
+                "name": "user",
+                "expression": f"{_noted('object')} != '' && {_SPEAKS_FOR} "
+                f"? {_noted('object')} : request.userInfo.username",
+            },
             {"name": "slug", "expression": _slug()},
         ],
         "mutations": [
@@ -176,7 +213,8 @@ def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, J
                 "applyConfiguration": {
                     "expression": f"variables.gpus > 0 && {open_} ? {labels} : Object{{}}"
                 },
-            }
+            },
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": whose}},
         ],
     }
     binding = {"policyName": QUEUES, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
@@ -184,9 +222,9 @@ def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, J
 
 
 def _slug() -> str:
-    """The name of the asking user's queues in this namespace; empty: the team does not count by user."""
+    """The name of the job's user's queues in this namespace; empty: the team does not count by user."""
     return (
-        f"({_annotation(USER_QUEUES)}.split(',').filter(p, p.startsWith(request.userInfo.username + '='))"
+        f"({_annotation(USER_QUEUES)}.split(',').filter(p, p.startsWith(variables.user + '='))"
         ".map(p, p.split('=')[1]) + [''])[0]"
     )
 
@@ -274,6 +312,10 @@ def _list(words: Sequence[str]) -> str:
 
 def _label(key: str, otherwise: str) -> str:
     return f"object.metadata.?labels[?'{key}'].orValue('{otherwise}')"
+
+
+def _noted(thing: str) -> str:
+    return f"{thing}.metadata.?annotations[?'{USER}'].orValue('')"
 
 
 def _annotation(key: str) -> str:

@@ -1,0 +1,386 @@
+"""The few fields of Jobs, Workloads and Pods that tell of jobs, and what is kept in memory of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from msgspec import Struct, field
+
+from fairway.engines.kubernetes.facts import Amounts, gpu_test, requested
+from fairway.engines.kubernetes.policy.guards import JOB, LONGEST, PRIORITY_CLASS, USER
+from fairway.engines.kubernetes.policy.nudging import FOR
+from fairway.engines.kubernetes.policy.workloads import TemplateSpec
+from fairway.engines.kubernetes.wire import Condition, Meta, PodObject, PodSpec
+from fairway.model.fleet import Pool
+
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+
+
+class Owner(Struct, frozen=True, gc=False):
+    """What made an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class JobMeta(Meta, rename="camel", frozen=True, gc=False):
+    """Who an object is, since when, whose, and since when it is on its way out."""
+
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: list[Owner] = field(default_factory=list)
+
+    def owner(self, kind: str) -> Owner | None:
+        return next((o for o in self.owner_references if o.kind == kind), None)
+
+
+class JobTemplate(Struct, frozen=True, gc=False):
+    """What its pods are like."""
+
+    spec: TemplateSpec = TemplateSpec()
+
+
+class JobSpecObject(Struct, rename="camel", frozen=True, gc=False):
+    """What a Job wants."""
+
+    suspend: bool = False
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+    template: JobTemplate = JobTemplate()
+
+
+class JobStatus(Struct, rename="camel", frozen=True, gc=False):
+    """How far it is."""
+
+    start_time: str = ""
+    completion_time: str = ""
+    failed: int = 0
+    conditions: list[Condition] = []
+
+
+class JobObject(Struct, frozen=True, gc=False):
+    """A Job."""
+
+    metadata: JobMeta
+    spec: JobSpecObject = JobSpecObject()
+    status: JobStatus = JobStatus()
+
+
+class Evictions(Struct, frozen=True, gc=False):
+    """How often a Workload was sent back for one reason."""
+
+    count: int = 0
+
+
+class SchedulingStats(Struct, frozen=True, gc=False):
+    """What Kueue counts of a Workload."""
+
+    evictions: list[Evictions] = []
+
+
+class SpecOfWorkload(Struct, frozen=True, gc=False):
+    """Whether a Workload may be admitted."""
+
+    active: bool = True
+
+
+class AssignedPods(Struct, frozen=True, gc=False):
+    """Which flavor each resource of a set of pods is of."""
+
+    flavors: dict[str, str] = {}
+
+
+class AdmissionOf(Struct, rename="camel", frozen=True, gc=False):
+    """What a Workload was given."""
+
+    pod_set_assignments: list[AssignedPods] = []
+
+
+class StatusOfWorkload(Struct, rename="camel", frozen=True, gc=False):
+    """What Kueue did with it so far."""
+
+    admission: AdmissionOf | None = None
+    conditions: list[Condition] = []
+    scheduling_stats: SchedulingStats = SchedulingStats()
+
+
+class WorkloadObject(Struct, frozen=True, gc=False):
+    """A Workload, without what only policy reads of it."""
+
+    metadata: JobMeta
+    spec: SpecOfWorkload = SpecOfWorkload()
+    status: StatusOfWorkload = StatusOfWorkload()
+
+
+class Terminated(Struct, rename="camel", frozen=True, gc=False):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class Waiting(Struct, frozen=True, gc=False):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct, frozen=True, gc=False):
+    """What a container does."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True, gc=False):
+    """One container."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(Struct, rename="camel", frozen=True, gc=False):
+    """How a pod is."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class JobPodObject(Struct, frozen=True, gc=False):
+    """A Pod, of a Job or on its own."""
+
+    metadata: JobMeta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+
+# What is kept in memory
+
+
+class JobFacts(Struct, frozen=True, gc=False):
+    """A Job, as long as it is there."""
+
+    uid: str
+    created: datetime
+    ours: bool
+    user: str
+    priority: str
+    devices: Amounts
+    """Of each pod."""
+    selector: tuple[tuple[str, str], ...]
+    pods: int
+    """At a time."""
+    seconds: int | None
+    suspended: bool
+    started: datetime | None
+    """The last time it was let go."""
+    failed_pods: int
+    finished: str
+    """Complete or Failed, with the reason: `Failed/DeadlineExceeded`; empty: it is not over."""
+    finished_at: datetime | None
+    words: str
+    deleted_at: datetime | None
+
+
+class WorkloadFacts(Struct, frozen=True, gc=False):
+    """A Workload: where its Job stands in line."""
+
+    job_uid: str
+    held: bool
+    """Somebody keeps it from starting. One that a nudge put back to make room is not held."""
+    flavors: tuple[tuple[str, str], ...]
+    evictions: int
+    evicted: tuple[datetime, str, str] | None
+    """The last time it was sent back: when, why in a word, and in Kueue's words."""
+    words: str
+    """Why it waits."""
+    deleted_at: datetime | None
+
+
+class PodFacts(Struct, frozen=True, gc=False):
+    """A pod that ran, runs or will."""
+
+    name: str
+    uid: str
+    job: str
+    """Empty: it has none."""
+    job_uid: str
+    index: int | None
+    node: str
+    devices: Amounts
+    created: datetime
+    started: datetime | None
+    ended: datetime | None
+    """Its containers are over, by their own time; of one that nobody tells of any more, when it was told to
+    go."""
+    phase: str
+    exit_code: int | None
+    signal: int | None
+    told_to_go: datetime | None
+    disrupted: str
+    """Why Kubernetes itself ended it: the reason of DisruptionTarget."""
+    words: str
+    user: str = ""
+
+
+def job_keeper(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
+    """What to keep of Jobs on a cluster with these pools."""
+    is_gpu = gpu_test(pools)
+
+    def keep(job: JobObject) -> JobFacts:
+        meta, spec, status = job.metadata, job.spec, job.status
+        parallel = 1 if spec.parallelism is None else spec.parallelism
+        most = parallel if spec.completions is None else min(parallel, spec.completions)
+        end = next((c for c in status.conditions if c.type in _ENDS and c.status == "True"), None)
+        template = spec.template.spec
+        longest = meta.labels.get(LONGEST, "")
+        return JobFacts(
+            uid=meta.uid,
+            created=moment(meta.creation_timestamp) or EPOCH,
+            ours=JOB in meta.labels,
+            user=meta.annotations.get(USER, ""),
+            priority=meta.labels.get(PRIORITY_CLASS, ""),
+            devices=requested(PodObject(meta, template.pod()), is_gpu),
+            selector=tuple(sorted(template.node_selector.items())),
+            pods=max(1, most),
+            seconds=spec.active_deadline_seconds or (int(longest) if longest.isdigit() else None),
+            suspended=spec.suspend,
+            started=moment(status.start_time),
+            failed_pods=status.failed,
+            finished=f"{end.type}/{end.reason}" if end else "",
+            finished_at=(moment(status.completion_time) or moment(end.last_transition_time)) if end else None,
+            words=end.message if end and end.type == "Failed" else "",
+            deleted_at=moment(meta.deletion_timestamp),
+        )
+
+    return keep
+
+
+def keep_workload(workload: WorkloadObject) -> WorkloadFacts | None:
+    """What to keep of Workloads: those of Jobs."""
+    meta, status = workload.metadata, workload.status
+    owner = meta.owner("Job")
+    if owner is None:
+        return None
+    conditions = {c.type: c for c in status.conditions}
+    evicted, quota = conditions.get("Evicted"), conditions.get("QuotaReserved")
+    sent_back = None
+    if evicted is not None and evicted.status == "True":
+        at = moment(evicted.last_transition_time)
+        sent_back = (at, evicted.reason, evicted.message) if at else None
+    given = status.admission.pod_set_assignments if status.admission else ()
+    return WorkloadFacts(
+        job_uid=owner.uid,
+        held=_is_held(workload, conditions),
+        flavors=tuple(sorted({pair for a in given for pair in a.flavors.items()})),
+        evictions=sum(e.count for e in status.scheduling_stats.evictions),
+        evicted=sent_back,
+        words=quota.message if quota is not None and quota.status != "True" else "",
+        deleted_at=moment(meta.deletion_timestamp),
+    )
+
+
+def _is_held(workload: WorkloadObject, conditions: dict[str, Condition]) -> bool:
+    if not workload.spec.active:
+        return FOR not in workload.metadata.annotations
+    quota = conditions.get("QuotaReserved")
+    return quota is not None and quota.status == "False" and quota.reason == "AdmissionGated"
+
+
+def pod_keeper(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | None]:
+    """What to keep of pods: those of Jobs, and those with GPUs that nobody made a Job for."""
+    is_gpu = gpu_test(pools)
+
+    def keep(pod: JobPodObject) -> PodFacts | None:
+        meta, status = pod.metadata, pod.status
+        owner = meta.owner("Job")
+        devices = requested(PodObject(meta, pod.spec), is_gpu)
+        if owner is None and not devices:
+            return None
+        ends = [s.state.terminated for s in status.container_statuses if s.state.terminated]
+        over = bool(ends) and len(ends) == len(status.container_statuses)
+        worst = next((e for e in ends if e.exit_code), ends[0] if ends else None)
+        index = meta.labels.get(INDEX_LABEL, "")
+        return PodFacts(
+            name=meta.name,
+            uid=meta.uid,
+            job=owner.name if owner else "",
+            job_uid=owner.uid if owner else "",
+            index=int(index) if index.isdigit() else None,
+            node=pod.spec.node_name,
+            devices=devices,
+            created=moment(meta.creation_timestamp) or EPOCH,
+            started=moment(status.start_time),
+            ended=_end(pod, ends, over=over),
+            phase=status.phase,
+            exit_code=worst.exit_code if worst and over else None,
+            signal=(worst.signal or _signal(worst.exit_code)) if worst and over else None,
+            told_to_go=_told_to_go(meta),
+            disrupted=next(
+                (c.reason for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"),
+                "",
+            ),
+            words=_pod_words(status, worst if over else None),
+            user=meta.annotations.get(USER, ""),
+        )
+
+    return keep
+
+
+def _end(pod: JobPodObject, ends: list[Terminated], *, over: bool) -> datetime | None:
+    if over:
+        # A node that came back tells of containers it knows nothing of any more: no time, or the first one.
+        times = [t for e in ends if (t := moment(e.finished_at or "")) and t > EPOCH]
+        if times:
+            return max(times)
+    if pod.status.phase in {"Succeeded", "Failed"}:
+        ready = next((c for c in pod.status.conditions if c.type == "Ready"), None)
+        at = moment(ready.last_transition_time) if ready else None
+        return at or _told_to_go(pod.metadata) or moment(pod.status.start_time)
+    return None
+
+
+def _told_to_go(meta: JobMeta) -> datetime | None:
+    at = moment(meta.deletion_timestamp)
+    return at - timedelta(seconds=meta.deletion_grace_period_seconds) if at else None
+
+
+def _signal(exit_code: int) -> int | None:
+    return exit_code - 128 if 128 < exit_code < 193 else None
+
+
+def _pod_words(status: PodStatus, end: Terminated | None) -> str:
+    if end is not None and end.exit_code:
+        return ": ".join(w for w in (end.reason, end.message.strip()) if w and w != "Error")
+    if status.reason or status.message:
+        return ": ".join(w for w in (status.reason, status.message) if w)
+    waits = next((s.state.waiting for s in status.container_statuses if s.state.waiting), None)
+    if waits is not None:
+        return ": ".join(w for w in (waits.reason, waits.message) if w)
+    unbound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
+    return f"{unbound.reason}: {unbound.message}" if unbound else ""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENDS = frozenset({"Complete", "Failed"})
+
+
+@lru_cache(maxsize=4096)  # many objects of one second
+def moment(text: str) -> datetime | None:
+    """A time as the API server writes it."""
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,275 @@
+"""An order as a Job of Kubernetes. Pure: the same order always makes the same Job.
+
+The Job stands in no queue by name unless its priority has one of its own: the admission policy (or Kueue)
+puts it into its team's, and where a team counts by user, into that of the user the order names.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import Any, Final
+
+from fairway.engines.kubernetes.policy.fields import Json, read_taint
+from fairway.engines.kubernetes.policy.guards import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
+from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY
+from fairway.engines.kubernetes.policy.quota import resource
+from fairway.engines.kubernetes.policy.translate import own_queues
+from fairway.engines.port import Refused
+from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesPlace, Pool
+from fairway.model.job import JobSpec, Order, Tolerates, job_word
+
+CONTAINER: Final = "job"
+TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+HOLD_GATE: Final = "fairway.dev/hold"
+"""What a Job that is made held waits for: Kueue admits nothing that is gated."""
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+CHECKPOINTS: Final = "/checkpoints"
+KEPT_SECONDS: Final = 86_400
+"""How long an ended Job stays: a mirror that was away for a day still finds its end, and pods their logs."""
+NODE_LOST_SECONDS: Final = 60
+"""How long pods stay bound to a node that does not answer; Kubernetes' own default is 300."""
+LONGEST_SCRIPT: Final = 100_000
+"""Bytes: a process's one variable may have 128 KiB."""
+_MANY: Final = 1_000_000
+"""Disruptions are not counted against a Job, whatever else would be is a failure at once."""
+
+_COUNT: Final = (
+    # One line for each pod that ran, in a file for each node of a gang: the lines are attempts.
+    'd="$FAIRWAY_CHECKPOINT_DIR/.fairway"; f="$d/attempts-$FAIRWAY_NODE_INDEX"\n'
+    'if mkdir -p "$d" 2>/dev/null && echo "$FAIRWAY_POD" >> "$f" 2>/dev/null; then\n'
+    '  n=0; while read -r _; do n=$((n + 1)); done < "$f"\n'
+    '  [ "$n" -gt "$FAIRWAY_ATTEMPT" ] && export FAIRWAY_ATTEMPT="$n"\n'
+    "fi\n"
+)
+_WRITE: Final = (
+    's="$(mktemp)" || exit 126\nprintf %s "$FAIRWAY_SCRIPT" > "$s" || exit 126\nunset FAIRWAY_SCRIPT\n'
+)
+
+
+def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
+    """The Job to be made. Raises Refused for what could never run on this cluster."""
+    spec, pool = order.spec, fleet.pool(order.supply.pool)
+    place = _place(pool, cluster)
+    _possible(order, pool)
+    word = job_word(order.job)
+    labels = {MANAGED_BY: FAIRWAY, JOB: word}
+    own = {p.name for p in own_queues(fleet)}
+    body: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": order.engine_name,
+            "namespace": order.team,
+            "labels": {
+                **labels,
+                PRIORITY_CLASS: order.priority,
+                **({QUEUE_NAME: order.priority} if order.priority in own else {}),
+            },
+            "annotations": {USER: order.user, **({GATED_BY: HOLD_GATE} if order.hold else {})},
+        },
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": spec.nodes,
+            "parallelism": spec.nodes,
+            "backoffLimit": _MANY,
+            # A lost node or a drain brings the pod back; a command that fails ends the Job.
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    },
+                    {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
+                ]
+            },
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # Counts from each start, as Slurm's time limit does; Kueue's own counts over all of them, and
+            # leaves a Job behind that looks held.
+            **({"activeDeadlineSeconds": spec.time_seconds} if spec.time_seconds else {}),
+            "template": {
+                "metadata": {
+                    "labels": labels,
+                    **({"annotations": {TOPOLOGY: pool.topology[-1]}} if spec.together else {}),
+                },
+                "spec": _pod(order, pool, place, cluster),
+            },
+        },
+    }
+    return body
+
+
+def preview(manifest: Json) -> str:
+    """The Job as people write one."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  (slow to import, and only people need it)
+
+    yaml, text = YAML(), io.StringIO()
+    yaml.width = 100
+    yaml.dump(manifest, text)
+    return text.getvalue()
+
+
+def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
+    if pool.cluster == cluster.name and isinstance(pool.place, KubernetesPlace):
+        return pool.place
+    raise Refused(
+        "WrongCluster",
+        f"pool {pool.name} is not on {cluster.name}",
+        f"pick one that is:  fairway get pools --cluster {cluster.name}",
+    )
+
+
+def _possible(order: Order, pool: Pool) -> None:
+    spec = order.spec
+    if spec.image is None:
+        raise Refused(
+            "NoImage",
+            f"a job on Kubernetes runs in an image, and {spec.name} names none",
+            "say which: image: pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime, or --image on the command line",
+        )
+    if not spec.command and spec.script is None:
+        raise Refused("NoCommand", f"{spec.name} has nothing to run", "give it a command or a script")
+    if pool.capacity is Capacity.SPOT and Tolerates.SPOT not in spec.tolerates:
+        raise Refused(
+            "SpotNotTolerated",
+            f"pool {pool.name} is of spot capacity, which may vanish, and {spec.name} does not tolerate it",
+            "add tolerates: [spot], or name another pool",
+        )
+    if spec.together and not pool.topology:
+        raise Refused(
+            "NoTopology",
+            f"pool {pool.name} does not say what its nodes have in common, so nothing can be kept together",
+            f"give it levels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
+        )
+    if spec.script is not None and len(spec.script.encode()) > LONGEST_SCRIPT:
+        raise Refused(
+            "ScriptTooLong",
+            f"the script of {spec.name} has more than {LONGEST_SCRIPT} bytes",
+            "put it into the image or a shared folder, and make its path the command",
+        )
+
+
+def _pod(order: Order, pool: Pool, place: KubernetesPlace, cluster: Cluster) -> Json:
+    folder = cluster.folders.checkpoints
+    volumes, mounts = _checkpoints(order, folder)
+    pod: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "tolerations": [*(_toleration(t) for t in place.taints), *_LOST],
+        "containers": [_container(order, resource(order.supply, pool), mounts, counted=bool(folder))],
+    }
+    if place.node_labels:
+        pod["nodeSelector"] = dict(place.node_labels)
+    if volumes:
+        pod["volumes"] = volumes
+    return pod
+
+
+def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) -> Json:
+    spec = order.spec
+    requests: Json = {device: str(spec.gpus.count)}
+    limits = dict(requests)
+    if spec.cpus is not None:
+        requests["cpu"] = str(spec.cpus)
+    if spec.memory_gb is not None:
+        requests["memory"] = limits["memory"] = f"{spec.memory_gb}G"
+    container: Json = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "command": [_plain(word) for word in _command(spec, counted=counted)],
+        "env": _environment(order, counted=counted),
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    if spec.workdir is not None:
+        container["workingDir"] = spec.workdir
+    if mounts:
+        container["volumeMounts"] = mounts
+    return container
+
+
+def _command(spec: JobSpec, *, counted: bool) -> list[str]:
+    """The command itself where nothing comes before it: an image without a shell can run it."""
+    if spec.script is None and spec.setup is None and not counted:
+        return list(spec.command)
+    lines = (_COUNT if counted else "") + (f"{spec.setup}\n" if spec.setup else "")
+    # What a setup sources (`source`, `module`) is bash's.
+    shell = "/bin/bash" if spec.setup else "/bin/sh"
+    if spec.script is None:
+        return [shell, "-c", f'{lines}exec "$@"', CONTAINER, *spec.command]
+    return [shell, "-c", f'{_WRITE}{lines}exec {_interpreter(spec.script)} "$s" "$@"', CONTAINER]
+
+
+def _interpreter(script: str) -> str:
+    """What the script's first line says runs it: where files cannot be executed it must be said."""
+    first = script.partition("\n")[0]
+    words = first[2:].split() if first.startswith("#!") else []
+    return shlex.join(words or ["/bin/bash"])
+
+
+def _environment(order: Order, *, counted: bool) -> list[Json]:
+    spec = order.spec
+    plain = {
+        **spec.env,
+        "FAIRWAY_JOB_ID": job_word(order.job),
+        "FAIRWAY_JOB_NAME": spec.name,
+        "FAIRWAY_TEAM": order.team,
+        "FAIRWAY_USER": order.user,
+        "FAIRWAY_ATTEMPT": str(order.attempts_before + 1),
+        "FAIRWAY_NODES": str(spec.nodes),
+    }
+    if order.array is not None:
+        plain["FAIRWAY_ARRAY_ID"] = job_word(order.array)
+        plain["FAIRWAY_ARRAY_INDEX"] = str(order.array_index)
+    if counted:
+        plain["FAIRWAY_CHECKPOINT_DIR"] = CHECKPOINTS
+    if spec.script is not None:
+        plain["FAIRWAY_SCRIPT"] = spec.script
+    env: list[Json] = [{"name": name, "value": _plain(value)} for name, value in plain.items()]
+    env.append(_from_pod("FAIRWAY_NODE_INDEX", f"metadata.annotations['{INDEX}']"))
+    env.append(_from_pod("FAIRWAY_POD", "metadata.name"))
+    return env
+
+
+def _from_pod(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _checkpoints(order: Order, folder: str | None) -> tuple[list[Json], list[Json]]:
+    """The job's own part of the cluster's folder; the kubelet makes it, as open as the folder is."""
+    if folder is None:
+        return [], []
+    source: dict[str, Any] = (
+        {"persistentVolumeClaim": {"claimName": folder.removeprefix("pvc/")}}
+        if folder.startswith("pvc/")
+        else {"hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+    )
+    part = f"{order.team}/{job_word(order.job)}"
+    mount = {"name": "checkpoints", "mountPath": CHECKPOINTS, "subPath": part}
+    return [{"name": "checkpoints", **source}], [mount]
+
+
+def _toleration(taint: str) -> Json:
+    read = read_taint(taint)
+    value = {"operator": "Equal", "value": read["value"]} if read.get("value") else {"operator": "Exists"}
+    return {"key": read["key"], **value, **({"effect": read["effect"]} if read.get("effect") else {})}
+
+
+_LOST: Final[list[Json]] = [
+    {
+        "key": f"node.kubernetes.io/{why}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": NODE_LOST_SECONDS,
+    }
+    for why in ("not-ready", "unreachable")
+]
+
+
+def _plain(value: str) -> str:
+    """Kubernetes puts variables in for $(NAME), and takes $$ for $, in commands and in variables."""
+    return value.replace("$", "$$")
