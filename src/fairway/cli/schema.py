@@ -9,16 +9,18 @@ import click
 _EXAMPLES = """\b
 Examples:
   fairway schema > fleet.schema.json
+  fairway schema job > job.schema.json
 
 \b
-Then let your editor complete and check fleet files, by this as their first line:
+Then let your editor complete and check the files, by this as their first line:
   # yaml-language-server: $schema=fleet.schema.json
 """
 
 
 @click.command(epilog=_EXAMPLES)
-def schema() -> None:
-    """Print the JSON Schema of fleet files, for editors."""
-    from fairway.files import fleet_schema
+@click.argument("kind", type=click.Choice(["fleet", "job"]), default="fleet")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of fleet or job files, for editors."""
+    from fairway.files import fleet_schema, job_schema
 
-    click.echo(json.dumps(fleet_schema(), indent=2))
+    click.echo(json.dumps(fleet_schema() if kind == "fleet" else job_schema(), indent=2))
