@@ -1,8 +1,8 @@
 """Where a demo lives, and that nothing of it stays: a folder, two contexts, one process, one PostgreSQL.
 
-The command that the visitor started keeps house and does nothing else; the demo itself is its child. Whichever
-of the two dies, the other takes everything away; if both are killed, the next demo does. Each holds a lock on
-the folder, which the kernel drops with the last of them: so it is known which folders are abandoned.
+The command that the visitor started keeps house and does nothing else; the demo itself is its child.
+Whichever of the two dies, the other takes everything away; if both are killed, the next demo does. Both hold
+a lock on the folder, which the kernel drops with the last of them: so abandoned folders are known.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def keep_contexts(home: Path, url: str, token_files: Mapping[str, Path]) -> Mapp
     path = config_file()
     before = read_contexts(path)
     if not path.exists():
-        (home / "made-config").touch()
+        made = path if path.parent.exists() else [p for p in path.parents if not p.exists()][-1]
+        (home / "made-config").write_text(str(made), encoding="utf-8")
     if before.current is not None:
         (home / "current-context").write_text(before.current, encoding="utf-8")
     after, names = before, dict[str, str]()
@@ -166,12 +167,16 @@ def _forget_contexts(folder: Path) -> None:
     chosen = _read(folder / "current-context")
     if contexts.current is None and chosen is not None and contexts.find(chosen) is not None:
         contexts = contexts.using(chosen)
-    if not contexts.known and (folder / "made-config").exists():
-        path.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody keeps something else there
-            path.parent.rmdir()
-    else:
+    made = _read(folder / "made-config")
+    if contexts.known or made is None:
         write_contexts(path, contexts)
+        return
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # somebody keeps something else there
+        for parent in path.parents:
+            if not parent.is_relative_to(made):
+                break
+            parent.rmdir()
 
 
 def _read(path: Path) -> str | None:
