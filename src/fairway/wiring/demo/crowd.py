@@ -91,7 +91,7 @@ class Crowd:
         """What runs and waits when the demo opens: enough to fill every pool, already under way."""
         for supply, devices in self.devices.items():
             asked = 0
-            while asked < devices * 1.15:
+            while asked < devices * 1.4:
                 wanted = self._one(supply, under_way=True)
                 asked += wanted.gpus * wanted.nodes * wanted.tasks
                 yield wanted
