@@ -56,6 +56,7 @@ class Patience:
 
 PATIENCE: Final = Patience()
 _DO_AT_ONCE: Final = 1000
+_FEWEST: Final = 5
 
 
 class DispatchJobs:
@@ -80,6 +81,7 @@ class DispatchJobs:
         self._patience = patience
         self._clock = clock
         self._times = _NEVER
+        self._batch = patience.batch
         self._unkept: list[Sent] = []
         """Sent or refused, and the ledger did not hear of it yet."""
         self._asked: dict[tuple[EngineId, Wish], float] = {}
@@ -121,37 +123,44 @@ class DispatchJobs:
         due = await self._ledger.to_send(self._cluster, self._patience.window)
         if not due:
             return False
-        sendable = await self._resolve(lease, due)
-        batch = sendable[: self._patience.batch]
-        if batch:
-            await self._send_batch(lease, fleet, batch)
-        return len(sendable) > len(batch) or (bool(batch) and len(due) >= self._patience.window)
-
-    async def _resolve(self, lease: Lease, due: Sequence[ToSend]) -> list[ToSend]:
-        """Those that may be sent now: never sent, or certainly not there."""
-        engine = self._engine.get()
-        if engine.unique_names:
-            return list(due)
-        now = self._times.now(self._clock())
         fresh = [job for job in due if job.sending_until is None]
-        over = [job for job in due if job.sending_until is not None and job.sending_until < now]
+        again = await self._not_there(lease, [job for job in due if job.sending_until is not None])
+        # One order that an engine chokes on must not hold up the rest: after a failure those go first that
+        # had no part in it, and few at a time, for all of a batch that fails are in doubt.
+        first, second = (fresh, again) if self._batch < self._patience.batch else (again, fresh)
+        batch = (first or second)[: self._batch]
+        if not batch:
+            return False
+        self._batch, whole = max(_FEWEST, self._batch // 4), self._batch
+        await self._send_batch(lease, fleet, batch)
+        self._batch = min(self._patience.batch, 2 * whole)
+        return len(fresh) + len(again) > len(batch) or len(due) >= self._patience.window
+
+    async def _not_there(self, lease: Lease, doubtful: Sequence[ToSend]) -> list[ToSend]:
+        """Those that somebody began to send and that certainly never arrived; what did is kept."""
+        engine = self._engine.get()
+        if engine.unique_names or not doubtful:
+            return list(doubtful)
+        now = self._times.now(self._clock())
+        over = [job for job in doubtful if job.sending_until is not None and job.sending_until < now]
         if not over:
-            return fresh
+            return []
         there: Mapping[EngineName, EngineId] = await engine.find([job.engine_name for job in over])
         found = [(j.id, j.submission, there[j.engine_name]) for j in over if j.engine_name in there]
         if found:
             log.info("found again", cluster=self._cluster, jobs=len(found), sent_again=len(over) - len(found))
             async with self._ledger.writing(lease) as tx:
                 await tx.keep_sent(found)
-        return [*(job for job in over if job.engine_name not in there), *fresh]
+        return [job for job in over if job.engine_name not in there]
 
     async def _send_batch(self, lease: Lease, fleet: Fleet, batch: Sequence[ToSend]) -> None:
         """Send it, keeping what is known at least every half a second."""
         # The clock starts before the mark is written: by the ledger's clock there is even more time.
         stop_at = self._clock() + self._patience.stop_seconds
         async with self._ledger.writing(lease) as tx:
-            await tx.begin_sending([job.id for job in batch], self._patience.sending_seconds)
-        sending = asyncio.create_task(self._collect(batch, fleet, stop_at))
+            begun = await tx.begin_sending([job.id for job in batch], self._patience.sending_seconds)
+        # Without those that somebody cancelled, or the mirror found, since they were read.
+        sending = asyncio.create_task(self._collect([j for j in batch if j.id in begun], fleet, stop_at))
         try:
             while not sending.done():
                 await asyncio.wait([sending], timeout=self._patience.keep_seconds)
