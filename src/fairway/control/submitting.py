@@ -154,7 +154,7 @@ class Submitter:
         try:
             return _Preview(order.supply, engine.preview(order, fleet))
         except Refused as refusal:
-            return _Preview(order.supply, "", refusal.message)
+            return _Preview(order.supply, "", refusal)
 
     async def _stocked(self) -> _Shelf:
         """The fleet with what it has now: read once for a batch, and not again within two seconds."""
@@ -225,7 +225,7 @@ class _Preview:
 
     supply: Supply
     text: str
-    refusal: str = ""
+    refusal: Refused | None = None
 
 
 @dataclass(slots=True)
@@ -236,8 +236,8 @@ class _Shelf:
     tree: TeamTree
     stocks: dict[Supply, Stock]
     good_until: float
-    refusals: dict[_Shape, dict[Supply, str]] = field(default_factory=dict)
-    """What engines said of a kind of job on a supply; empty: nothing against it."""
+    refusals: dict[_Shape, dict[Supply, Refused | None]] = field(default_factory=dict)
+    """What engines say against a kind of job on a supply; None: nothing."""
 
     def count(self, counts: Sequence[JobCount]) -> None:
         """What jobs hold and wait for, each team's with those of the teams it is inside of."""

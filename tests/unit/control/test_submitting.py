@@ -153,7 +153,8 @@ async def test_a_pool_whose_engine_would_never_run_it_is_passed_over(bench: Benc
     bench.fields[CLOUD].refused["odd"] = Refused("NoRacks", "knows no racks either", "leave it out")
     never = await bench.submitter.dry_run(spec(1, name="odd"), ADA)
     assert (never.could_run, never.placement, never.preview) == (False, None, "")
-    assert "hpc-a100 could never run it: knows no racks" in never.why
+    assert "hpc-a100 would refuse it: knows no racks;" in never.why
+    assert never.hint == "leave it out"
 
 
 async def test_before_a_fleet_there_is_nowhere_to_go(ledger: Ledger) -> None:

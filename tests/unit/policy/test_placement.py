@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.model.errors import PermanentError
 from fairway.model.fleet import (
     Capacity,
     Cluster,
@@ -258,10 +259,10 @@ def test_the_hint_is_about_what_came_nearest() -> None:
 
 def test_what_an_engine_would_refuse_is_not_chosen() -> None:
     where = fleet(pool("a", price="1"), pool("b", price="2"), teams=(team("t", borrows("a"), borrows("b")),))
-    refusals = {Supply(PoolName("a")): "has no topology"}
+    refusals = {Supply(PoolName("a")): PermanentError("NoRacks", "knows no racks", "leave it out")}
     found = options(spec(), where.teams[0], NORMAL, where, {}, refusals)
     assert chosen(found) == "b"
-    assert [(str(m.supply), m.why) for m in found.misfits] == [("a", "has no topology")]
+    assert [(str(m.supply), m.why) for m in found.misfits] == [("a", "would refuse it: knows no racks")]
 
 
 def test_spot_is_for_who_tolerates_it() -> None:
