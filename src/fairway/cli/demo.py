@@ -201,7 +201,7 @@ def screen(
         (f"fairway get jobs{admin}", "what runs and waits, everybody's"),
         (f"fairway top{admin}", "the same, live"),
         (f"fairway run{alice} --gpus 1 -- sleep 30", "send a job as alice"),
-        (f"fairway get jobs{alice} --user alice", "and see what became of it"),
+        (f"fairway get jobs{alice} --mine", "and see what became of it"),
         (f"fairway describe job ID{alice}", "where it ran, every attempt, why it waits"),
         (f"fairway logs -f ID{alice}", "what it prints"),
         (f"fairway cancel ID{alice}", "enough of it"),

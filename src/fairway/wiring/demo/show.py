@@ -20,7 +20,7 @@ from fairway.engines.virtual import VirtualEngine
 from fairway.files import parse_fleet
 from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyState
-from fairway.model.errors import TemporaryError
+from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.settings import read_settings
@@ -87,7 +87,13 @@ def serve_demo(options: Options, telling: Telling) -> None:
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
     )
     telling.step("starting PostgreSQL and the server")
-    serve(Serving(settings, fleet_file), lambda _: None, partial(_show, options, telling, text))
+    try:
+        serve(Serving(settings, fleet_file), lambda _: None, partial(_show, options, telling, text))
+    except PermanentError as error:
+        if error.code != "CannotListen":
+            raise
+        hint = f"choose another:  fairway demo --port {options.port + 1}   or leave it to the demo"
+        raise PermanentError(error.code, error.message, hint) from error
 
 
 async def _show(options: Options, telling: Telling, text: str, started: Started, engines: Engines) -> None:
