@@ -12,6 +12,7 @@ from fairway.ledger import (
     applies,
     drifting,
     fleets,
+    job_details,
     job_pages,
     jobs,
     leases,
@@ -193,7 +194,7 @@ class Ledger:
 
     async def job(self, number: JobId) -> JobDetail | None:
         """One job with its attempts and events."""
-        return await job_pages.one(self._connections, number)
+        return await job_details.one(self._connections, number)
 
     async def job_rows(self, numbers: Sequence[JobId]) -> tuple[JobRow, ...]:
         """Those of these jobs that exist, by id."""
@@ -201,7 +202,7 @@ class Ledger:
 
     async def job_counts(self, cluster: str | None = None) -> tuple[JobCount, ...]:
         """Jobs that are not over, counted; cheap, whatever ended before."""
-        return await job_pages.counts(self._connections, cluster)
+        return await job_details.counts(self._connections, cluster)
 
     async def wish(self, numbers: Sequence[JobId], wish: Wish, *, by: str) -> tuple[JobId, ...]:
         """Ask for something of jobs; those it changes.

@@ -296,7 +296,7 @@ job: Final = Table(
     Column("devices", Integer, nullable=False),
     # Which time it is sent, from 1; 0: native.
     Column("submission", Integer, nullable=False),
-    # Since the last that counts for nothing.
+    # What was not its fault is not counted.
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("submitted_at", Moment, nullable=False),
