@@ -121,6 +121,9 @@ def join(known: Known, places: Places) -> Joined:
     attempts = _attempts(known, runs)
     over = attempts and attempts[-1].ended_at is not None
     state, reason = _state(known, running=bool(attempts) and not over)
+    if state is JobState.FAILED and attempts and attempts[-1].exit_code:
+        # Kubernetes' own words tell of our rule for failures, not of the failure.
+        reason = attempts[-1].reason or f"exit code {attempts[-1].exit_code}"
     if state in _OVER and not attempts and job.started is not None and job.finished_at is not None:
         # Its pods are gone, and nobody looked at the time: Kubernetes removes those that ran too long.
         attempts = (_forgotten(job, job.started, job.finished_at),)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import shlex
+from collections.abc import Iterator
 from typing import Any, Final
 
+from fairway.engines.kubernetes.gpu_resources import resources_of
 from fairway.engines.kubernetes.policy.fields import Json, read_taint
 from fairway.engines.kubernetes.policy.guards import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
 from fairway.engines.kubernetes.policy.kinds import FAIRWAY, MANAGED_BY
@@ -94,7 +96,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
                     "labels": labels,
                     **({"annotations": {TOPOLOGY: pool.topology[-1]}} if spec.together else {}),
                 },
-                "spec": _pod(order, pool, place, cluster),
+                "spec": _pod(order, pool, place, fleet, cluster),
             },
         },
     }
@@ -151,22 +153,45 @@ def _possible(order: Order, pool: Pool) -> None:
         )
 
 
-def _pod(order: Order, pool: Pool, place: KubernetesPlace, cluster: Cluster) -> Json:
+def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster: Cluster) -> Json:
     folder = cluster.folders.checkpoints
     volumes, mounts = _checkpoints(order, folder)
     pod: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # Else the command is process 1, which SIGTERM does not end unless it says so: every preemption of a
+        # plain script would take as long as pods are given to save.
+        "shareProcessNamespace": True,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "tolerations": [*(_toleration(t) for t in place.taints), *_LOST],
         "containers": [_container(order, resource(order.supply, pool), mounts, counted=bool(folder))],
     }
     if place.node_labels:
         pod["nodeSelector"] = dict(place.node_labels)
+    if elsewhere := list(_not_of_others(pool, place, fleet)):
+        terms = [{"matchExpressions": elsewhere}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        pod["affinity"] = {"nodeAffinity": required}
     if volumes:
         pod["volumes"] = volumes
     return pod
+
+
+def _not_of_others(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator[Json]:
+    """Why nodes of the cluster's other pools will not do, in words that rule out their flavors too.
+
+    Kueue compares a selector with a flavor by the flavor's own labels only: a Job that asks for `type: a`
+    may be given quota of a flavor of `product: b`, and then waits for ever for a node that is both.
+    """
+    for other in fleet.pools_of(pool.cluster):
+        labels = other.place.node_labels if isinstance(other.place, KubernetesPlace) else {}
+        if other.name == pool.name or not set(resources_of(other)) & set(resources_of(pool)):
+            continue
+        if any(place.node_labels.get(key, value) != value for key, value in labels.items()):
+            continue  # the selector says so already
+        if key := next((key for key in sorted(labels) if key not in place.node_labels), None):
+            yield {"key": key, "operator": "NotIn", "values": [labels[key]]}
 
 
 def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) -> Json:
