@@ -191,7 +191,7 @@ def test_secrets_are_long_random_and_kept_only_as_hashes() -> None:
 
 @pytest.mark.parametrize("role", list(Role))
 def test_roles_are_ordered(role: Role) -> None:
-    order = ["viewer", "member", "operator", "admin"]
+    order = ["viewer", "member", "lead", "operator", "admin"]
     assert [needed for needed in Role if role.may(needed)] == [
         Role(r) for r in order[: order.index(role) + 1]
     ]

@@ -180,13 +180,20 @@ def test_tokens() -> None:
     view = tokens_view(
         [
             wire.Token.model_validate(
-                {"name": "a", "role": Role.ADMIN, "expires_at": None, "revoked_at": None, **made}
+                {
+                    "name": "a",
+                    "role": Role.ADMIN,
+                    "user": "ada",
+                    "expires_at": None,
+                    "revoked_at": None,
+                    **made,
+                }
             ),
             wire.Token.model_validate(
-                {"name": "b", "role": "viewer", "expires_at": NOW, "revoked_at": None, **made}
+                {"name": "b", "role": "viewer", "user": "b", "expires_at": NOW, "revoked_at": None, **made}
             ),
             wire.Token.model_validate(
-                {"name": "c", "role": "viewer", "expires_at": None, "revoked_at": NOW, **made}
+                {"name": "c", "role": "viewer", "user": "c", "expires_at": None, "revoked_at": NOW, **made}
             ),
         ],
         NOW,
@@ -194,10 +201,10 @@ def test_tokens() -> None:
     assert (
         lines(view)
         == """\
-TOKEN  ROLE    STATE    EXPIRES            LAST USED  MADE               BY
-a      admin   live     never              never      2026-03-01 12:00Z  server
-b      viewer  expired  2026-03-01 12:00Z  never      2026-03-01 12:00Z  server
-c      viewer  revoked  never              never      2026-03-01 12:00Z  server"""
+TOKEN  ROLE    USER  STATE    EXPIRES            LAST USED  MADE               BY
+a      admin   ada   live     never              never      2026-03-01 12:00Z  server
+b      viewer  b     expired  2026-03-01 12:00Z  never      2026-03-01 12:00Z  server
+c      viewer  c     revoked  never              never      2026-03-01 12:00Z  server"""
     )
 
 

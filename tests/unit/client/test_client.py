@@ -125,7 +125,8 @@ def test_what_is_not_fairway(playing: Playing, answer: Answer) -> None:
 
 
 def test_pages_are_followed(playing: Playing) -> None:
-    token = {"name": "a", "role": "viewer", "created_at": "2026-01-01T00:00:00Z", "created_by": "x"}
+    token = {"name": "a", "role": "viewer", "user": "a", "created_by": "x"}
+    token |= {"created_at": "2026-01-01T00:00:00Z"}
     token |= dict.fromkeys(("expires_at", "revoked_at", "last_used_at"))  # type: ignore[arg-type]
     pages = [{"items": [token], "next_cursor": "c1"}, {"items": [], "next_cursor": "c2"}, {"items": [token]}]
     playing.answers = [(200, "application/json", json.dumps(page).encode()) for page in pages]

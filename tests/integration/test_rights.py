@@ -1,0 +1,263 @@
+"""Who may do what, asked of a real server: every role, every route, and jobs near and far.
+
+The tables here are written by hand, from what the docs promise, and know nothing of the code that decides.
+What the engines' own tools let people do with each other's jobs (scancel, scontrol hold, kubectl delete) is
+played by the scenarios `isolation` and `access` in tests/scenarios, on real Slurm and Kubernetes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.integration.server_process import temporary_home
+
+ROLES = ("viewer", "member", "lead", "operator", "admin")
+
+FLEET = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: rights
+currency: USD
+clusters:
+  lab: { engine: virtual }
+pools:
+  lab-a100:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: owned
+    price: 1.90
+    virtual: { nodes: 4, gpus_per_node: 8 }
+teams:
+  institute:
+    guarantee: { lab-a100: 16 }
+    members: [upper]
+    teams:
+      research:
+        guarantee: { lab-a100: 8 }
+        members: [mate, my-viewer, my-member, my-lead, my-operator, my-admin]
+        teams:
+          nlp:
+            guarantee: { lab-a100: 4 }
+            members: [inner]
+  product:
+    guarantee: { lab-a100: 16 }
+    members: [bob]
+"""
+
+# Whose job it is, seen by somebody in research.
+OWNERS = {"team": "mate", "inside": "inner", "above": "upper", "other": "bob"}
+RELATIONS = ("own", *OWNERS)
+
+# The least role that may, by whose job it is.
+READ = {"own": "viewer", "team": "lead", "inside": "lead", "above": "operator", "other": "operator"}
+CHANGE = {"own": "member", "team": "lead", "inside": "lead", "above": "operator", "other": "operator"}
+SUBMIT_AS = {
+    "own": "member",
+    "team": "operator",
+    "inside": "operator",
+    "above": "operator",
+    "other": "operator",
+}
+
+# The least role for each route, whatever it is asked.
+ROUTES = {
+    "GET /healthz": None,
+    "GET /readyz": None,
+    "GET /metrics": "viewer",
+    "GET /v1/clusters": "viewer",
+    "GET /v1/pools": "viewer",
+    "GET /v1/nodes": "viewer",
+    "GET /v1/teams": "viewer",
+    "GET /v1/drift": "viewer",
+    "GET /v1/nudges": "viewer",
+    "GET /v1/applies": "viewer",
+    "GET /v1/applies/{number}": "viewer",
+    "GET /v1/applies/{number}/progress": "viewer",
+    "GET /v1/whoami": "viewer",
+    "GET /v1/jobs": "viewer",
+    "GET /v1/jobs/counts": "viewer",
+    "GET /v1/jobs/{id}": "viewer",
+    "GET /v1/jobs/{id}/tasks": "viewer",
+    "GET /v1/jobs/{id}/log": "viewer",
+    "POST /v1/jobs": "member",
+    "POST /v1/jobs/dry-run": "member",
+    "POST /v1/jobs/cancel": "member",
+    "POST /v1/jobs/hold": "member",
+    "POST /v1/jobs/release": "member",
+    "POST /v1/plans": "operator",
+    "POST /v1/applies": "operator",
+    "POST /v1/adoptions": "operator",
+    "POST /v1/renders": "operator",
+    "POST /v1/imports": "operator",
+    "GET /v1/tokens": "admin",
+    "POST /v1/tokens": "admin",
+    "DELETE /v1/tokens/{name}": "admin",
+}
+
+
+def allowed(role: str, least: str | None) -> bool:
+    return least is None or ROLES.index(role) >= ROLES.index(least)
+
+
+class Api:
+    """A server and a token for each role, all of people in research."""
+
+    def __init__(self, url: str, admin: str) -> None:
+        self.http = httpx2.Client(base_url=url, timeout=20)
+        self.tokens = {"root": admin}
+        for role in ROLES:
+            body = {"name": f"t-{role}", "role": role, "user": f"my-{role}"}
+            self.tokens[role] = self.ask("root", "POST", "/v1/tokens", 201, body)["secret"]
+
+    def send(self, token: str | None, method: str, path: str, body: object = None) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.tokens[token]}"} if token else {}
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        return self.http.request(method, path, headers=headers, content=content)
+
+    def ask(self, token: str, method: str, path: str, status: int, body: object = None) -> Any:
+        response = self.send(token, method, path, body)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def submit(self, owner: str, count: int = 1) -> list[str]:
+        """Held jobs of somebody's, so that they stay as they are."""
+        jobs = [{"name": "quiet", "command": ["sleep", "1"]}] * count
+        made = self.ask("root", "POST", "/v1/jobs", 201, {"jobs": jobs, "as": owner, "hold": True})
+        return [job["id"] for job in made["jobs"]]
+
+    def job(self, id: str) -> Any:  # noqa: A002
+        return self.ask("root", "GET", f"/v1/jobs/{id}", 200)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with temporary_home() as home:
+        file = home.folder / "fleet.yaml"
+        file.write_text(FLEET)
+        server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
+        yield Api(server.url, home.token_file.read_text().strip())
+        assert server.stop() == 0, server.log
+
+
+def owner_of(role: str, relation: str) -> str:
+    return f"my-{role}" if relation == "own" else OWNERS[relation]
+
+
+def test_every_route_is_in_the_table(api: Api) -> None:
+    paths = api.http.get("/openapi.json").json()["paths"]
+    found = {f"{method.upper()} {path}" for path, operations in paths.items() for method in operations}
+    assert found == set(ROUTES)
+
+
+@pytest.mark.parametrize("role", [None, *ROLES])
+def test_routes_by_role(api: Api, role: str | None) -> None:
+    wrong = []
+    for route, least in ROUTES.items():
+        method, _, path = route.partition(" ")
+        path = path.format(number="1", id="zzzz", name="nobody")
+        response = api.send(role, method, path, {} if method == "POST" else None)
+        if role is None:
+            right = (response.status_code == 401) == (least is not None)
+        else:
+            refused = response.status_code == 403 and response.json()["code"] == "RoleTooLow"
+            right = refused is not allowed(role, least)
+        if not right:
+            wrong.append((route, response.status_code, response.text))
+    assert not wrong
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("role", ROLES)
+def test_looking_and_reading(api: Api, role: str, relation: str) -> None:
+    (job,) = api.submit(owner_of(role, relation))
+    may = allowed(role, READ[relation])
+    seen = api.ask(role, "GET", f"/v1/jobs/{job}", 200)  # that it is there, everybody may know
+    assert (seen["spec"] is not None) is may
+    assert bool(seen["spec_note"]) is not may
+    assert job in [j["id"] for j in api.ask(role, "GET", "/v1/jobs?limit=500", 200)["items"]]
+    log = api.send(role, "GET", f"/v1/jobs/{job}/log")
+    assert log.status_code == (200 if may else 403), log.text
+    if not may:
+        assert log.json()["code"] == "NotYourJob"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release"])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("role", ROLES)
+def test_changing(api: Api, role: str, relation: str, verb: str) -> None:
+    (job,) = api.submit(owner_of(role, relation))
+    if verb == "hold":
+        api.ask("root", "POST", "/v1/jobs/release", 200, {"jobs": [job]})
+    before = api.job(job)["wish"]
+    answer = api.send(role, "POST", f"/v1/jobs/{verb}", {"jobs": [job]})
+    wanted = {"cancel": "cancel", "hold": "hold", "release": "run"}[verb]
+    if allowed(role, CHANGE[relation]):
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["changed"] == [job]
+        assert api.job(job)["wish"] == wanted
+    else:
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["code"] in ("NotYourJob", "RoleTooLow")
+        assert api.job(job)["wish"] == before
+
+
+def test_all_or_nothing(api: Api) -> None:
+    (mine,), (theirs,) = api.submit("my-member"), api.submit("bob")
+    refused = api.send("member", "POST", "/v1/jobs/cancel", {"jobs": [mine, theirs]})
+    assert refused.status_code == 403
+    assert theirs in refused.json()["detail"]
+    assert mine not in refused.json()["detail"]
+    missing = api.send("member", "POST", "/v1/jobs/cancel", {"jobs": [mine, "zzzz", "what?"]})
+    assert missing.status_code == 404
+    assert missing.json()["code"] == "NoSuchJob"
+    assert "zzzz, what?" in missing.json()["detail"]
+    assert api.job(mine)["wish"] == "hold"
+
+
+@pytest.mark.parametrize("route", ["/v1/jobs", "/v1/jobs/dry-run"])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("role", ROLES)
+def test_submitting_as_somebody(api: Api, role: str, relation: str, route: str) -> None:
+    spec = {"name": "theirs", "command": ["true"]}
+    body: dict[str, Any] = {"as": owner_of(role, relation)}
+    body |= {"job": spec} if route.endswith("dry-run") else {"jobs": [spec], "hold": True}
+    answer = api.send(role, "POST", route, body)
+    if allowed(role, SUBMIT_AS[relation]):
+        assert answer.status_code in (200, 201), answer.text
+    else:
+        assert (answer.status_code, answer.json()["code"]) == (403, "RoleTooLow"), answer.text
+
+
+@pytest.mark.parametrize("team", ["nlp", "institute", "product"])
+@pytest.mark.parametrize("role", ROLES[1:])
+def test_nobody_submits_for_a_team_they_are_no_member_of(api: Api, role: str, team: str) -> None:
+    body = {"jobs": [{"name": "strange", "command": ["true"], "team": team}]}
+    answer = api.send(role, "POST", "/v1/jobs", body)
+    assert (answer.status_code, answer.json()["code"]) == (403, "NotAMember"), answer.text
+    assert answer.json()["hint"]
+
+
+def test_a_token_without_a_user_is_the_user_of_its_name(api: Api) -> None:
+    secret = api.ask("root", "POST", "/v1/tokens", 201, {"name": "bob", "role": "member"})["secret"]
+    api.tokens["bob"] = secret
+    assert api.ask("bob", "GET", "/v1/whoami", 200)["user"] == "bob"
+    (job,) = api.submit("bob")
+    assert api.ask("bob", "POST", "/v1/jobs/cancel", 200, {"jobs": [job]})["changed"] == [job]
+
+
+def test_a_revoked_token_may_nothing(api: Api) -> None:
+    secret = api.ask("root", "POST", "/v1/tokens", 201, {"name": "gone", "role": "admin"})["secret"]
+    api.tokens["gone"] = secret
+    api.ask("root", "DELETE", "/v1/tokens/gone", 200)
+    for route, least in ROUTES.items():
+        method, _, path = route.partition(" ")
+        path = path.format(number="1", id="zzzz", name="nobody")
+        status = api.send("gone", method, path, {} if method == "POST" else None).status_code
+        assert (status == 401) is (least is not None), route
