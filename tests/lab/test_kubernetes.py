@@ -91,7 +91,8 @@ def test_fairway_may_observe_and_govern_and_nothing_more(cluster: Cluster) -> No
     assert status_of(lambda: fairway.apply(more)) == 403
     read = fairway.get("/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config")
     assert "preemptionStrategies" in read["data"]["controller_manager_config.yaml"]
-    fairway.delete("/api/v1/namespaces/a-team")
+    assert status_of(lambda: fairway.delete("/api/v1/namespaces/a-team")) == 403  # people's files are in it
+    cluster.api.delete("/api/v1/namespaces/a-team")
     alice = Api.from_kubeconfig(cluster.pki.kubeconfig("alice"))
     assert status_of(lambda: alice.get("/api/v1/nodes")) == 403
     nobody = Api(alice.host, alice.port, alice.tls, token=None)
