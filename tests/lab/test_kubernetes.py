@@ -69,14 +69,15 @@ def test_a_job_waits_for_quota_and_then_runs_to_completion(cluster: Cluster) -> 
     assert log.strip() == "hello from the lab"
 
 
-def test_fairway_may_observe_and_govern_and_nothing_more(cluster: Cluster) -> None:
+def test_fairway_may_observe_govern_and_run_and_nothing_more(cluster: Cluster) -> None:
     fairway = Api.from_kubeconfig(cluster.pki.kubeconfig("fairway"))
     assert len(fairway.get("/api/v1/nodes")["items"]) == 5
     for path in ("/api/v1/pods", "/apis/kueue.x-k8s.io/v1beta2/workloads"):
         assert fairway.get(f"{path}?limit=1")["kind"].endswith("List")
     assert status_of(lambda: fairway.get("/api/v1/secrets")) == 403
     assert status_of(lambda: fairway.delete("/api/v1/nodes/gpu-0000")) == 403
-    assert status_of(lambda: fairway.apply(a_job("mine", gpus=1))) == 403
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine", "namespace": "default"}}
+    assert status_of(lambda: fairway.apply({**pod, "spec": {"containers": []}})) == 403  # jobs, no bare pods
     fairway.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a-team"}})
     binding: Json = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
