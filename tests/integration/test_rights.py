@@ -142,6 +142,8 @@ def api() -> Iterator[Api]:
         file = home.folder / "fleet.yaml"
         file.write_text(FLEET)
         server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
+        applied = home.fairway("apply", "-f", str(file), "--yes")
+        assert applied.returncode == 0, applied.stderr
         yield Api(server.url, home.token_file.read_text().strip())
         assert server.stop() == 0, server.log
 
