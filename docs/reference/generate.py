@@ -12,7 +12,7 @@ from fairway.api.edge import REQUESTS
 from fairway.api.openapi import document
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
-from fairway.files import fleet_schema
+from fairway.files import fleet_schema, job_schema
 from fairway.files.faults import EXPLANATIONS
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
@@ -45,8 +45,9 @@ def metrics() -> str:
 def faults() -> str:
     rows = "".join(f"| `{code.value}` | {text} |\n" for code, text in EXPLANATIONS.items())
     return (
-        f"# Faults of a fleet file\n\n{NOTE}"
-        "`fairway check -o json` gives the code of each fault; codes are stable.\n\n"
+        f"# Faults of a file\n\n{NOTE}"
+        "What can be wrong with a fleet file, a job file, a script or a manifest. `fairway check -o json` gives the code of "
+        "each fault; codes are stable.\n\n"
         f"| code | what it means |\n|---|---|\n{rows}"
     )
 
@@ -90,6 +91,7 @@ def pages() -> dict[Path, str]:
         HERE / "cli.md": cli(),
         HERE / "openapi.json": document(),
         HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",
+        HERE.parents[1] / "examples/jobs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n",
     }
 
 

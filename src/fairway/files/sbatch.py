@@ -267,4 +267,4 @@ def _kind(gres: str) -> str:
 
 
 def _spot(option: Option) -> Spot:
-    return Spot(*option.mark, f"--{option.name}", shown(option.value))
+    return Spot(*option.mark, shown(f"--{option.name}"), shown(option.value))

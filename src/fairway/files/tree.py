@@ -141,7 +141,7 @@ def grow_all(text: str, faults: Faults, most: int) -> tuple[Node, ...]:
     return roots
 
 
-def _quickly(text: str, faults: Faults, most: int) -> _Builder | None:
+def _quickly(text: str, faults: Faults, most: int = 1) -> _Builder | None:
     """Read by libyaml; None with nothing reported if it would rather not."""
     loader = getattr(yaml, "CSafeLoader", None)  # absent where PyYAML was built without libyaml
     if loader is None or _READ_DIFFERENTLY.search(text):
@@ -156,7 +156,7 @@ def _quickly(text: str, faults: Faults, most: int) -> _Builder | None:
     return None if builder.faults.any else builder
 
 
-def _carefully(text: str, faults: Faults, most: int) -> _Builder | None:
+def _carefully(text: str, faults: Faults, most: int = 1) -> _Builder | None:
     """Read by ruamel's parser; None with the fault reported if nothing can be made of it."""
     builder = _Builder(faults, most)
     try:

@@ -527,5 +527,5 @@ def test_odd_characters_are_shown_harmlessly() -> None:
 def test_every_code_is_explained_and_tested() -> None:
     assert set(EXPLANATIONS) == set(FaultCode)
     assert all(text.endswith(".") and len(text) < 100 for text in EXPLANATIONS.values())
-    tests = "".join(path.read_text() for path in HERE.glob("test_f*.py"))
+    tests = "".join(path.read_text() for path in HERE.glob("test_*.py"))
     assert [code for code in FaultCode if f'"{code}"' not in tests] == []
