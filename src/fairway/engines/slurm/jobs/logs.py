@@ -39,7 +39,7 @@ class LogReader:
             raise Refused(
                 "LogsNotShared",
                 "the cluster names no folder for what jobs print",
-                "add  folders: { logs: PATH }  to the cluster: a folder that all its nodes share",
+                "add  logs: PATH  to the cluster: a folder that all its nodes share",
             )
         # First how the job is, then its file: what is printed in between must not be taken for the end
         ended = await self._ended(order, engine_id, attempt)
@@ -95,7 +95,7 @@ def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit:
         raise Refused(
             "LogsUnreadable",
             f"the folder of logs cannot be read here: {error.strerror}",
-            "mount it on Fairway's server, and name it:  folders: { logs: PATH, logs_seen_at: PATH }",
+            "mount it on Fairway's server, and name it:  logs: PATH, logs_seen_at: PATH",
         ) from error
     try:
         return _read(top, user, name, owner, offset, min(limit, MOST_BYTES))

@@ -59,7 +59,8 @@ class Mirror:
         self._tools = tools
         self._claims = claims
         self._clock = clock
-        self._secret = secrets.token_hex(8)
+        # after a sign that is no digit: squeue takes digits there for the width of a field
+        self._secret = f"\x1e{secrets.token_hex(8)}"
         self._fleet: Fleet | None = None
         self._words: Words | None = None
         self._lines: dict[bytes, bytes] = {}
