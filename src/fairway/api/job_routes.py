@@ -304,7 +304,7 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """The job itself, or of an array's first task all that are open; they are one person's."""
         if row.array != row.id:
             return [row.id]
-        return sorted({row.id, *[task.id async for task in _tasks(ledger, row.id, OPEN_JOBS)]})
+        return sorted([task.id async for task in _tasks(ledger, row.id, OPEN_JOBS)]) or [row.id]
 
 
 async def _tasks(ledger: Ledger, array: JobId, states: tuple[JobState, ...] = ()) -> AsyncIterator[JobRow]:

@@ -35,11 +35,15 @@ def change_jobs(
 def _lines(ids: Sequence[str], changed: wire.Changed, done: str) -> list[Line]:
     lines: list[Line] = []
     asked = {word.lower() for word in ids}
+    named = [word for word in changed.changed if word in asked]
+    tasks = len(changed.changed) - len(named)
     if changed.changed:
-        more = set(changed.changed) - asked
-        named = _named([word for word in changed.changed if word in asked] or changed.changed)
-        tasks = f" with {count(len(more), 'more task')} of the same array" if more else ""
-        lines.append(Line(f"{done} {named}{tasks}"))
+        of = (
+            f"{count(tasks, 'more task')} of the same array"
+            if named
+            else f"{count(tasks, 'task')} of the array"
+        )
+        lines.append(Line(f"{done} {' and '.join(filter(None, (_named(named), of if tasks else '')))}"))
     same = [word for word in changed.unchanged if word in asked]
     if same:
         is_ = "is" if len(same) == 1 else "are"

@@ -68,9 +68,16 @@ def headline(job: wire.Job, now: datetime) -> str:
         said += f" with exit code {job.exit_code}"
     if job.state in OPEN_JOBS and job.wish == "cancel":
         said += ", and is being cancelled"
-    if job.state not in (JobState.RUNNING, JobState.DONE) and (why := clean(job.reason or job.code)):
+    if job.state not in (JobState.RUNNING, JobState.DONE) and (why := clean(_why(job))):
         said += f": {why}"
     return f"{name} ({job.id}) {said}"
+
+
+def _why(job: wire.Job) -> str:
+    if job.reason or job.code or job.state is not JobState.QUEUED:
+        return job.reason or job.code
+    spec = job.spec if isinstance(job, wire.JobDetail) else None
+    return f"it comes after {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
 
 
 def timeline(job: wire.JobDetail) -> list[Moment]:
@@ -96,7 +103,7 @@ def _facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple
     yield "GPUs", _gpus(job)
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
-    yield "where", f"{pool_text(job)} on {job.cluster}" + (f": {job.why_there}" if job.why_there else "")
+    yield "where", f"cluster {job.cluster}; {job.why_there or pool_text(job)}"
     if job.engine_id is not None:
         native = (
             ", made without Fairway" if job.native else f" ({job.engine_name})" if job.engine_name else ""

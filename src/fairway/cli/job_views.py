@@ -15,7 +15,7 @@ from fairway.model.job import OPEN_JOBS, JobState
 
 BAD = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
 """States that need somebody's eye."""
-_ORDER = {state: i for i, state in enumerate((JobState.RUNNING, *JobState))}
+_ORDER = {state: i for i, state in enumerate(dict.fromkeys((JobState.RUNNING, *JobState)))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,14 @@ def jobs_view(groups: Sequence[Group], now: datetime, *, wide: bool, filtered: b
     )
 
 
+def name_text(group: Group) -> str:
+    """Its name; of an array with the number of its tasks, of a task with its index."""
+    job = group.job
+    if group.tasks is not None:
+        return f"{job.name} x{sum(group.tasks.values())}"
+    return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
+
+
 def gpus_text(job: wire.Job) -> str:
     """GPUs of a job: `8`, or `2x8` on two nodes."""
     return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
@@ -136,15 +144,12 @@ def note(job: wire.Job) -> str:
 
 def _row(group: Group, now: datetime) -> list[str]:
     job = group.job
-    name, state, spent = job.name, state_text(job), ran(job, now)
+    state, spent = state_text(job), ran(job, now)
     if group.tasks is not None:
-        name, state = f"{job.name}[{sum(group.tasks.values())}]", tasks_text(group.tasks)
-        spent = UNKNOWN
-    elif job.array_index is not None:
-        name = f"{job.name}[{job.array_index}]"
+        state, spent = tasks_text(group.tasks), UNKNOWN
     return [
         group.id,
-        name,
+        name_text(group),
         state,
         gpus_text(job),
         pool_text(job),

@@ -10,15 +10,18 @@ from typing import Final
 import click
 
 from fairway.cli.connect import connect, server_options
+from fairway.cli.job_views import Group, grouped
 from fairway.cli.output import Format, colourful, table_lines
 from fairway.cli.top_view import headline, open_jobs, pools_in_use
 from fairway.cli.views import View
 from fairway.cli.watch import watch_in_place
+from fairway.cli.words import count
 from fairway.client.client import Client
 from fairway.model.job import JobState
 
 _JOBS_WITHOUT_TERMINAL: Final = 30
 _LEAST_JOBS: Final = 5
+_MOST_READ: Final = 500
 _AROUND: Final = 9
 """Lines of a screen that are neither pools nor jobs."""
 
@@ -63,22 +66,26 @@ def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]
     room = _JOBS_WITHOUT_TERMINAL
     if sys.stdout.isatty():
         room = max(_LEAST_JOBS, shutil.get_terminal_size().lines - len(above) - _AROUND)
-    running = list(client.jobs(most=room, cluster=cluster, states=[JobState.RUNNING]))
+    running = _groups(client, cluster, JobState.RUNNING)
+    waiting = _groups(client, cluster, JobState.WAITING, JobState.QUEUED, JobState.HELD)
     # Some of what waits is always shown: it is what people ask about.
-    waits = [JobState.WAITING, JobState.QUEUED, JobState.HELD]
-    waiting = list(client.jobs(most=room, cluster=cluster, states=waits))
     most_running = max(room - len(waiting), room * 2 // 3)
     shown = [*running[:most_running], *waiting][:room]
     open_now = sum(c.jobs for c in counts)
-    more = [f"… {open_now - len(shown)} more;  fairway get jobs --state open --all"]
+    hidden = open_now - sum(sum(g.tasks.values()) if g.tasks else 1 for g in shown)
+    more = [f"… {count(hidden, 'more job')};  fairway get jobs --state open --all"]
     return [
         headline(fleet, pools, counts, now),
         "",
         *above,
         "",
         *_table(open_jobs(shown, now)),
-        *(more if open_now > len(shown) else []),
+        *(more if hidden > 0 else []),
     ]
+
+
+def _groups(client: Client, cluster: str | None, *states: JobState) -> list[Group]:
+    return grouped(list(client.jobs(most=_MOST_READ, cluster=cluster, states=states)), {})
 
 
 def _table(view: View) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from fairway.api import job_wire, wire
-from fairway.cli.job_views import gpus_text, note, pool_text, ran, state_text
+from fairway.cli.job_views import Group, gpus_text, name_text, note, pool_text, ran, state_text
 from fairway.cli.layout import Column, Fit
 from fairway.cli.views import View
 from fairway.cli.words import UNKNOWN, count, number, since
@@ -69,8 +69,8 @@ def pools_in_use(pools: Sequence[wire.Pool], counts: Sequence[job_wire.JobCount]
     )
 
 
-def open_jobs(jobs: Sequence[job_wire.Job], now: datetime) -> View:
-    """Running and waiting jobs."""
+def open_jobs(groups: Sequence[Group], now: datetime) -> View:
+    """Running and waiting jobs; tasks of an array in one line for each state."""
     columns = [
         Column("JOB"),
         Column("NAME", fit=Fit.MIDDLE),
@@ -84,8 +84,8 @@ def open_jobs(jobs: Sequence[job_wire.Job], now: datetime) -> View:
     ]
     rows = [
         [
-            job.id,
-            f"{job.name}[{job.array_index}]" if job.array_index is not None else job.name,
+            group.id,
+            name_text(group),
             state_text(job),
             gpus_text(job),
             pool_text(job),
@@ -94,7 +94,8 @@ def open_jobs(jobs: Sequence[job_wire.Job], now: datetime) -> View:
             ran(job, now) if job.state is JobState.RUNNING else since(job.submitted_at, now),
             note(job),
         ]
-        for job in jobs
+        for group in groups
+        for job in [group.job]
     ]
     return View(columns, rows, empty="nothing runs or waits", hint="fairway run --gpus 1 -- nvidia-smi")
 
