@@ -158,7 +158,7 @@ def rehearsal_lines(job: JobSpec, answer: wire.DryRun) -> list[Line]:
     lines = [Line(f"{job.name} ({size}{tasks}) would go to {place(chosen)}")]
     others = [o for o in answer.options if (o.pool, o.slice) != (chosen.pool, chosen.slice)]
     if others:
-        lines += [Line(""), Line("It would fit on")]
+        lines += [Line(""), Line("It would also fit on")]
     for option in others[:_NAMED]:
         supply = f"{option.pool}/{option.slice}" if option.slice else option.pool
         lines.append(Line(f"  {supply} on {option.cluster}, which {clean(option.why)}"))
