@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from lab import Instance, find
 from lab.slurm import configure
 from tests.contract.driver import absent
 from tests.integration.slurm_jobs import Watch, fleet_of, in_thread, order, sacct, sbatch, send
+from tests.integration.slurm_mix import Mix, differences
 from tests.scenarios.conftest import instance_of
 from tests.waiting import eventually
 
@@ -172,7 +176,7 @@ async def test_found_by_name_whether_open_or_over(engine: SlurmEngine, fleet: Fl
 async def test_refusals_are_reasons(engine: SlurmEngine, fleet: Fleet) -> None:
     wrong = {
         "NotInTeam": replace(order("true"), team=TeamName("nobody")),
-        "CannotFit": order("true", nodes=50),
+        "CannotFit": order("true", gpus=99),
         "PriorityRefused": replace(order("true"), priority=fleet.priorities[0].name),
         "TextUnsendable": order("a\0b"),
     }
@@ -253,7 +257,9 @@ async def test_what_comes_back_has_every_attempt(
     try:
         (job,) = await watch.until(lambda j: running(j) and len(j.attempts) == 4, [number], within=90)
     finally:
-        slurm.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)  # may be back already
+        slurm.run(
+            "scontrol", "update", f"nodename={node}", "state=resume", check=False
+        )  # may be back already
     assert job.attempts[2].ending is Ending.NODE_LOST
     assert job.submitted_at == first
     for attempt in range(1, 5):
@@ -378,3 +384,26 @@ async def test_logs_are_read_from_nothing_but_plain_files_of_the_user(
         await other.read_log(ours, EngineId(number), 1, 0, 100)
     assert without.value.code == "LogsNotShared"
     await other.close()
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.timeout(1200)
+async def test_the_mirror_equals_the_accounting_to_the_second(
+    engine: SlurmEngine, fleet: Fleet, watch: Watch, slurm: Instance, count: int
+) -> None:
+    mix = Mix(slurm, engine, fleet, random.Random(count))
+    await mix.run(count, watch, within=1000)
+    await asyncio.to_thread(slurm.run, "scancel", "--account=lab", check=False)
+    said: list[str] = []
+
+    def equal() -> bool:  # the accounting is written a moment later
+        said[:] = differences(slurm, watch.jobs, mix.ids)
+        return not said
+
+    ended = Counter(a.ending for i in mix.ids for a in watch.jobs[i].attempts)
+    told = f"{len(mix.ids)} jobs, {dict(mix.done)}, {mix.takers} takers; attempts ended {dict(ended)}"
+    sys.stdout.write(told + "\n")
+    try:
+        await eventually(equal, within=30, what="the mirror equals sacct", pause=3)
+    except AssertionError:
+        raise AssertionError(f"{len(said)} differences: " + "; ".join(said[:20])) from None
