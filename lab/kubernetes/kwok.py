@@ -18,6 +18,8 @@ NODES_A_BLOCK = 64
 SPOT_LABEL = {"fairway/capacity": "spot"}
 SPOT_TAINT = {"key": "fairway/spot", "value": "true", "effect": "NoSchedule"}
 RUN_FOR = "lab.fairway/run-for"  # a pod's annotation: how long it runs, "5s"; without it, it ends at once
+RUN_FOR_ENV = "LAB_RUN_FOR"  # the same as a variable of its first container, for whoever makes no annotations
+EXIT_ENV = "LAB_EXIT"  # with which code it ends
 NOT_READY = "node-not-ready.stage.kwok.x-k8s.io"
 STAGES = ("node/fast", "node/heartbeat-with-lease", "node/chaos", "pod/fast", "pod/chaos")
 POD_LOG = "2026-01-01T00:00:00.000000000Z stdout F hello from the lab\n"
@@ -64,9 +66,28 @@ def _stages(folder: Path) -> Iterator[Json]:
         if stage["kind"] != "Stage":
             continue
         if stage["metadata"]["name"] == "pod-complete":
-            length = {"expressionFrom": f'.metadata.annotations["{RUN_FOR}"]'}
+            length = {"expressionFrom": f'.metadata.annotations["{RUN_FOR}"] // {_variable(RUN_FOR_ENV)}'}
             stage["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": length}
+            stage["spec"]["next"]["statusTemplate"] = _with_exit_code(stage["spec"]["next"]["statusTemplate"])
         yield stage
+
+
+def _variable(name: str) -> str:
+    return f'([.spec.containers[0].env[]? | select(.name == "{name}") | .value] | .[0])'
+
+
+def _with_exit_code(template: str) -> str:
+    """KWOK's own way to end a pod, with a code that the pod's variable may say."""
+    code = (
+        '{{ $code := "0" }}{{ range (index .spec.containers 0).env }}'
+        f'{{{{ if eq .name "{EXIT_ENV}" }}}}{{{{ $code = .value }}}}{{{{ end }}}}{{{{ end }}}}\n'
+    )
+    ended = '{{ if eq $code "0" }}%s{{ else }}%s{{ end }}'
+    return code + (
+        template.replace("exitCode: 0", "exitCode: {{ $code }}")
+        .replace("reason: Completed", f"reason: {ended % ('Completed', 'Error')}")
+        .replace("phase: Succeeded", f"phase: {ended % ('Succeeded', 'Failed')}")
+    )
 
 
 def gpu_node(number: int, gpus: int) -> Json:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fairway.control.applying import apply_plan, plan_cluster
@@ -32,6 +33,7 @@ from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 from lab import Instance
 from lab.kubernetes import kwok
+from lab.kubernetes.api import ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 
 IMAGE = "localhost/python:3"
@@ -64,6 +66,7 @@ pools:
 teams:
   ml:
     guarantee: {{ gpu: 32, real: 8 }}
+    borrow: {{ spot: 8 }}
     members: [alice, carol]
   counted:
     guarantee: {{ gpu: 8 }}
@@ -93,9 +96,7 @@ class Stage:
         fleet = parse_fleet(FLEET.format(kubeconfig=kubeconfig, model=kwok.MODEL), "jobs.yaml")
         (cluster,) = fleet.clusters
         fleet = replace(fleet, clusters=(replace(cluster, folders=Folders(checkpoints=checkpoints)),))
-        return cls(
-            instance, KubernetesEngine(fleet.clusters[0], fleet.pools), fleet, LabKubernetes(instance)
-        )
+        return cls(instance, KubernetesEngine(fleet.clusters[0], fleet.pools), fleet, LabKubernetes(instance))
 
     async def apply(self) -> None:
         plan = await plan_cluster(self.engine, self.fleet, self.fleet.clusters[0].name)
@@ -207,11 +208,10 @@ class Stage:
         """Every Job of the teams ends."""
         for team in self.fleet.teams:
             path = f"/apis/batch/v1/namespaces/{team.name}/jobs"
-            with suppress(Exception):
-                items = self.cluster.api.get(path)["items"]
-                self.cluster.api.each(
-                    lambda job, path=path: self.cluster.api.delete(
-                        f"{path}/{job['metadata']['name']}?propagationPolicy=Background"
-                    ),
-                    items,
-                )
+            with suppress(ApiError):
+                names = [job["metadata"]["name"] for job in self.cluster.api.get(path)["items"]]
+                self.cluster.api.each(partial(self._delete, path), names)
+
+    def _delete(self, path: str, name: str) -> None:
+        with suppress(ApiError):
+            self.cluster.api.delete(f"{path}/{name}?propagationPolicy=Background")

@@ -194,14 +194,14 @@ def _is_over(pod: Pods) -> bool:
 
 
 def _attempts(known: Known, runs: Sequence[Run]) -> tuple[Attempt, ...]:
-    return tuple(
-        _attempt(known, run, runs[i + 1] if i + 1 < len(runs) else None) for i, run in enumerate(runs)
-    )
+    around = zip((None, *runs), runs, (*runs[1:], None), strict=False)
+    return tuple(_attempt(known, before, run, after) for before, run, after in around)
 
 
-def _attempt(known: Known, run: Run, after: Run | None) -> Attempt:
+def _attempt(known: Known, before: Run | None, run: Run, after: Run | None) -> Attempt:
     facts = [p.facts for p in run.pods]
-    started = min(f.started for f in facts if f.started is not None)
+    earlier = {p.facts.uid for p in before.pods} if before else set()
+    started = min(f.started for f in facts if f.started is not None and f.uid not in earlier)
     stayed = {p.facts.uid for p in after.pods} if after else set()
     left = [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
     ended = None

@@ -344,13 +344,14 @@ def pod_keeper(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | Non
 
 def _end(pod: JobPodObject, ends: list[Terminated], *, over: bool) -> datetime | None:
     if over:
-        # A node that came back tells of containers it knows nothing of any more: no time, or the first one.
-        times = [t for e in ends if (t := moment(e.finished_at or "")) and t > EPOCH]
+        # A node that came back tells of containers it knows nothing of any more.
+        times = [t for e in ends if e.reason not in _UNKNOWN and (t := moment(e.finished_at or ""))]
         if times:
             return max(times)
-    if pod.status.phase in {"Succeeded", "Failed"}:
-        ready = next((c for c in pod.status.conditions if c.type == "Ready"), None)
-        at = moment(ready.last_transition_time) if ready else None
+    if over or pod.status.phase in {"Succeeded", "Failed"}:
+        # Nobody saw its end: the node was found to be silent, or the pod was told to go.
+        silent = (c for c in pod.status.conditions if c.type == "Ready" and c.status == "False")
+        at = next((moment(c.last_transition_time) for c in silent), None)
         return at or _told_to_go(pod.metadata) or moment(pod.status.start_time)
     return None
 
@@ -377,6 +378,7 @@ def _pod_words(status: PodStatus, end: Terminated | None) -> str:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNKNOWN = frozenset({"Unknown", "ContainerStatusUnknown"})
 _ENDS = frozenset({"Complete", "Failed"})
 
 

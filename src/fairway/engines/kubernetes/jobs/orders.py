@@ -30,7 +30,9 @@ INDEX: Final = "batch.kubernetes.io/job-completion-index"
 CHECKPOINTS: Final = "/checkpoints"
 KEPT_SECONDS: Final = 86_400
 """How long an ended Job stays: a mirror that was away for a day still finds its end, and pods their logs."""
-NODE_LOST_SECONDS: Final = 60
+SAFE_TO_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
+"""Kueue, where it may (FailureRecoveryPolicy), gives up pods on nodes that do not answer."""
+NODE_LOST_SECONDS: Final = 30
 """How long pods stay bound to a node that does not answer; Kubernetes' own default is 300."""
 LONGEST_SCRIPT: Final = 100_000
 """Bytes: a process's one variable may have 128 KiB."""
@@ -54,7 +56,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
     """The Job to be made. Raises Refused for what could never run on this cluster."""
     spec, pool = order.spec, fleet.pool(order.supply.pool)
     place = _place(pool, cluster)
-    _possible(order, pool)
+    _possible(order, pool, fleet)
     word = job_word(order.job)
     labels = {MANAGED_BY: FAIRWAY, JOB: word}
     own = {p.name for p in own_queues(fleet)}
@@ -94,7 +96,10 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             "template": {
                 "metadata": {
                     "labels": labels,
-                    **({"annotations": {TOPOLOGY: pool.topology[-1]}} if spec.together else {}),
+                    "annotations": {
+                        SAFE_TO_DELETE: "true",
+                        **({TOPOLOGY: pool.topology[-1]} if spec.together else {}),
+                    },
                 },
                 "spec": _pod(order, pool, place, fleet, cluster),
             },
@@ -123,8 +128,15 @@ def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
     )
 
 
-def _possible(order: Order, pool: Pool) -> None:
+def _possible(order: Order, pool: Pool, fleet: Fleet) -> None:
     spec = order.spec
+    team = next((t for t in fleet.teams if t.name == order.team), None)
+    if team is None or team.grant(order.supply) is None:
+        raise Refused(
+            "NoGrant",
+            f"team {order.team} may have nothing of {order.supply}",
+            f"see what it may have:  fairway describe team {order.team}",
+        )
     if spec.image is None:
         raise Refused(
             "NoImage",

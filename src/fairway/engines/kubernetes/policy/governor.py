@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import structlog
 
 from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
+from fairway.engines.kubernetes.jobs.recovering import Recoverer
 from fairway.engines.kubernetes.policy.access import Access
 from fairway.engines.kubernetes.policy.finding import find_policy
 from fairway.engines.kubernetes.policy.nudging import Nudger
@@ -37,6 +39,7 @@ class Governor:
         self._pools = pools
         self._timeout_seconds = timeout_seconds
         self._nudger = Nudger(cluster.name)
+        self._recoverer = Recoverer(time.monotonic)
         self._api: ApiServer | None = None
         self._turn = asyncio.Lock()
         self._closed = False
@@ -60,7 +63,8 @@ class Governor:
             raise self._unexpected(e) from e
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        return await self._bounded(lambda access: self._nudger.nudge(access, fleet))
+        given = await self._bounded(lambda access: self._nudger.nudge(access, fleet))
+        return (*given, *await self._bounded(self._recoverer.recover))
 
     async def close(self) -> None:
         self._closed = True
