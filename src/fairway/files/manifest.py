@@ -285,6 +285,11 @@ class _Manifest:
         if not isinstance(node, Listing):
             self._wrong(node, path, "a list of texts")
             return
+        for i, item in enumerate(node.items):
+            if isinstance(item, Scalar) and "$(" in item.text:
+                message = "$(NAME) is passed as it is: Fairway puts no variables into arguments"
+                hint = "let a shell do it:  [bash, -c, 'python train.py $NAME']"
+                self._left_out(item, (*path, i), hint, message)
         before = self.keys.get("command")
         words = before.items if isinstance(before, Listing) else ()
         # Whatever stands first in the file, the command comes before its arguments.

@@ -121,8 +121,8 @@ def test_every_flag_reaches_the_server(playing: Playing, tmp_path: Path) -> None
     assert asked["jobs"] == [
         {
             "name": "n", "command": ["x"], "script": None, "team": "research", "priority": "urgent",
-            "pool": "p", "gpus": {"count": 2, "model": None, "memory_gb": {"least": 40, "most": None}, "slice": None},
-            "nodes": 2, "cpus": 4, "memory_gb": 8, "time_seconds": 86400, "image": "a/b:1",
+            "gpus": {"count": 2, "model": None, "memory_gb": {"least": 40, "most": None}, "slice": None},
+            "pool": "p", "nodes": 2, "cpus": 4, "memory_gb": 8, "time_seconds": 86400, "image": "a/b:1",
             "setup": "module load x", "env": {"A": "b=c", "B": ""}, "workdir": str(tmp_path / "data"),
             "array": [0, 1], "after": [{"job": "8f3k", "when": "ended"}],
             "retries": {"count": 2, "first_seconds": 30, "longest_seconds": 3600}, "tolerates": ["spot"],

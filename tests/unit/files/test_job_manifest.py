@@ -133,6 +133,7 @@ def test_what_has_no_word_is_named(edit: Edit, code: str, path: str) -> None:
         (lambda t: t["metadata"].update(annotations={"a": "b"}), "metadata.annotations"),
         (lambda t: t["metadata"].update(namespace="default"), "metadata.namespace"),
         (lambda t: t["spec"].update(ttlSecondsAfterFinished=5), "spec.ttlSecondsAfterFinished"),
+        (lambda t: box(t).update(args=["$(A)"]), "spec.template.spec.containers[0].args[0]"),
         (lambda t: pod(t).update(tolerations=[]), "spec.template.spec.tolerations"),
     ],
 )
