@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -150,6 +151,11 @@ class JobServers:
             await asyncio.sleep(0.1)
         raise AssertionError(f"nobody took a batch: {said}")
 
+    def last_words(self) -> str:
+        """The end of each server's log."""
+        logs = [s.log.splitlines()[-30:] for s in self.slots if s is not None]
+        return "\n\n".join("\n".join(lines) for lines in logs)
+
     # what the engine has
 
     def engine_jobs(self, mark: str) -> Counter[tuple[str, str]]:
@@ -192,6 +198,11 @@ async def job_servers(
             await settle(text)
             await servers.start(1)
             yield servers
+        except Exception as error:
+            # What is taken away below may fail too, and must not hide this.
+            error.add_note(servers.last_words())
+            traceback.print_exception(error)
+            raise
         finally:
             for slot in range(len(servers.slots)):
                 server, servers.slots[slot] = servers.slots[slot], None

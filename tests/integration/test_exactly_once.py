@@ -82,7 +82,12 @@ async def _prove(servers: JobServers, ledger: Ledger, jobs: int, kills: int, eng
         rows = await _rows(ledger, numbers)
         return len(rows) == jobs and all(r.engine_id is not None for r in rows)
 
-    settled = await until(all_known, SETTLE_SECONDS + jobs / 20, "every job has an engine job")
+    try:
+        settled = await until(all_known, SETTLE_SECONDS + jobs / 20, "every job has an engine job")
+    except AssertionError as error:
+        rows = await _rows(ledger, numbers)
+        error.add_note(str(Counter((r.state, r.engine_id is not None, r.code, r.reason) for r in rows)))
+        raise
     await asyncio.sleep(3)  # whatever would double one now had its time
     mark = await ledger.ledger_mark()
     made = await asyncio.to_thread(servers.engine_jobs, mark)
