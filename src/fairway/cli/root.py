@@ -24,7 +24,7 @@ VERBS: Final[dict[str, Verb]] = {
     "adopt": Verb("fairway.cli.adopt", "Put Fairway's mark on objects that somebody else made."),
     "apply": Verb("fairway.cli.apply", "Make the clusters what a plan, or a fleet file, says."),
     "cancel": Verb("fairway.cli.cancel", "End jobs, whether they run or wait."),
-    "check": Verb("fairway.cli.check", "Check a fleet file and report every fault at once."),
+    "check": Verb("fairway.cli.check", "Check a fleet or job file and report every fault at once."),
     "context": Verb("fairway.cli.context", "Say which server and which token to use."),
     "demo": Verb("fairway.cli.demo", "Try Fairway without a cluster: two virtual ones, busy with jobs."),
     "describe": Verb(

@@ -64,6 +64,8 @@ def send(jobs: Sequence[JobSpec], how: How) -> None:
     """Submit the jobs, or only say what would become of them."""
     if how.follow and (how.dry_run or len(jobs) != 1 or jobs[0].array):
         raise click.UsageError("--follow goes with exactly one job that is no array and is submitted")
+    if how.follow and how.output not in (Format.TABLE, Format.WIDE):
+        raise click.UsageError("--follow shows what the job prints, which is neither JSON nor YAML")
     asked = [wire.JobSpec.from_model(job) for job in jobs]
     if how.dry_run:
         _rehearse(jobs, asked, how)

@@ -101,6 +101,13 @@ def check_jobs(text: str, source: str, given: Mapping = _NOTHING) -> JobReport:
     return JobReport(source, tuple(_build(job) for job in read if job), faults.sorted())
 
 
+def is_job_text(data: bytes) -> bool:
+    """Whether this looks like jobs rather than a fleet, from its beginning."""
+    text = data.decode("utf-8-sig", "replace")
+    kinds = re.findall(r"^[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", text, re.MULTILINE)
+    return sbatch.is_script(text) or "Job" in kinds
+
+
 def check_flags(given: Mapping) -> JobReport:
     """The job that flags alone describe; every fault's path is the name of its flag."""
     faults = Faults("command line")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fairway.files import job_values as jv
 from fairway.files import texts
-from fairway.files.faults import FaultCode, shown
+from fairway.files.faults import FaultCode, Severity, shown
 from fairway.files.fleet_shape import ApiVersion
 from fairway.files.records import ExactlyOne, Key, ListOf, MapOf, Record
 from fairway.files.shape import Problem, Schema, Text, Whole, Word
@@ -35,7 +35,19 @@ def as_job_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:LONGEST_NAME].rstrip("-._")
 
 
+_SECRETS: Final = re.compile(
+    r".*(PASSWORD|PASSWD|SECRET|SECRET_KEY|API_KEY|ACCESS_KEY|(ACCESS|API|AUTH|GITHUB|HF|HUB)_TOKEN)"
+)
+
+
 def _variable_rule(text: str) -> Problem | None:
+    if _SECRETS.fullmatch(text):
+        return Problem(
+            FaultCode.SECRET_IN_FILE,
+            f"{shown(text)} looks like a secret; variables are kept with the job, for its team to read",
+            "keep it in a file that only you can read, and let the job read that",
+            Severity.WARNING,
+        )
     if not text.upper().startswith("FAIRWAY_"):
         return None
     return Problem(

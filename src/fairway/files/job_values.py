@@ -124,7 +124,7 @@ class AsWritten(Shape[str]):
         if not isinstance(node, Scalar) or node.kind is Kind.NOTHING:
             wrong_type(node, at, faults, "text or a number", self.hint)
             return None
-        spot = at.spot(node)
+        spot = at.spot(node)._replace(value="")  # may be what nobody should read in a log
         if len(node.text) > self.longest:
             message = f"{at.label} is longer than {self.longest:,} characters"
             faults.add(FaultCode.OUT_OF_RANGE, spot, message, hint="put it in a file the job can read")

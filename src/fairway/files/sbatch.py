@@ -210,7 +210,7 @@ class _Script:
             seconds = slurm_seconds(limit.value)
             if seconds is None:
                 self._bad(limit, "a time as Slurm writes it, like 72:00:00 or 3-00")
-            else:
+            elif seconds:  # none is no limit to Slurm
                 self.keys["time"] = quoted(duration_text(seconds), limit.mark)
         if requeue := self.options.get("requeue"):
             self.keys["tolerates"] = quoted("preemption", requeue.mark)

@@ -147,6 +147,7 @@ def test_every_flag_reaches_the_server(playing: Playing, tmp_path: Path) -> None
             ["run", "--gpus", "1", "--array", "0-1", "--follow", "--", "x"],
             "--follow goes with exactly one job",
         ),
+        (["run", "--gpus", "1", "--follow", "-o", "json", "--", "x"], "which is neither JSON nor YAML"),
         (["submit"], "missing argument 'FILE...'"),
     ],
 )
@@ -278,3 +279,17 @@ def test_a_dry_run_of_what_could_never_run(playing: Playing, capsys: pytest.Capt
 def test_the_schema_of_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, ["schema", "job"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Fairway job"
+
+
+@pytest.mark.parametrize("name", ["train.yaml", "train.sh", "kubernetes-job.yaml"])
+def test_check_knows_a_job_from_a_fleet(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run(root, ["check", "-f", str(JOBS / name)]) == 0
+    assert capsys.readouterr().out == f"{JOBS / name}: 1 job, no faults\n"
+
+
+def test_check_of_a_faulty_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bad = tmp_path / "job.yaml"
+    bad.write_text((JOBS / "train.yaml").read_text().replace("gpus:", "gpu:"))
+    assert run(root, ["check", "-f", str(bad), "-o", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["valid"], told["jobs"], told["faults"][0]["hint"]) == (False, [], "did you mean gpus?")

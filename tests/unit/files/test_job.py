@@ -244,6 +244,16 @@ def test_a_gpu_type_only_the_fleet_may_know_is_a_warning() -> None:
     assert (warning.code, warning.path, warning.found) == ("UnknownGpuType", "gpus", "A100-64GB:4")
 
 
+def test_a_secret_among_the_variables_is_warned_of() -> None:
+    report = check_jobs(with_("env", "{ HF_TOKEN: x, WANDB_API_KEY: y, PAD_TOKEN: z }"), "job.yaml")
+    assert report.jobs and [(f.code, f.path) for f in report.warnings] == [
+        ("SecretInFile", "env.HF_TOKEN"),
+        ("SecretInFile", "env.WANDB_API_KEY"),
+    ]
+    hidden = only_fault(with_("env", '{ A: "pass\\0word" }'))
+    assert "pass" not in hidden.found + hidden.message + hidden.hint
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [

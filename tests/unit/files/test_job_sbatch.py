@@ -42,6 +42,7 @@ OPTIONS: list[tuple[str, str, Any]] = [
     ("--nodes 2", "nodes", 2),
     ("-t 90", "time_seconds", 5400),
     ("--time=UNLIMITED", "time_seconds", None),
+    ("--time=0", "time_seconds", None),
     ("-A research", "team", "research"),
     ("-q urgent", "priority", "urgent"),
     ("-a 0-2", "array", (0, 1, 2)),
