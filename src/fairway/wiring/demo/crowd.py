@@ -21,7 +21,7 @@ SPREAD: Final = 1.0
 """Of the logarithm: many jobs of minutes, some of hours."""
 LONGEST_SECONDS: Final = 6 * 3600.0
 PRESSURE: Final = 1.1
-"""How much more is asked for than there is, while few wait."""
+"""How much more is asked for than there is; three times that while none waits."""
 WAITING_OF_RUNNING: Final = 0.4
 """How many jobs wait for each one that runs, before people hold back."""
 
@@ -91,7 +91,7 @@ class Crowd:
         """What runs and waits when the demo opens: enough to fill every pool, already under way."""
         for supply, devices in self.devices.items():
             asked = 0
-            while asked < devices * 1.4:
+            while asked < devices * 1.5:
                 wanted = self._one(supply, under_way=True)
                 asked += wanted.gpus * wanted.nodes * wanted.tasks
                 yield wanted
@@ -100,7 +100,7 @@ class Crowd:
         """What is sent within so many seconds, given how many jobs wait for each supply."""
         for supply, rate in self._a_second.items():
             enough = 2 + WAITING_OF_RUNNING * self.devices[supply] / self._mean_devices(supply)
-            eager = min(2.0, max(0.0, 2 - waiting.get(supply, 0) / enough))
+            eager = max(0.0, 3 - 2 * waiting.get(supply, 0) / enough)
             for _ in range(self._poisson(rate * PRESSURE * eager * seconds)):
                 yield self._one(supply)
 
@@ -113,7 +113,7 @@ class Crowd:
         nodes, gpus = self._size(pool, supply, team)
         seconds = min(LONGEST_SECONDS, random.lognormvariate(math.log(MEDIAN_SECONDS), SPREAD)) / self._speed
         if under_way:
-            seconds *= random.uniform(0.1, 1.0)
+            seconds *= random.uniform(0.2, 1.0)
         seconds = max(2.0, seconds)
         name, command = random.choice(_WORK)
         late = random.random() < 0.02
