@@ -177,7 +177,8 @@ def sacct(instance: Instance, ids: Sequence[str] = (), since: str = "now-3hours"
         jobs.setdefault(number, []).append(
             Truth(
                 number,
-                job["state"]["current"][0],
+                # a job sent back waits: the flag beside it tells how the attempt ended
+                "REQUEUED" if "REQUEUED" in job["state"]["current"] else job["state"]["current"][0],
                 _time(times["start"]),
                 _time(times["end"]),
                 f"{code['return_code'].get('number', 0)}:{code['signal']['id'].get('number', 0)}",

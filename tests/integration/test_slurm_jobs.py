@@ -75,6 +75,11 @@ def over(job: SeenJob) -> bool:
     return job.state in ENDED_JOBS and not job.earlier_attempts
 
 
+def came_back(job: SeenJob, attempts: int) -> bool:
+    """So many attempts, and how all but the last ended is known."""
+    return len(job.attempts) == attempts and all(a.ended_at for a in job.attempts[:-1])
+
+
 def running(job: SeenJob) -> bool:
     return job.state is JobState.RUNNING
 
@@ -240,7 +245,7 @@ async def test_what_comes_back_has_every_attempt(
     first = job.submitted_at
 
     await in_thread(slurm, "scontrol", "requeue", number)
-    (job,) = await watch.until(lambda j: running(j) and len(j.attempts) == 2, [number], within=60)
+    (job,) = await watch.until(lambda j: running(j) and came_back(j, 2), [number], within=60)
     assert job.attempts[0].ending is Ending.REQUEUED
 
     takers = [
@@ -248,14 +253,14 @@ async def test_what_comes_back_has_every_attempt(
             sbatch, slurm, "bob", "--qos=taker", "--nodes=4", "--gres=gpu:8", "--wrap", "sleep 8"
         )
     ]
-    (job,) = await watch.until(lambda j: running(j) and len(j.attempts) == 3, [number], within=90)
+    (job,) = await watch.until(lambda j: running(j) and came_back(j, 3), [number], within=90)
     await watch.until(over, takers, within=60)
     assert job.attempts[1].ending is Ending.PREEMPTED
 
     node = job.attempts[2].nodes[0]
     await in_thread(slurm, "scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     try:
-        (job,) = await watch.until(lambda j: running(j) and len(j.attempts) == 4, [number], within=90)
+        (job,) = await watch.until(lambda j: running(j) and came_back(j, 4), [number], within=90)
     finally:
         slurm.run(
             "scontrol", "update", f"nodename={node}", "state=resume", check=False

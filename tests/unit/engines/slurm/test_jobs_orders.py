@@ -107,6 +107,7 @@ def test_setup_that_is_no_shell_ends_the_job() -> None:
 
 def test_each_attempt_prints_into_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "alice").mkdir()
+    (tmp_path / "kept").mkdir()
     folders = Folders(logs=str(tmp_path), checkpoints=str(tmp_path / "kept"))
     order = replace(_order(command=("printenv", "FAIRWAY_ATTEMPT")), attempts_before=3)
     for restarts in ("", "1"):
@@ -116,6 +117,7 @@ def test_each_attempt_prints_into_its_own_file(tmp_path: Path) -> None:
     assert (tmp_path / "alice" / f"{name}.2.out").read_text() == "5\n"
     assert (tmp_path / "alice" / f"{name}.2.out").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "kept" / "research" / "0007").is_dir()
+    assert (tmp_path / "kept" / "research").stat().st_mode & 0o7777 == 0o1777
 
 
 def test_the_body_says_what_slurm_must_know() -> None:

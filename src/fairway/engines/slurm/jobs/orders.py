@@ -103,7 +103,12 @@ def script(order: Order, terms: Terms) -> str:
     if folders.checkpoints:
         folder = f"{folders.checkpoints.rstrip('/')}/{order.team}/{job_word(order.job)}"
         lines.append(f"export FAIRWAY_CHECKPOINT_DIR={shlex.quote(folder)}")
-        lines.append('mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR" || exit 1')
+        # The team's folder is as /tmp: whoever comes first makes it, and the others write there too
+        lines.append(f"mkdir -m 1777 -- {shlex.quote(folder.rpartition('/')[0])} 2>/dev/null")
+        lines.append(
+            'mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR" || { sleep 1; mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR"; } \\'
+        )
+        lines.append("  || exit 1")
     lines.append("export HOME=~")
     if spec.workdir is not None:
         lines.append(f"cd -- {shlex.quote(spec.workdir)} || exit 1")
