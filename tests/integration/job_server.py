@@ -27,6 +27,7 @@ from tests.integration.policy_lab import governed
 from tests.integration.server_process import Home, Server
 
 BATCH = 20
+_STARTS = 10
 
 
 @dataclass
@@ -47,9 +48,20 @@ class JobServers:
 
     async def start(self, slot: int) -> None:
         first = () if self._token else ("-f", str(self.fleet))
-        self.slots[slot] = await asyncio.to_thread(
-            self.home.start, *first, "--listen", "127.0.0.1:0", FAIRWAY_DATABASE_URL=self.database_url
-        )
+        for _ in range(_STARTS):
+            server = self.home.launch(
+                *first, "--listen", "127.0.0.1:0", FAIRWAY_DATABASE_URL=self.database_url
+            )
+            try:
+                await asyncio.to_thread(server.wait_started)
+            except AssertionError:
+                # Its ledger was cut off while it began: it says so and ends, and systemd starts another.
+                if server.process.poll() is None or "does not answer" not in server.log:
+                    raise
+                continue
+            self.slots[slot] = server
+            break
+        assert self.slots[slot] is not None
         self._token = self._token or self.home.token_file.read_text().strip()
 
     async def kill(self, slot: int) -> None:
