@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fairway.files import parse_fleet
+from fairway.api.job_wire import JobDetail, JobSpec
+from fairway.client.client import Client
+from fairway.client.contexts import Target
+from fairway.files import parse_fleet, read_job
+from fairway.model.job import ENDED_JOBS, JobState
 from tests.integration.policy_lab import Governed, governed
 from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
 
 if TYPE_CHECKING:
     from tests.scenarios.hand import Hand
 
-ENDED = ("done", "failed", "cancelled", "timed-out", "refused", "lost")
 TEAMS = """
 teams:
   research: { share: 1, guarantee: { work: 4 }, members: [alice, bob] }
@@ -48,6 +51,7 @@ class JobLine:
     shortest_limit: str = "1m"
     """The least time limit the engine can keep to."""
     tokens: dict[str, str] = field(default_factory=dict)
+    _clients: dict[str, Client] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(
@@ -76,8 +80,19 @@ class JobLine:
             return {}
         return {"FAIRWAY_TOKEN": self.tokens[by], "FAIRWAY_URL": self.server.url}
 
+    def client(self, by: str = "alice") -> Client:
+        """What the command line uses; a test that asks often need not start Python each time."""
+        if by not in self._clients:
+            token = self.home.token_file.read_text().strip() if by == "admin" else self.tokens[by]
+            self._clients[by] = Client(Target(self.server.url, token))
+        return self._clients[by]
+
     def submit(self, by: str = "alice", **spec: object) -> str:
-        """A job.yaml, the same for every engine, sent by `fairway submit`; gives the job's id."""
+        """A job.yaml, the same for every engine; gives the job's id."""
+        return self.client(by).submit(JobSpec.from_model(read_job(self.file(**spec))))[0].id
+
+    def file(self, **spec: object) -> Path:
+        """The job.yaml."""
         whole: dict[str, object] = {
             "apiVersion": "fairway/v1alpha1",
             "kind": "Job",
@@ -90,21 +105,18 @@ class JobLine:
         }
         file = self.home.folder / f"{whole['name']}.yaml"
         file.write_text(yaml.safe_dump(whole))
-        (made,) = self.shown("submit", str(file), by=by)
-        return str(made["id"])
+        return file
 
-    def job(self, word: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.shown("describe", "job", word)
-        return found
+    def job(self, word: str) -> JobDetail:
+        return self.client().job(word)
 
-    def until(self, word: str, *states: str, within: float = 60) -> dict[str, Any]:
+    def until(self, word: str, *states: JobState, within: float = 60) -> JobDetail:
         """Wait for one of these states; an end that was not hoped for is told at once."""
         deadline = time.monotonic() + within
-        while (now := self.job(word))["state"] not in states:
-            over = now["state"] in ENDED
-            assert not over, f"{word} is {now['state']}: {now}\n{self._tail()}"
-            assert time.monotonic() < deadline, f"{word} is still {now['state']}: {now}\n{self._tail()}"
-            time.sleep(0.3)
+        while (now := self.job(word)).state not in states:
+            assert now.state not in ENDED_JOBS, f"{word} is {now.state}: {now}\n{self._tail()}"
+            assert time.monotonic() < deadline, f"{word} is still {now.state}: {now}\n{self._tail()}"
+            time.sleep(0.2)
         return now
 
     def _tail(self) -> str:
@@ -138,6 +150,8 @@ async def job_line(engine: str, database_url: str) -> AsyncIterator[JobLine]:
             try:
                 yield line
             finally:
+                for client in line._clients.values():
+                    client.close()
                 await asyncio.to_thread(server.stop)
                 assert "Traceback" not in server.log, server.log[-5000:]
 
