@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +336,8 @@ async def test_what_ended_while_nobody_looked(stage: Stage) -> None:
         await stage.until_state(job, JobState.RUNNING)
     before = {job: stage.seen[job].attempts[0] for job in (ends, fails, runs_long)}
     await stage.leave()
-    await asyncio.sleep(8)
+    await asyncio.sleep(14)
+    back = datetime.now(UTC)
     stage.come_back()
     for job, state in ((ends, JobState.DONE), (fails, JobState.FAILED), (runs_long, JobState.TIMED_OUT)):
         over = await stage.until_over(job)
@@ -345,7 +346,7 @@ async def test_what_ended_while_nobody_looked(stage: Stage) -> None:
         assert over.earlier_attempts == 0
         assert attempt.ended_at is not None
         assert abs(attempt.started_at - before[job].started_at) <= timedelta(seconds=1)
-        assert attempt.ended_at - attempt.started_at <= timedelta(seconds=7), "its own time, not ours"
+        assert attempt.ended_at <= back - timedelta(seconds=2), "its own time, not ours"
     assert await stage.engine.look_up([ends, EngineId("ml/never-was")], stage.fleet) == {
         ends: stage.seen[ends]
     }

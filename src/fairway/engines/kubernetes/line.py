@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -19,6 +20,18 @@ _log = structlog.get_logger(__name__)
 
 _CREDENTIALS: Final = frozenset({"Unauthorized", "CredentialsFailed", "TlsFailed"})
 """Refusals that new credentials in the file may cure: the file is read again."""
+_WARM_UP_SECONDS: Final = 60.0
+"""How long an API server that was restarted may say that we have no rights: it has not read them yet."""
+
+
+def lacks_right(error: Exception) -> bool:
+    """Whether it was refused for who asked, not for what was asked."""
+    return (
+        isinstance(error, Refused)
+        and error.code == "Forbidden"
+        and " cannot " in error.message
+        and " resource " in error.message
+    )
 
 
 class Line:
@@ -29,6 +42,17 @@ class Line:
         self._api: ApiServer | None = None
         self._turn = asyncio.Lock()
         self._closed = False
+        self._worked_at = float("-inf")
+
+    def worked(self) -> None:
+        """What was asked was allowed."""
+        self._worked_at = time.monotonic()
+
+    def softened(self, error: FairwayError) -> FairwayError:
+        """A right that was there a moment ago is most likely there again in a moment."""
+        if lacks_right(error) and time.monotonic() - self._worked_at < _WARM_UP_SECONDS:
+            return Unreachable("WarmingUp", error.message, error.hint)
+        return error
 
     async def bounded(self, seconds: float, act: Callable[[ApiServer], Awaitable[R]]) -> R:
         """What `act` gives, within that time."""

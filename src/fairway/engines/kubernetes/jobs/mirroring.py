@@ -108,12 +108,15 @@ class Mirror:
     async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
         async with self._turn:
             try:
-                return await self._changes(mark, fleet)
+                batch = await self._changes(mark, fleet)
             except FairwayError as e:
-                await self._start_over_after(e)
-                raise
+                told = self._line.softened(e)
+                await self._start_over_after(told)
+                raise told from e
             except Exception as e:
                 raise self._line.unexpected(e) from e
+            self._line.worked()
+            return batch
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
         places = Places(fleet, self._cluster.name)

@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.looking import JOBS, job_path, look_at, parse_id, refusal
 from fairway.engines.kubernetes.jobs.objects import JobMeta, JobObject
 from fairway.engines.kubernetes.jobs.orders import GATED_BY, HOLD_GATE, job_manifest, preview
-from fairway.engines.kubernetes.line import Line
+from fairway.engines.kubernetes.line import Line, lacks_right
 from fairway.engines.kubernetes.policy.access import MERGE, Access
 from fairway.engines.kubernetes.policy.fields import Json
 from fairway.engines.kubernetes.policy.guards import JOB
@@ -55,17 +55,18 @@ class Runner:
             try:
                 return Sent(order, await self._make(api, order, fleet))
             except Refused as e:
-                if e.code in _NOT_THE_ORDERS:
+                if e.code in _NOT_THE_ORDERS or lacks_right(e):
                     raise
                 return Sent(order, None, e)
 
         try:
             async with aclosing(_several(orders, make)) as all_sent:
                 async for sent in all_sent:
+                    self._line.worked()
                     yield sent
         except FairwayError as e:
             await self._line.start_over_after(e)
-            raise
+            raise self._line.softened(e) from e
         except Exception as e:
             raise self._line.unexpected(e) from e
 
@@ -230,24 +231,24 @@ class Runner:
             try:
                 await act(api, engine_id)
             except Refused as e:
-                if e.code in _NOT_THE_ORDERS:
+                if e.code in _NOT_THE_ORDERS or lacks_right(e):
                     raise
                 refused[engine_id] = e
 
         try:
             async with aclosing(_several(ids, one)) as done:
                 async for _ in done:
-                    pass
+                    self._line.worked()
         except FairwayError as e:
             await self._line.start_over_after(e)
-            raise
+            raise self._line.softened(e) from e
         except Exception as e:
             raise self._line.unexpected(e) from e
         return refused
 
 
 _NOT_THE_ORDERS: Final = frozenset(
-    {"Unauthorized", "CredentialsFailed", "TlsFailed", "BadServerUrl", "BadKubeconfig", "NoRight", "Closed"}
+    {"Unauthorized", "CredentialsFailed", "TlsFailed", "BadServerUrl", "BadKubeconfig", "Closed"}
 )
 """Refusals of Fairway itself: nothing is said about the job in hand."""
 
@@ -261,8 +262,8 @@ def _refusal(code: int, said: bytes, asked: Asked, order: Order) -> Exception:
             "bring the fleet's policy there:  fairway plan, then fairway apply",
         )
     error = refusal(code, said, asked)
-    if code == 403 and "cannot create resource" in words and isinstance(error, Refused):
-        return Refused("NoRight", error.message, error.hint)
+    if lacks_right(error):
+        return error
     if code in {400, 403, 413, 422}:
         _, _, why = words.partition("denied request: ")
         return Refused(
