@@ -126,6 +126,12 @@ def test_what_slurm_guesses_of_a_waiting_job_is_no_change() -> None:
     assert squeue.settled(row()) != squeue.settled(row(start="1001"))
 
 
+def test_a_gang_that_ends_keeps_its_nodes() -> None:
+    assert squeue.only_completes(row(), row(state="COMPLETING", node_list="gpu002"))
+    assert not squeue.only_completes(row(state="PENDING"), row(state="COMPLETING"))
+    assert not squeue.only_completes(row(), row(state="FAILED"))
+
+
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
 def test_no_name_forges_a_line(names: list[str]) -> None:
     rows = [row(id=str(n), name=name) for n, name in enumerate(names)]

@@ -148,7 +148,7 @@ class Mirror:
             row = squeue.parse(line)
             if old is not None:
                 was = squeue.parse(old)
-                if squeue.settled(was) == squeue.settled(row):
+                if squeue.settled(was) == squeue.settled(row) or squeue.only_completes(was, row):
                     continue
                 if squeue.restarts(row) > squeue.restarts(was):
                     self._submitted.setdefault(row.id, was.submit)

@@ -96,6 +96,12 @@ def settled(row: Row) -> Row:
     return row._replace(start="", end="") if row.state == "PENDING" else row
 
 
+def only_completes(was: Row, row: Row) -> bool:
+    """Whether a job that ran is now ending: its nodes leave one by one, and how it ended is not told yet."""
+    ran = reading.job_state(was.state, was.reason) is JobState.RUNNING
+    return ran and row.state == "COMPLETING" and was.restarts == row.restarts
+
+
 def restarts(row: Row) -> int:
     return int(row.restarts) if row.restarts.isdecimal() else 0
 
