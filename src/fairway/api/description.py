@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from fairway.api.access import rule_of
 from fairway.api.problems import MEDIA_TYPE
+
+_OF_BODIES: Final = {"400": "the body is not JSON", "413": "the body is too large"}
 
 
 def description(app: FastAPI) -> dict[str, Any]:
@@ -27,6 +29,9 @@ def description(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             operation["security"] = [{"token": []}] if role else []
             operation["x-fairway-role"] = str(role) if role else "public"
+            if "requestBody" in operation:
+                for status, why in _OF_BODIES.items():
+                    operation["responses"].setdefault(status, {"description": why})
             for status, response in operation["responses"].items():
                 if int(status) >= HTTPStatus.BAD_REQUEST:
                     response["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}

@@ -48,9 +48,7 @@ _SUBMIT: dict[int | str, dict[str, Any]] = {
     **PROBLEMS,
     403: {**PROBLEMS[403], "description": "the role is too low, or it is not your team"},
     409: {**PROBLEMS[422], "description": "other jobs were submitted under this key"},
-    413: {**PROBLEMS[422], "description": "too much for one request"},
 }
-_CHANGE: dict[int | str, dict[str, Any]] = {**_NOT_FOUND, 413: _SUBMIT[413]}
 _LOG: dict[int | str, dict[str, Any]] = {
     **_NOT_FOUND,
     404: {**PROBLEMS[422], "description": "there is no such job or attempt, or no log of it"},
@@ -271,17 +269,17 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Ending jobs and holding them back."""
 
-    @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_BATCH, responses=_CHANGE, tags=["jobs"])
+    @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
     async def cancel_jobs(asked: wire.AskedChange, request: Request) -> wire.Changed:
         """End jobs: all of them, or none if one may not be. The first task of an array stands for all."""
         return await change(asked, request, Wish.CANCEL)
 
-    @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_BATCH, responses=_CHANGE, tags=["jobs"])
+    @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
     async def hold_jobs(asked: wire.AskedChange, request: Request) -> wire.Changed:
         """Keep jobs from starting; what runs goes on. All of them, or none if one may not be."""
         return await change(asked, request, Wish.HOLD)
 
-    @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_BATCH, responses=_CHANGE, tags=["jobs"])
+    @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
     async def release_jobs(asked: wire.AskedChange, request: Request) -> wire.Changed:
         """Let held jobs start. All of them, or none if one may not be."""
         return await change(asked, request, Wish.RUN)

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -41,6 +42,16 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     403: {**_PROBLEM, "description": "the token's role is too low"},
     422: {**_PROBLEM, "description": "the request is not valid"},
     503: {**_PROBLEM, "description": "the ledger does not answer; try again"},
+}
+
+_TOKEN_TAKEN: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    409: {**_PROBLEM, "description": "there is, or was, a token of that name"},
+}
+_NO_TOKEN: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    404: {**_PROBLEM, "description": "there is no such token"},
+    409: {**_PROBLEM, "description": "it is the last admin's"},
 }
 
 
@@ -114,7 +125,7 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         rows = [wire.Token(**_token(t)) for t in await ledger.tokens()]
         return page_of(rows, lambda t: t.name, limit, cursor)
 
-    @app.post("/v1/tokens", dependencies=ADMIN, responses=PROBLEMS, tags=["access"], status_code=201)
+    @app.post("/v1/tokens", dependencies=ADMIN, responses=_TOKEN_TAKEN, tags=["access"], status_code=201)
     async def create_token(new: wire.NewToken, request: Request) -> wire.MadeToken:
         """Make a token. Its secret is in this answer and nowhere else, ever."""
         secret = new_secret()
@@ -134,7 +145,7 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
             raise ApiError(HTTPStatus.CONFLICT, error.code, error.message, error.hint) from error
         return wire.MadeToken(**_token(made), secret=secret)
 
-    @app.delete("/v1/tokens/{name}", dependencies=ADMIN, responses=PROBLEMS, tags=["access"])
+    @app.delete("/v1/tokens/{name}", dependencies=ADMIN, responses=_NO_TOKEN, tags=["access"])
     async def revoke_token(name: TokenName) -> wire.Token:
         """End a token's life at once. Revoking it again changes nothing."""
         _keep_an_admin(await ledger.tokens(), name)
@@ -163,7 +174,13 @@ def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) ->
             raise not_ready(error) from error
         return wire.Status(status="ready")
 
-    @app.get("/metrics", dependencies=VIEWER, responses={401: PROBLEMS[401]}, tags=["server"])
+    @app.get(
+        "/metrics",
+        dependencies=VIEWER,
+        responses={401: PROBLEMS[401], 503: PROBLEMS[503]},
+        tags=["server"],
+        response_class=PlainTextResponse,
+    )
     async def metrics() -> Response:
         """For Prometheus, which sends the token by `authorization.credentials_file`."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
