@@ -78,6 +78,7 @@ class Load:
     async def fill(self) -> None:
         """Everything that runs and waits when the demo opens."""
         await self._send(self._crowd.first())
+        self._waiting = await self._count()
 
     async def run(self) -> None:
         """Beat by beat. What the server cannot take now is not sent; people try again later."""
@@ -131,15 +132,17 @@ class Load:
                 self._send_natively(each)
             else:
                 by_user.setdefault(each.user, []).append(each)
-        for user, jobs in by_user.items():
-            try:
-                kept = await self._clients[user].submit([self._spec(job) for job in jobs])
-            except FairwayError as error:
-                self.refused += len(jobs)
-                log.info("refused", user=user, code=error.code, message=error.message)
-                continue
-            for job, made in zip(jobs, kept, strict=True):
-                self._plan_regret(job, _Regret(user, words=tuple(made.ids)))
+        await asyncio.gather(*(self._send_as(user, jobs) for user, jobs in by_user.items()))
+
+    async def _send_as(self, user: UserName, jobs: list[Wanted]) -> None:
+        try:
+            kept = await self._clients[user].submit([self._spec(job) for job in jobs])
+        except FairwayError as error:
+            self.refused += len(jobs)
+            log.info("refused", user=user, code=error.code, message=error.message)
+            return
+        for job, made in zip(jobs, kept, strict=True):
+            self._plan_regret(job, _Regret(user, words=tuple(made.ids)))
 
     def _send_natively(self, job: Wanted) -> None:
         engine = self._engines[self._pools[job.supply.pool].cluster]
