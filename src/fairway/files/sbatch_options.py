@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from fairway.files.faults import FaultCode, Faults, Severity, Spot, shown
 from fairway.files.tree import Mark
 
+MOST_LINES: Final = 500
+LONGEST_LINE: Final = 10_000
 _SHORT: Final = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
     "c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus",
@@ -141,9 +143,15 @@ class Option(NamedTuple):
 
 def options_of(text: str, faults: Faults) -> Iterator[Option]:
     """Every option, in order. Slurm stops looking at the first line that is no comment."""
-    header = True
+    header, lines = True, 0
     for number, line in enumerate(text.split("\n"), 1):
         if re.match(r"#SBATCH(\s|$)", line):
+            lines += 1
+            if lines > MOST_LINES:
+                spot = Spot(number, 1, "", shown(line.strip()))
+                message = f"there are more than {MOST_LINES} lines with options"
+                faults.add(FaultCode.OUT_OF_RANGE, spot, message, hint="is it the right file?")
+                return
             if header:
                 yield from _of_line(line, number, faults)
             else:
@@ -159,6 +167,11 @@ def options_of(text: str, faults: Faults) -> Iterator[Option]:
 
 
 def _of_line(line: str, number: int, faults: Faults) -> Iterator[Option]:
+    if len(line) > LONGEST_LINE:
+        spot = Spot(number, 1, "", shown(line.strip()))
+        message = f"this line has more than {LONGEST_LINE:,} characters"
+        faults.add(FaultCode.OUT_OF_RANGE, spot, message, hint="write it as a job file:  fairway schema job")
+        return
     try:
         words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
     except ValueError as error:

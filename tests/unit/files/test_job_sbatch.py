@@ -192,5 +192,10 @@ def test_a_script_without_its_first_line() -> None:
     assert report.jobs is None and only(report)[1].startswith("begin it with  #!/bin/bash")
 
 
+def test_it_is_bounded() -> None:
+    assert only(checked("-d afterok:" + "8f3k:" * 9999))[0] == "OutOfRange"
+    assert checked(*["-N 1"] * 1000).faults[-1].message == "there are more than 500 lines with options"
+
+
 def test_no_option_is_in_two_tables() -> None:
     assert len(KNOWN) == len(set(KNOWN)) == len(TRANSLATED) + len(LEFT_OUT) + len(NO_WORD)
