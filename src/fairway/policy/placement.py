@@ -272,7 +272,9 @@ class _Ask:
     def _image(self) -> tuple[str, str] | None:
         if self.spec.image is None or self.fleet.cluster(self.pool.cluster).engine is not EngineKind.SLURM:
             return None
-        return "is on Slurm, which runs no images", "leave the image out, and prepare by  setup"
+        if self.spec.pool is not None or self.spec.setup is not None:
+            return None  # who names the pool, or prepares by setup, knows that Slurm takes no notice of it
+        return "is on Slurm, which runs no images", f"say  setup, or  pool: {self.pool.name}, to do without"
 
     def _limits(self) -> tuple[str, str] | None:
         limits, devices, seconds = self.team.limits, self.spec.devices, self.spec.time_seconds
