@@ -78,6 +78,7 @@ def arguments(secret: str) -> list[str]:
         "--allocations",
         "--duplicates",
         "--allusers",
+        "--local",
         "--parsable",
         f"--delimiter={secret}",
         f"--format={','.join(FIELDS)}",

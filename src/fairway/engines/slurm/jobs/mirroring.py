@@ -31,6 +31,10 @@ REST_SHARE: Final = 0.25
 """Of the time a look took, slurmctld rests before the next."""
 SLACK_SECONDS: Final = 120
 """Looked back further than the mark: clocks of daemons differ a little, and jobs end in the same second."""
+CLOCKS_DIFFER_SECONDS: Final = 600
+"""The most by which this host's clock may be before the cluster's."""
+FURTHEST_BACK_SECONDS: Final = 90 * 86_400
+"""Whoever was away for longer than this begins anew."""
 AGAIN_SECONDS: Final = 30.0
 """The longest wait before the accounting is asked again for what it did not have."""
 LOST_SECONDS: Final = 600.0
@@ -81,7 +85,7 @@ class Mirror:
         words = self._speak(fleet)
         whole = not self._looked
         if whole and mark is not None and self._latest == 0:
-            self._behind = _moment(mark)
+            self._behind = max(_moment(mark), time.time() - FURTHEST_BACK_SECONDS)
         await asyncio.sleep(max(0.0, self._next_look - self._clock()))
         started = self._clock()
         ids = [] if whole else self._to_ask()
@@ -127,11 +131,11 @@ class Mirror:
         return found
 
     def _speak(self, fleet: Fleet) -> Words:
-        if self._words is None or fleet is not self._fleet:
-            if self._fleet is not None and fleet != self._fleet:
-                # pools and teams mean something else now: every job is told again
-                self._lines, self._looked = {}, False
-            self._fleet, self._words = fleet, Words(fleet, self._claims)
+        if self._words is None or (fleet is not self._fleet and fleet != self._fleet):
+            # pools and teams mean something else now: every job is told again
+            self._lines, self._looked = {}, False
+            self._words = Words(fleet, self._claims)
+        self._fleet = fleet
         return self._words
 
     async def _look(self) -> dict[bytes, bytes]:
@@ -293,7 +297,9 @@ class Mirror:
         self._latest = max(self._latest, *(int(text) for text in told if text.isdecimal()), 0)
 
     def _mark(self) -> str:
-        moments = [float(self._latest), *(due.since for due in self._due.values())]
+        # on a quiet cluster nothing tells the time: this host's clock does, with a margin
+        latest = max(float(self._latest), time.time() - CLOCKS_DIFFER_SECONDS)
+        moments = [latest, *(due.since for due in self._due.values() if due.since)]
         if self._behind is not None:
             moments.append(self._behind)
         return json.dumps({"at": int(min(moments))})

@@ -16,7 +16,7 @@ from fairway.engines.slurm.jobs.reading import Words
 from fairway.model.job import OPEN_JOBS, Attempt, EngineId, JobState, SeenJob
 from fairway.model.names import UserName
 
-ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all")
+ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all", "--local")
 _BETWEEN: Final = "\x1f"
 _NOTHING: Final = frozenset({"(null)", "N/A", "None", "n/a"})
 
