@@ -141,7 +141,7 @@ class JobServers:
         )
 
     async def _until_taken(self, http: httpx2.AsyncClient, body: dict[str, Any]) -> list[JobId]:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         said = ""
         while time.monotonic() < deadline:
             server = self.chance.choice(self.slots)
