@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.policy.translate import own_queues
 from fairway.engines.port import Refused
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesPlace, Pool
 from fairway.model.job import JobSpec, Order, Tolerates, job_word
+from fairway.model.team import Team
 
 CONTAINER: Final = "job"
 TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
@@ -56,7 +57,8 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
     """The Job to be made. Raises Refused for what could never run on this cluster."""
     spec, pool = order.spec, fleet.pool(order.supply.pool)
     place = _place(pool, cluster)
-    _possible(order, pool, fleet)
+    seconds = spec.time_seconds or _team(order, fleet).limits.job_seconds
+    _possible(order, pool)
     word = job_word(order.job)
     labels = {MANAGED_BY: FAIRWAY, JOB: word}
     own = {p.name for p in own_queues(fleet)}
@@ -92,7 +94,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             # Counts from each start, as Slurm's time limit does; Kueue's own counts over all of them, and
             # leaves a Job behind that looks held.
-            **({"activeDeadlineSeconds": spec.time_seconds} if spec.time_seconds else {}),
+            **({"activeDeadlineSeconds": seconds} if seconds else {}),
             "template": {
                 "metadata": {
                     "labels": labels,
@@ -128,8 +130,7 @@ def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
     )
 
 
-def _possible(order: Order, pool: Pool, fleet: Fleet) -> None:
-    spec = order.spec
+def _team(order: Order, fleet: Fleet) -> Team:
     team = next((t for t in fleet.teams if t.name == order.team), None)
     if team is None or team.grant(order.supply) is None:
         raise Refused(
@@ -137,6 +138,11 @@ def _possible(order: Order, pool: Pool, fleet: Fleet) -> None:
             f"team {order.team} may have nothing of {order.supply}",
             f"see what it may have:  fairway describe team {order.team}",
         )
+    return team
+
+
+def _possible(order: Order, pool: Pool) -> None:
+    spec = order.spec
     if spec.image is None:
         raise Refused(
             "NoImage",

@@ -1,0 +1,241 @@
+"""Jobs, Workloads and pods joined: states, attempts and endings, from objects as the API server writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.engines.kubernetes.jobs.joining import Known, Places, Pods, join, runs_of, with_forgotten
+from fairway.engines.kubernetes.jobs.objects import (
+    JobObject,
+    JobPodObject,
+    WorkloadObject,
+    job_keeper,
+    keep_workload,
+    pod_keeper,
+)
+from fairway.engines.kubernetes.policy.guards import JOB, PRIORITY_CLASS
+from fairway.engines.kubernetes.policy.nudging import FOR
+from fairway.model.job import Ending, JobState, SeenJob
+from fairway.model.names import ClusterName
+from tests.unit.engines.kubernetes.policy_fleets import fleet
+
+FLEET = fleet()
+PLACES = Places(FLEET, ClusterName("cloud"))
+GPU = {"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "2"}}}
+T0 = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+
+def at(seconds: float) -> str:
+    return (T0 + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def a_job(pods: int = 1, *, ours: bool = True, suspend: bool = False, **status: Any) -> Any:
+    written = {
+        "metadata": {
+            "name": "train", "namespace": "research", "uid": "job-uid-1", "creationTimestamp": at(0),
+            "labels": {PRIORITY_CLASS: "normal", **({JOB: "0001"} if ours else {})},
+            "annotations": {"fairway.dev/user": "alice"},
+        },
+        "spec": {
+            "suspend": suspend, "parallelism": pods, "completions": pods,
+            "template": {"spec": {"containers": [{"name": "job", **GPU}]}},
+        },
+        "status": status,
+    }  # fmt: skip
+    return job_keeper(FLEET.pools)(decoded(written, JobObject))
+
+
+def a_pod(
+    name: str = "p",
+    created: float = 1,
+    started: float | None = 2,
+    ended: float | None = None,
+    code: int = 0,
+    *,
+    index: int = 0,
+    told: float | None = None,
+    disrupted: str = "",
+    gone: bool = False,
+) -> Pods:
+    state = {"running": {}} if ended is None else {"terminated": {"exitCode": code, "finishedAt": at(ended)}}
+    phase = "Running" if ended is None else "Failed" if code else "Succeeded"
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": disrupted}] if disrupted else []
+    meta: dict[str, Any] = {
+        "name": name, "uid": f"uid-{name}", "namespace": "research", "creationTimestamp": at(created),
+        "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
+        "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1"}],
+    }  # fmt: skip
+    if told is not None:
+        meta |= {"deletionTimestamp": at(told + 30), "deletionGracePeriodSeconds": 30}
+    status: dict[str, Any] = {"phase": phase, "conditions": conditions}
+    if started is not None:
+        status |= {"startTime": at(started), "containerStatuses": [{"name": "job", "state": state}]}
+    spec = {"nodeName": f"node-{name}", "containers": [{"name": "job", **GPU}]}
+    facts = pod_keeper(FLEET.pools)(decoded({"metadata": meta, "spec": spec, "status": status}, JobPodObject))
+    assert facts is not None
+    return Pods(facts, gone)
+
+
+def a_workload(
+    *conditions: dict[str, str], active: bool = True, evictions: int = 0, put_back: bool = False
+) -> Any:
+    written = {
+        "metadata": {
+            "name": "w", "namespace": "research", "uid": "w",
+            "annotations": {FOR: "another"} if put_back else {},
+            "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1"}],
+        },
+        "spec": {"active": active},
+        "status": {
+            "conditions": list(conditions),
+            "schedulingStats": {"evictions": [{"reason": "Preempted", "count": evictions}]},
+        },
+    }  # fmt: skip
+    return keep_workload(decoded(written, WorkloadObject))
+
+
+def decoded(written: Any, type_: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(written), type=type_)
+
+
+def condition(type_: str, status: str = "True", when: float = 0, **more: str) -> dict[str, str]:
+    return {"type": type_, "status": status, "lastTransitionTime": at(when), **more}
+
+
+def ended(type_: str, when: float, reason: str = "", **more: Any) -> dict[str, Any]:
+    return {"conditions": [condition(type_, when=when, reason=reason)], "startTime": at(1), **more}
+
+
+def seen(job: Any, *pods: Pods, workload: Any = None, **more: Any) -> SeenJob:
+    return join(Known("research", "train", job, workload=workload, pods=pods, **more), PLACES).seen
+
+
+def test_waiting_says_why() -> None:
+    pending = condition("QuotaReserved", "False", reason="Pending", message="2 more needed")
+    job = seen(a_job(suspend=True), workload=a_workload(pending))
+    assert (job.state, job.reason, job.attempts) == (JobState.WAITING, "2 more needed", ())
+    assert (job.user, job.team, job.gpus, job.priority) == ("alice", "research", 2, "normal")
+    assert job.engine_id == "research/train"
+
+
+def test_held_gated_or_put_back() -> None:
+    assert seen(a_job(suspend=True), workload=a_workload(active=False)).state is JobState.HELD
+    gated = condition("QuotaReserved", "False", reason="AdmissionGated")
+    assert seen(a_job(suspend=True), workload=a_workload(gated)).state is JobState.HELD
+    put_back = a_workload(active=False, put_back=True)
+    assert seen(a_job(suspend=True), workload=put_back).state is JobState.WAITING, "a nudge is no hold"
+
+
+def test_running_then_done_by_the_pods_own_times() -> None:
+    running = seen(a_job(), a_pod())
+    assert running.state is JobState.RUNNING
+    assert running.attempts[0].ended_at is None
+    between = seen(a_job(), a_pod(ended=9))
+    assert between.state is JobState.RUNNING, "the Job is about to say so"
+    done = seen(a_job(**ended("Complete", 11, completionTime=at(11))), a_pod(ended=9))
+    assert (done.state, done.exit_code, done.ended_at) == (JobState.DONE, 0, T0 + timedelta(seconds=9))
+
+
+def test_failed_with_its_code_and_never_waiting_in_between() -> None:
+    assert seen(a_job(), a_pod(ended=9, code=3)).state is JobState.RUNNING
+    job = seen(a_job(**ended("Failed", 11, "PodFailurePolicy")), a_pod(ended=9, code=139))
+    assert (job.state, job.exit_code, job.attempts[0].signal) == (JobState.FAILED, 139, 11)
+    assert job.reason == "exit code 139"
+
+
+def test_too_long() -> None:
+    job = seen(a_job(**ended("Failed", 9, "DeadlineExceeded")), a_pod(ended=8, code=143, told=7, gone=True))
+    assert (job.state, job.attempts[0].ending) == (JobState.TIMED_OUT, Ending.TIMED_OUT)
+    nobody_looked = seen(a_job(**ended("Failed", 9, "DeadlineExceeded")))
+    assert nobody_looked.attempts[0].started_at == T0 + timedelta(seconds=1)
+    assert nobody_looked.attempts[0].ended_at == T0 + timedelta(seconds=9)
+
+
+def test_preempted_and_back() -> None:
+    first = a_pod("a", ended=9, told=8, gone=True)
+    evicted = ((T0 + timedelta(seconds=8), "Preempted", "to accommodate another"),)
+    waiting = seen(a_job(suspend=True), first, evictions=evicted)
+    assert (waiting.state, waiting.attempts[0].ending) == (JobState.WAITING, Ending.PREEMPTED)
+    again = seen(a_job(), first, a_pod("b", created=20, started=21), evictions=evicted)
+    assert [a.ending for a in again.attempts] == [Ending.PREEMPTED, None]
+    assert again.attempts[0].ended_at == T0 + timedelta(seconds=9)
+    assert again.state is JobState.RUNNING
+
+
+def test_a_node_lost_under_a_gang() -> None:
+    stays, lost = a_pod("a", index=0), a_pod("b", index=1, told=8, disrupted="DeletionByTaintManager")
+    assert seen(a_job(2), stays, lost).state is JobState.RUNNING
+    job = seen(a_job(2), stays, Pods(lost.facts, gone=True), a_pod("c", created=20, started=21, index=1))
+    assert [(a.ending, a.devices, a.nodes) for a in job.attempts] == [
+        (Ending.NODE_LOST, 4, ("node-a", "node-b")),
+        (None, 4, ("node-a", "node-c")),
+    ]
+    assert job.attempts[1].started_at == T0 + timedelta(seconds=21)
+
+
+def test_cancelled_while_it_runs_and_while_it_waits() -> None:
+    gone = T0 + timedelta(seconds=8)
+    still = seen(a_job(), a_pod(told=8), gone=gone)
+    assert still.state is JobState.RUNNING, "its pods hold their GPUs"
+    over = seen(a_job(), a_pod(told=8, ended=12, code=143, gone=True), gone=gone)
+    assert (over.state, over.attempts[0].ending) == (JobState.CANCELLED, Ending.CANCELLED)
+    assert over.ended_at == T0 + timedelta(seconds=12)
+    assert seen(a_job(suspend=True), gone=gone).ended_at == gone
+
+
+def test_what_nobody_tells_of_any_more_is_counted() -> None:
+    def earlier(job: Any, *pods: Pods, evictions: int) -> int:
+        known = Known("research", "train", job, workload=a_workload(evictions=evictions), pods=pods)
+        return with_forgotten(known).earlier
+
+    assert earlier(a_job(), a_pod(), evictions=0) == 0
+    assert earlier(a_job(), a_pod(), evictions=2) == 2
+    assert earlier(a_job(suspend=True), evictions=1) == 1
+    assert earlier(a_job(**ended("Complete", 9)), a_pod(ended=8), evictions=1) == 1
+    assert earlier(a_job(**ended("Failed", 9, "DeadlineExceeded")), evictions=0) == 0
+
+
+def test_supplies() -> None:
+    assert PLACES.by_flavor([("nvidia.com/gpu", "a100.2")]) == FLEET.pool("a100").supplies[0]
+    assert str(PLACES.by_flavor([("nvidia.com/mig-1g.10gb", "mig")])) == "mig/1g.10gb"
+    assert str(PLACES.by_labels("nvidia.com/gpu", {"fairway/capacity": "spot"})) == "spot"
+    assert PLACES.by_labels("nvidia.com/gpu", {}) is None
+
+
+def test_native_ones_of_one_name_are_told_apart() -> None:
+    assert seen(a_job(ours=False)).engine_id == "research/train/job-uid-"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 9), st.integers(0, 3), st.booleans()),
+        max_size=8,
+    ),
+    st.integers(1, 3),
+)
+def test_attempts_are_in_order_and_none_ends_before_it_starts(
+    lives: list[tuple[int, int, int, int, bool]], nodes: int
+) -> None:
+    """Whatever pods come and go: each that ran is in an attempt, only the last attempt may be open."""
+    pods, clock = [], 0
+    for i, (index, pause, length, code, told) in enumerate(lives):
+        clock += pause
+        end = clock + 1 + length
+        pods.append(
+            a_pod(
+                f"p{i}", clock, clock + 1, end, code,
+                index=index % nodes, told=end if told else None, gone=told,
+            )
+        )  # fmt: skip
+        clock += length
+    known = Known("research", "train", a_job(nodes, suspend=True), pods=tuple(pods))
+    attempts = join(known, PLACES).seen.attempts
+    assert {p.facts.uid for run in runs_of(known) for p in run.pods} == {p.facts.uid for p in pods}
+    assert all(a.ended_at is not None and a.ended_at >= a.started_at for a in attempts)
+    assert [a.started_at for a in attempts] == sorted(a.started_at for a in attempts)
+    assert all(a.devices <= 2 * max(nodes, len(pods)) for a in attempts)
