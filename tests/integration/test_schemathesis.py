@@ -36,7 +36,7 @@ CHECKS: Final = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-REQUESTS: Final = 8
+REQUESTS: Final = 6
 """Of each kind to each route."""
 
 MOST_ITEMS: Final = 4

@@ -27,7 +27,7 @@ def create_app(
     registry: CollectorRegistry,
     parse: Callable[[Revision], Fleet],
     policy: PolicyParts,
-    jobs: JobParts | None = None,
+    jobs: JobParts,
 ) -> FastAPI:
     """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
     app = FastAPI(
@@ -47,10 +47,9 @@ def create_app(
     routes.add_fleet_routes(app, ledger, fleets)
     policy_routes.add_plan_routes(app, ledger, fleets, policy)
     policy_routes.add_history_routes(app, ledger, fleets)
-    if jobs is not None:
-        job_routes.add_submit_routes(app, jobs)
-        job_routes.add_job_routes(app, ledger, fleets, jobs)
-        job_routes.add_change_routes(app, ledger, fleets)
+    job_routes.add_submit_routes(app, ledger, jobs)
+    job_routes.add_job_routes(app, ledger, fleets, jobs)
+    job_routes.add_change_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
     require_rules(app)

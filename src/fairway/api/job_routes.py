@@ -46,6 +46,7 @@ _NOT_FOUND: dict[int | str, dict[str, Any]] = {
 }
 _SUBMIT: dict[int | str, dict[str, Any]] = {
     **PROBLEMS,
+    404: {**PROBLEMS[422], "description": "there is no such job to come after"},
     403: {**PROBLEMS[403], "description": "the role is too low, or it is not your team"},
     409: {**PROBLEMS[422], "description": "other jobs were submitted under this key"},
 }
@@ -130,8 +131,16 @@ class JobParts:
     log_reader: ReadsLogs
 
 
-def add_submit_routes(app: FastAPI, parts: JobParts) -> None:
+def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
     """Asking for jobs."""
+
+    async def specs_of(jobs: Sequence[wire.JobSpec]) -> list[JobSpec]:
+        """As Fairway knows them; what they come after must be there, or they would wait for ever."""
+        specs = [job.to_model() for job in jobs]
+        before = {a.job for spec in specs for a in spec.after}
+        if before and (missing := before - {row.id for row in await ledger.job_rows(sorted(before))}):
+            raise _no_such_job([job_word(number) for number in sorted(missing)], "to come after")
+        return specs
 
     @app.post(
         "/v1/jobs",
@@ -148,7 +157,7 @@ def add_submit_routes(app: FastAPI, parts: JobParts) -> None:
         """
         caller = caller_of(request)
         user = submitting_user(caller, asked.as_user)
-        specs = [job.to_model() for job in asked.jobs]
+        specs = await specs_of(asked.jobs)
         try:
             kept = await parts.submitter.submit(specs, user, by=caller.name, key=asked.key, hold=asked.hold)
         except PermanentError as error:
@@ -162,8 +171,9 @@ def add_submit_routes(app: FastAPI, parts: JobParts) -> None:
     async def try_job(asked: wire.AskedDryRun, request: Request) -> wire.DryRun:
         """Say where a job would go, what would be sent there, and whether it could ever run."""
         user = submitting_user(caller_of(request), asked.as_user)
+        (spec,) = await specs_of([asked.job])
         try:
-            tried = await parts.submitter.dry_run(asked.job.to_model(), user)
+            tried = await parts.submitter.dry_run(spec, user)
         except PermanentError as error:
             raise _refusal(error) from error
         return wire.DryRun(
@@ -343,12 +353,12 @@ def _attempt(found: JobDetail, word: str, asked: int | None) -> int | None:
     return asked
 
 
-def _no_such_job(words: Sequence[str]) -> ApiError:
+def _no_such_job(words: Sequence[str], what_for: str = "") -> ApiError:
     named = ", ".join(words[:_NAMED]) + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")
     return ApiError(
         HTTPStatus.NOT_FOUND,
         "NoSuchJob",
-        f"there is no job {named}",
+        f"there is no job {named} {what_for}".rstrip(),
         "fairway get jobs  lists them; an id looks like 8f3k",
     )
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from fairway.api import policy_wire
 from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
+from fairway.api.openapi import NO_JOBS
 from fairway.api.policy_routes import PolicyParts
 from fairway.control.planning import Planner
 from fairway.files import check_text
@@ -78,7 +79,7 @@ def memory() -> Memory:
 async def app(ledger: Ledger, memory: Memory) -> FastAPI:
     """The app, with FLEET as the newest revision."""
     await ledger.keep_fleet("the text does not matter here", "digest", "test")
-    return create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(memory))
+    return create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(memory), NO_JOBS)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_PARTS
+from fairway.api.openapi import NO_JOBS, NO_PARTS
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Cluster, Fleet, VirtualConnection
@@ -106,7 +106,7 @@ async def test_clusters_pools_and_tokens_page_too(ledger: Ledger) -> None:
         tuple(pool(f"p-{name}", name) for name in names),
     )
     await ledger.keep_fleet("text", "digest", "test")
-    app = create_app(ledger, CollectorRegistry(), lambda _: fleet, NO_PARTS)
+    app = create_app(ledger, CollectorRegistry(), lambda _: fleet, NO_PARTS, NO_JOBS)
     headers = await bearer(ledger, Role.ADMIN, "root")
     for i in range(9):
         await bearer(ledger, Role.VIEWER, f"t{i}")

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
+from fairway.api.openapi import NO_JOBS
 from fairway.api.policy_routes import MOST_FLEET_BYTES
 from fairway.engines.port import Unreachable
 from fairway.files import parse_fleet
@@ -66,6 +67,7 @@ async def http(ledger: Ledger, memory: Memory) -> AsyncIterator[httpx2.AsyncClie
         CollectorRegistry(),
         lambda revision: parse_fleet(revision.text, "fleet", Path("/srv")),
         policy_parts(memory),
+        NO_JOBS,
     )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
@@ -223,7 +225,7 @@ async def test_a_server_without_a_fleet_takes_the_first_from_an_admin(ledger: Le
     def no_fleet(_: object) -> Fleet:
         raise AssertionError("there is none")
 
-    app = create_app(ledger, CollectorRegistry(), no_fleet, policy_parts(memory))
+    app = create_app(ledger, CollectorRegistry(), no_fleet, policy_parts(memory), NO_JOBS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     operator, admin = await bearer(ledger, Role.OPERATOR), await bearer(ledger, Role.ADMIN)
     async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:

@@ -150,12 +150,12 @@ async def test_ready_only_with_current_tables(http: httpx2.AsyncClient, empty_da
 
     from fairway.api.app import create_app
     from fairway.api.fleets import NO_FLEET
-    from fairway.api.openapi import NO_PARTS
+    from fairway.api.openapi import NO_JOBS, NO_PARTS
 
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     bare = await Ledger.connect(empty_database_url)
     try:
-        app = create_app(bare, CollectorRegistry(), lambda _: NO_FLEET, NO_PARTS)
+        app = create_app(bare, CollectorRegistry(), lambda _: NO_FLEET, NO_PARTS, NO_JOBS)
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
             check(await client.get("/readyz"), 503, "LedgerNotMigrated")

@@ -1,0 +1,246 @@
+"""Jobs through the app: over a real ledger, placed by the real submitter; no loop sends them anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairway.api.app import create_app
+from fairway.ledger import Ledger
+from fairway.ledger.job_records import JobFilter
+from fairway.model.access import Role
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.job import job_number, job_word
+from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Grant, Supply, Team
+from fairway.policy.plan import compute_changes
+from fairway.wiring.engines import Engines
+from fairway.wiring.jobs import job_parts
+from tests.unit.api.conftest import bearer, policy_parts
+from tests.unit.api.governed import Memory
+
+PRIORITIES = (PriorityName("normal"), PriorityName("low"))
+GRANTS = (Grant(Supply(PoolName("lab-a100")), 8),)
+
+
+def team(name: str, *members: str) -> Team:
+    people = tuple(UserName(m) for m in members)
+    return Team(TeamName(name), grants=GRANTS, priorities=PRIORITIES, members=people)
+
+
+FLEET = Fleet(
+    "acme",
+    "USD",
+    (Cluster(ClusterName("lab"), VirtualConnection()),),
+    (
+        Pool(
+            PoolName("lab-a100"),
+            ClusterName("lab"),
+            GpuType("A100-80GB", 80),
+            Capacity.OWNED,
+            Decimal("1.90"),
+            VirtualPlace(4),
+        ),
+    ),
+    (team("nlp", "alice", "bob"), team("vision", "carol")),
+)
+HELLO = {"name": "hello", "command": ["echo", "hello"]}
+
+
+@pytest.fixture
+async def http(ledger: Ledger) -> AsyncIterator[httpx2.AsyncClient]:
+    await ledger.keep_fleet("the text does not matter here", "digest", "test")
+    engines = Engines()
+    engine = engines(FLEET.clusters[0], FLEET.pools)
+    found = await engine.find_policy()
+    for change in compute_changes(engine.translate(FLEET, found), found):
+        assert [c async for c in engine.write([change])]
+    async with job_parts(ledger, engines, lambda _: FLEET) as parts:
+        app = create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(Memory()), parts)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
+            yield client
+
+
+@pytest.fixture
+async def alice(ledger: Ledger) -> dict[str, str]:
+    return await bearer(ledger, Role.MEMBER, "alice")
+
+
+async def submit(
+    http: httpx2.AsyncClient, who: dict[str, str], *jobs: dict[str, Any], **more: Any
+) -> list[dict[str, Any]]:
+    answer = await http.post("/v1/jobs", headers=who, json={"jobs": list(jobs), **more})
+    assert answer.status_code == 201, answer.text
+    found: list[dict[str, Any]] = answer.json()["jobs"]
+    return found
+
+
+async def test_a_job_from_asking_to_its_end(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    (made,) = await submit(http, alice, HELLO | {"env": {"A": "b"}, "gpus": {"count": 2, "model": "A100"}})
+    assert made["ids"] == [made["id"]]
+    assert made["placement"]["pool"] == "lab-a100"
+    assert made["placement"]["why"]
+    seen = (await http.get(f"/v1/jobs/{made['id'].upper()}", headers=alice)).json()
+    assert (seen["state"], seen["user"], seen["team"], seen["gpus"]) == ("queued", "alice", "nlp", 2)
+    assert seen["spec"]["env"] == {"A": "b"}
+    assert seen["why_there"] == made["placement"]["why"]
+    assert [e["kind"] for e in seen["events"]] == ["submitted"]
+    log = (await http.get(f"/v1/jobs/{made['id']}/log", headers=alice)).json()
+    assert log == {"attempt": 0, "text": "", "offset": 0, "next_offset": 0, "ended": False}
+    counts = (await http.get("/v1/jobs/counts", headers=alice)).json()["counts"]
+    assert [(c["state"], c["jobs"], c["devices"], c["team"]) for c in counts] == [("queued", 1, 2, "nlp")]
+    gone = (await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})).json()
+    assert gone == {"changed": [made["id"]], "unchanged": []}
+    again = (await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})).json()
+    assert again == {"changed": [], "unchanged": [made["id"]]}
+    assert (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()["state"] == "cancelled"
+
+
+async def test_the_same_key_makes_nothing_twice(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    first = await submit(http, alice, HELLO, HELLO, key="mine")
+    assert [j["ids"] for j in await submit(http, alice, HELLO, HELLO, key="mine")] == [
+        j["ids"] for j in first
+    ]
+    assert len(await ledger.jobs(JobFilter())) == 2
+    other = await http.post(
+        "/v1/jobs", headers=alice, json={"jobs": [HELLO | {"name": "other"}], "key": "mine"}
+    )
+    assert (other.status_code, other.json()["code"]) == (409, "KeyReused")
+    bob = await bearer(ledger, Role.MEMBER, "bob")
+    assert (await submit(http, bob, HELLO, key="mine"))[0]["id"] not in {j["id"] for j in first}
+
+
+async def test_an_array_is_as_many_jobs_and_one_to_cancel(
+    http: httpx2.AsyncClient, alice: dict[str, str]
+) -> None:
+    (made,) = await submit(http, alice, HELLO | {"array": [3, 5, 7]}, hold=True)
+    assert len(made["ids"]) == 3
+    listed = (await http.get(f"/v1/jobs?array={made['id']}", headers=alice)).json()["items"]
+    assert sorted((j["id"], j["array"], j["array_index"], j["state"]) for j in listed) == [
+        (id_, made["id"], index, "held") for id_, index in zip(made["ids"], (3, 5, 7), strict=True)
+    ]
+    second = made["ids"][1]
+    changed = (await http.post("/v1/jobs/release", headers=alice, json={"jobs": [second]})).json()
+    assert changed["changed"] == [second]
+    counted = (await http.get(f"/v1/jobs/{second}/tasks", headers=alice)).json()
+    assert counted == {"tasks": 3, "counts": {"held": 2, "queued": 1}}
+    gone = (await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})).json()
+    assert gone["changed"] == made["ids"]
+
+
+async def test_lists_page_and_filter(http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]) -> None:
+    carol = await bearer(ledger, Role.MEMBER, "carol")
+    for i in range(5):
+        await submit(http, alice, HELLO | {"name": f"a{i}"})
+    (held,) = await submit(http, carol, HELLO | {"name": "c"}, hold=True)
+    found, cursor = [], None
+    for _ in range(9):
+        params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
+        page = (await http.get("/v1/jobs", params=params, headers=alice)).json()
+        found += [j["name"] for j in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == ["c", "a4", "a3", "a2", "a1", "a0"]
+
+    async def names(query: str) -> list[str]:
+        answer = await http.get(f"/v1/jobs?{query}", headers=alice)
+        assert answer.status_code == 200, answer.text
+        return [j["name"] for j in answer.json()["items"]]
+
+    soon = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert await names("team=vision") == ["c"]
+    assert await names("user=carol&state=held") == ["c"]
+    assert await names("state=ended") == []
+    assert len(await names("state=open")) == 6
+    assert await names("state=queued&state=ended&name=a3") == ["a3"]
+    assert await names("pool=none") == []
+    assert len(await names("cluster=lab&native=false")) == 6
+    assert await names(f"since={soon}") == []
+    assert len(await names(f"until={soon}")) == 6
+    assert job_word(job_number(held["id"]) or 0) == held["id"]
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ("state=sleeping", "query.state"),
+        ("since=yesterday", "query.since"),
+        ("since=2026-01-01T00:00:00", "query.since"),
+        ("array=no", "query.array"),
+        ("limit=0", "query.limit"),
+        ("cursor=x", ""),
+    ],
+)
+async def test_filters_that_mean_nothing(
+    http: httpx2.AsyncClient, alice: dict[str, str], query: str, where: str
+) -> None:
+    answer = await http.get(f"/v1/jobs?{query}", headers=alice)
+    assert answer.status_code == 422
+    assert answer.json()["hint"]
+    assert any(f["where"].startswith(where) for f in answer.json()["faults"]) or not where
+
+
+@pytest.mark.parametrize("word", ["zzzz", "x", "8f3!", "ä" * 5, "z" * 12, "0000", "%00aaaa", "z" * 300])
+async def test_no_such_job(http: httpx2.AsyncClient, alice: dict[str, str], word: str) -> None:
+    for path in (f"/v1/jobs/{word}", f"/v1/jobs/{word}/log", f"/v1/jobs/{word}/tasks"):
+        answer = await http.get(path, headers=alice)
+        assert (answer.status_code, answer.json()["code"]) == (404, "NoSuchJob"), answer.text
+
+
+async def test_refusals_say_which_and_why(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    async def refused(body: dict[str, Any]) -> tuple[int, str]:
+        answer = await http.post("/v1/jobs", headers=alice, json=body)
+        assert answer.json()["hint"]
+        return answer.status_code, answer.json()["code"]
+
+    assert await refused({"jobs": [HELLO], "as": "bob"}) == (403, "RoleTooLow")
+    assert await refused({"jobs": [HELLO | {"team": "vision"}]}) == (403, "NotAMember")
+    assert await refused({"jobs": [HELLO | {"priority": "urgent"}]}) == (403, "PriorityNotAllowed")
+    assert await refused({"jobs": [HELLO | {"pool": "nowhere"}]}) == (422, "NoSuchPool")
+    assert await refused({"jobs": [HELLO | {"gpus": {"model": "H100"}}]}) == (422, "NoPoolFits")
+    assert await refused({"jobs": [HELLO, HELLO | {"gpus": {"count": 16}}]}) == (422, "NoPoolFits")
+    assert await refused({"jobs": [HELLO | {"after": [{"job": "zzzz"}]}]}) == (404, "NoSuchJob")
+    assert await ledger.jobs(JobFilter()) == ()
+
+
+async def test_a_dry_run_keeps_nothing(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    fits = (await http.post("/v1/jobs/dry-run", headers=alice, json={"job": HELLO})).json()
+    assert fits["could_run"] is True
+    assert fits["placement"]["pool"] == "lab-a100"
+    assert [o["pool"] for o in fits["options"]] == ["lab-a100"]
+    assert fits["preview"]
+    large = HELLO | {"gpus": {"count": 64}}
+    never = (await http.post("/v1/jobs/dry-run", headers=alice, json={"job": large})).json()
+    assert (never["could_run"], never["placement"], never["options"]) == (False, None, [])
+    assert never["why"]
+    assert never["hint"]
+    assert await ledger.jobs(JobFilter()) == ()
+
+
+async def test_members_may_send_a_batch_and_no_more(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    big = HELLO | {"script": "#" * (200 * 1024), "command": []}
+    assert len(await submit(http, alice, big, big)) == 2
+    viewer = await bearer(ledger, Role.VIEWER)
+    answer = await http.post("/v1/jobs", headers=viewer, json={"jobs": [big]})
+    assert answer.status_code == 403
+    huge = await http.post("/v1/jobs", headers=alice, content=b" " * (33 * 1024 * 1024))
+    assert huge.status_code == 413
