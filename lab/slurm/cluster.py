@@ -32,6 +32,7 @@ TOOLS = ("squeue", "sacct")
 # token in SLURM_JWT, and is nobody otherwise.
 TOOL = """\
 #!/bin/sh
+PATH=$PATH:/usr/sbin:/sbin
 [ "$(id -u)" = 0 ] && exec chroot --userspec=nobody {root} /usr/bin/{name} "$@"
 exec unshare --map-root-user chroot {root} /usr/bin/{name} "$@"
 """
