@@ -15,6 +15,7 @@ BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",
     "mirror_slurm": "how soon a change of a job on Slurm is known, against a bare squeue",
+    "mirror_kubernetes": "changes of jobs on Kueue through the mirror, against a bare watch of them",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",

@@ -1,4 +1,4 @@
-"""Jobs, Workloads and pods joined: states, attempts and endings, from objects as the API server writes them."""
+"""Jobs, Workloads and pods joined: states, attempts, endings, of objects as the API server writes them."""
 
 from __future__ import annotations
 
