@@ -28,8 +28,8 @@ DATABASE = "/run/mysqld/mysqld.sock"
 LOGS = "/srv/logs"
 """What jobs print, as the nodes see it: shared by all, and what is in it stays its owner's, as in /tmp."""
 TOOLS = ("squeue", "sacct")
-# Slurm's programs as a host has them that is in the cluster without running its daemons: whoever calls shows a
-# token in SLURM_JWT, and is nobody otherwise.
+# Slurm's programs as a host has them that runs none of its daemons: whoever calls shows a token in SLURM_JWT,
+# and is nobody otherwise.
 TOOL = """\
 #!/bin/sh
 PATH=$PATH:/usr/sbin:/sbin
