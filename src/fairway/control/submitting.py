@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ STOCK_SECONDS: Final = 2.0
 """How old what is known of pools and queues may be when a job is placed."""
 SHAPE_SECONDS: Final = 60.0
 """How long the size of a pool's largest node is believed."""
+_AT_A_TIME: Final = 100
 _MOST_PAGES: Final = 20
 _NODES_PAGE: Final = 2000
 
@@ -108,15 +110,18 @@ class Submitter:
     ) -> tuple[Submitted, ...]:
         """Decide and keep them, all or none. The same (by, key) again gives what was kept the first time."""
         shelf = await self._stocked()
-        jobs = [await self._decide(shelf, spec, user, hold=hold) for spec in specs]
+        jobs: list[NewJob] = []
+        for spec in specs:
+            jobs.append(await self._decide(shelf, spec, user, hold=hold))
+            if len(jobs) % _AT_A_TIME == 0:
+                await asyncio.sleep(0)  # ten thousand take a second: others are answered meanwhile
         ids = await self._ledger.submit_jobs(jobs, by=by, key=key)
         return tuple(Submitted(numbers, job.placement) for numbers, job in zip(ids, jobs, strict=True))
 
     async def dry_run(self, spec: JobSpec, user: UserName) -> DryRun:
         """What would happen, without doing it. Raises NotAllowed: that is for the person to set right."""
         shelf = await self._stocked()
-        team = team_of(shelf.fleet, spec, user)
-        priority = priority_of(shelf.fleet, spec, team)
+        team, priority = shelf.whose(spec, user)
         ask = partial(options, spec, team, priority, shelf.fleet, shelf.stocks, tree=shelf.tree)
         try:
             previews = [
@@ -132,8 +137,7 @@ class Submitter:
         return DryRun(placement, found.fits, text, could_run=True, why=placement.why)
 
     async def _decide(self, shelf: _Shelf, spec: JobSpec, user: UserName, *, hold: bool) -> NewJob:
-        team = team_of(shelf.fleet, spec, user)
-        priority = priority_of(shelf.fleet, spec, team)
+        team, priority = shelf.whose(spec, user)
         shape = _shape(spec, user)
         while True:  # ends: each round either chooses or rules one more supply out
             known = shelf.refusals.setdefault(shape, {})
@@ -238,10 +242,19 @@ class _Shelf:
     good_until: float
     refusals: dict[_Shape, dict[Supply, Refused | None]] = field(default_factory=dict)
     """What engines say against a kind of job on a supply; None: nothing."""
+    busy: dict[Supply, dict[TeamName, int]] = field(default_factory=dict)
+    people: dict[tuple[UserName, str | None, str | None], tuple[Team, Priority]] = field(default_factory=dict)
+
+    def whose(self, spec: JobSpec, user: UserName) -> tuple[Team, Priority]:
+        """The job's team and priority; looked up once for a batch, for a fleet may have a thousand teams."""
+        key = (user, spec.team, spec.priority)
+        if key not in self.people:
+            team = team_of(self.fleet, spec, user)
+            self.people[key] = (team, priority_of(self.fleet, spec, team))
+        return self.people[key]
 
     def count(self, counts: Sequence[JobCount]) -> None:
         """What jobs hold and wait for, each team's with those of the teams it is inside of."""
-        busy: dict[Supply, dict[TeamName, int]] = {}
         waiting: dict[Supply, int] = {}
         for row in counts:
             if row.pool is None or row.state is JobState.HELD:
@@ -250,19 +263,21 @@ class _Shelf:
             if row.state is not JobState.RUNNING:
                 waiting[supply] = waiting.get(supply, 0) + row.devices
             if row.team is not None and row.team in self.tree:
-                of = busy.setdefault(supply, {})
-                for name in self._family(self.tree[row.team]):
-                    of[name] = of.get(name, 0) + row.devices
+                self._hold(self.tree[row.team], supply, row.devices)
         for supply, stock in self.stocks.items():
-            self.stocks[supply] = replace(stock, busy=busy.get(supply, {}), waiting=waiting.get(supply, 0))
+            busy = self.busy.setdefault(supply, {})
+            self.stocks[supply] = replace(stock, busy=busy, waiting=waiting.get(supply, 0))
 
     def take(self, team: Team, supply: Supply, devices: int) -> None:
         """Count on so many being wanted from now on."""
+        self._hold(team, supply, devices)
         stock = self.stocks[supply]
-        busy = dict(stock.busy)
+        self.stocks[supply] = replace(stock, waiting=stock.waiting + devices)
+
+    def _hold(self, team: Team, supply: Supply, devices: int) -> None:
+        busy = self.busy.setdefault(supply, {})
         for name in self._family(team):
             busy[name] = busy.get(name, 0) + devices
-        self.stocks[supply] = replace(stock, busy=busy, waiting=stock.waiting + devices)
 
     def _family(self, team: Team) -> list[TeamName]:
         return [team.name, *(t.name for t in self.tree.ancestors(team))]
