@@ -344,6 +344,8 @@ def _state(known: Known, *, running: bool) -> tuple[JobState, str]:  # noqa: PLR
         held = job.suspended and not job.ours and not job.priority
         return JobState.WAITING, "suspended" if held else ""
     if workload.held:
+        if known.evictions and _sent_back(known.evictions[-1][1]) is Ending.TIMED_OUT:
+            return JobState.TIMED_OUT, known.evictions[-1][2]  # Kueue's own limit: the Job stays suspended
         return JobState.HELD, workload.words
     waits = [p.facts.words for p in known.pods if not _is_over(p) and p.facts.words]
     return JobState.WAITING, waits[0] if waits else workload.words
@@ -358,4 +360,4 @@ def _ended_at(known: Known, attempts: Sequence[Attempt]) -> datetime:
 
 def _ended_waiting(known: Known, last: Attempt) -> bool:
     """Whether it was back in its queue when it was ended."""
-    return not known.job.finished and last.ending is not Ending.CANCELLED
+    return not known.job.finished and last.ending not in {Ending.CANCELLED, Ending.TIMED_OUT}

@@ -35,6 +35,10 @@ _TRIES: Final = 5
 """Of a change that somebody else's change keeps getting ahead of."""
 
 
+class _Later(Unreachable):
+    """Not now, for this one job."""
+
+
 class Runner:
     """Runs jobs on one cluster, over a connection of its own."""
 
@@ -178,7 +182,7 @@ class Runner:
                 return
             workload = found.workload
             if workload is None:
-                raise Unreachable(
+                raise _Later(
                     "NotYetQueued",
                     f"Kueue has not yet taken {engine_id} into its queue",
                     "Fairway tries again by itself",
@@ -187,7 +191,7 @@ class Runner:
                 return
             if await self._set_active(api, workload.metadata, active=False):
                 return
-        raise Unreachable("Conflict", f"{engine_id} changes all the time", "Fairway tries again by itself")
+        raise _Later("Conflict", f"{engine_id} changes all the time", "Fairway tries again by itself")
 
     async def _release(self, api: ApiServer, engine_id: EngineId) -> None:
         access = Access(api, self._timeout_seconds)
@@ -226,10 +230,13 @@ class Runner:
     ) -> Mapping[EngineId, Refused]:
         api = await self._line.bounded(self._timeout_seconds, _itself)
         refused: dict[EngineId, Refused] = {}
+        later: list[Unreachable] = []
 
         async def one(engine_id: EngineId) -> None:
             try:
                 await act(api, engine_id)
+            except _Later as e:  # of this job, not of the cluster: the others go on
+                later.append(e)
             except Refused as e:
                 if e.code in _NOT_THE_ORDERS or lacks_right(e):
                     raise
@@ -244,6 +251,8 @@ class Runner:
             raise self._line.softened(e) from e
         except Exception as e:
             raise self._line.unexpected(e) from e
+        if later:
+            raise later[0]
         return refused
 
 
