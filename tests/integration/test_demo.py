@@ -154,7 +154,7 @@ def test_the_clusters_are_busy(running: Demo) -> None:
 def test_a_job_of_alice(running: Demo) -> None:
     alice = ("--context", "demo-alice")
     words = ("run", *alice, "-o", "json", "--name", "hello", "--gpus", "1")
-    word = json.loads(text(running, *words, "--", "bash", "-c", "echo hello; sleep 600"))["id"]
+    word = json.loads(text(running, *words, "--", "bash", "-c", "echo hello; sleep 600"))["jobs"][0]["id"]
 
     def state() -> str:
         return str(shown(running, "describe", "job", word, *alice)["state"])
