@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -65,18 +66,18 @@ _JOBS = """
         CASE WHEN h % 10 = 0 THEN 'train' WHEN h % 10 < 5 THEN 'sweep-' || i / 1000 ELSE 'run-' || i END,
         state, 'e' || i, 2, 1 + h % 2, 2 + 2 * (h % 2), CASE WHEN c.native THEN 0 ELSE 1 END,
         CASE WHEN state IN ('queued', 'waiting', 'refused') THEN 0 ELSE 1 END,
-        CASE WHEN h % 10 BETWEEN 1 AND 4 THEN i / 1000 * 1000 + 1 END, CASE WHEN h % 10 BETWEEN 1 AND 4 THEN i END,
+        CASE WHEN h % 10 BETWEEN 1 AND 4 THEN i / 1000 * 1000 + 1 END,
+        CASE WHEN h % 10 BETWEEN 1 AND 4 THEN i END,
         at, at + interval '1 minute', CASE WHEN i < :n * 0.98 THEN at + interval '1 hour' END,
         CASE WHEN state = 'failed' THEN 1 WHEN state = 'done' THEN 0 END, 3600, at, at, i % 5000 = 0
     FROM (
         SELECT i, abs(hashint8(i)) AS h, now() - :days * interval '1 day' * (:n - i) / :n AS at
         FROM generate_series(:first, :last) AS i
     ) AS jobs
-    JOIN (SELECT *, row_number() OVER (ORDER BY id) - 1 AS place, count(*) OVER () AS classes FROM job_class) AS c
-        ON c.place = CASE
-            WHEN i % 50000 = 777 THEN classes - 1
-            WHEN i % 700 = 1 AND i < :n / 2 THEN classes - 301 + h % 300
-            ELSE ((h % 1000003) / 1000003.0) ^ 2 * (classes - 301)
+    JOIN job_class AS c ON c.id = CASE
+            WHEN i % 50000 = 777 THEN :classes
+            WHEN i % 700 = 1 AND i < :n / 2 THEN :classes - 300 + h % 300
+            ELSE 1 + ((h % 1000003) / 1000003.0) ^ 2 * (:classes - 302)
         END::int
     CROSS JOIN LATERAL (SELECT CASE
         WHEN i < :n * 0.98 THEN CASE
@@ -92,8 +93,8 @@ _REST = (
     "INSERT INTO job_clock SELECT date_trunc('minute', submitted_at), min(id) FROM job GROUP BY 1",
     "INSERT INTO engine_job SELECT cluster, engine_id, id, submission, 0, false FROM job",
     "INSERT INTO attempt SELECT id, 1, engine_id, started_at, ended_at,"
-    " CASE WHEN ended_at IS NOT NULL THEN 'done' END, exit_code, NULL, devices, ARRAY['node-' || id % 1000], ''"
-    " FROM job WHERE attempts > 0",
+    " CASE WHEN ended_at IS NOT NULL THEN 'done' END, exit_code, NULL, devices,"
+    " ARRAY['node-' || id % 1000], '' FROM job WHERE attempts > 0",
     "SELECT setval(pg_get_serial_sequence('job', 'id'), max(id)) FROM job",
     "UPDATE job SET engine_id = NULL, sent_at = NULL WHERE state = 'queued'",
 )
@@ -102,7 +103,10 @@ _REST = (
 def _filters(jobs: int) -> dict[str, JobFilter]:
     now = datetime.now(UTC)
     ended = (JobState.DONE, JobState.FAILED)
-    middle = {"submitted_after": now - timedelta(days=6), "submitted_before": now - timedelta(days=5)}
+    middle: dict[str, Any] = {
+        "submitted_after": now - timedelta(days=6),
+        "submitted_before": now - timedelta(days=5),
+    }
     one = JobFilter
     return {
         "all": one(),
@@ -189,7 +193,7 @@ async def _pages(ledger: Ledger, url: str, jobs: int) -> tuple[dict[str, list[fl
     cursors = [None if turn % 2 else JobId(jobs * turn // ROUNDS + 1) for turn in range(ROUNDS)]
     taken: dict[str, list[float]] = {name: [] for name in filters}
     bare: list[float] = []
-    wanted = f"SELECT * FROM job WHERE id < %s ORDER BY id DESC LIMIT {PAGE}"  # noqa: S608
+    wanted = f"SELECT * FROM job WHERE id < %s ORDER BY id DESC LIMIT {PAGE}"
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as plain:
 
         async def by_key(cursor: int) -> None:
@@ -245,16 +249,17 @@ async def _calls(ledger: Ledger, lease: Lease) -> dict[str, float]:
 
 def _fill(url: str, jobs: int) -> dict[str, object]:
     """Make the rows, and tell how large they are."""
-    values = {"n": str(jobs), "days": str(DAYS)}
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("SET synchronous_commit = off")
-        db.execute(_CLASSES)
+        db.execute("SET statement_timeout = '5min'")
+        classes = db.execute(_CLASSES).rowcount
+        db.execute("ANALYZE job_class")
         step = 50_000
         for first in range(1, jobs + 1, step):
-            bounds = {"first": str(first), "last": str(min(jobs, first + step - 1))}
+            bounds = {"first": first, "last": min(jobs, first + step - 1), "classes": classes}
             wanted = _JOBS
-            for name, value in (values | bounds).items():
-                wanted = wanted.replace(f":{name}", value)
+            for name, value in {**bounds, "n": jobs, "days": DAYS}.items():
+                wanted = wanted.replace(f":{name}", str(value))
             db.execute(wanted)
         for statement in _REST:
             db.execute(statement)

@@ -1,9 +1,9 @@
 """Lists of jobs by any filter, newest first.
 
 With a filter that few jobs pass, neither the ids nor any one index leads to them quickly. So a page is found
-in steps. The newest jobs are looked through: mostly that is enough. Otherwise the classes that pass are found
-(there are few), of each class and state the newest job is asked for by one probe of an index, and only those
-that can have a job on the page are read further. What the work grows with is the number of classes, not jobs.
+in steps. The classes that pass are found; mostly they are few. If not, the newest jobs are looked through:
+mostly that is enough. Otherwise of each class and state the newest job is asked for by one probe of an index,
+and only those that can have a job on the page are read further. The work grows with classes, not with jobs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, 
 
 NEWEST: Final = 4000
 """Jobs that are looked through first."""
+FEW_PROBES: Final = 300
+"""Of classes and states: so few are quicker than looking through."""
 MOST_PROBES: Final = 40_000
 """Of classes and states; beyond, looking through ever more of the newest jobs is quicker."""
+MOST_JOBS: Final = 2**50
 LATE: Final = timedelta(minutes=1)
 """A job that was kept later than that after it was submitted is marked as late."""
 _SLACK: Final = timedelta(minutes=2)
@@ -40,13 +43,20 @@ _ROW: Final = """
     FROM job JOIN job_class ON job_class.id = job.class
 """
 
-_ROWS = text(f"{_ROW} WHERE job.id = ANY(CAST(:ids AS bigint[])) ORDER BY job.id DESC")
-
-_LAST = text("SELECT max(id) FROM job")
+_ROWS: Final = f"{_ROW} WHERE job.id = ANY({{ids}}) ORDER BY job.id DESC"
 
 # The newest id that was certainly given before, and the oldest that was certainly given after.
 _FROM_ID = text("SELECT job FROM job_clock WHERE minute < :moment ORDER BY minute DESC LIMIT 1")
 _UNTIL_ID = text("SELECT job FROM job_clock WHERE minute > :moment ORDER BY minute LIMIT 1")
+
+_BY_STATE: Final = """
+    SELECT found.id FROM unnest(CAST(:states AS text[])) AS states (state) CROSS JOIN LATERAL (
+        SELECT job.id FROM job
+        WHERE job.state = states.state COLLATE "C" AND job.id < :high AND job.id >= :low {more}
+        ORDER BY job.id DESC LIMIT :limit
+    ) AS found
+    ORDER BY found.id DESC LIMIT :limit
+"""
 
 _PROBES: Final = """
     WITH head AS MATERIALIZED (
@@ -113,6 +123,18 @@ class _Asked:
             of_time = (*of_time, "job.submitted_at < :until")
         return cls(of_class, of_job, of_time, values)
 
+    @property
+    def limit(self) -> int:
+        return int(str(self.values["limit"]))
+
+    @property
+    def low(self) -> int:
+        return int(str(self.values["low"]))
+
+    @property
+    def high(self) -> int:
+        return int(str(self.values["high"]))
+
     def where(self, *more: str) -> str:
         return " AND ".join((*more, *self.of_class, *self.of_job, *self.of_time)) or "true"
 
@@ -122,47 +144,46 @@ async def page(
 ) -> tuple[JobRow, ...]:
     asked = _Asked.of(which)
     asked.values["limit"] = limit = max(1, min(limit, LONGEST_PAGE))
-    async with connections.transaction() as connection:
+    async with connections.single() as connection:
         high = before if before is not None else _BEYOND
         if which.array is not None:
-            found = await _through(connection, asked, 0, high)
-        else:
-            low, top = await _ids_of_times(connection, which)
-            found = await _found(connection, which, asked, low, min(high, top))
-            if top < high:  # what was kept late may be old and have a new id
-                late = await _through(connection, asked, top, high, "job.late")
-                found = sorted([*late, *found], key=lambda row: -row.id)[:limit]
+            return tuple(await _through(connection, asked, 0, high))
+        low, top = await _ids_of_times(connection, which)
+        asked.values.update({"low": low, "high": min(high, top)})
+        found = await _found(connection, which, asked)
+        if top < high:  # what was kept late may be old and have a new id
+            late = await _through(connection, asked, top, high, "job.late")
+            found = sorted([*late, *found], key=lambda row: -row.id)[:limit]
     return tuple(found)
 
 
 async def rows(connections: Connections, numbers: Sequence[JobId]) -> tuple[JobRow, ...]:
+    wanted = text(_ROWS.format(ids="CAST(:ids AS bigint[])"))
     async with connections.single() as connection:
-        return tuple(sorted(await _by_ids(connection, numbers), key=lambda row: row.id))
+        found = [_row(row) for row in await connection.execute(wanted, {"ids": list(numbers)})]
+    return tuple(reversed(found))
 
 
-async def _found(
-    connection: AsyncConnection, which: JobFilter, asked: _Asked, low: int, high: int
-) -> list[JobRow]:
-    """Between two ids."""
-    limit = int(str(asked.values["limit"]))
+async def _found(connection: AsyncConnection, which: JobFilter, asked: _Asked) -> list[JobRow]:
+    """The page between two ids."""
+    more = "".join(f" AND {one}" for one in asked.of_time)
     if not (asked.of_class or asked.of_job):
-        return await _through(connection, asked, low, high)
-    last = (await connection.execute(_LAST)).scalar() or 0
-    high = min(high, last + 1)
-    window = max(NEWEST, 4 * limit)
-    found = await _look_through(connection, asked, max(low, high - window), high)
-    if len(found) >= limit or high - window <= low:
-        return found
+        return await _through(connection, asked, asked.low, asked.high)
+    if not asked.of_class and which.name is None:
+        return await _by_ids(connection, asked, _BY_STATE.format(more=more))
+    states = [state.value for state in which.states or JobState]
     classes = await _classes(connection, asked)
-    if not classes:
-        return []
-    if which.name is not None:
-        ids = await _named(connection, asked, classes, low, high)
-    elif len(classes) * (len(which.states) or len(JobState)) <= MOST_PROBES:
-        ids = await _probed(connection, which, asked, classes, low, high)
-    else:
-        return await _ever_more(connection, asked, low, high, window)
-    return await _by_ids(connection, ids)
+    probes = len(classes) * len(states)
+    if probes > FEW_PROBES or not asked.of_class:
+        window = max(NEWEST, 4 * asked.limit)
+        found = await _look_through(connection, asked, window)
+        if len(found) >= asked.limit:
+            return found
+        if which.name is None and probes > MOST_PROBES:
+            return await _ever_more(connection, asked, window)
+    asked.values.update({"classes": classes, "states": states})
+    ids = _PROBES.format(more=more) if which.name is None else _named(asked)
+    return await _by_ids(connection, asked, ids)
 
 
 async def _ids_of_times(connection: AsyncConnection, which: JobFilter) -> tuple[int, int]:
@@ -186,57 +207,40 @@ async def _through(
     return [_row(r) for r in await connection.execute(wanted, asked.values | {"low": low, "high": high})]
 
 
-async def _look_through(connection: AsyncConnection, asked: _Asked, low: int, high: int) -> list[JobRow]:
-    """Each job between two ids is looked at; OFFSET 0 keeps the planner from a cleverer way."""
-    few = "(SELECT * FROM job WHERE id < :high AND id >= :low OFFSET 0) AS job"
-    wanted = _ROW.replace("FROM job ", f"FROM {few} ") + f"WHERE {asked.where()} ORDER BY job.id DESC"
-    values = asked.values | {"low": low, "high": high}
+async def _look_through(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
+    """Each of the newest jobs is looked at; OFFSET 0 keeps the planner from a cleverer way."""
+    newest = "LEAST(:high, (SELECT max(id) + 1 FROM job))"
+    few = f"(SELECT * FROM job WHERE id < :high AND id >= GREATEST(:low, {newest} - :window) OFFSET 0)"  # noqa: S608
+    wanted = _ROW.replace("FROM job ", f"FROM {few} AS job ") + f"WHERE {asked.where()} ORDER BY job.id DESC"
+    values = asked.values | {"window": window}
     return [_row(r) for r in await connection.execute(text(f"{wanted} LIMIT :limit"), values)]
 
 
-async def _ever_more(
-    connection: AsyncConnection, asked: _Asked, low: int, high: int, window: int
-) -> list[JobRow]:
+async def _ever_more(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
     while True:
         window *= 8
-        found = await _look_through(connection, asked, max(low, high - window), high)
-        if len(found) >= int(str(asked.values["limit"])) or high - window <= low:
+        found = await _look_through(connection, asked, window)
+        if len(found) >= asked.limit or window > MOST_JOBS:
             return found
 
 
 async def _classes(connection: AsyncConnection, asked: _Asked) -> list[int]:
-    where = " AND ".join(asked.of_class) or "true"
-    wanted = text(f"SELECT id FROM job_class WHERE {where}")  # noqa: S608
+    if not asked.of_class:
+        return []
+    wanted = text(f"SELECT id FROM job_class WHERE {' AND '.join(asked.of_class)}")  # noqa: S608
     return list((await connection.execute(wanted, asked.values)).scalars())
 
 
-async def _named(
-    connection: AsyncConnection, asked: _Asked, classes: Sequence[int], low: int, high: int
-) -> list[int]:
+def _named(asked: _Asked) -> str:
     """All of a name are read from the index of names, which knows class and state too."""
     of_class = ("job.class = ANY(CAST(:classes AS int[]))",) if asked.of_class else ()
     where = " AND ".join(("job.id < :high", "job.id >= :low", *of_class, *asked.of_job, *asked.of_time))
-    wanted = text(f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 DESC LIMIT :limit")  # noqa: S608
-    values = asked.values | {"low": low, "high": high, "classes": list(classes)}
-    return list((await connection.execute(wanted, values)).scalars())
+    return f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 DESC LIMIT :limit"  # noqa: S608
 
 
-async def _probed(
-    connection: AsyncConnection,
-    which: JobFilter,
-    asked: _Asked,
-    classes: Sequence[int],
-    low: int,
-    high: int,
-) -> list[int]:
-    states = [state.value for state in which.states or JobState]
-    wanted = text(_PROBES.format(more="".join(f" AND {one}" for one in asked.of_time)))
-    values = asked.values | {"low": low, "high": high, "classes": list(classes), "states": states}
-    return list((await connection.execute(wanted, values)).scalars())
-
-
-async def _by_ids(connection: AsyncConnection, ids: Sequence[int]) -> list[JobRow]:
-    return [_row(r) for r in await connection.execute(_ROWS, {"ids": list(ids)})] if ids else []
+async def _by_ids(connection: AsyncConnection, asked: _Asked, ids: str) -> list[JobRow]:
+    wanted = text(_ROWS.format(ids=f"ARRAY({ids})"))
+    return [_row(row) for row in await connection.execute(wanted, asked.values)]
 
 
 def _row(row: Row[*tuple[Any, ...]]) -> JobRow:

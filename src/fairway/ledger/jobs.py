@@ -101,7 +101,7 @@ async def submit(
 ) -> tuple[tuple[JobId, ...], ...]:
     if not new:
         return ()
-    mine = job_specs.digest(new)
+    mine = b"" if key is None else job_specs.digest(new)
     sizes = [max(1, len(job.spec.array)) for job in new]
     async with connections.transaction() as connection:
         if key is not None and (known := await _known(connection, by, key, mine)) is not None:

@@ -1,8 +1,8 @@
 """Keeps what engines show of their jobs: a few statements for a batch, and only rows that changed.
 
 The batch is first compared with what is kept, without locks: mostly little has changed. Only what has is
-locked, in the order of ids as everybody does, read again and decided: the loop that sends writes the same
-rows at the same time.
+locked, in the order of ids as everybody does, and decided again if somebody wrote to it meanwhile: the loop
+that sends writes the same rows at the same time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,26 @@ _LINKS = text("""
     WHERE cluster = :cluster AND engine_id = ANY(CAST(:ids AS text[]))
 """)
 
-_JOBS: Final = """
-    SELECT job.*, job_class.user_name, job_class.native, now() AS moment
+_COLUMNS: Final = """
+    id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
+    engine_id text, gpus int, nodes int, devices int, submission int, failures int, attempts int,
+    started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int, not_before timestamptz,
+    sending_until timestamptz, sent_at timestamptz
+"""
+_NAMES: Final = tuple(column.split()[0] for column in _COLUMNS.split(","))
+
+# In the order of `Standing`.
+_READ = text(f"""
+    SELECT {", ".join(f"job.{name}" for name in _NAMES)}, job.cluster, job_class.user_name, job_class.native,
+        CAST(job.xmin AS text) AS version, now() AS moment
     FROM job JOIN job_class ON job_class.id = job.class
     WHERE job.cluster = :cluster AND job.id = ANY(CAST(:ids AS bigint[]))
-"""
-_READ = text(_JOBS)
-_LOCK = text(f"{_JOBS} ORDER BY job.id FOR UPDATE OF job")
+""")  # noqa: S608
+
+_LOCK = text("""
+    SELECT id, CAST(xmin AS text) AS version FROM job
+    WHERE cluster = :cluster AND id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR UPDATE
+""")
 
 _ATTEMPTS = text("SELECT * FROM attempt WHERE job = ANY(CAST(:ids AS bigint[])) ORDER BY job, number")
 
@@ -67,14 +80,6 @@ _NEW_ARRAYS = text("""
     SELECT :cluster, * FROM unnest(CAST(:ids AS text[]), CAST(:jobs AS bigint[]))
     ON CONFLICT DO NOTHING
 """)
-
-_COLUMNS: Final = """
-    id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
-    engine_id text, gpus int, nodes int, devices int, submission int, failures int, attempts int,
-    started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int, not_before timestamptz,
-    sending_until timestamptz, sent_at timestamptz
-"""
-_NAMES: Final = tuple(column.split()[0] for column in _COLUMNS.split(","))
 
 _UPDATE = text(f"""
     UPDATE job SET {", ".join(f"{name} = now.{name}" for name in _NAMES[1:])}
@@ -194,11 +199,8 @@ async def keep_seen(
         prefix = await mark_of(connection)
         jobs = list(by_id.values())
         known = await _load(connection, lease, jobs, prefix)
-        first = _decide(jobs, known)
-        changes = first
-        if first.touched:
-            # Others may have written meanwhile: what changes is decided on rows nobody else can touch.
-            await connection.execute(_LOCK, {"cluster": lease.cluster, "ids": sorted(first.touched)})
+        changes = _decide(jobs, known)
+        if not await _unchanged(connection, lease, known, changes.touched):
             known = await _load(connection, lease, jobs, prefix)
             changes = _decide(jobs, known)
         await _bring_back(connection, known, changes)
@@ -215,6 +217,16 @@ async def keep_lost(connection: AsyncConnection, lease: Lease, ids: Sequence[Eng
     if lost:
         await connection.execute(_LOST, {"ids": lost})
         await job_afters.settle(connection, lost)
+
+
+async def _unchanged(
+    connection: AsyncConnection, lease: Lease, known: _Known, touched: Collection[int]
+) -> bool:
+    """Lock what changes; whether nobody wrote to it since it was read."""
+    if not touched:
+        return True
+    locked = await connection.execute(_LOCK, {"cluster": lease.cluster, "ids": sorted(touched)})
+    return all(known.rows[row.id].version == row.version for row in locked)
 
 
 async def _load(connection: AsyncConnection, lease: Lease, seen: Sequence[SeenJob], prefix: str) -> _Known:
@@ -478,9 +490,8 @@ def _newborn(job: SeenJob, class_: int) -> Standing:
 
 
 def _standing(row: Row[*tuple[Any, ...]]) -> Standing:
-    values: dict[str, Any] = {name: row._mapping[name] for name in _NAMES if name not in {"id", "class"}}
-    values |= {"state": JobState(row.state), "wish": Wish(row.wish)}
-    return Standing(class_=row._mapping["class"], **values)
+    _, class_, name, state, wish, *rest = row[: len(_NAMES)]
+    return Standing(class_, name, JobState(state), Wish(wish), *rest)
 
 
 def _columns(id_: int, standing: Standing) -> dict[str, object]:

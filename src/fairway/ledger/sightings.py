@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from fairway.ledger.job_records import Wish
 from fairway.ledger.observations import kept
@@ -135,7 +135,8 @@ def followed(standing: Standing, seen: SeenJob, attempts: Merged, class_: int | 
     over = seen.state not in OPEN_JOBS
     wish, asked = _wish(standing, seen.state)
     last = seen.attempts[-1] if seen.attempts else None
-    now = replace(
+    native = {} if class_ is None else _as_told(seen, class_)
+    return replace(
         standing,
         state=seen.state,
         wish=wish,
@@ -144,25 +145,26 @@ def followed(standing: Standing, seen: SeenJob, attempts: Merged, class_: int | 
         reason=kept(seen.reason),
         engine_id=seen.engine_id,
         attempts=attempts.total,
-        devices=last.devices if last is not None else standing.devices,
+        devices=last.devices if last is not None else native.pop("devices", standing.devices),
         started_at=last.started_at if last is not None else standing.started_at,
         ended_at=seen.ended_at if over else None,
         exit_code=seen.exit_code if over else None,
         sending_until=None,
-        sent_at=standing.sent_at or seen.submitted_at,
+        sent_at=None if native else standing.sent_at or seen.submitted_at,
+        **{name: value for name, value in native.items() if name != "devices"},
     )
-    if class_ is None:
-        return now
-    return replace(
-        now,
-        class_=class_,
-        name=kept(seen.name),
-        gpus=seen.gpus,
-        nodes=seen.nodes,
-        devices=now.devices if last is not None else seen.gpus * seen.nodes,
-        time_seconds=seen.time_seconds,
-        sent_at=None,
-    )
+
+
+def _as_told(seen: SeenJob, class_: int) -> dict[str, Any]:
+    """What only the engine knows of a native job."""
+    return {
+        "class_": class_,
+        "name": kept(seen.name),
+        "gpus": seen.gpus,
+        "nodes": seen.nodes,
+        "devices": seen.gpus * seen.nodes,
+        "time_seconds": seen.time_seconds,
+    }
 
 
 def brought_back(
@@ -228,4 +230,5 @@ def _how(standing: Standing, seen: SeenJob, last: Ending | None) -> str:
 
 
 def _kept(attempt: Attempt) -> Attempt:
-    return replace(attempt, reason=kept(attempt.reason))
+    reason = kept(attempt.reason)
+    return attempt if reason == attempt.reason else replace(attempt, reason=reason)

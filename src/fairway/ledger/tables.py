@@ -316,6 +316,7 @@ job: Final = Table(
     postgresql_with={"fillfactor": 85},
 )
 Index("job_class_idx", job.c["class"], job.c.state, job.c.id)
+Index("job_state_idx", job.c.state, job.c.id)
 Index("job_name_idx", job.c.name, job.c["class"], job.c.state, job.c.id)
 Index("job_array_idx", job.c.array_first, job.c.id, postgresql_where=text("array_first IS NOT NULL"))
 Index(

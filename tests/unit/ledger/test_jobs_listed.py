@@ -109,6 +109,7 @@ async def test_any_filter_gives_what_a_plain_look_gives(
 ) -> None:
     """By each of the ways there are."""
     monkeypatch.setattr(job_pages, "NEWEST", newest)
+    monkeypatch.setattr(job_pages, "FEW_PROBES", probes and 5)
     monkeypatch.setattr(job_pages, "MOST_PROBES", probes)
     rows = await all_rows(filled)
     assert any(row.native and row.submitted_at < NOW - timedelta(hours=1) for row in rows)  # late ones

@@ -120,6 +120,7 @@ def _jobs() -> None:
         postgresql_with={"fillfactor": 85},
     )
     op.create_index("job_class_idx", "job", ["class", "state", "id"])
+    op.create_index("job_state_idx", "job", ["state", "id"])
     op.create_index("job_name_idx", "job", ["name", "class", "state", "id"])
     op.create_index(
         "job_array_idx", "job", ["array_first", "id"], postgresql_where=sa.text("array_first IS NOT NULL")
