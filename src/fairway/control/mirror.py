@@ -54,6 +54,9 @@ class MirrorJobs:
         self._clock = clock
         self._unkept: tuple[Batch, float] | None = None
         """What the engine told and the ledger did not take yet: it is not told again."""
+        self._stale = False
+        self._shown: frozenset[EngineId] | None = None
+        """All that the engine showed, until what is missing among it was looked for."""
         self._missing: dict[EngineId, float] = {}
         """Open in the ledger, unknown to the engine, and since when."""
         self._doubles: set[EngineId] = set()
@@ -63,37 +66,42 @@ class MirrorJobs:
         fleet = await self._applied.fleet()
         if fleet is None:
             return
-        try:
-            await self._follow(lease, fleet)
-        except Unreachable:
-            raise  # it goes on where it was when the engine is back
-        except Exception:
-            if self._unkept is None:  # nobody knows what the engine thinks it told: it begins anew
-                await self._engine.close()
-            raise
+        if self._unkept is None:
+            self._unkept = await self._look(fleet)
+        batch, asked = self._unkept
+        await self._keep(lease, batch.jobs, batch.mark)
+        if batch.whole:
+            self._shown = frozenset(job.engine_id for job in batch.jobs)
+        self._unkept = None
+        self._metrics.mirrored(self._cluster, asked, len(batch.jobs))
+        if self._shown is not None:
+            await self._look_for_missing(lease, fleet, self._shown)
+            self._shown = None
+        await self._give_up_missing(lease, fleet)
+        await self._end_doubles()
 
     async def close(self) -> None:
         """Let the engine go; the next look builds a new one, which tells of everything."""
-        self._unkept = None
+        self._unkept = self._shown = None
         self._missing.clear()
         self._doubles.clear()
         self._metrics.forget_lag(self._cluster)
         await self._engine.close()
 
-    async def _follow(self, lease: Lease, fleet: Fleet) -> None:
+    async def _look(self, fleet: Fleet) -> tuple[Batch, float]:
+        if self._stale:
+            await self._engine.close()
+            self._stale = False
         engine = self._engine.get()
-        if self._unkept is None:
-            mark = await self._ledger.mirror_mark(self._cluster)
-            asked = self._clock()
-            self._unkept = (await engine.changes(mark, fleet), asked)
-        batch, asked = self._unkept
-        await self._keep(lease, batch.jobs, batch.mark)
-        self._unkept = None
-        self._metrics.mirrored(self._cluster, asked, len(batch.jobs))
-        if batch.whole:
-            await self._look_for_missing(lease, fleet, batch.jobs)
-        await self._give_up_missing(lease, fleet)
-        await self._end_doubles()
+        mark = await self._ledger.mirror_mark(self._cluster)
+        asked = self._clock()
+        try:
+            return await engine.changes(mark, fleet), asked
+        except Unreachable:
+            raise  # it goes on where it was when the engine is back
+        except BaseException:
+            self._stale = True  # nobody knows what the engine thinks it told: another one begins anew
+            raise
 
     async def _keep(self, lease: Lease, jobs: Sequence[SeenJob], mark: str | None = None) -> None:
         """In chunks; the mark comes with the last: if that fails, all of it comes again."""
@@ -107,12 +115,11 @@ class MirrorJobs:
 
     # what the engine no longer shows
 
-    async def _look_for_missing(self, lease: Lease, fleet: Fleet, seen: Collection[SeenJob]) -> None:
+    async def _look_for_missing(self, lease: Lease, fleet: Fleet, shown: Collection[EngineId]) -> None:
         """What is open in the ledger and not among all there is: its records may tell."""
-        shown = {job.engine_id for job in seen}
         known = await self._ledger.open_engine_ids(self._cluster)
         now = self._clock()
-        gone = known - shown
+        gone = known.difference(shown)
         self._missing = {id_: self._missing.get(id_, now) for id_ in gone}
         await self._look_up(lease, fleet, sorted(gone))
 

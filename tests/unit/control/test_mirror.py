@@ -13,7 +13,7 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.job_records import JobFilter, JobRow
 from fairway.model.job import EngineId, JobId, JobState
-from tests.unit.control.job_toy import HPC, Field, give_fleet, parse, submit, take
+from tests.unit.control.job_toy import HPC, Field, ToyRuns, give_fleet, parse, submit, take
 from tests.unit.control.test_dispatch import Bench as Dispatching
 
 
@@ -144,6 +144,27 @@ async def test_what_left_the_queue_while_nobody_looked_is_looked_up(bench: Bench
     await bench.restart()
     bench.world.end(one)
     bench.world.hidden.add(one)
+    await bench.look()
+    assert (await bench.rows())[one].state is JobState.DONE
+
+
+async def test_a_look_for_what_is_missing_that_failed_is_made_up_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = bench.world.put("by-hand", JobState.RUNNING)
+    await bench.look()
+    await bench.restart()
+    bench.world.end(one)
+    bench.world.hidden.add(one)
+    look_up = ToyRuns.look_up
+
+    async def fails(*arguments: object) -> None:
+        raise Unreachable("Unreachable", "no answer", "look")
+
+    monkeypatch.setattr(ToyRuns, "look_up", fails)
+    with pytest.raises(Unreachable):
+        await bench.look()
+    monkeypatch.setattr(ToyRuns, "look_up", look_up)
     await bench.look()
     assert (await bench.rows())[one].state is JobState.DONE
 
