@@ -18,6 +18,7 @@ from fairway.cli.layout import Line, clean
 from fairway.cli.output import Format, plain, show_document, show_lines, yaml_text
 from fairway.cli.words import count
 from fairway.files import gpus_text
+from fairway.model.errors import PermanentError
 from fairway.model.job import JobSpec, JobState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,6 +67,13 @@ def send(jobs: Sequence[JobSpec], how: How) -> None:
         raise click.UsageError("--follow goes with exactly one job that is no array and is submitted")
     if how.follow and how.output not in (Format.TABLE, Format.WIDE):
         raise click.UsageError("--follow shows what the job prints, which is neither JSON nor YAML")
+    tasks = sum(len(job.array) or 1 for job in jobs)
+    if tasks > wire.MOST_JOBS:
+        raise PermanentError(
+            "TooManyJobs",
+            f"these are {tasks:,} jobs with every task, and the most at once is {wire.MOST_JOBS:,}",
+            "submit fewer files at once, or split an array",
+        )
     asked = [wire.JobSpec.from_model(job) for job in jobs]
     if how.dry_run:
         _rehearse(jobs, asked, how)

@@ -237,6 +237,13 @@ def test_output_for_programs(playing: Playing, capsys: pytest.CaptureFixture[str
         assert json.loads(shown.out)["jobs"][0]["id"] == "8f00"
 
 
+def test_more_jobs_than_one_request_takes(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = str(JOBS / "sweep.yaml")
+    assert run(root, ["submit", sweep, sweep, "--array", "0-5999"]) == 1
+    assert capsys.readouterr().err.startswith("error: these are 12,000 jobs with every task")
+    assert playing.asked == []
+
+
 def test_a_held_job_says_how_to_release_it(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, ["run", "--gpus", "1", "--hold", "--", "x"]) == 0
     assert capsys.readouterr().err == "\nLet it start with:  fairway release 8f00\n"
