@@ -154,6 +154,8 @@ def test_too_long() -> None:
     nobody_looked = seen(a_job(**ended("Failed", 9, "DeadlineExceeded")))
     assert nobody_looked.attempts[0].started_at == T0 + timedelta(seconds=1)
     assert nobody_looked.attempts[0].ended_at == T0 + timedelta(seconds=9)
+    never_began = seen(a_job(**ended("Failed", 9, "DeadlineExceeded")), watched=True)
+    assert (never_began.state, never_began.attempts) == (JobState.TIMED_OUT, ())
 
 
 def test_preempted_and_back() -> None:

@@ -49,6 +49,8 @@ class Known:
     pods: tuple[Pods, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     earlier: int = 0
+    watched: bool = False
+    """Since before its end: whatever pods it had are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def join(known: Known, places: Places) -> Joined:
     if state is JobState.FAILED and attempts and attempts[-1].exit_code:
         # Kubernetes' own words tell of our rule for failures, not of the failure.
         reason = attempts[-1].reason or f"exit code {attempts[-1].exit_code}"
-    if state in _OVER and not attempts and job.started is not None and job.finished_at is not None:
+    unseen = state in _OVER and not attempts and not known.watched
+    if unseen and job.started is not None and job.finished_at is not None:
         # Its pods are gone, and nobody looked at the time: Kubernetes removes those that ran too long.
         attempts = (_forgotten(job, job.started, job.finished_at),)
     team = TeamName(known.namespace) if known.namespace in places.teams else None

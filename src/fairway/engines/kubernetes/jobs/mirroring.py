@@ -66,6 +66,7 @@ class _Record:
     evictions: list[Eviction] = field(default_factory=list)
     earlier: int | None = None
     """None: not yet counted."""
+    watched: bool = False
     deleted: bool = False
     gone: datetime | None = None
     """When it was deleted, once that is known."""
@@ -245,6 +246,7 @@ class Mirror:
             tuple(record.pods.values()),
             tuple(record.evictions),
             record.earlier or 0,
+            record.watched,
         )
         if record.earlier is None:
             known = with_forgotten(known)
@@ -307,6 +309,7 @@ class Mirror:
         if record is None:
             workload, pods = self._early.pop(uid, (None, {}))
             record = self._records[uid] = _Record(change.key, facts, workload, pods)
+            record.watched = not facts.finished
             if workload is not None and workload.evicted is not None:
                 record.evictions.append(workload.evicted)
             self._by_name[change.key] = uid
