@@ -78,18 +78,22 @@ _ADD = text("""
     ON CONFLICT DO NOTHING
 """)
 
-READY: Final = """
+_READY: Final = """
     SELECT DISTINCT waits.job FROM job_after AS waits
     WHERE waits.cluster = :cluster AND waits.met IS NOT NULL AND NOT EXISTS (
         SELECT FROM job_after AS other WHERE other.job = waits.job AND other.met IS NOT TRUE
     )
 """
 
+# The job first, then what it waited for, as whoever cancels it does; one that is just being changed can wait.
 _FREE = text(f"""
-    WITH ready AS ({READY}), gone AS (
-        DELETE FROM job_after USING ready WHERE job_after.job = ready.job
+    WITH ready AS ({_READY}), mine AS (
+        SELECT job.id FROM job JOIN ready ON ready.job = job.id ORDER BY job.id
+        FOR UPDATE OF job SKIP LOCKED
+    ), gone AS (
+        DELETE FROM job_after USING mine WHERE job_after.job = mine.id
     )
-    UPDATE job SET has_after = false FROM ready WHERE job.id = ready.job AND job.has_after
+    UPDATE job SET has_after = false FROM mine WHERE job.id = mine.id
 """)  # noqa: S608
 
 _FORGET = text("DELETE FROM job_after WHERE job = ANY(CAST(:jobs AS bigint[]))")
