@@ -14,7 +14,7 @@ from fairway.model.job import ENDED_JOBS, Ending, JobState
 from tests.contract.job_line import JobLine, job_line
 from tests.scenarios.conftest import engine_params
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=engine_params())
