@@ -61,7 +61,7 @@ _BY_STATE: Final = """
 _PROBES: Final = """
     WITH head AS MATERIALIZED (
         SELECT class, state, newest.id AS newest
-        FROM unnest(CAST(:classes AS int[])) AS classes (class)
+        FROM (SELECT id FROM job_class WHERE {of_class}) AS classes (class)
         CROSS JOIN unnest(CAST(:states AS text[])) AS states (state)
         CROSS JOIN LATERAL (
             SELECT job.id FROM job
@@ -172,18 +172,17 @@ async def _found(connection: AsyncConnection, which: JobFilter, asked: _Asked) -
     if not asked.of_class and which.name is None:
         return await _by_ids(connection, asked, _BY_STATE.format(more=more))
     states = [state.value for state in which.states or JobState]
-    classes = await _classes(connection, asked)
-    probes = len(classes) * len(states)
-    if probes > FEW_PROBES or not asked.of_class:
+    asked.values["states"] = states
+    if not await _are_few(connection, asked, FEW_PROBES // len(states)):
         window = max(NEWEST, 4 * asked.limit)
         found = await _look_through(connection, asked, window)
         if len(found) >= asked.limit:
             return found
-        if which.name is None and probes > MOST_PROBES:
+        if which.name is None and not await _are_few(connection, asked, MOST_PROBES // len(states)):
             return await _ever_more(connection, asked, window)
-    asked.values.update({"classes": classes, "states": states})
-    ids = _PROBES.format(more=more) if which.name is None else _named(asked)
-    return await _by_ids(connection, asked, ids)
+    if which.name is not None:
+        return await _by_ids(connection, asked, _named(asked))
+    return await _by_ids(connection, asked, _PROBES.format(more=more, of_class=" AND ".join(asked.of_class)))
 
 
 async def _ids_of_times(connection: AsyncConnection, which: JobFilter) -> tuple[int, int]:
@@ -224,16 +223,20 @@ async def _ever_more(connection: AsyncConnection, asked: _Asked, window: int) ->
             return found
 
 
-async def _classes(connection: AsyncConnection, asked: _Asked) -> list[int]:
+async def _are_few(connection: AsyncConnection, asked: _Asked, few: int) -> bool:
+    """Whether at most so many classes pass. Without a condition all do."""
     if not asked.of_class:
-        return []
-    wanted = text(f"SELECT id FROM job_class WHERE {' AND '.join(asked.of_class)}")  # noqa: S608
-    return list((await connection.execute(wanted, asked.values)).scalars())
+        return False
+    some = f"SELECT FROM job_class WHERE {' AND '.join(asked.of_class)} LIMIT :few"
+    wanted = text(f"SELECT count(*) FROM ({some}) AS passing")  # noqa: S608
+    found = await connection.execute(wanted, asked.values | {"few": few + 1})
+    return int(found.scalar_one()) <= few
 
 
 def _named(asked: _Asked) -> str:
     """All of a name are read from the index of names, which knows class and state too."""
-    of_class = ("job.class = ANY(CAST(:classes AS int[]))",) if asked.of_class else ()
+    classes = f"SELECT id FROM job_class WHERE {' AND '.join(asked.of_class)}"  # noqa: S608
+    of_class = (f"job.class = ANY(ARRAY({classes}))",) if asked.of_class else ()
     where = " AND ".join(("job.id < :high", "job.id >= :low", *of_class, *asked.of_job, *asked.of_time))
     return f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 DESC LIMIT :limit"  # noqa: S608
 
