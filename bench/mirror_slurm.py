@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.figure import Figure, median
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm.engine import SlurmEngine
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
@@ -202,9 +203,20 @@ async def _load(engine: SlurmEngine, fleet: Fleet, seen: Seen) -> None:
 
 
 async def _send(engine: SlurmEngine, fleet: Fleet, orders: list[Order]) -> None:
-    async for sent in engine.submit(orders, fleet):
-        if sent.refusal is not None:
-            raise sent.refusal
+    """All of them; what a busy slurmctld left unanswered again, and then perhaps twice: here it is no harm."""
+    for _ in range(20):
+        left = {order.job: order for order in orders}
+        try:
+            async for sent in engine.submit(orders, fleet):
+                if sent.refusal is not None:
+                    raise sent.refusal
+                del left[sent.order.job]
+        except Unreachable:
+            orders = list(left.values())
+            await asyncio.sleep(2)
+            continue
+        return
+    raise RuntimeError("slurmctld took no more jobs")
 
 
 def _order(supply: Supply, *command: str) -> Order:
