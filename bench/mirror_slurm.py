@@ -203,7 +203,7 @@ async def _load(engine: SlurmEngine, fleet: Fleet, seen: Seen) -> None:
 
 
 async def _send(engine: SlurmEngine, fleet: Fleet, orders: list[Order]) -> None:
-    """All of them; what a busy slurmctld left unanswered again, and then perhaps twice: here it is no harm."""
+    """All of them; what a busy slurmctld left unanswered is sent again, perhaps twice: here it is no harm."""
     for _ in range(20):
         left = {order.job: order for order in orders}
         try:
