@@ -40,6 +40,11 @@ class Moment(NamedTuple):
     what: str
     text: str
     colour: str | None = None
+    rank: int = 1
+    """Of the same second, what comes first: times are the engine's, to the second."""
+
+
+_RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 
 def story(job: wire.JobDetail, tasks: wire.TaskCounts | None, now: datetime, width: int | None) -> list[Line]:
@@ -82,18 +87,19 @@ def _why(job: wire.Job) -> str:
 
 def timeline(job: wire.JobDetail) -> list[Moment]:
     """Fairway's events and the engine's attempts, in the order they happened."""
-    moments = [Moment(e.at, e.kind, _event(e)) for e in job.events]
+    moments = [Moment(e.at, e.kind, _event(e), rank=_RANKS.get(e.kind, 1)) for e in job.events]
     if not any(m.what == "submitted" for m in moments):
         by = f"by {job.user}" if job.user else ""
-        moments.append(Moment(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip()))
+        moments.append(Moment(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
     for a in job.each_attempt:
         where = f"attempt {a.number} on {_nodes(a.nodes)}, {count(a.devices, _noun(job))}"
-        moments.append(Moment(a.started_at, "started", where, "green"))
+        moments.append(Moment(a.started_at, "started", where, "green", rank=5))
         if a.ended_at is not None:
-            moments.append(Moment(a.ended_at, a.ending or "ended", _ended(a), _ending_colour(a.ending)))
-    # Of the same second: an attempt ends before the next one starts, and events keep their order.
-    rank = {"submitted": 0, "sent": 1, "started": 3}
-    return sorted(moments, key=lambda m: (m.at.replace(microsecond=0), rank.get(m.what, 2)))
+            # An attempt ends before what follows from it; one of less than a second ends after it started.
+            rank = 6 if a.ended_at == a.started_at else 2
+            colour = _ending_colour(a.ending)
+            moments.append(Moment(a.ended_at, a.ending or "ended", _ended(a), colour, rank))
+    return sorted(moments, key=lambda m: (m.at.replace(microsecond=0), m.rank))
 
 
 def _facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[str, str]]:
