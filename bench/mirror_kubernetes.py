@@ -27,6 +27,7 @@ from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Unreachable
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesConnection, KubernetesPlace, Pool
 from fairway.model.job import (
+    ENDED_JOBS,
     EngineId,
     GpuRequest,
     JobId,
@@ -155,15 +156,18 @@ async def _client(instance: Instance) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def _run_others(engine: KubernetesEngine, fleet: Fleet, first: int) -> None:
-    """A steady stream: eight jobs of a second, and the next eight."""
+async def _run_others(engine: KubernetesEngine, fleet: Fleet, told: _Told, first: int) -> None:
+    """Eight jobs of a second, and when they are over the next eight."""
     while True:
         orders = [_order(first + i, RUNS, 1) for i in range(8)]
         first += 8
+        ids: list[EngineId | None] = []
         with suppress(Unreachable):
-            async for _ in engine.submit(orders, fleet):
-                pass
-        await asyncio.sleep(3)
+            ids = [sent.engine_id async for sent in engine.submit(orders, fleet)]
+        for _ in range(120):
+            if all((job := told.seen.get(i)) and job.state in ENDED_JOBS for i in ids if i is not None):
+                break
+            await asyncio.sleep(0.5)
 
 
 async def _change(engine: KubernetesEngine, told: _Told, ids: list[EngineId]) -> None:
@@ -207,7 +211,7 @@ async def _measure(instance: Instance, count: int, size: str) -> Figure:
         tasks = [
             asyncio.create_task(_mirror(engine, fleet, told)),
             asyncio.create_task(_watch(client, told)),
-            asyncio.create_task(_run_others(engine, fleet, first + count)),
+            asyncio.create_task(_run_others(engine, fleet, told, first + count)),
         ]
         queued = await _until_queued(engine, fleet, told, ids)
         chosen = random.sample(queued, min(CHANGES, len(queued)))

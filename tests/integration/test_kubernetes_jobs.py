@@ -159,6 +159,10 @@ async def test_held_before_it_starts_and_made_held(stage: Stage) -> None:
     assert not await stage.engine.release([first, second])
     await stage.until_state(first, JobState.WAITING)
     assert (await stage.until_over(second)).state is JobState.DONE
+    other = Stage.of(stage.instance)
+    anew = await other.engine.look_up([first], stage.fleet)
+    await other.engine.close()
+    assert anew[first].earlier_attempts == 0, "a hold while it waits is no attempt, whoever looks"
 
 
 async def test_what_runs_is_not_touched_by_a_hold(stage: Stage) -> None:

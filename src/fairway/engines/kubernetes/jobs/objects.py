@@ -15,6 +15,8 @@ from fairway.engines.kubernetes.policy.workloads import TemplateSpec
 from fairway.engines.kubernetes.wire import Condition, Meta, PodObject, PodSpec
 from fairway.model.fleet import Pool
 
+HELD_WAITING = "fairway.dev/held-waiting"
+"""On a Workload: how often it was held before it ran. Kueue counts these as evictions; none was an attempt."""
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
@@ -288,11 +290,17 @@ def keep_workload(workload: WorkloadObject) -> WorkloadFacts | None:
         job_uid=owner.uid,
         held=_is_held(workload, conditions),
         flavors=tuple(sorted({pair for a in given for pair in a.flavors.items()})),
-        evictions=sum(e.count for e in status.scheduling_stats.evictions),
+        evictions=max(0, sum(e.count for e in status.scheduling_stats.evictions) - held_waiting(meta)),
         evicted=sent_back,
         words=quota.message if quota is not None and quota.status != "True" else "",
         deleted_at=moment(meta.deletion_timestamp),
     )
+
+
+def held_waiting(meta: JobMeta) -> int:
+    """How often a Workload was held while it waited."""
+    count = meta.annotations.get(HELD_WAITING, "")
+    return int(count) if count.isdigit() else 0
 
 
 def _is_held(workload: WorkloadObject, conditions: dict[str, Condition]) -> bool:

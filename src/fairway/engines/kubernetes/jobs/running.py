@@ -13,7 +13,7 @@ from fairway.engines.kubernetes.client import ApiServer
 from fairway.engines.kubernetes.jobs.joining import Known
 from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.looking import JOBS, job_path, look_at, parse_id, refusal
-from fairway.engines.kubernetes.jobs.objects import JobMeta, JobObject
+from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, JobMeta, JobObject, held_waiting
 from fairway.engines.kubernetes.jobs.orders import GATED_BY, HOLD_GATE, job_manifest, preview
 from fairway.engines.kubernetes.line import Line, lacks_right
 from fairway.engines.kubernetes.policy.access import MERGE, Access
@@ -211,7 +211,8 @@ class Runner:
         """Whether it was done; not if the Workload has changed meanwhile."""
         patch: Json = {"spec": {"active": active}}
         if not active:
-            patch["metadata"] = {"resourceVersion": meta.resource_version}
+            count = {HELD_WAITING: str(held_waiting(meta) + 1)}
+            patch["metadata"] = {"resourceVersion": meta.resource_version, "annotations": count}
         asked = Asked(api.server, "patch", WORKLOADS)
         path = f"{KUEUE}/namespaces/{meta.namespace}/workloads/{meta.name}"
         code, said = await api.send(
