@@ -16,7 +16,7 @@ from fairway.engines.kubernetes.wire import Condition, Meta, PodObject, PodSpec
 from fairway.model.fleet import Pool
 
 HELD_WAITING = "fairway.dev/held-waiting"
-"""On a Workload: how often it was held before it ran. Kueue counts these as evictions; none was an attempt."""
+"""On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
