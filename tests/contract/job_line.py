@@ -136,7 +136,7 @@ class Native:
 @asynccontextmanager
 async def job_line(engine: str, database_url: str) -> AsyncIterator[JobLine]:
     """A server over the engine's cluster with the policy applied; everything is taken away afterwards."""
-    async with _OPEN["slurm" if engine.startswith("slurm") else engine](engine) as (head, native, settle):
+    async with OPENERS["slurm" if engine.startswith("slurm") else engine](engine) as (head, native, settle):
         fleet = head + TEAMS
         with temporary_home() as home:
             (home.folder / "fleet.yaml").write_text(fleet)
@@ -273,4 +273,4 @@ async def _configure(hand: Hand, text: str) -> None:
         await engine.close()
 
 
-_OPEN = {"virtual": _open_virtual, "slurm": _open_slurm, "kubernetes": _open_kubernetes}
+OPENERS = {"virtual": _open_virtual, "slurm": _open_slurm, "kubernetes": _open_kubernetes}

@@ -36,6 +36,16 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/adoptions"): Role.OPERATOR,
     ("POST", "/v1/renders"): Role.OPERATOR,
     ("POST", "/v1/imports"): Role.OPERATOR,
+    ("GET", "/v1/jobs"): Role.VIEWER,
+    ("GET", "/v1/jobs/counts"): Role.VIEWER,
+    ("GET", "/v1/jobs/{id}"): Role.VIEWER,
+    ("GET", "/v1/jobs/{id}/tasks"): Role.VIEWER,
+    ("GET", "/v1/jobs/{id}/log"): Role.VIEWER,
+    ("POST", "/v1/jobs"): Role.MEMBER,
+    ("POST", "/v1/jobs/dry-run"): Role.MEMBER,
+    ("POST", "/v1/jobs/cancel"): Role.MEMBER,
+    ("POST", "/v1/jobs/hold"): Role.MEMBER,
+    ("POST", "/v1/jobs/release"): Role.MEMBER,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
@@ -50,6 +60,11 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/adoptions": {"cluster": "hpc", "objects": [{"kind": "qos", "name": "made"}]},
     "/v1/renders": {"fleet": "name: x", "cluster": "hpc"},
     "/v1/imports": {"cluster": "hpc"},
+    "/v1/jobs": {"jobs": []},
+    "/v1/jobs/dry-run": {"job": {}},  # told what is wrong with it: tests/integration/test_rights.py submits
+    "/v1/jobs/cancel": {"jobs": ["8f3k"]},
+    "/v1/jobs/hold": {"jobs": ["8f3k"]},
+    "/v1/jobs/release": {"jobs": ["8f3k"]},
 }
 
 
@@ -64,7 +79,7 @@ def routes(app: FastAPI) -> set[tuple[str, str]]:
 async def call(http: httpx2.AsyncClient, route: tuple[str, str], headers: dict[str, str]) -> httpx2.Response:
     method, path = route
     body = BODIES[path] if method == "POST" else None
-    filled = path.replace("{name}", "nobody").replace("{number}", "1")
+    filled = path.replace("{name}", "nobody").replace("{number}", "1").replace("{id}", "8f3k")
     return await http.request(method, filled, headers=headers, json=body)
 
 

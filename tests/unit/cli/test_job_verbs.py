@@ -333,7 +333,7 @@ def test_more_than_fit_are_said_to_be_there(playing: Playing, capsys: pytest.Cap
     }
     assert run(root, ["get", "jobs", "--most", "2"]) == 0
     shown = capsys.readouterr()
-    assert "train x99  9 running, 90 waiting" in shown.out
+    assert "train x99  9 running, 90 wait" in shown.out  # ages grow with the date, and columns with them
     assert shown.err == "\nthe newest 2 lines; more with  --most 20  or  --all\n"
 
 

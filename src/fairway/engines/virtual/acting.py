@@ -1,8 +1,8 @@
 """What a virtual job makes of its command: nothing is run, a few words of the shell are understood.
 
 `sleep`, `echo`, `exit`, `true`, `false`, `test`, plain assignments and `if` do what they say. Whatever else a
-job calls takes FAIRWAY_VIRTUAL_SECONDS (60 unless the job's environment says otherwise) and ends with
-FAIRWAY_VIRTUAL_EXIT (0); of several values, `7,0`, each attempt has its own.
+job calls takes VIRTUAL_SECONDS (60 unless the job's environment says otherwise) and ends with
+VIRTUAL_EXIT (0); of several values, `7,0`, each attempt has its own.
 Deterministic: the same order always acts alike.
 """
 
@@ -209,7 +209,7 @@ class _Play:
 
     def _unknown(self, words: tuple[str, ...]) -> None:
         """Something this cluster cannot play: it takes its time, and shows how far it is."""
-        seconds = self._told("FAIRWAY_VIRTUAL_SECONDS", UNKNOWN_SECONDS)
+        seconds = self._told("VIRTUAL_SECONDS", UNKNOWN_SECONDS)
         name = " ".join(words[:2])
         self.lines.append(Line(self.clock, f"{name}: started, attempt {self._variables['FAIRWAY_ATTEMPT']}"))
         for step in range(1, STEPS + 1):
@@ -218,7 +218,7 @@ class _Play:
                 Line(self.clock + seconds * step / STEPS, f"{name}: step {step}/{STEPS}  loss {loss:.3f}")
             )
         self.clock += seconds
-        self.status = int(self._told("FAIRWAY_VIRTUAL_EXIT", 0)) & 255
+        self.status = int(self._told("VIRTUAL_EXIT", 0)) & 255
         if self.status:
             self.lines.append(Line(self.clock, f"{name}: error: exit status {self.status}"))
 

@@ -182,7 +182,7 @@ class Load:
             pool=None if job.picked else job.supply.pool,
             nodes=job.nodes,
             time_seconds=job.limit_seconds,
-            env={"FAIRWAY_VIRTUAL_SECONDS": f"{job.seconds:.1f}", "FAIRWAY_VIRTUAL_EXIT": exits},
+            env={"VIRTUAL_SECONDS": f"{job.seconds:.1f}", "VIRTUAL_EXIT": exits},
             array=list(range(job.tasks)) if job.tasks > 1 else [],
             retries=wire.Retries(count=job.retries, first_seconds=max(1, round(300 / self._speed))),
             tolerates=[Tolerates.SPOT] if job.spot else [],

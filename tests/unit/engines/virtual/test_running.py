@@ -381,10 +381,6 @@ def test_what_scripts_do(script: str, seconds: float, code: int, printed: str) -
 def test_what_is_not_understood_takes_its_time(script: str) -> None:
     plain = act(order(1, command=(), script=script))
     assert (plain.seconds, plain.exit_code) == (60, 0)
-    told = act(
-        order(
-            1, command=(), script=script, env={"FAIRWAY_VIRTUAL_SECONDS": "2.5", "FAIRWAY_VIRTUAL_EXIT": "3"}
-        )
-    )
+    told = act(order(1, command=(), script=script, env={"VIRTUAL_SECONDS": "2.5", "VIRTUAL_EXIT": "3"}))
     assert (told.seconds, told.exit_code) == (2.5, 3)
     assert told.lines[-1].text.endswith("error: exit status 3")
