@@ -21,8 +21,7 @@ import yaml
 from fairway.model.job import JobId, job_number
 from lab import Instance
 from lab.kubernetes.api import Api
-from tests.contract.job_line import OPENERS
-from tests.contract.job_line import IMAGE, TEAMS
+from tests.contract.job_line import IMAGE, OPENERS, TEAMS
 from tests.integration.policy_lab import governed
 from tests.integration.server_process import Home, Server
 
