@@ -32,7 +32,9 @@ class ByCluster(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        return next((name for name in _SHARED if name in test.partition("[")[2]), file)
+        # Most say which by their parameter; a module that has only one cluster says so by its name.
+        module = file.rpartition("/")[2] if "/integration/" in file else ""
+        return next((name for name in _SHARED if name in test.partition("[")[2] or name in module), file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
