@@ -33,6 +33,7 @@ class Desk(Books):
 
     __slots__ = (
         "_hands",
+        "_lends",
         "_now",
         "_outranked_in",
         "_pass",
@@ -47,6 +48,8 @@ class Desk(Books):
         self.patience: Final = patience
         self.reservation: Reservation | None = None
         self._hands: Final = hands
+        self._lends = False
+        """Some team passed its guarantee since the last look: what it holds can be taken back now."""
         self._pass = 0
         self._outranked_in = -1
         self._shapes_found = -1
@@ -65,6 +68,8 @@ class Desk(Books):
             before = self._pass
             while self._pass == before and self._lent():
                 pass
+            if self._entitled_may_hope():
+                self._pass += 1
             again = self._pass != before  # somebody's place was taken: who could not start before may now
         while self._idle():
             pass
@@ -81,8 +86,19 @@ class Desk(Books):
             self._try_idle(job)
         else:
             self._try(job, guaranteed=job.branch.entitled(job.devices))
-        if self._pass != before:  # it took somebody's place: who had to leave may fit elsewhere
+        # It took somebody's place: who had to leave may fit elsewhere. Or what its team holds is lent now.
+        if self._pass != before or self._entitled_may_hope():
             self.serve(now)
+
+    def _entitled_may_hope(self) -> bool:
+        """Whether a team passed its guarantee just now while somebody waits who is below theirs."""
+        lends, self._lends = self._lends, False
+        return lends and any(branch.waiting for branch in self.below)
+
+    def _start(self, job: Job, places: tuple[int, ...]) -> None:
+        self._hands.start(job, places)
+        if not job.low:
+            self._lends |= any(b.firm > b.guarantee >= b.firm - job.devices for b in job.branch.path)
 
     # the three tiers, each starts at most one job
 
@@ -219,7 +235,7 @@ class Desk(Books):
         if not short:
             places = self._find(job, guaranteed=guaranteed)
             if places is not None:
-                self._hands.start(job, places)
+                self._start(job, places)
                 return True
         if self._may_take(job, short, guaranteed) and self._take_for(job):
             return True
@@ -288,7 +304,7 @@ class Desk(Books):
         places = self.stock.find_for(job)
         if places is None:
             raise AssertionError(f"job {job.id} does not fit where room was made for it")
-        self._hands.start(job, places)
+        self._start(job, places)
         self._pass += 1  # whoever could not start before may now: something was freed
         return True
 
