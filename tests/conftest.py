@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -72,7 +73,13 @@ def make_database(postgres_url: str) -> Iterator[Callable[[str | None], str]]:
             source = urlsplit(template).path[1:] if template else "template0"
             admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
             made.append(name)
-            return urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+            url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+            if (
+                template
+            ):  # a copy is another ledger: on one cluster neither may take the other's jobs for its own
+                with psycopg.connect(url, autocommit=True) as own:
+                    own.execute("UPDATE ledger_mark SET mark = %s", (secrets.token_hex(2),))
+            return url
 
         yield make
         # The embedded server's whole folder goes, which is quicker.

@@ -50,6 +50,8 @@ class JobLine:
     native: Native
     shortest_limit: str = "1m"
     """The least time limit the engine can keep to."""
+    nodes: int = 1
+    """Of the pool, each with 8 GPUs."""
     tokens: dict[str, str] = field(default_factory=dict)
     _clients: dict[str, Client] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -145,6 +147,8 @@ async def job_line(engine: str, database_url: str) -> AsyncIterator[JobLine]:
             line = JobLine(engine, home, server, fleet, native)
             if engine == "virtual":
                 line.shortest_limit = "2s"
+            if engine.startswith("slurm"):
+                line.nodes = 4
             await asyncio.to_thread(_prepare, line)
             await settle(fleet)
             try:

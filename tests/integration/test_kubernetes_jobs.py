@@ -185,7 +185,8 @@ async def test_the_time_limit(stage: Stage) -> None:
 
 
 async def test_preempted_and_back_as_the_next_attempt(stage: Stage) -> None:
-    orders = [stage.order("sh", "-c", SAVES, gpus=8, priority="low") for _ in range(2)]
+    nodes = stage.instance.options["real_nodes"]
+    orders = [stage.order("sh", "-c", SAVES, gpus=8, priority="low") for _ in range(nodes)]
     lows = await stage.send(*orders)
     for low in lows:
         await stage.until_state(low, JobState.RUNNING)

@@ -153,7 +153,7 @@ def test_tokens(shared: tuple[Home, Server]) -> None:
     refused = home.fairway("token", "list", **viewer)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: token grafana has the role viewer, this needs admin\n\nhint: ")
-    assert re.search(r"^grafana +viewer +live ", home.fairway("token", "list").stdout, re.MULTILINE)
+    assert re.search(r"^grafana +viewer +grafana +live ", home.fairway("token", "list").stdout, re.MULTILINE)
     assert home.fairway("token", "revoke", "grafana").returncode == 0
     gone = home.fairway("get", "pools", **viewer)
     assert gone.stderr.startswith("error: this token is unknown, expired or revoked")

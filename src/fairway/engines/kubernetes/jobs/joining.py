@@ -267,6 +267,8 @@ def _ending(  # noqa: PLR0911  (one line for each way)
         return Ending.DONE, ""
     if last and job.finished == "Failed/DeadlineExceeded":
         return Ending.TIMED_OUT, job.words
+    if last and not job.finished and known.gone is not None and ended >= known.gone:
+        return Ending.CANCELLED, ""  # whatever its pods said when they were told to go
     if (failed := _failure(left)) is not None:
         return Ending.FAILED, failed.words
     for at, why, words in known.evictions:
