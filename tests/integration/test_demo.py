@@ -188,7 +188,8 @@ def test_ready_soon_and_ended_by_itself(home: Home) -> None:
         assert len(made.log.splitlines()) == 1, made.log
         made.nothing_left()
     if os.getloadavg()[0] < (os.cpu_count() or 1):
-        assert took < READY_SECONDS
+        # Beside other tests a machine is busy; from the wheel it does nothing else.
+        assert took < (READY_SECONDS if "FAIRWAY_BIN" in os.environ else PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
