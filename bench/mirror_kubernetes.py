@@ -44,8 +44,8 @@ from lab.kubernetes import kwok
 from lab.kubernetes.api import Api, ApiError, Json
 
 TARGET = 3.0
-SMALL, CHANGES, AT_ONCE = 200, 200, 4
-LONGEST_SECONDS = 1200.0
+SMALL, CHANGES, AT_ONCE = 40, 80, 4
+LONGEST_SECONDS = 600.0
 RUNS, WAITS = TeamName("bench-runs"), TeamName("bench-waits")
 POOL = PoolName("gpu")
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"

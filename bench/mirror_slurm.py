@@ -37,7 +37,7 @@ LOOK_SECONDS = 1.0
 FILL_SECONDS = 420
 """What is queued by then is what is measured with."""
 NODES = 8
-SMALL = 5_000
+SMALL = 1_000
 RUN_SECONDS = 60
 IN_FLIGHT = 200
 GPU = Supply(PoolName("gpu"))
