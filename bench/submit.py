@@ -57,6 +57,7 @@ from fairway.model.names import ClusterName, PoolName, UserName
 from fairway.wiring import build_engine
 from lab import Instance, find
 from lab.slurm import configure
+from lab.slurm.config import JOB_SUBMIT
 from lab.slurm.tokens import mint
 
 TARGET: Final = 1.25
@@ -106,10 +107,14 @@ async def _apply(instance: Instance, fleet: Fleet) -> None:
     finally:
         await engine.close()
     if instance.kind == "slurm":
-        files = render_slurm(fleet, NAME, found={}) if fleet.teams else {}
+        said = await asyncio.to_thread(instance.run, "sinfo", "--noheader", "--format=%R %N")
+        rows = dict(line.split() for line in said.stdout.splitlines())
+        found = {f"partition/{name}/Nodes": nodes for name, nodes in rows.items()}
+        files = render_slurm(fleet, NAME, found=found) if fleet.teams else {}
         lines = conf_lines(files["slurm.conf"]) if files else []
-        lua = files.get("job_submit.lua")
-        await asyncio.to_thread(configure, instance, lines, *([lua] if lua else []))
+        accounting = conf_lines(files["slurmdbd.conf"]) if files else []
+        lua = files.get("job_submit.lua", JOB_SUBMIT)
+        await asyncio.to_thread(configure, instance, lines, lua, accounting)
 
 
 @contextmanager
