@@ -37,9 +37,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 class Patience:
     """How much at once, and how long. Tests have less of it."""
 
-    batch: int = 200
+    batch: int = 400
     """Orders that are sent under one mark: few enough to be through long before it ends."""
-    window: int = 1000
+    window: int = 800
     """Jobs that are looked at for a batch: those whose fate is open must not hold up the rest."""
     sending_seconds: float = 30.0
     """How long after `begin_sending` an order may still arrive."""
