@@ -30,6 +30,7 @@ from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, Use
 from fairway.model.team import Supply
 from lab import Instance
 from lab.instance import obtain
+from lab.slurm.fleet import POOLS
 from lab.slurm.tokens import mint
 
 TARGET = 1.5
@@ -42,7 +43,8 @@ RUN_SECONDS = 60
 IN_FLIGHT = 200
 GPU = Supply(PoolName("gpu"))
 MIG = Supply(PoolName("mig"), SliceName("3g.40gb"))
-FLEET = """
+FLEET = (
+    """
 apiVersion: fairway/v1alpha1
 kind: Fleet
 name: bench
@@ -53,23 +55,13 @@ clusters:
     url: {url}
     tools: {tools}
     credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }}
-pools:
-  gpu:
-    cluster: lab
-    gpu: A100-80GB
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: gpu, gres: a100 }}
-  mig:
-    cluster: lab
-    gpu: A100-80GB
-    slices: [1g.10gb, 3g.40gb]
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: mig }}
+"""
+    + POOLS
+    + """\
 teams:
   lab: {{ share: 1, guarantee: {{ gpu: 16 }}, members: [alice] }}
 """
+)
 _STARTED = re.compile(r"\[(\S+)\] (?:sched: Allocate|sched/backfill: _start_job: Started) JobId=(\d+) ")
 _ENDED = re.compile(r"\[(\S+)\] _job_complete: JobId=(\d+) done")
 _numbers = itertools.count(1)

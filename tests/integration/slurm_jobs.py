@@ -28,8 +28,10 @@ from fairway.model.job import (
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 from lab import Instance
+from lab.slurm.fleet import POOLS
 
-FLEET = """
+FLEET = (
+    """
 apiVersion: fairway/v1alpha1
 kind: Fleet
 name: acme
@@ -43,23 +45,13 @@ clusters:
     logs: {logs}
     logs_seen_at: {logs_seen_at}
     checkpoints: /srv/logs
-pools:
-  gpu:
-    cluster: lab
-    gpu: A100-80GB
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: gpu, gres: a100 }}
-  mig:
-    cluster: lab
-    gpu: A100-80GB
-    slices: [1g.10gb, 3g.40gb]
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: mig }}
+"""
+    + POOLS
+    + """\
 teams:
   lab: {{ share: 1, guarantee: {{ gpu: 16 }}, members: [alice, bob, carol] }}
 """
+)
 GPU = Supply(PoolName("gpu"))
 
 

@@ -24,6 +24,7 @@ from fairway.policy.plan import ClusterPlan, compute_changes
 from lab import Instance, find
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
+from lab.slurm.fleet import POOLS
 from tests.contract.driver import absent
 from tests.scenarios.conftest import instance_of
 from tests.waiting import eventually, until
@@ -31,28 +32,17 @@ from tests.waiting import eventually, until
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(240)]
 
 LAB = ClusterName("lab")
-HEAD = """
+HEAD = (
+    """
 apiVersion: fairway/v1alpha1
 kind: Fleet
 name: acme
 currency: USD
 clusters:
   lab: {{ engine: slurm, url: {url}, credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }} }}
-pools:
-  gpu:
-    cluster: lab
-    gpu: A100-80GB
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: gpu, gres: a100 }}
-  mig:
-    cluster: lab
-    gpu: A100-80GB
-    slices: [1g.10gb, 3g.40gb]
-    capacity: owned
-    price: 1.90
-    slurm: {{ partition: mig }}
 """
+    + POOLS
+)
 TEAMS = """
 teams:
   research:

@@ -20,7 +20,6 @@ import structlog
 
 from fairway.control.applied import LastApplied
 from fairway.control.held import HeldEngine
-from fairway.control.logs import order_from
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import Refused, Runs, Sent
 from fairway.ledger import Lease, LeaseLost, Ledger
@@ -173,7 +172,7 @@ class DispatchJobs:
                 await sending
 
     async def _collect(self, batch: Sequence[ToSend], fleet: Fleet, stop_at: float) -> None:
-        stream = self._engine.get().submit([order_from(job) for job in batch], fleet)
+        stream = self._engine.get().submit([job.order() for job in batch], fleet)
         left = stop_at - self._clock()
         if left <= 0:
             raise _too_slow(self._cluster)

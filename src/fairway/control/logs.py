@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairway.control.held import HeldEngines
 from fairway.control.submitting import GivesFleets
 from fairway.engines.port import LogPart, Runs
 from fairway.ledger import Ledger
-from fairway.ledger.job_records import JobDetail, KeptAttempt, ToSend
+from fairway.ledger.job_records import JobDetail, KeptAttempt
 from fairway.model.errors import PermanentError
 from fairway.model.job import ENDED_JOBS, EngineId, Order, engine_name, job_word
 from fairway.model.names import ClusterName
-from fairway.model.team import Supply
 
 
 class LogReader:
@@ -52,7 +53,7 @@ class LogReader:
             raise PermanentError(
                 "NoLog", f"{job_word(detail.row.id)} is not known any more", "fairway get jobs"
             )
-        order = order_from(kept)
+        order = kept.order()
         if engine_id == detail.row.engine_id:
             return order
         # Each submission that ran is one engine job, in the order of their attempts.
@@ -60,19 +61,8 @@ class LogReader:
         submission = engines.index(engine_id) + 1
         before = next(i for i, a in enumerate(detail.attempts) if a.engine_id == engine_id)
         mark = await self._ledger.ledger_mark()
-        return Order(
-            order.job,
-            submission,
-            engine_name(mark, order.job, submission, order.spec.name),
-            order.spec,
-            order.user,
-            order.team,
-            order.priority,
-            order.supply,
-            order.array,
-            order.array_index,
-            before,
-        )
+        name = engine_name(mark, order.job, submission, order.spec.name)
+        return replace(order, submission=submission, engine_name=name, attempts_before=before, hold=False)
 
     async def _engine(self, name: ClusterName) -> Runs:
         fleet = await self._fleets.current()
@@ -82,24 +72,6 @@ class LogReader:
                 "NoLog", f"cluster {name} is no longer part of the fleet", "read it on the cluster itself"
             )
         return await self._engines.get(cluster, fleet.pools_of(name))
-
-
-def order_from(kept: ToSend) -> Order:
-    """What goes to the engine of a job that is kept."""
-    return Order(
-        kept.id,
-        kept.submission,
-        kept.engine_name,
-        kept.spec,
-        kept.user,
-        kept.team,
-        kept.priority,
-        Supply(kept.pool, kept.slice),
-        kept.array,
-        kept.array_index,
-        kept.attempts,
-        hold=kept.wish == "hold",
-    )
 
 
 def _chosen(detail: JobDetail, attempt: int | None) -> KeptAttempt | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Placement
+from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Order, Placement
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.team import Supply
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,23 @@ class ToSend:
     wish: Wish
     sending_until: datetime | None
     """Set: somebody began to send it and did not say what became of it. Until then it may still arrive."""
+
+    def order(self) -> Order:
+        """What goes to the engine."""
+        return Order(
+            self.id,
+            self.submission,
+            self.engine_name,
+            self.spec,
+            self.user,
+            self.team,
+            self.priority,
+            Supply(self.pool, self.slice),
+            self.array,
+            self.array_index,
+            self.attempts,
+            hold=self.wish is Wish.HOLD,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def seen(history: Sequence[Record], words: Words) -> SeenJob:
     ran = tuple(one for record in history if (one := attempt(record, words)) is not None)
     share = _share(last, words)
     nodes = max(1, _number(last.nodes))
-    array, _, index = last.id.partition("_")
+    array, index = reading.array_of(last.id)
     return SeenJob(
         engine_id=EngineId(last.id),
         name=last.name,
@@ -186,8 +186,8 @@ def seen(history: Sequence[Record], words: Words) -> SeenJob:
         earlier_attempts=max(0, _number(last.restarts) + 1 - len(history)),
         ended_at=reading.time_of(last.end) if over else None,
         exit_code=ran[-1].exit_code if over and ran else None,
-        array_id=EngineId(array) if index else None,
-        array_index=int(index) if index.isdecimal() else None,
+        array_id=array,
+        array_index=index,
     )
 
 

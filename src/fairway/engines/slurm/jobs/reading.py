@@ -11,7 +11,7 @@ from typing import Final
 
 from fairway.engines.slurm.translate import Claims
 from fairway.model.fleet import Fleet
-from fairway.model.job import Ending, JobState
+from fairway.model.job import Ending, EngineId, JobState
 from fairway.model.names import PriorityName, TeamName
 from fairway.model.team import Supply
 
@@ -70,6 +70,12 @@ def exit_of(text: str, state: str) -> tuple[int | None, int | None]:
         return None, None
     ended_by = int(signal) if signal.isdecimal() and int(signal) else None
     return (int(code) if int(code) or state == "COMPLETED" else None), ended_by
+
+
+def array_of(id_: str) -> tuple[EngineId | None, int | None]:
+    """What a task's id, `12_7`, says of its array; nothing if the job is no task."""
+    array, _, index = id_.partition("_")
+    return (EngineId(array), int(index) if index.isdecimal() else None) if index else (None, None)
 
 
 def limit_of(text: str) -> int | None:

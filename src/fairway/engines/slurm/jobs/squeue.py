@@ -136,7 +136,7 @@ def seen(row: Row, words: Words) -> SeenJob:
     share = _share(row, words)
     nodes = _number(row.nodes)
     over = state not in OPEN_JOBS
-    array, _, index = row.id.partition("_")
+    array, index = reading.array_of(row.id)
     return SeenJob(
         engine_id=EngineId(row.id),
         name=row.name,
@@ -154,8 +154,8 @@ def seen(row: Row, words: Words) -> SeenJob:
         earlier_attempts=restarts(row),
         ended_at=reading.time_of(row.end) if over else None,
         exit_code=now.exit_code if over and now is not None else None,
-        array_id=EngineId(array) if index else None,
-        array_index=int(index) if index.isdecimal() else None,
+        array_id=array,
+        array_index=index,
     )
 
 
