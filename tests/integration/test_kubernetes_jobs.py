@@ -350,7 +350,11 @@ async def test_what_ended_while_nobody_looked(stage: Stage) -> None:
         (attempt,) = over.attempts
         assert over.earlier_attempts == 0
         assert attempt.ended_at is not None
-        assert abs(attempt.started_at - before[job].started_at) <= timedelta(seconds=1)
+        if attempt.nodes:
+            assert abs(attempt.started_at - before[job].started_at) <= timedelta(seconds=1)
+        else:  # its pod is gone: the Job that is left began before it (the ledger keeps what was seen)
+            assert job == runs_long
+            assert attempt.started_at <= before[job].started_at <= attempt.ended_at
         assert attempt.ended_at <= back - timedelta(seconds=2), "its own time, not ours"
     assert await stage.engine.look_up([ends, EngineId("ml/never-was")], stage.fleet) == {
         ends: stage.seen[ends]

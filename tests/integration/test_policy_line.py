@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import pty
@@ -209,11 +210,12 @@ class Terminal:
         )
         os.close(child)
         self.text = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def read(self) -> str:
         while select.select([self.parent], [], [], 0)[0]:
             try:
-                self.text += os.read(self.parent, 65536).decode()
+                self.text += self.decoder.decode(os.read(self.parent, 65536))
             except OSError:  # the other end is closed
                 break
         return self.text

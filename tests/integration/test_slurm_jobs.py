@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.port import Refused, Unreachable
+from fairway.engines.port import LogPart, Refused, Unreachable
 from fairway.engines.slurm import SlurmEngine
 from fairway.model.fleet import Fleet, SlurmConnection
-from fairway.model.job import ENDED_JOBS, Ending, EngineId, EngineName, JobState, SeenJob, job_word
+from fairway.model.job import ENDED_JOBS, Ending, EngineId, EngineName, JobState, Order, SeenJob, job_word
 from fairway.model.names import PoolName, SliceName, TeamName
 from fairway.model.team import Supply
 from lab import Instance, find
@@ -268,12 +268,22 @@ async def test_what_comes_back_has_every_attempt(
     assert job.attempts[2].ending is Ending.NODE_LOST
     assert job.submitted_at == first
     for attempt in range(1, 5):
-        part = await engine.read_log(ours, EngineId(number), attempt, 0, 1000)
+        part = await printed(engine, ours, number, attempt)
         assert part.data == f"attempt {attempt}\n".encode()
         assert part.ended == (attempt < 4)
     await engine.cancel([EngineId(number)])
     (job,) = await watch.until(over, [number])
     _equal(job, slurm)
+
+
+async def printed(engine: SlurmEngine, ours: Order, number: str, attempt: int) -> LogPart:
+    """What an attempt printed, as soon as there is something: a job runs before its first word is out."""
+    deadline = time.monotonic() + 20
+    while True:
+        part = await engine.read_log(ours, EngineId(number), attempt, 0, 1000)
+        if part.data or time.monotonic() > deadline:
+            return part
+        await asyncio.sleep(0.2)
 
 
 def _equal(job: SeenJob, slurm: Instance) -> None:

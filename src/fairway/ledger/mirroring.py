@@ -299,6 +299,7 @@ def _follow(job: SeenJob, link: _Link, row: Row[*tuple[Any, ...]], known: _Known
     if row.native and sightings.is_another(standing, job):
         changes.new.append(job)
         return
+    job = sightings.recalled(attempts, job)
     # One that was cancelled or refused before anybody knew of an engine job has one after all.
     unknown = not row.native and row.engine_id is None
     if sightings.is_stale(attempts, job) or (not unknown and sightings.is_over_for_good(standing, job)):

@@ -102,6 +102,26 @@ def is_another(standing: Standing, seen: SeenJob) -> bool:
     )
 
 
+def recalled(known: Sequence[Numbered], seen: SeenJob) -> SeenJob:
+    """The sighting, with what is kept of attempts whose place the engine no longer tells of.
+
+    A pod that is gone takes its node and the moment it began along; what is left began a little earlier.
+    """
+    if all(attempt.nodes for attempt in seen.attempts):
+        return seen
+    return replace(seen, attempts=tuple(_recalled(known, attempt) for attempt in seen.attempts))
+
+
+def _recalled(known: Sequence[Numbered], shown: Attempt) -> Attempt:
+    if not shown.nodes:
+        for kept_one in reversed(known):
+            old = kept_one.attempt
+            within = shown.ended_at is None or old.started_at <= shown.ended_at
+            if old.nodes and shown.started_at <= old.started_at and within:
+                return replace(shown, started_at=old.started_at, nodes=old.nodes, devices=old.devices)
+    return shown
+
+
 def merged(known: Sequence[Numbered], before: int, seen: SeenJob) -> Merged:
     """The engine job's attempts as they are now: `before` are the job's attempts before its first.
 

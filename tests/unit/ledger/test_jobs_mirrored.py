@@ -160,6 +160,18 @@ async def test_what_an_engine_forgot_uncounted_stays(desk: Desk) -> None:
     ]
 
 
+async def test_a_pod_that_is_gone_is_remembered(desk: Desk) -> None:
+    """What is left of it began earlier, by however much, and tells no node: what was seen of it stays."""
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, JobState.RUNNING, run(30)))
+    left = replace(run(2, 90, Ending.TIMED_OUT), nodes=())
+    await desk.see(seen(engine_id, name, JobState.TIMED_OUT, left))
+    detail = await desk.detail(id_)
+    assert detail.row.state is JobState.TIMED_OUT
+    (only,) = detail.attempts
+    assert only.attempt == run(30, 90, Ending.TIMED_OUT)
+
+
 async def test_attempts_that_were_never_seen_are_counted(desk: Desk) -> None:
     id_, engine_id, name = await submitted(desk)
     await desk.see(seen(engine_id, name, RUNNING, run(50), earlier_attempts=0))
