@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, CostRules, Pricing
 from fairway.model.team import (
     DEFAULT_FAIRNESS,
     DEFAULT_PRIORITIES,
@@ -88,6 +90,8 @@ class Cluster:
     name: ClusterName
     connection: Connection
     folders: Folders = Folders()
+    overhead: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({}))
+    """What it costs a month beside its GPUs, by what for: power, space, people, storage."""
 
     @property
     def engine(self) -> EngineKind:
@@ -141,7 +145,7 @@ class Pool:
     gpu: GpuType
     capacity: Capacity
     price: Decimal
-    """Per GPU-hour, in the fleet's currency."""
+    """List price per GPU-hour, in the fleet's currency, before the first of `pricing.steps`."""
     place: Place
     slices: tuple[SliceName, ...] = ()
     """MIG profiles the GPUs are cut into; empty: whole GPUs."""
@@ -149,6 +153,12 @@ class Pool:
     """Node labels from the widest to the narrowest level, e.g. block, rack."""
     gpus: int | None = None
     """How many GPUs it has, if the file says so; the engine tells otherwise."""
+    pricing: Pricing = DEFAULT_PRICING
+
+    def list_price(self, day: date) -> Decimal:
+        """Per GPU-hour on a day, before discounts and commitments."""
+        steps = (step.per_gpu_hour for step in reversed(self.pricing.steps) if step.since <= day)
+        return next(steps, self.price)
 
     @property
     def supplies(self) -> tuple[Supply, ...]:
@@ -171,6 +181,7 @@ class Fleet:
     fairness: Fairness = DEFAULT_FAIRNESS
     chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
     """The default team of whoever the file gives one (`users`); members of several teams have one here."""
+    cost: CostRules = DEFAULT_COST_RULES
 
     def cluster(self, name: str) -> Cluster:
         """The cluster called `name`; a fleet from `files` has one for each pool."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.model.budget import Budget, Hold
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 
 
@@ -93,6 +94,9 @@ class Team:
     draining: bool = False
     """Nothing of it starts any more; what runs may end. The way to remove a team. Complete: a team inside
     a draining one drains too."""
+    budget: Budget | None = None
+    hold: Hold | None = None
+    """For a spent budget, its own or that of a team it is inside of. Complete; never from a file."""
 
     def grant(self, supply: Supply) -> Grant | None:
         """Its grant of `supply`, if any."""

@@ -11,7 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, text
 
-from fairway.ledger import Ledger, LedgerNewer, LedgerNotMigrated
+from fairway.ledger import (
+    Ledger,
+    LedgerNewer,
+    LedgerNotMigrated,
+    cost_tables,  # noqa: F401  (adds its tables)
+)
 from fairway.ledger.tables import VERSION_TABLE, metadata
 
 MIGRATE = """
