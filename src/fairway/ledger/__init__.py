@@ -8,7 +8,19 @@
 
 from __future__ import annotations
 
+from fairway.ledger.cost_records import (
+    ArchivedPart,
+    BudgetEvent,
+    BudgetLevel,
+    BudgetStanding,
+    ClosedCharge,
+    ClosedMonth,
+    LocalTime,
+    PricePointRow,
+    UsageFilter,
+)
 from fairway.ledger.errors import (
+    ArchiveMissing,
     KeyReused,
     LeaseLost,
     LedgerBusy,
@@ -16,6 +28,8 @@ from fairway.ledger.errors import (
     LedgerNotMigrated,
     LedgerRefused,
     LedgerUnreachable,
+    MonthClosed,
+    MonthOpen,
     ObservationRefused,
     TokenNameTaken,
 )
@@ -57,6 +71,13 @@ __all__ = [
     "ApplyKind",
     "ApplyState",
     "ApplyWork",
+    "ArchiveMissing",
+    "ArchivedPart",
+    "BudgetEvent",
+    "BudgetLevel",
+    "BudgetStanding",
+    "ClosedCharge",
+    "ClosedMonth",
     "ClusterState",
     "Drift",
     "DriftEntry",
@@ -80,15 +101,20 @@ __all__ = [
     "LedgerNotMigrated",
     "LedgerRefused",
     "LedgerUnreachable",
+    "LocalTime",
+    "MonthClosed",
+    "MonthOpen",
     "NewJob",
     "NodeState",
     "ObservationRefused",
     "PoolState",
+    "PricePointRow",
     "Revision",
     "ToDo",
     "ToSend",
     "Token",
     "TokenNameTaken",
+    "UsageFilter",
     "Wish",
     "Writing",
 ]

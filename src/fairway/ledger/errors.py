@@ -39,3 +39,15 @@ class TokenNameTaken(PermanentError):
 
 class KeyReused(PermanentError):
     """Other jobs were submitted under the same key before."""
+
+
+class MonthClosed(PermanentError):
+    """The month was closed before: what was told of it stays."""
+
+
+class MonthOpen(PermanentError):
+    """A month before it has usage and is not closed: months close in order."""
+
+
+class ArchiveMissing(PermanentError):
+    """Old usage is in an object store that this server was not told of, or that has lost it."""

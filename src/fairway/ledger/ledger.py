@@ -23,6 +23,7 @@ from fairway.ledger import (
     tokens,
 )
 from fairway.ledger.connection import Connections, Limits
+from fairway.ledger.cost_answers import CostAnswers
 from fairway.ledger.job_records import JobCount, JobDetail, JobFilter, JobRow, NewJob, ToDo, ToSend, Wish
 from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
@@ -35,11 +36,11 @@ from fairway.model.observation import Health
 from fairway.policy.objects import ObjectKey
 
 
-class Ledger:
+class Ledger(CostAnswers):
     """All that Fairway knows. Safe to share between tasks; every call is bounded in time."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        super().__init__(connections)
 
     @classmethod
     async def connect(cls, url: str, limits: Limits | None = None) -> Ledger:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger import applies, drifting, mirroring, observations, sending
+from fairway.ledger import applies, budget_rows, drifting, mirroring, observations, sending
+from fairway.ledger.cost_records import BudgetStanding
 from fairway.ledger.job_records import Kept
 from fairway.ledger.policy_records import ApplyState, DriftEntry, KeptChange
 from fairway.ledger.records import Lease
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind
 from fairway.model.job import EngineId, JobId, SeenJob
+from fairway.model.names import TeamName
 from fairway.model.observation import Observation
 from fairway.policy.objects import Nudge
 
@@ -106,6 +108,12 @@ class Writing:
         and never arrived; how many.
         """
         return await sending.settle_after(self._connection, self._lease, limit)
+
+    async def keep_budgets(
+        self, standings: Sequence[BudgetStanding], events: Sequence[tuple[TeamName, str]] = ()
+    ) -> None:
+        """Make the ledger show exactly these standings, and add to what happened."""
+        await budget_rows.keep(self._connection, standings, events)
 
     def _check_cluster(self, cluster: str) -> None:
         if cluster != self._lease.cluster:

@@ -1,0 +1,97 @@
+"""What a `Ledger` answers, and keeps, of usage and money."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+
+from fairway.ledger import budget_rows, capacity_sums, closing, partitions, price_points, usage_sums
+from fairway.ledger.connection import Connections
+from fairway.ledger.cost_records import (
+    BudgetEvent,
+    BudgetStanding,
+    ClosedCharge,
+    ClosedMonth,
+    LocalTime,
+    PricePointRow,
+    UsageFilter,
+)
+from fairway.model.charge import CapacitySum, Label, Span, UsageSum
+from fairway.model.names import PoolName
+from fairway.model.price import PricePoint
+
+
+class CostAnswers:
+    """The part of `Ledger` that is about usage and money."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def ensure_partitions(self, hours: Iterable[int]) -> None:
+        """See that usage of these hours can be written; before the transaction that does."""
+        await partitions.ensure(self._connections, hours)
+
+    async def usage_sums(
+        self,
+        spans: Mapping[PoolName, Sequence[Span]],
+        by: Sequence[Label],
+        which: UsageFilter,
+        live_until: int | None,
+        *,
+        local: LocalTime,
+    ) -> tuple[UsageSum, ...]:
+        """Device-seconds in each span of each pool, by the labels asked for.
+
+        With `live_until`, what runs counts up to then, metered or not.
+        """
+        return await usage_sums.sums(self._connections, spans, by, which, live_until, local)
+
+    async def capacity_sums(
+        self,
+        window: Span,
+        *,
+        local: LocalTime,
+        by_day: bool,
+        clusters: Collection[str] | None = None,
+        live_until: int | None = None,
+    ) -> tuple[CapacitySum, ...]:
+        """What there was by hour or day, in order; with `live_until`, up to then as it was last seen."""
+        return await capacity_sums.sums(self._connections, window, by_day, clusters, live_until, local)
+
+    async def price_points(
+        self, pools: Collection[PoolName], window: Span
+    ) -> Mapping[PoolName, tuple[PricePoint, ...]]:
+        """Spot prices within the window, after the one that held when it began; by moment."""
+        return await price_points.points(self._connections, pools, window)
+
+    async def keep_price_points(self, points: Sequence[PricePointRow], *, by: str) -> int:
+        """Add to what is known of spot prices; how many said something new."""
+        return await price_points.keep(self._connections, points, by=by)
+
+    async def close_month(
+        self, month: date, charges: Sequence[ClosedCharge], *, by: str, currency: str, timezone: str
+    ) -> ClosedMonth:
+        """Keep a month's charges for good; raises MonthClosed, or MonthOpen if an earlier one is not."""
+        return await closing.close(
+            self._connections, month, charges, by=by, currency=currency, timezone=timezone
+        )
+
+    async def closed_months(self) -> tuple[ClosedMonth, ...]:
+        """Every one, oldest first."""
+        return await closing.months(self._connections)
+
+    async def closed_charges(
+        self, *, month: date | None = None, used_in: date | None = None
+    ) -> tuple[tuple[date, ClosedCharge], ...]:
+        """Charges with the month they were told in: those of `month`, those for `used_in`, or both."""
+        return await closing.charges(self._connections, month=month, used_in=used_in)
+
+    async def budget_standings(self) -> tuple[BudgetStanding, ...]:
+        """Every team's that has a budget, by name."""
+        return await budget_rows.standings(self._connections)
+
+    async def budget_events(
+        self, *, team: str | None = None, before: int | None = None, limit: int = 100
+    ) -> tuple[BudgetEvent, ...]:
+        """At most `limit` (≤ 2000), newest first; `before` is the last id seen."""
+        return await budget_rows.events(self._connections, team=team, before=before, limit=limit)
