@@ -1,9 +1,10 @@
-"""Shapes for how much, how long and whether."""
+"""Shapes for how much, which part, how long and whether."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from fairway.files.faults import FaultCode, Faults, shown
@@ -13,6 +14,7 @@ from fairway.files.tree import Kind, Node, Scalar
 from fairway.model.duration import DURATION_PATTERN, duration_text, parse_duration
 
 UNLIMITED: Final = "unlimited"
+PERCENT_PATTERN: Final = r"(0|[1-9][0-9]{0,3})(\.[0-9]{1,4})?%"
 _MEANT_UNLIMITED: Final = frozenset({"all", "any", "inf", "infinite", "infinity", "max", "none", "unbounded"})
 _MEANT_TRUTH: Final = dict.fromkeys(("yes", "on", "y", "true", "1"), "true") | dict.fromkeys(
     ("no", "off", "n", "false", "0"), "false"
@@ -79,6 +81,57 @@ class Duration(Shape[int]):
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{DURATION_PATTERN}$", "examples": ["7d", "1d12h", "90s"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Percent(Shape[Decimal]):
+    """A part of a hundred, written with its sign: `80%` reads as 0.8, exactly."""
+
+    least: int
+    most: int
+
+    @property
+    def expected(self) -> str:
+        """What belongs there, for a sentence."""
+        return f"a part from {self.least}% to {self.most}%, for example 80%"
+
+    def read(self, node: Node, at: At, faults: Faults) -> Found[Decimal] | None:
+        written = node.text.strip() if isinstance(node, Scalar) else ""
+        if not isinstance(node, Scalar) or node.kind is not Kind.TEXT:
+            number = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4})?", written)
+            meant = f"{Decimal(written) * (100 if Decimal(written) <= 1 else 1):f}" if number else ""
+            whole = meant.rstrip("0").rstrip(".") if "." in meant else meant
+            hint = f"write {whole}%" if number else f"write {self.expected}"
+            wrong_type(node, at, faults, self.expected, hint)
+            return None
+        if not re.fullmatch(PERCENT_PATTERN, node.text):
+            faults.add(
+                FaultCode.BAD_VALUE,
+                at.spot(node),
+                f"{shown(node.text) or 'an empty text'} is not a part of a hundred",
+                expected=self.expected,
+                hint=f"write {self.expected}",
+            )
+            return None
+        part = Decimal(node.text[:-1])
+        if not self.least <= part <= self.most:
+            faults.add(
+                FaultCode.OUT_OF_RANGE,
+                at.spot(node),
+                f"{at.label} is {shown(node.text)}, which is out of range",
+                expected=self.expected,
+                hint=f"write {self.expected}",
+            )
+            return None
+        return Found((part / 100).normalize() + 0, at.spot(node))
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^{PERCENT_PATTERN}$", "examples": ["80%"]}
+
+
+def percent_text(part: Decimal) -> str:
+    """0.8 as it is written: `80%`."""
+    return f"{(part * 100).normalize():f}%"
 
 
 def mended_duration(text: str) -> str:

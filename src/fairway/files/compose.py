@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from fairway.files.amounts import UNLIMITED
+from fairway.files.amounts import UNLIMITED, percent_text
 from fairway.files.pool_claims import RESOURCES
+from fairway.model.budget import Budget
 from fairway.model.duration import duration_text
 from fairway.model.fleet import (
     Cluster,
@@ -212,6 +213,8 @@ def _said(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) 
         told["priorities"] = team.priorities
     if team.members:
         told["members"] = team.members
+    if team.budget is not None:
+        told["budget"] = _budget(team.budget)
     if team.draining and not (parent and parent.draining):
         told["draining"] = _Number("true")
     return told
@@ -241,6 +244,21 @@ def _limits(limits: Limits, inherited: Limits) -> dict[str, Value]:
     if limits.user_gpus != inherited.user_gpus:
         told["user"] = {"gpus": UNLIMITED if limits.user_gpus is None else limits.user_gpus}
     return told
+
+
+def _budget(budget: Budget) -> dict[str, Value]:
+    told, usual = _budget_words(budget), _budget_words(Budget(budget.amount))
+    return {key: value for key, value in told.items() if key == "amount" or value != usual[key]}
+
+
+def _budget_words(budget: Budget) -> dict[str, str]:
+    return {
+        "amount": _Number(format(budget.amount, "f")),
+        "every": budget.every,
+        "warn_at": percent_text(budget.warn_at),
+        "at_limit": budget.at_limit,
+        "running": budget.running,
+    }
 
 
 # --- YAML -------------------------------------------------------------------------------------------------

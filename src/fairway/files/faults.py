@@ -90,6 +90,10 @@ class FaultCode(StrEnum):
     CANNOT_RUN = "CannotRun"
     NO_MEMBERS = "NoMembers"
     STILL_DRAINING = "StillDraining"
+    EMPTY_BUDGET = "EmptyBudget"
+    BUDGET_ABOVE_PARENT = "BudgetAboveParent"
+    NOTHING_IS_LOW = "NothingIsLow"
+    NO_EFFECT = "NoEffect"
     SEVERAL_TEAMS = "SeveralTeams"
     UNKNOWN_TEAM = "UnknownTeam"
     NOT_A_MEMBER = "NotAMember"
@@ -161,6 +165,10 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.CANNOT_RUN: "A team that can never run anything.",
     FaultCode.NO_MEMBERS: "A team to which nobody belongs, nor to any team inside it.",
     FaultCode.STILL_DRAINING: "A team inside a draining one drains too, whatever it says.",
+    FaultCode.EMPTY_BUDGET: "A budget of nothing, which would be spent before anything ran.",
+    FaultCode.BUDGET_ABOVE_PARENT: "A budget larger than one around it, which is spent first.",
+    FaultCode.NOTHING_IS_LOW: "at_limit: low-only where nobody may use a preemptible priority.",
+    FaultCode.NO_EFFECT: "A key that means nothing beside what another one says.",
     FaultCode.SEVERAL_TEAMS: "Who is in several teams needs a default one.",
     FaultCode.UNKNOWN_TEAM: "A team that the file does not have.",
     FaultCode.NOT_A_MEMBER: "A user's default team is none that they are a member of.",

@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 
 from fairway.files import fleet_shape as fs
 from fairway.files import team_shape as ts
+from fairway.files.budget_checks import check_budgets
 from fairway.files.ceiling_checks import check_ceilings
 from fairway.files.faults import FaultCode, Faults, Severity, Spot
 from fairway.files.people_checks import check_people
 from fairway.files.records import Key, Section
 from fairway.files.spelling import listed
 from fairway.files.supplies import Stock, Supplies
-from fairway.files.teams import WrittenTeam
+from fairway.files.teams import WrittenTeam, priorities_of
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
 
@@ -35,6 +36,7 @@ def check_teams(file: Section, teams: Sequence[WrittenTeam], supplies: Supplies,
             _parent_has_it(team, faults)
             _still_draining(team, faults)
     check_ceilings(teams, faults)
+    check_budgets(teams, priorities_of(file), faults)
     _can_run(teams, supplies, faults)
     check_people(file, teams, faults)
 

@@ -6,15 +6,17 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from fairway.files.amounts import Duration, OrUnlimited, Truth
+from fairway.files.amounts import Duration, OrUnlimited, Percent, Truth
 from fairway.files.faults import FaultCode, shown
 from fairway.files.records import Key, ListOf, MapOf, Named, Record, Section
-from fairway.files.shape import Problem, Text, Whole
+from fairway.files.shape import Price, Problem, Text, Whole
 from fairway.files.shape import Word as OneWord
 from fairway.files.texts import NAME, PERSON, SLICE, as_name
+from fairway.model.budget import AtLimit, Every, Running
 from fairway.model.names import NAME_PATTERN, NAME_RULE
 
 MOST_DEVICES: Final = 10_000_000
+MOST_MONEY: Final = 1_000_000_000_000
 _DAY: Final = 86_400
 _RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
 """Accounts, QOS, namespaces and queues that the engines or Fairway itself call so."""
@@ -120,14 +122,49 @@ DRAINING: Final = Key(
     required=False,
     default=False,
 )
+AMOUNT: Final = Key(
+    "amount",
+    Price(MOST_MONEY, 3),
+    "What it may spend in a period, in the fleet's currency, with all teams inside it.",
+    example="120000",
+)
+EVERY: Final = Key(
+    "every",
+    OneWord(Every),
+    "How long a period is: a calendar month or quarter.",
+    required=False,
+    default=Every.MONTH,
+)
+WARN_AT: Final = Key(
+    "warn_at", Percent(1, 100), "Part of the amount at which it is told.", required=False, default="80%"
+)
+AT_LIMIT: Final = Key(
+    "at_limit",
+    OneWord(AtLimit),
+    "When it is spent: warn tells it, low-only lets only preemptible jobs start, stop none.",
+    required=False,
+    default=AtLimit.WARN,
+)
+RUNNING: Final = Key(
+    "running",
+    OneWord(Running),
+    "What runs when it is spent is left alone, or ended where at_limit would not let it start.",
+    required=False,
+    default=Running.LEAVE,
+)
+BUDGET: Final = Key(
+    "budget",
+    Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
+    "What the team, with all teams inside it, may spend.",
+    required=False,
+)
 TEAM: Final[Named[Section]] = Named("team", lambda: _TEAM)
 INNER_TEAMS: Final = Key(
     "teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.", required=False
 )
 _TEAM: Final[Record] = Record(
     "A team: a tenant; teams nest",
-    (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, DRAINING, INNER_TEAMS),
-    later=("budget",),
+    (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
 )
 DEFINITIONS: Final = {TEAM.name: _TEAM}
 """Shapes that hold themselves, for `$defs` of the schema."""

@@ -11,6 +11,7 @@ from fairway.files import team_shape as ts
 from fairway.files.records import Key, Section
 from fairway.files.shape import Found
 from fairway.files.supplies import Supplies
+from fairway.model.budget import Budget
 from fairway.model.names import PriorityName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
 
@@ -98,6 +99,7 @@ def _walk(
                 priorities=inherited if chosen is None else tuple(p for p in ranked if p in chosen),
                 members=tuple(UserName(item.value) for item in section.get(ts.MEMBERS) or ()),
                 draining=section.get(ts.DRAINING) is True or (above is not None and above.draining),
+                budget=_budget(section),
             ),
         )
         yield written
@@ -133,6 +135,22 @@ def _limits(section: Section, inherited: Limits) -> Limits:
         job_gpus=_told(job, ts.JOB_GPUS, inherited.job_gpus),
         job_seconds=_told(job, ts.JOB_TIME, inherited.job_seconds),
         user_gpus=_told(user, ts.USER_GPUS, inherited.user_gpus),
+    )
+
+
+def _budget(section: Section) -> Budget | None:
+    """What the team itself may spend; a parent's is not inherited, it covers the team as it is."""
+    told = section.get(ts.BUDGET)
+    amount = told.get(ts.AMOUNT) if told else None
+    if told is None or amount is None:
+        return None
+    usual = Budget(amount)
+    return Budget(
+        amount,
+        told.get(ts.EVERY) or usual.every,
+        told.get(ts.WARN_AT) or usual.warn_at,
+        told.get(ts.AT_LIMIT) or usual.at_limit,
+        told.get(ts.RUNNING) or usual.running,
     )
 
 
