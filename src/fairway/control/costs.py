@@ -2,25 +2,244 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fractions import Fraction
+from typing import Final
+from zoneinfo import ZoneInfo
 
-from fairway.model.charge import Charge, Label, Span
+from fairway.cost.calendar import Calendar
+from fairway.cost.charging import RateSpan, charges, hourly_pools, rate_spans, unused, usage_charges
+from fairway.cost.report import Entry
+from fairway.cost.slicing import memory_part, parts
+from fairway.ledger import Ledger, UsageFilter
+from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet
-from fairway.model.names import TeamName
+from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.model.price import PricePoint, Sharing
+from fairway.model.team import Supply, TeamTree
+
+EVERYBODY: Final = UsageFilter()
+NOBODY: Final = ""
+"""Carries what is a line of its own, and what work under no team cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A window's capacity and what it cost a second, ready for usage."""
+
+    fleet: Fleet
+    calendar: Calendar
+    span: Span
+    until: int
+    """Up to when running work counts."""
+    capacity: tuple[CapacitySum, ...]
+    rates: Mapping[PoolName, tuple[RateSpan, ...]]
+
+    @property
+    def spans(self) -> dict[PoolName, tuple[Span, ...]]:
+        """What usage is to be summed over."""
+        return {pool: tuple(r.span for r in rates) for pool, rates in self.rates.items()}
+
+    def gpu_parts(self) -> dict[Supply, Fraction]:
+        """What part of a GPU each device was, over the window."""
+        totals: dict[PoolName, dict[SliceName | None, int]] = {}
+        behind: dict[PoolName, int] = {}
+        for row in self.capacity:
+            name, kind = row.supply.pool, row.supply.slice
+            of_pool = totals.setdefault(name, {})
+            of_pool[kind] = of_pool.get(kind, 0) + row.total
+            behind[name] = behind.get(name, 0) + row.gpu_seconds
+        found: dict[Supply, Fraction] = {}
+        for pool in self.fleet.pools:
+            there = {kind: total for kind, total in totals.get(pool.name, {}).items() if total}
+            known = parts(pool.gpu, there, behind[pool.name]) if there else {}
+            for supply in {*pool.supplies, *(Supply(pool.name, kind) for kind in known)}:
+                found[supply] = known.get(supply.slice) or memory_part(pool.gpu, supply.slice)
+        return found
 
 
 class Costs:
     """Charges of any window, exact. Holds nothing: any number of them may serve one ledger."""
 
-    async def charges(self, fleet: Fleet, window: Span, by: tuple[Label, ...]) -> tuple[Charge, ...]:
-        """Every charge of the window, live running work included."""
-        raise NotImplementedError
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
-    async def by_team(self, fleet: Fleet, period: Span) -> Mapping[TeamName, Fraction]:
-        """What each team itself is charged in a period up to now, with its shares; '' is nobody's."""
-        raise NotImplementedError
+    async def spent(self, fleet: Fleet, team: TeamName, period: Span, now: int | None = None) -> Fraction:
+        """What a team with all teams inside it is charged in a period up to now, running work included."""
+        each = await self.by_team(fleet, period, now)
+        tree = TeamTree(fleet.teams)
+        return sum((each.get(t.name, Fraction(0)) for t in tree.subtree(tree[team])), Fraction(0))
 
-    async def spent(self, fleet: Fleet, team: TeamName, period: Span) -> Fraction:
-        """The same of a team with all teams inside it."""
-        raise NotImplementedError
+    async def by_team(
+        self, fleet: Fleet, period: Span, now: int | None = None
+    ) -> Mapping[TeamName, Fraction]:
+        """The same of each team itself, without those inside it; one read for any number of budgets."""
+        found: dict[TeamName, Fraction] = {}
+        for charge in await self.charges(fleet, period, (Label.TEAM,), now=now):
+            if charge.labels is not None:
+                team = TeamName(charge.labels[0])
+                found[team] = found.get(team, Fraction(0)) + charge.amount
+        return found
+
+    async def charges(
+        self,
+        fleet: Fleet,
+        period: Span,
+        by: Sequence[Label],
+        which: UsageFilter = EVERYBODY,
+        now: int | None = None,
+    ) -> tuple[Charge, ...]:
+        """Every charge of a period, as far as it is over or under way; with a filter, only theirs."""
+        alone = _of_people(which) and _own_lines_only(fleet)
+        priced = await self.priced(fleet, period, now, by_day=not alone)
+        return await self.charges_of(priced, by, which)
+
+    async def charges_of(
+        self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
+    ) -> tuple[Charge, ...]:
+        """The same of a window that is priced already."""
+        fleet, calendar = priced.fleet, priced.calendar
+        if _of_people(which) and _own_lines_only(fleet):
+            # Nobody shares anything: what others did makes no difference.
+            usage = await self.usage(priced, by, which)
+            return usage_charges(fleet, calendar, priced.span, priced.rates, usage, by)
+        if which == EVERYBODY:
+            usage = await self.usage(priced, by)
+            return charges(fleet, calendar, priced.span, priced.capacity, priced.rates, usage, by)
+        labels = (*by, *(label for label in _filtered_by(which) if label not in by))
+        usage = await self.usage(priced, labels, which)
+        everyone = await self.usage(priced, ())
+        made = charges(
+            fleet, calendar, priced.span, priced.capacity, priced.rates, usage, labels, everyone=everyone
+        )
+        return tuple(_narrowed(made, labels, which, len(by)))
+
+    async def unused(self, priced: Priced) -> tuple[Charge, ...]:
+        """What nobody used, by day and supply, whoever carries it."""
+        usage = await self.usage(priced, ())
+        return unused(priced.fleet, priced.calendar, priced.span, priced.capacity, priced.rates, usage)
+
+    async def usage(
+        self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
+    ) -> tuple[UsageSum, ...]:
+        """Device-seconds in each span of the rates."""
+        return await self._ledger.usage_sums(priced.spans, by, which, priced.until, local=priced.calendar)
+
+    async def priced(
+        self, fleet: Fleet, period: Span, now: int | None = None, *, by_day: bool = True
+    ) -> Priced:
+        """Read what there was in a period and price it."""
+        calendar = calendar_of(fleet)
+        now = int(datetime.now(UTC).timestamp()) if now is None else now
+        span = Span(period.start, max(period.start, min(period.end, calendar.next_hour(now))))
+        until = min(now, span.end)
+        if span.start >= span.end:
+            return Priced(fleet, calendar, span, until, (), {})
+        points = await self._ledger.price_points([p.name for p in fleet.pools], span)
+        capacity = await self._capacity(fleet, calendar, span, until, points)
+        rates = rate_spans(fleet, calendar, span, capacity, points, by_day=by_day)
+        return Priced(fleet, calendar, span, until, capacity, rates)
+
+    async def _capacity(
+        self,
+        fleet: Fleet,
+        calendar: Calendar,
+        span: Span,
+        until: int,
+        points: Mapping[PoolName, Sequence[PricePoint]],
+    ) -> tuple[CapacitySum, ...]:
+        """By hour where prices change within a day, else by day."""
+        hourly = hourly_pools(fleet, points)
+        by_hour = {p.cluster for p in fleet.pools if p.name in hourly}
+        by_day = {p.cluster for p in fleet.pools if p.name not in hourly}
+        found: list[CapacitySum] = []
+        for days, clusters in ((False, by_hour), (True, by_day)):
+            if clusters:
+                rows = await self._ledger.capacity_sums(
+                    span, local=calendar, by_day=days, clusters=clusters, live_until=until
+                )
+                found += [r for r in rows if (r.supply.pool in hourly) is not days]
+        return tuple(found)
+
+
+def calendar_of(fleet: Fleet) -> Calendar:
+    """The days of a fleet; its file was checked to name a time zone that exists."""
+    return Calendar(ZoneInfo(fleet.cost.timezone))
+
+
+def entries(
+    made: Iterable[Charge], by: Sequence[Label], calendar: Calendar, gpu_parts: Mapping[Supply, Fraction]
+) -> Iterable[Entry]:
+    """Charges as a report counts them; `by` are the labels the charges have."""
+    for charge in made:
+        used = charge.device_seconds if charge.kind is ChargeKind.USAGE else 0
+        supply = charge.supply
+        yield Entry(
+            labels=charge.labels if charge.labels is not None else own_labels(charge, by, calendar),
+            kind=charge.kind,
+            carried=charge.labels is not None,
+            amount=charge.amount,
+            gpu_seconds=gpu_parts.get(supply, Fraction(1)) * used if supply else Fraction(0),
+            device_seconds=used,
+            slice_seconds=used if supply and supply.slice is not None else 0,
+        )
+
+
+def own_labels(charge: Charge, by: Sequence[Label], calendar: Calendar) -> tuple[str, ...]:
+    """What can be said of something nobody carries: where and when it was."""
+    return tuple(_own_label(charge, label, calendar) for label in by)
+
+
+def without_sharing(fleet: Fleet) -> Fleet:
+    """The fleet as if everything unused were a line of its own."""
+    return replace(fleet, cost=replace(fleet.cost, idle=Sharing.OWN_LINE, overhead=Sharing.OWN_LINE))
+
+
+def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
+    match label:
+        case Label.POOL:
+            return charge.supply.pool if charge.supply else ""
+        case Label.SLICE:
+            return (charge.supply.slice or "") if charge.supply else ""
+        case Label.CLUSTER:
+            return charge.cluster
+        case Label.DAY:
+            return calendar.day_of(charge.span.start).isoformat()
+        case _:
+            return NOBODY
+
+
+def _of_people(which: UsageFilter) -> bool:
+    """Whether it is about somebody: what nobody carries is none of theirs."""
+    return which.teams is not None or which.users is not None
+
+
+def _own_lines_only(fleet: Fleet) -> bool:
+    return fleet.cost.idle is Sharing.OWN_LINE and fleet.cost.overhead is Sharing.OWN_LINE
+
+
+def _filtered_by(which: UsageFilter) -> list[Label]:
+    """Labels that charges need so that shares can be told to be somebody's."""
+    asked = ((Label.TEAM, which.teams), (Label.USER, which.users))
+    return [label for label, names in asked if names is not None]
+
+
+def _narrowed(
+    made: Iterable[Charge], labels: Sequence[Label], which: UsageFilter, keep: int
+) -> Iterable[Charge]:
+    """Only what is theirs, with the first `keep` labels."""
+    wanted = {Label.TEAM: which.teams, Label.USER: which.users}
+    checks = [(i, names) for i, label in enumerate(labels) if (names := wanted.get(label)) is not None]
+    for charge in made:
+        pool = charge.supply.pool if charge.supply else ""
+        if which.pools is not None and pool not in which.pools:
+            continue
+        if which.clusters is not None and charge.cluster not in which.clusters:
+            continue
+        if charge.labels is None:
+            if not _of_people(which):
+                yield charge
+        elif all(charge.labels[i] in names for i, names in checks):
+            yield replace(charge, labels=charge.labels[:keep])

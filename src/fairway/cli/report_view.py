@@ -1,0 +1,320 @@
+"""How reports and statements look as tables. Pure: wire types in, a View or lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from fairway.api import cost_wire as wire
+from fairway.cli.layout import Column, Fit
+from fairway.cli.views import View
+from fairway.cli.words import count
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+
+NONE: Final = "(none)"
+_TOTAL: Final = "TOTAL"
+_KIND_WORDS: Final = {
+    ChargeKind.USAGE: "used",
+    ChargeKind.IDLE: "idle",
+    ChargeKind.FRAGMENTED: "fragmented",
+    ChargeKind.DRAINED: "drained",
+    ChargeKind.DOWN: "down",
+    ChargeKind.COMMITMENT: "unused commitment",
+    ChargeKind.OVERHEAD: "overhead",
+}
+_NOTHING_YET: Final = (
+    "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
+)
+
+
+def cost_view(report: wire.CostReport, *, wide: bool) -> View:
+    """One row for each set of labels, what nobody carries beneath, the total last."""
+    labels = [_label_column(label) for label in report.by]
+    columns = [
+        *labels,
+        Column("GPU-HOURS", right=True),
+        Column("USAGE", right=True),
+        Column("IDLE SHARE", right=True),
+        Column("OVERHEAD", right=True),
+        Column(f"TOTAL {report.currency}", right=True),
+        Column("%", right=True),
+    ]
+    if wide:
+        columns.append(Column("PER GPU-HOUR", right=True))
+    rows = [_cost_cells(row, report.total.total, len(labels), wide=wide) for row in report.rows]
+    if rows:
+        rows.append(_cost_cells(report.total, report.total.total, len(labels), wide=wide, total=True))
+    return View(
+        columns,
+        rows,
+        empty=f"nothing was used, and nothing cost anything, {during(report.window)}",
+        hint=_NOTHING_YET,
+        notes=document_notes(report),
+    )
+
+
+def usage_view(report: wire.UsageReport, *, wide: bool) -> View:
+    """GPU-hours with slices by their part; slices as they were held where there are any."""
+    labels = [_label_column(label) for label in report.by]
+    slices = report.total.slice_seconds != 0
+    columns = [*labels, Column("GPU-HOURS", right=True), Column("%", right=True)]
+    if slices:
+        columns += [Column("SLICE-HOURS", right=True), Column("SLICE-SECONDS", right=True)]
+    if wide:
+        columns.append(Column("DEVICE-SECONDS", right=True))
+    rows = []
+    every = [*report.rows, report.total] if report.rows else []
+    for i, row in enumerate(every):
+        last = i == len(report.rows)
+        cells = [*_names(row.labels, row.others, len(labels), total=last), figure(row.gpu_hours)]
+        cells.append(percent(row.gpu_hours, report.total.gpu_hours))
+        if slices:
+            cells += [_or_dash(row.slice_hours), _or_dash(row.slice_seconds)]
+        if wide:
+            cells.append(figure(row.device_seconds))
+        rows.append(cells)
+    return View(
+        columns,
+        rows,
+        empty=f"nobody held a GPU or a slice {during(report.window)}",
+        hint=_NOTHING_YET,
+        notes=document_notes(report),
+    )
+
+
+def waste_view(report: wire.WasteReport, *, wide: bool) -> View:
+    """Device-hours by why they earned nothing, and what they cost; wide: money for each reason."""
+    labels = [_label_column(label) for label in report.by]
+    kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT]
+    committed = Decimal(report.total.amounts.get(ChargeKind.COMMITMENT, Decimal(0))) != 0
+    columns = [
+        *labels,
+        Column("HOURS", right=True),
+        Column("USED", right=True),
+        *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
+        Column("UNUSED", right=True),
+        *([Column("COMMITTED", right=True)] if committed else []),
+        Column(f"COST {report.currency}", right=True),
+    ]
+    if wide:
+        columns += [Column(f"{k.value.upper()} {report.currency}", right=True) for k in kinds]
+    rows = []
+    every = [*report.rows, report.total] if report.rows else []
+    for i, row in enumerate(every):
+        cells = _names(row.labels, row.others, len(labels), total=i == len(report.rows))
+        cells += [figure(row.capacity_hours), figure(row.used_hours)]
+        cells += [_or_dash(row.hours.get(k, Decimal(0))) for k in kinds]
+        cells.append(
+            percent(sum((row.hours.get(k, Decimal(0)) for k in kinds), Decimal(0)), row.capacity_hours)
+        )
+        if committed:
+            cells.append(_or_dash(row.amounts.get(ChargeKind.COMMITMENT, Decimal(0))))
+        cells.append(figure(row.amount))
+        if wide:
+            cells += [_or_dash(row.amounts.get(k, Decimal(0))) for k in kinds]
+        rows.append(cells)
+    notes = document_notes(report)
+    if rows:
+        notes = [
+            *notes,
+            "hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason",
+        ]
+    return View(
+        columns,
+        rows,
+        empty=f"no capacity is known {during(report.window)}",
+        hint="a pool is measured from when a server observes it:  fairway get pools",
+        notes=notes,
+    )
+
+
+def statements_view(found: wire.Statements) -> View:
+    """Teams in turn: their lines, then what they sum to."""
+    columns = [
+        Column("TEAM", fit=Fit.MIDDLE),
+        Column("MONTH"),
+        Column("FOR"),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("HOURS", right=True),
+        Column(found.currency, right=True),
+    ]
+    rows: list[list[str]] = []
+    alarming: set[int] = set()
+    for statement in found.statements:
+        name = statement.team or "(nobody)"
+        for line in statement.lines:
+            correction = line.used_in != found.month
+            if correction:
+                alarming.add(len(rows))
+            what = kind_word(line.kind) + (
+                " share" if statement.team and line.kind is not ChargeKind.USAGE else ""
+            )
+            where = (
+                line.pool + (f"/{line.slice}" if line.slice else "")
+                if line.pool
+                else f"{line.cluster} (cluster)"
+            )
+            rows.append(
+                [
+                    name,
+                    line.used_in,
+                    f"correction: {what}" if correction else what,
+                    where,
+                    _or_dash(line.hours),
+                    figure(line.amount),
+                ]
+            )
+            name = ""
+        rows.append([name, "", f"total {statement.team or '(nobody)'}", "", "", figure(statement.total)])
+        rows.append([""] * len(columns))
+    if rows:
+        rows.append([_TOTAL, found.month, "", "", "", figure(found.total)])
+    return View(
+        columns,
+        rows,
+        empty=f"nothing was used, and nothing cost anything, in {found.month}",
+        hint=_NOTHING_YET,
+        notes=[*_restricted(found.of_teams), *found.notes, *statement_state(found)],
+        alarming=frozenset(alarming),
+    )
+
+
+def prices_view(found: wire.Prices) -> View:
+    """One row a pool; slices with a price of their own beneath it."""
+    columns = [
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("GPU", fit=Fit.MIDDLE),
+        Column("CAPACITY"),
+        Column(f"{found.currency}/GPU-HOUR", right=True),
+        Column("DISCOUNT", right=True, hide_if_empty=True),
+        Column("COMMITTED", right=True, hide_if_empty=True),
+        Column("THEN", right=True, hide_if_empty=True),
+        Column("NOTE", fit=Fit.END, hide_if_empty=True),
+    ]
+    rows = []
+    for p in found.pools:
+        committed = (
+            f"{p.committed_gpus} at {figure(p.commitment_price or Decimal(0))}" if p.committed_gpus else ""
+        )
+        rows.append(
+            [
+                p.pool,
+                p.cluster,
+                p.gpu,
+                p.capacity.value,
+                figure(p.list_price if p.spot is None else p.spot),
+                percent(p.discount, Decimal(1)) if p.discount else "",
+                committed,
+                f"{figure(p.next_price)} from {p.next_since}" if p.next_price is not None else "",
+                f"spot since {p.spot_at:%Y-%m-%d %H:%MZ}, list {figure(p.list_price)}" if p.spot_at else "",
+            ]
+        )
+        rows += [
+            ["", "", "", f"a {s}", figure(price), "", "", "", "its own price"]
+            for s, price in p.slices.items()
+        ]
+    return View(
+        columns,
+        rows,
+        empty="no pools yet",
+        hint="write pools with a price into the fleet file:  fairway apply -f fleet.yaml",
+    )
+
+
+def statement_state(found: wire.Statements) -> list[str]:
+    """Whether it can still change."""
+    if found.closed_at is not None:
+        return [
+            f"{found.month} was closed {found.closed_at:%Y-%m-%d %H:%MZ} by {found.closed_by}; it stays "
+            "as it is, and what is found later is in the next"
+        ]
+    if found.over:
+        return [
+            f"{found.month} is open; close it with:  fairway report chargeback --month {found.month} --close"
+        ]
+    return [f"{found.month} is not over: this is what it has cost so far"]
+
+
+def document_notes(report: wire.Document) -> list[str]:
+    """What a reader should know of what they see."""
+    return [
+        f"{during(report.window)}, {report.window.timezone}",
+        *_restricted(report.of_teams),
+        *report.notes,
+    ]
+
+
+def during(window: wire.Window) -> str:
+    """`on 2026-10-03`, `2026-10-01 to 2026-10-15`."""
+    if window.first_day == window.last_day:
+        return f"on {window.first_day}"
+    return f"from {window.first_day} to {window.last_day}"
+
+
+def kind_word(kind: ChargeKind) -> str:
+    """As people say it."""
+    return _KIND_WORDS[kind]
+
+
+def figure(value: Decimal | int) -> str:
+    """A number with its thousands told apart."""
+    return f"{value:,}"
+
+
+def percent(part: Decimal, whole: Decimal) -> str:
+    """`12.5`; nothing of nothing is a dash."""
+    return f"{part / whole * 100:.1f}" if whole else "-"
+
+
+def row_names(row: wire.CostRow | wire.UsageRow | wire.WasteRow) -> list[str]:
+    """What a row is of, in a reader's words."""
+    kind = row.kind if isinstance(row, wire.CostRow) else None
+    return _names(row.labels, row.others, len(row.labels), kind=kind)
+
+
+def _cost_cells(
+    row: wire.CostRow, whole: Decimal, width: int, *, wide: bool, total: bool = False
+) -> list[str]:
+    cells = _names(row.labels, row.others, width, kind=row.kind, total=total)
+    cells += [
+        _or_dash(row.gpu_hours),
+        _or_dash(row.usage),
+        _or_dash(row.idle),
+        _or_dash(row.overhead),
+        figure(row.total),
+        percent(row.total, whole),
+    ]
+    if wide:
+        cells.append(f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-")
+    return cells
+
+
+def _names(
+    labels: Sequence[str], others: int, width: int, *, kind: ChargeKind | None = None, total: bool = False
+) -> list[str]:
+    if total:
+        return [_TOTAL, *[""] * (width - 1)] if width else []
+    if others:
+        return [f"({count(others, 'more row')})", *[""] * (width - 1)]
+    if kind is not None:
+        named = [text or "" for text in labels]
+        free = next((i for i, text in enumerate(named) if not text), 0)
+        named[free] = f"{named[free]} ({kind_word(kind)})".strip()
+        return named
+    return [text or NONE for text in labels]
+
+
+def _label_column(label: Label) -> Column:
+    return Column(label.value.upper(), fit=Fit.KEEP if label is Label.DAY else Fit.MIDDLE)
+
+
+def _or_dash(value: Decimal | int) -> str:
+    return figure(value) if value else "-"
+
+
+def _restricted(teams: Sequence[str] | None) -> list[str]:
+    if teams is None:
+        return []
+    return [f"what you may see: {', '.join(teams) or 'no team'}; an operator sees all"]
