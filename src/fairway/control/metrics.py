@@ -7,12 +7,16 @@ cluster that left the fleet, or to a lease that went elsewhere, is removed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fairway.ledger import Used
+from fairway.model.usage import Shelf
+
+CAPACITY_STATES: Final = ("total", "drained", "down", "fragmented")
 MOST_CODES: Final = 20
 OTHER: Final = "Other"
 UNEXPECTED: Final = "Unexpected"
@@ -87,6 +91,27 @@ SENT: Final = Metric("fairway_jobs_sent_total", "counter", "Jobs that were sent 
 REFUSED: Final = Metric(
     "fairway_jobs_refused_total", "counter", "Jobs that a cluster's engine would not take.", ("cluster",)
 )
+USED: Final = Metric(
+    "fairway_used_device_seconds_total",
+    "counter",
+    "GPU-seconds, or of a pool that is cut into slices slice-seconds, that jobs of a team held, as they are "
+    "metered: when an attempt ends or changes, and of those that run at every full hour.",
+    ("cluster", "pool", "slice", "team"),
+)
+TAKEN_BACK: Final = Metric(
+    "fairway_taken_back_device_seconds_total",
+    "counter",
+    "What of that was found not to have been held after all: an engine told later.",
+    ("cluster", "pool", "slice", "team"),
+)
+CAPACITY: Final = Metric(
+    "fairway_capacity_devices",
+    "gauge",
+    "GPUs, or slices, of a pool: `total`, and those nobody can use: `drained`, `down`, `fragmented` (free, "
+    "but on nodes where nothing that waits fits). "
+    "Only the server that holds the lease of the cluster's meter loop shows it.",
+    ("cluster", "pool", "slice", "state"),
+)
 METRICS: Final = (
     AGE,
     HELD,
@@ -100,6 +125,9 @@ METRICS: Final = (
     DOUBLES,
     SENT,
     REFUSED,
+    USED,
+    TAKEN_BACK,
+    CAPACITY,
 )
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -220,3 +248,38 @@ class JobMetrics:
     def refused(self, cluster: str, jobs: int) -> None:
         """So many were not."""
         self._refused.labels(cluster).inc(jobs)
+
+
+class UsageMetrics:
+    """What the meter tells: of teams and pools, never of single jobs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._used = Counter(USED.name, USED.help, USED.labels, registry=registry)
+        self._taken_back = Counter(TAKEN_BACK.name, TAKEN_BACK.help, TAKEN_BACK.labels, registry=registry)
+        self._capacity = Gauge(CAPACITY.name, CAPACITY.help, CAPACITY.labels, registry=registry)
+        self._shown: dict[str, set[tuple[str, str]]] = {}
+
+    def used(self, cluster: str, used: Used) -> None:
+        """A batch was kept in which a team used so much of a supply."""
+        labels = (cluster, used.supply.pool, used.supply.slice or "", used.team)
+        self._used.labels(*labels).inc(used.used)
+        if used.taken_back:
+            self._taken_back.labels(*labels).inc(used.taken_back)
+
+    def capacity(self, cluster: str, shelves: Sequence[Shelf]) -> None:
+        """The pools of a cluster have this now, and nothing else."""
+        now = {(shelf.supply.pool, shelf.supply.slice or ""): shelf for shelf in shelves}
+        self._forget(cluster, self._shown.get(cluster, set()) - now.keys())
+        self._shown[cluster] = set(now)
+        for (pool, slice_), shelf in now.items():
+            for state in CAPACITY_STATES:
+                self._capacity.labels(cluster, pool, slice_, state).set(getattr(shelf, state))
+
+    def forget_capacity(self, cluster: str) -> None:
+        """Somebody else looks now."""
+        self._forget(cluster, self._shown.pop(cluster, set()))
+
+    def _forget(self, cluster: str, supplies: Iterable[tuple[str, str]]) -> None:
+        for pool, slice_ in supplies:
+            for state in CAPACITY_STATES:
+                self._capacity.remove(cluster, pool, slice_, state)

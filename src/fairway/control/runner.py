@@ -20,7 +20,8 @@ from fairway.control.apply import ApplyToCluster
 from fairway.control.dispatch import DispatchJobs
 from fairway.control.drift import FindDrift
 from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
-from fairway.control.metrics import JobMetrics, LoopMetrics, PolicyMetrics
+from fairway.control.meter import MeterCluster
+from fairway.control.metrics import JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
 from fairway.control.mirror import MirrorJobs
 from fairway.control.nudge import NudgeCluster
 from fairway.control.observe import ObserveCluster
@@ -39,6 +40,7 @@ DRIFT: Final = "drift"
 NUDGE: Final = "nudge"
 DISPATCH: Final = "dispatch"
 MIRROR: Final = "mirror"
+METER: Final = "meter"
 POLL_SECONDS: Final = 2.0
 """How soon a new fleet is noticed; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0
@@ -47,6 +49,8 @@ DISPATCH_SECONDS: Final = 0.5
 """How soon a job that is due is sent; one small query each time."""
 MIRROR_SECONDS: Final = 0.2
 """Between looks at what changed; a look itself waits up to a second for something to change."""
+METER_SECONDS: Final = 5.0
+"""How soon what ended is metered, and a change of capacity noted; a few small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
 """The loops of jobs do not wait longer for an engine or a ledger that was away: people wait for them."""
 JOBS_STEP_SECONDS: Final = 300.0
@@ -88,7 +92,8 @@ class _Running:
 
 
 class Runner:
-    """The loops of each cluster of the newest revision: observe, apply, drift, nudge, dispatch, mirror."""
+    """The loops of each cluster of the newest revision: observe, apply, drift, nudge, dispatch, mirror,
+    meter."""
 
     def __init__(
         self,
@@ -110,6 +115,7 @@ class Runner:
         self._metrics = LoopMetrics(registry)
         self._policy_metrics = PolicyMetrics(registry)
         self._job_metrics = JobMetrics(registry)
+        self._usage_metrics = UsageMetrics(registry)
         # Unlike any other server's, now or before: a restarted one must not pass for its former self.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -188,6 +194,8 @@ class Runner:
         mirror = MirrorJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
         yield _Loop(DISPATCH, self._job_pace(DISPATCH_SECONDS), dispatch, dispatch.close)
         yield _Loop(MIRROR, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
+        meter = MeterCluster(cluster.name, self._ledger, applied, self._usage_metrics)
+        yield _Loop(METER, self._job_pace(METER_SECONDS), meter, meter.close)
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(

@@ -48,6 +48,7 @@ from fairway.ledger.job_records import (
     Wish,
 )
 from fairway.ledger.ledger import Ledger
+from fairway.ledger.metering import Hours, HoursTooFew, MeteredBatch, Used
 from fairway.ledger.policy_records import (
     AppliedCluster,
     Apply,
@@ -83,6 +84,8 @@ __all__ = [
     "DriftEntry",
     "DriftKind",
     "EventKind",
+    "Hours",
+    "HoursTooFew",
     "JobCount",
     "JobDetail",
     "JobEvent",
@@ -102,6 +105,7 @@ __all__ = [
     "LedgerRefused",
     "LedgerUnreachable",
     "LocalTime",
+    "MeteredBatch",
     "MonthClosed",
     "MonthOpen",
     "NewJob",
@@ -115,6 +119,7 @@ __all__ = [
     "Token",
     "TokenNameTaken",
     "UsageFilter",
+    "Used",
     "Wish",
     "Writing",
 ]

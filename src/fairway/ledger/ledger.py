@@ -10,12 +10,14 @@ from sqlalchemy import select
 
 from fairway.ledger import (
     applies,
+    capacity,
     drifting,
     fleets,
     job_details,
     job_pages,
     jobs,
     leases,
+    metering,
     migrate,
     mirroring,
     sending,
@@ -33,7 +35,9 @@ from fairway.model.fleet import EngineKind
 from fairway.model.job import EngineId, JobId
 from fairway.model.names import ClusterName, UserName
 from fairway.model.observation import Health
+from fairway.model.team import Supply
 from fairway.policy.objects import ObjectKey
+from fairway.policy.shelves import Alike, Known
 
 
 class Ledger(CostAnswers):
@@ -232,6 +236,28 @@ class Ledger(CostAnswers):
     async def mirror_mark(self, cluster: str) -> str | None:
         """Where the mirror of a cluster goes on."""
         return await mirroring.mark(self._connections, cluster)
+
+    # the meter
+
+    async def meter_mark(self, cluster: str) -> int | None:
+        """Up to when what runs on a cluster was to be metered last."""
+        return await metering.mark(self._connections, cluster)
+
+    async def metering_span(self, cluster: str, upto: int, most: int) -> tuple[int, int] | None:
+        """From when to when the first `most` jobs that wait to be metered held something; None: none did."""
+        return await metering.span(self._connections, cluster, upto, most)
+
+    async def capacity_nodes(self, cluster: str) -> tuple[Alike, ...]:
+        """The nodes of a cluster that pools have devices on, counted by what they have in common."""
+        return await capacity.nodes(self._connections, cluster)
+
+    async def capacity_waiting(self, cluster: str, want_of_room: str) -> Mapping[Supply, int]:
+        """The least asked for on each node by any job that waits, and whose reason matches, by supply."""
+        return await capacity.waiting(self._connections, cluster, want_of_room)
+
+    async def capacity_known(self, cluster: str) -> tuple[Known, ...]:
+        """What the pools of a cluster were last seen to have, and up to when that is written."""
+        return await capacity.known(self._connections, cluster)
 
     # tokens
 

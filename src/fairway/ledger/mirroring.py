@@ -8,14 +8,14 @@ that sends writes the same rows at the same time.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger import job_afters, job_specs, sending, sightings
+from fairway.ledger import attempt_rows, job_afters, job_specs, metering, sending, sightings
 from fairway.ledger.connection import Connections
 from fairway.ledger.job_classes import JobClass, numbers
 from fairway.ledger.job_details import attempt_of
@@ -97,27 +97,6 @@ _INSERT = text(f"""
     ORDER BY id
 """)  # noqa: S608
 
-_PUT_ATTEMPTS = text("""
-    INSERT INTO attempt (
-        job, number, engine_id, started_at, ended_at, ending, exit_code, signal, devices, nodes, reason
-    )
-    SELECT job, number, engine_id, started_at, ended_at, ending, exit_code, signal, devices,
-        ARRAY(SELECT jsonb_array_elements_text(nodes)), reason
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS seen (
-        job bigint, number int, engine_id text, started_at timestamptz, ended_at timestamptz, ending text,
-        exit_code int, signal int, devices int, nodes jsonb, reason text
-    )
-    ON CONFLICT (job, number) DO UPDATE SET
-        engine_id = excluded.engine_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
-        ending = excluded.ending, exit_code = excluded.exit_code, signal = excluded.signal,
-        devices = excluded.devices, nodes = excluded.nodes, reason = excluded.reason
-""")
-
-_DROP_ATTEMPTS = text("""
-    DELETE FROM attempt USING unnest(CAST(:jobs AS bigint[]), CAST(:numbers AS int[])) AS gone (job, number)
-    WHERE attempt.job = gone.job AND attempt.number = gone.number
-""")
-
 _LOCK_LOST = text(f"""
     SELECT job.id FROM job JOIN engine_job ON engine_job.job = job.id
     WHERE job.cluster = :cluster AND engine_job.cluster = :cluster
@@ -183,6 +162,15 @@ class _Changes:
     def touched(self) -> set[int]:
         return {*self.jobs, *(job for job, _, _ in self.attempts), *(link[1] for link in self.links)}
 
+    def to_meter(self, known: _Known) -> set[int]:
+        """Whose usage may be another now: by their attempts, by whose they are, or because they are over."""
+        moved = {
+            job
+            for job, now in self.jobs.items()
+            if (before := _standing(known.rows[job])).class_ != now.class_ or before.open != now.open
+        }
+        return moved | {job for job, _, _ in self.attempts}
+
 
 async def mark(connections: Connections, cluster: str) -> str | None:
     async with connections.single() as connection:
@@ -216,6 +204,7 @@ async def keep_lost(connection: AsyncConnection, lease: Lease, ids: Sequence[Eng
     lost = list((await connection.execute(_LOCK_LOST, values)).scalars())
     if lost:
         await connection.execute(_LOST, {"ids": lost})
+        await metering.queue(connection, lease.cluster, lost)
         await job_afters.settle(connection, lost)
 
 
@@ -368,36 +357,11 @@ async def _write(connection: AsyncConnection, lease: Lease, known: _Known, chang
     if changes.jobs:
         rows = [_columns(id_, standing) for id_, standing in changes.jobs.items()]
         await connection.execute(_UPDATE, {"rows": job_specs.compact(rows)})
-    await _write_attempts(connection, changes.attempts)
+    await attempt_rows.write(connection, changes.attempts)
+    await metering.queue(connection, lease.cluster, changes.to_meter(known))
     await sending.link(connection, lease, changes.links)
     await add_events(connection, changes.events)
     await job_afters.settle(connection, sorted(changes.ended))
-
-
-async def _write_attempts(connection: AsyncConnection, attempts: Iterable[tuple[int, str, Merged]]) -> None:
-    gone = [(job, number) for job, _, merged in attempts for number in merged.gone]
-    if gone:
-        values = {"jobs": [job for job, _ in gone], "numbers": [number for _, number in gone]}
-        await connection.execute(_DROP_ATTEMPTS, values)
-    rows: list[dict[str, object]] = [
-        {
-            "job": job,
-            "number": n.number,
-            "engine_id": engine_id,
-            "started_at": n.attempt.started_at,
-            "ended_at": n.attempt.ended_at,
-            "ending": n.attempt.ending,
-            "exit_code": n.attempt.exit_code,
-            "signal": n.attempt.signal,
-            "devices": n.attempt.devices,
-            "nodes": n.attempt.nodes,
-            "reason": n.attempt.reason,
-        }
-        for job, engine_id, merged in attempts
-        for n in merged.put
-    ]
-    if rows:
-        await connection.execute(_PUT_ATTEMPTS, {"rows": job_specs.compact(rows)})
 
 
 async def _insert_new(connection: AsyncConnection, lease: Lease, known: _Known, changes: _Changes) -> None:

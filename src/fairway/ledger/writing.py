@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger import applies, budget_rows, drifting, mirroring, observations, sending
+from fairway.ledger import (
+    applies,
+    budget_rows,
+    capacity,
+    drifting,
+    metering,
+    mirroring,
+    observations,
+    sending,
+)
 from fairway.ledger.cost_records import BudgetStanding
 from fairway.ledger.job_records import Kept
+from fairway.ledger.metering import Hours, MeteredBatch
 from fairway.ledger.policy_records import ApplyState, DriftEntry, KeptChange
 from fairway.ledger.records import Lease
 from fairway.model.errors import FairwayError
@@ -17,6 +27,7 @@ from fairway.model.job import EngineId, JobId, SeenJob
 from fairway.model.names import TeamName
 from fairway.model.observation import Observation
 from fairway.policy.objects import Nudge
+from fairway.policy.shelves import Turn
 
 
 class Writing:
@@ -114,6 +125,21 @@ class Writing:
     ) -> None:
         """Make the ledger show exactly these standings, and add to what happened."""
         await budget_rows.keep(self._connection, standings, events)
+
+    async def queue_running(self, upto: int) -> None:
+        """Have all that runs on the cluster metered up to `upto`, and note so."""
+        await metering.queue_running(self._connection, self._lease, upto)
+
+    async def meter(self, hours: Hours, upto: int, most: int) -> MeteredBatch:
+        """Write the usage of the first `most` jobs that wait for it; what runs counts up to `upto`.
+
+        Raises HoursTooFew, and the transaction must end without a commit, if `hours` do not hold it all.
+        """
+        return await metering.meter(self._connection, self._lease, hours, upto, most)
+
+    async def keep_capacity(self, turn: Turn, hours: Hours) -> None:
+        """Add what pools had to what is known; `hours` hold all that is closed."""
+        await capacity.keep(self._connection, self._lease, turn, hours)
 
     def _check_cluster(self, cluster: str) -> None:
         if cluster != self._lease.cluster:

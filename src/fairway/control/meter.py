@@ -1,0 +1,141 @@
+"""The meter loop's step: what attempts held becomes usage, and what pools had becomes capacity."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from fairway.control.applied import LastApplied
+from fairway.control.metrics import UsageMetrics
+from fairway.cost.calendar import Calendar
+from fairway.cost.slicing import gpus_behind
+from fairway.ledger import Hours, HoursTooFew, Lease, Ledger, LedgerBusy
+from fairway.model.charge import Span
+from fairway.model.fleet import Fleet, Pool
+from fairway.model.names import ClusterName, SliceName
+from fairway.policy.shelves import WANT_OF_ROOM, shelves, turn
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+BATCH: Final = 5000
+"""Jobs that are metered in one transaction."""
+MOST_BATCHES: Final = 40
+"""In one step; whatever is left has its turn in the next."""
+GRACE_SECONDS: Final = 60
+"""After a full hour, before what runs is metered up to it: by then the mirror has heard what ended before."""
+MOST_DAYS: Final = 31
+"""Of capacity that are written in one transaction after a long absence."""
+_DAY: Final = 86400
+
+
+class MeterCluster:
+    """Meters one cluster while the lease is held. It asks no engine: all it needs is in the ledger."""
+
+    def __init__(
+        self,
+        cluster: ClusterName,
+        ledger: Ledger,
+        applied: LastApplied,
+        metrics: UsageMetrics,
+        *,
+        batch: int = BATCH,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._applied = applied
+        self._metrics = metrics
+        self._batch = batch
+        self._clock = clock
+        self._most = batch
+
+    async def __call__(self, lease: Lease) -> None:
+        """Bring usage and capacity up to now; nothing before the first fleet."""
+        fleet = await self._applied.fleet()
+        if fleet is None:
+            return
+        calendar = Calendar(ZoneInfo(fleet.cost.timezone))
+        now = int(self._clock())
+        await self._meter(lease, calendar, now)
+        await self._keep_capacity(lease, fleet, calendar, now)
+
+    async def close(self) -> None:
+        """Somebody else meters now."""
+        self._most = self._batch
+        self._metrics.forget_capacity(self._cluster)
+
+    # usage
+
+    async def _meter(self, lease: Lease, calendar: Calendar, now: int) -> None:
+        upto = calendar.hour_start(now - GRACE_SECONDS)
+        mark = await self._ledger.meter_mark(self._cluster)
+        if mark is None or mark < upto:
+            async with self._ledger.writing(lease) as tx:
+                await tx.queue_running(upto)
+        hours = hours_of(calendar, upto - _DAY, now + _DAY)
+        await self._ledger.ensure_partitions(hours.starts)
+        for _ in range(MOST_BATCHES):
+            try:
+                if not await self._meter_some(lease, hours, upto):
+                    return
+            except HoursTooFew:
+                hours = await self._wider(calendar, hours, upto)
+            except LedgerBusy:
+                if self._most == 1:
+                    raise
+                # Too much for one transaction: jobs that ran for months, each many rows.
+                self._most = max(1, self._most // 8)
+
+    async def _meter_some(self, lease: Lease, hours: Hours, upto: int) -> bool:
+        """Whether there may be more."""
+        async with self._ledger.writing(lease) as tx:
+            done = await tx.meter(hours, upto, self._most)
+        for used in done.used:
+            self._metrics.used(self._cluster, used)
+        self._most = min(self._batch, 2 * self._most)
+        return done.jobs > 0
+
+    async def _wider(self, calendar: Calendar, hours: Hours, upto: int) -> Hours:
+        span = await self._ledger.metering_span(self._cluster, upto, self._most)
+        if span is None:
+            return hours
+        wider = hours_of(calendar, min(span[0], hours.starts[0]), max(span[1], hours.starts[-1]))
+        await self._ledger.ensure_partitions(wider.starts)
+        return wider
+
+    # capacity
+
+    async def _keep_capacity(self, lease: Lease, fleet: Fleet, calendar: Calendar, now: int) -> None:
+        known = await self._ledger.capacity_known(self._cluster)
+        nodes = await self._ledger.capacity_nodes(self._cluster)
+        waiting = await self._ledger.capacity_waiting(self._cluster, WANT_OF_ROOM)
+        seen = shelves(fleet.pools_of(self._cluster), nodes, waiting, _behind)
+        self._metrics.capacity(self._cluster, seen)
+        while True:
+            first = min((one.metered_to for one in known), default=now)
+            # After a long absence: what was last seen, a month at a time.
+            away = now - first > MOST_DAYS * _DAY
+            until = calendar.hour_start(first + MOST_DAYS * _DAY) if away else now
+            there = tuple(one.shelf for one in known) if away else seen
+            change = turn(known, there, until, calendar.hour_start(until))
+            if change is not None:
+                async with self._ledger.writing(lease) as tx:
+                    await tx.keep_capacity(change, hours_of(calendar, first, until))
+            if not away:
+                return
+            known = await self._ledger.capacity_known(self._cluster)
+
+
+def hours_of(calendar: Calendar, first: int, last: int) -> Hours:
+    """The hours from the one `first` is in to the one `last` is in."""
+    spans = calendar.hours(Span(calendar.hour_start(first), calendar.next_hour(last)))
+    starts = (*(span.start for span in spans), spans[-1].end)
+    return Hours(starts, tuple(calendar.day_of(span.start) for span in spans))
+
+
+def _behind(pool: Pool, slices: Mapping[SliceName, int]) -> int:
+    return gpus_behind(pool.gpu, slices)
