@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 from fairway.cost.calendar import Calendar
@@ -60,11 +60,21 @@ class Priced:
         return found
 
 
+class History(Protocol):
+    """Knows which fleet held when."""
+
+    async def fleets(self, newest: Fleet, period: Span) -> Sequence[tuple[Span, Fleet]]:
+        """The period in whole days of `newest`'s, each part with the fleet that held then."""
+        ...
+
+
 class Costs:
     """Charges of any window, exact. Holds nothing: any number of them may serve one ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, history: History | None = None) -> None:
+        """Without a history, whatever fleet is asked about held always."""
         self._ledger = ledger
+        self._history = history
 
     async def spent(self, fleet: Fleet, team: TeamName, period: Span, now: int | None = None) -> Fraction:
         """What a team with all teams inside it is charged in a period up to now, running work included."""
@@ -92,9 +102,13 @@ class Costs:
         now: int | None = None,
     ) -> tuple[Charge, ...]:
         """Every charge of a period, as far as it is over or under way; with a filter, only theirs."""
-        alone = _of_people(which) and _own_lines_only(fleet)
-        priced = await self.priced(fleet, period, now, by_day=not alone)
-        return await self.charges_of(priced, by, which)
+        return tuple(
+            [
+                charge
+                for priced in await self.priced(fleet, period, now)
+                for charge in await self.charges_of(priced, by, which)
+            ]
+        )
 
     async def charges_of(
         self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
@@ -127,19 +141,25 @@ class Costs:
         """Device-seconds in each span of the rates."""
         return await self._ledger.usage_sums(priced.spans, by, which, priced.until, local=priced.calendar)
 
-    async def priced(
-        self, fleet: Fleet, period: Span, now: int | None = None, *, by_day: bool = True
-    ) -> Priced:
-        """Read what there was in a period and price it."""
+    async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[Priced, ...]:
+        """What there was in a period, with what it cost: a part for each fleet that held meanwhile.
+
+        Nothing is known of the future: a period that has not ended is cut where this hour ends.
+        """
         calendar = calendar_of(fleet)
         now = int(datetime.now(UTC).timestamp()) if now is None else now
-        span = Span(period.start, max(period.start, min(period.end, calendar.next_hour(now))))
+        end = min(period.end, calendar.next_hour(now))
+        if period.start >= end:
+            return ()
+        cut = Span(period.start, end)
+        parts = ((cut, fleet),) if self._history is None else await self._history.fleets(fleet, cut)
+        return tuple([await self._priced(held, calendar, span, now) for span, held in parts])
+
+    async def _priced(self, fleet: Fleet, calendar: Calendar, span: Span, now: int) -> Priced:
         until = min(now, span.end)
-        if span.start >= span.end:
-            return Priced(fleet, calendar, span, until, (), {})
         points = await self._ledger.price_points([p.name for p in fleet.pools], span)
         capacity = await self._capacity(fleet, calendar, span, until, points)
-        rates = rate_spans(fleet, calendar, span, capacity, points, by_day=by_day)
+        rates = rate_spans(fleet, calendar, span, capacity, points)
         return Priced(fleet, calendar, span, until, capacity, rates)
 
     async def _capacity(
@@ -190,11 +210,6 @@ def entries(
 def own_labels(charge: Charge, by: Sequence[Label], calendar: Calendar) -> tuple[str, ...]:
     """What can be said of something nobody carries: where and when it was."""
     return tuple(_own_label(charge, label, calendar) for label in by)
-
-
-def without_sharing(fleet: Fleet) -> Fleet:
-    """The fleet as if everything unused were a line of its own."""
-    return replace(fleet, cost=replace(fleet.cost, idle=Sharing.OWN_LINE, overhead=Sharing.OWN_LINE))
 
 
 def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:

@@ -1,0 +1,177 @@
+"""Reports: what somebody asked, answered in rows that sum to what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from fairway.control.costs import EVERYBODY, Costs, calendar_of, entries, own_labels
+from fairway.cost.report import Entry, Table, hours, table
+from fairway.cost.rounding import apportion_paths
+from fairway.cost.window import Window, parse_window
+from fairway.ledger import UsageFilter
+from fairway.model.charge import UNUSED_KINDS, Charge, ChargeKind, Label
+from fairway.model.fleet import Fleet
+from fairway.model.price import cent
+
+PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
+"""What can be said of devices nobody used."""
+_USED: Final = "used"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a report is asked."""
+
+    window: str
+    by: tuple[Label, ...]
+    which: UsageFilter = EVERYBODY
+    most: int = 1000
+    """Rows; what is beyond is summed up in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A report with the time it is about."""
+
+    window: Window
+    table: Table
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WasteRow:
+    """What became of the devices of one place."""
+
+    labels: tuple[str, ...]
+    used_hours: Decimal
+    hours: Mapping[ChargeKind, Decimal]
+    amounts: Mapping[ChargeKind, Decimal]
+
+    @property
+    def capacity_hours(self) -> Decimal:
+        return self.used_hours + sum(self.hours.values(), Decimal(0))
+
+    @property
+    def amount(self) -> Decimal:
+        return sum(self.amounts.values(), Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class WasteAnswer:
+    """What nobody used, with the time it is about."""
+
+    window: Window
+    rows: tuple[WasteRow, ...]
+    total: WasteRow
+
+
+class CostReports:
+    """Answers questions about one fleet's money."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+
+    async def cost(self, fleet: Fleet, question: Question, now: int | None = None) -> Answer:
+        """What it cost, with shares of what nobody used and of overhead."""
+        window = window_of(fleet, question.window, now)
+        found: list[Entry] = []
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            made = await self._costs.charges_of(priced, question.by, question.which)
+            found += entries(made, question.by, priced.calendar, priced.gpu_parts())
+        return Answer(window, _table(fleet, question, found))
+
+    async def usage(self, fleet: Fleet, question: Question, now: int | None = None) -> Answer:
+        """What was held, without money."""
+        window = window_of(fleet, question.window, now)
+        found: list[Entry] = []
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            parts = priced.gpu_parts()
+            for row in await self._costs.usage(priced, question.by, question.which):
+                part = parts.get(row.supply, Fraction(1))
+                sliced = row.device_seconds if row.supply.slice is not None else 0
+                found.append(
+                    Entry(
+                        row.labels,
+                        ChargeKind.USAGE,
+                        carried=True,
+                        amount=Fraction(0),
+                        gpu_seconds=part * row.device_seconds,
+                        device_seconds=row.device_seconds,
+                        slice_seconds=sliced,
+                    )
+                )
+        return Answer(window, _table(fleet, question, found))
+
+    async def waste(self, fleet: Fleet, question: Question, now: int | None = None) -> WasteAnswer:
+        """What nobody used, by why; `question.by` only of PLACES."""
+        window = window_of(fleet, question.window, now)
+        pools = question.which.pools
+        seconds: dict[tuple[str, ...], Fraction] = {}
+        amounts: dict[tuple[str, ...], Fraction] = {}
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            for row in await self._costs.usage(priced, question.by, question.which):
+                _add(seconds, (*row.labels, _USED), Fraction(row.device_seconds))
+            for charge in await self._costs.unused(priced):
+                if pools is None or _pool(charge) in pools:
+                    path = (*own_labels(charge, question.by, priced.calendar), charge.kind.value)
+                    _add(seconds, path, Fraction(charge.device_seconds))
+                    _add(amounts, path, charge.amount)
+        rows = _waste_rows(seconds, amounts, cent(fleet.currency))
+        total = _waste_total(rows)
+        in_order = [i for i, label in enumerate(question.by) if label is Label.DAY]
+        shown = sorted(rows, key=lambda r: ([r.labels[i] for i in in_order], -r.amount, r.labels))
+        return WasteAnswer(window, tuple(shown[: question.most]), total)
+
+
+def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:
+    """The time a text means for a fleet."""
+    return parse_window(text, calendar_of(fleet), int(datetime.now(UTC).timestamp()) if now is None else now)
+
+
+def _table(fleet: Fleet, question: Question, found: Iterable[Entry]) -> Table:
+    days = [i for i, label in enumerate(question.by) if label is Label.DAY]
+    return table(found, cent(fleet.currency), most=question.most, in_order=days)
+
+
+def _waste_rows(
+    seconds: Mapping[tuple[str, ...], Fraction], amounts: Mapping[tuple[str, ...], Fraction], quantum: Decimal
+) -> list[WasteRow]:
+    paths = sorted({*seconds, *amounts})
+    told_hours = hours({path: seconds.get(path, Fraction(0)) for path in paths})
+    told = apportion_paths({path: amounts.get(path, Fraction(0)) for path in paths}, quantum)
+    rows = []
+    for labels in dict.fromkeys(path[:-1] for path in paths):
+        used = told_hours.get((*labels, _USED), Decimal(0))
+        kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in told]
+        rows.append(
+            WasteRow(
+                labels,
+                used,
+                {k: told_hours[*labels, k.value] for k in kinds},
+                {k: told[*labels, k.value] for k in kinds},
+            )
+        )
+    return rows
+
+
+def _waste_total(rows: Sequence[WasteRow]) -> WasteRow:
+    zero = Decimal(0)
+    return WasteRow(
+        (),
+        sum((r.used_hours for r in rows), zero),
+        {k: sum((r.hours.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
+        {k: sum((r.amounts.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
+    )
+
+
+def _pool(charge: Charge) -> str:
+    return charge.supply.pool if charge.supply else ""
+
+
+def _add(sums: dict[tuple[str, ...], Fraction], path: tuple[str, ...], value: Fraction) -> None:
+    sums[path] = sums.get(path, Fraction(0)) + value
