@@ -1,23 +1,38 @@
-"""Usage × price, and who carries what nobody used. Exact; a window is the sum of its days."""
+"""Usage × price, and who carries what nobody used. Exact; a window is the sum of its days.
+
+rates = rate_spans(fleet, calendar, window, capacity, points)
+usage = ...what was held in those spans, from the ledger...
+charges(fleet, calendar, window, capacity, rates, usage, labels)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
 
 from fairway.cost.calendar import Calendar
 from fairway.cost.rates import RateSpan, hourly_pools, rate_spans
-from fairway.model.charge import CapacitySum, Charge, Label, Span, UsageSum
-from fairway.model.fleet import Fleet
-from fairway.model.names import PoolName
+from fairway.cost.sharing import Labels, Shares, guarantees, labels_of_team
+from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
+from fairway.model.fleet import Cluster, Fleet
+from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.model.price import Sharing
+from fairway.model.team import Supply
 
 __all__ = ["RateSpan", "charges", "hourly_pools", "rate_spans", "unused", "usage_charges"]
+
+_ZERO: Final = Fraction(0)
+Rates = Mapping[PoolName, Sequence[RateSpan]]
 
 
 def usage_charges(
     fleet: Fleet,
     calendar: Calendar,
     window: Span,
-    rates: Mapping[PoolName, Sequence[RateSpan]],
+    rates: Rates,
     usage: Sequence[UsageSum],
     labels: Sequence[Label],
 ) -> tuple[Charge, ...]:
@@ -25,7 +40,12 @@ def usage_charges(
 
     One charge for each supply and label; its span is the day if `labels` tell days, else the window.
     """
-    raise NotImplementedError
+    found = _Sums(calendar, window, by_day=Label.DAY in labels)
+    clusters = {pool.name: pool.cluster for pool in fleet.pools}
+    for row, at, amount in _priced(fleet, rates, usage):
+        cluster = clusters[row.supply.pool]
+        found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
+    return found.charges()
 
 
 def unused(
@@ -33,14 +53,17 @@ def unused(
     calendar: Calendar,
     window: Span,
     capacity: Sequence[CapacitySum],
-    rates: Mapping[PoolName, Sequence[RateSpan]],
+    rates: Rates,
     usage: Sequence[UsageSum],
 ) -> tuple[Charge, ...]:
     """What nobody used and what it cost, by day and supply, whoever carries it: labels are None.
 
     `usage` of everyone, with whatever labels; `rates` cut by day.
     """
-    raise NotImplementedError
+    found = _Sums(calendar, window, by_day=True)
+    for line in _unused(fleet, capacity, rates, usage):
+        found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+    return found.charges()
 
 
 def charges(
@@ -48,7 +71,7 @@ def charges(
     calendar: Calendar,
     window: Span,
     capacity: Sequence[CapacitySum],
-    rates: Mapping[PoolName, Sequence[RateSpan]],
+    rates: Rates,
     usage: Sequence[UsageSum],
     labels: Sequence[Label],
     *,
@@ -58,7 +81,238 @@ def charges(
 
     They sum to capacity × price + overhead. `labels` are those of `usage`. If `usage` is only of some,
     `everyone` is all usage of the same spans, with whatever labels (none will do): shares are of the whole,
-    and the charges are of those some, beside the lines that nobody carries. One charge for each kind, supply
-    and label; its span is the day if `labels` tell days, else the window.
+    and the charges are of those some, beside the lines that nobody carries and what teams carry by their
+    guarantees. One charge for each kind, supply and label; its span is the day if `labels` tell days, else
+    the window.
     """
-    raise NotImplementedError
+    found = _Sums(calendar, window, by_day=Label.DAY in labels)
+    clusters = {pool.name: pool.cluster for pool in fleet.pools}
+    costs = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
+    for row, at, amount in _priced(fleet, rates, usage):
+        cluster = clusters[row.supply.pool]
+        found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
+        costs.add(cluster, row.supply.pool, at, row.labels, amount)
+    if everyone is None:
+        everyone, whole = usage, costs
+    else:
+        whole = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
+        for row, at, amount in _priced(fleet, rates, everyone):
+            whole.add(clusters[row.supply.pool], row.supply.pool, at, (), amount)
+    lines = [*_unused(fleet, capacity, rates, everyone), *_overhead(fleet, calendar, window)]
+    _share(fleet, lines, costs, whole, found, labels)
+    return found.charges()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """An amount that belongs to no job."""
+
+    kind: ChargeKind
+    cluster: ClusterName
+    supply: Supply | None
+    at: int
+    device_seconds: int
+    amount: Fraction
+
+
+class _Sums:
+    """Charges as they add up, by day or for the window as a whole."""
+
+    def __init__(self, calendar: Calendar, window: Span, *, by_day: bool) -> None:
+        self._days = calendar.days(window) if by_day else (window,)
+        self._starts = [day.start for day in self._days]
+        self._texts = [calendar.day_of(day.start).isoformat() for day in self._days] if by_day else [""]
+        self._sums: dict[
+            tuple[ChargeKind, ClusterName, Supply | None, int, Labels | None], tuple[int, Fraction]
+        ] = {}
+
+    def day_text(self, at: int) -> str:
+        """The day as a label; empty when days are not told apart."""
+        return self._texts[self._index(at)]
+
+    def _index(self, at: int) -> int:
+        return bisect_right(self._starts, at) - 1 if len(self._starts) > 1 else 0
+
+    def add(
+        self,
+        kind: ChargeKind,
+        cluster: ClusterName,
+        supply: Supply | None,
+        at: int,
+        labels: Labels | None,
+        device_seconds: int,
+        amount: Fraction,
+    ) -> None:
+        key = (kind, cluster, supply, self._index(at), labels)
+        before = self._sums.get(key)
+        if before is not None:
+            device_seconds += before[0]
+            amount += before[1]
+        self._sums[key] = (device_seconds, amount)
+
+    def charges(self) -> tuple[Charge, ...]:
+        return tuple(
+            Charge(kind, cluster, supply, self._days[day], labels, device_seconds, amount)
+            for (kind, cluster, supply, day, labels), (device_seconds, amount) in self._sums.items()
+            if device_seconds or amount
+        )
+
+
+class _Costs:
+    """What was used cost, by day and labels, of each pool and each cluster: where a rule asks for it."""
+
+    def __init__(self, calendar: Calendar, *, by_pool: Sharing, by_cluster: Sharing) -> None:
+        self._calendar = calendar
+        self._by_pool = by_pool is Sharing.BY_USAGE
+        self._by_cluster = by_cluster is Sharing.BY_USAGE
+        self._costs: dict[tuple[str, bool, int], dict[Labels, Fraction]] = {}
+
+    def add(self, cluster: ClusterName, pool: PoolName, at: int, labels: Labels, amount: Fraction) -> None:
+        if not (self._by_pool or self._by_cluster):
+            return
+        day = self._calendar.day_start(self._calendar.day_of(at))
+        if self._by_pool:
+            self._add((pool, True, day), labels, amount)
+        if self._by_cluster:
+            self._add((cluster, False, day), labels, amount)
+
+    def _add(self, key: tuple[str, bool, int], labels: Labels, amount: Fraction) -> None:
+        costs = self._costs.setdefault(key, {})
+        costs[labels] = costs.get(labels, _ZERO) + amount
+
+    def of(self, line: _Line) -> Mapping[Labels, Fraction]:
+        """Of the pool or cluster that the line is of, on its day."""
+        day = self._calendar.day_start(self._calendar.day_of(line.at))
+        place = line.cluster if line.supply is None else line.supply.pool
+        return self._costs.get((place, line.supply is not None, day), {})
+
+
+def _priced(
+    fleet: Fleet, rates: Rates, usage: Iterable[UsageSum]
+) -> Iterable[tuple[UsageSum, int, Fraction]]:
+    """Each row with when its span begins and what it cost."""
+    pools = {pool.name: pool for pool in fleet.pools}
+    for row in usage:
+        span = rates[row.supply.pool][row.span]
+        rate = span.rate(pools[row.supply.pool], row.supply.slice)
+        yield row, span.span.start, rate * row.device_seconds
+
+
+def _unused(
+    fleet: Fleet, capacity: Sequence[CapacitySum], rates: Rates, usage: Sequence[UsageSum]
+) -> Iterable[_Line]:
+    """What nobody used, by span and supply, and committed GPUs that were not there."""
+    had = _by_span(rates, capacity)
+    used: dict[tuple[PoolName, int, SliceName | None], int] = {}
+    for row in usage:
+        key = (row.supply.pool, row.span, row.supply.slice)
+        used[key] = used.get(key, 0) + row.device_seconds
+    pools = {pool.name: pool for pool in fleet.pools}
+    for key, (total, drained, down, fragmented) in had.items():
+        name, index, slice_ = key
+        pool, span = pools[name], rates[name][index]
+        left = total - used.get(key, 0)
+        supply = Supply(name, slice_)
+        for kind, most in (
+            (ChargeKind.DOWN, down),
+            (ChargeKind.DRAINED, drained),
+            (ChargeKind.FRAGMENTED, fragmented),
+            (ChargeKind.IDLE, left),
+        ):
+            seconds = min(most, left)
+            if seconds <= 0:
+                continue
+            left -= seconds
+            amount = span.rate(pool, slice_) * seconds
+            yield _Line(kind, pool.cluster, supply, span.span.start, seconds, amount)
+    for name, spans in rates.items():
+        for span in spans:
+            if span.absent_gpu_seconds:
+                at = span.span.start
+                seconds, cluster = span.absent_gpu_seconds, pools[name].cluster
+                yield _Line(ChargeKind.COMMITMENT, cluster, Supply(name), at, seconds, span.absent)
+
+
+def _by_span(
+    rates: Rates, capacity: Sequence[CapacitySum]
+) -> dict[tuple[PoolName, int, SliceName | None], tuple[int, int, int, int]]:
+    """Total, drained, down and fragmented device-seconds by pool, place of its span, and slice."""
+    starts = {pool: [span.span.start for span in spans] for pool, spans in rates.items()}
+    found: dict[tuple[PoolName, int, SliceName | None], tuple[int, int, int, int]] = {}
+    for row in capacity:
+        pool = row.supply.pool
+        index = bisect_right(starts.get(pool, ()), row.start) - 1
+        if index < 0 or row.start >= rates[pool][-1].span.end:
+            continue
+        key = (pool, index, row.supply.slice)
+        total, drained, down, fragmented = found.get(key, (0, 0, 0, 0))
+        found[key] = (
+            total + row.total,
+            drained + row.drained,
+            down + row.down,
+            fragmented + row.fragmented,
+        )
+    return found
+
+
+def _overhead(fleet: Fleet, calendar: Calendar, window: Span) -> Iterable[_Line]:
+    """What each cluster costs beside its GPUs, by day: the month's amount over the days of that month."""
+    for cluster in fleet.clusters:
+        monthly = _monthly(cluster)
+        if not monthly:
+            continue
+        for span in calendar.days(window):
+            day = calendar.day_of(span.start)
+            whole = calendar.day_span(day)
+            amount = monthly / calendar.days_in_month(day)
+            if span != whole:
+                amount *= Fraction(span.end - span.start, whole.end - whole.start)
+            yield _Line(ChargeKind.OVERHEAD, cluster.name, None, span.start, 0, amount)
+
+
+def _monthly(cluster: Cluster) -> Fraction:
+    return sum((Fraction(amount) for amount in cluster.overhead.values()), _ZERO)
+
+
+def _share(
+    fleet: Fleet,
+    lines: Iterable[_Line],
+    costs: _Costs,
+    whole: _Costs,
+    found: _Sums,
+    labels: Sequence[Label],
+) -> None:
+    """Each line to whoever carries it by the fleet's rules."""
+    guaranteed = guarantees(fleet)
+
+    def teams_of(line: _Line) -> Shares:
+        if line.supply is None:
+            return guaranteed.of_cluster.get(line.cluster, ())
+        if line.kind is ChargeKind.COMMITMENT:
+            return guaranteed.of_pool.get(line.supply.pool, ())
+        return guaranteed.of_supply.get(line.supply, ())
+
+    for line in lines:
+        rule = fleet.cost.overhead if line.kind is ChargeKind.OVERHEAD else fleet.cost.idle
+        shares: Iterable[tuple[Labels, Fraction]] = ()
+        if rule is Sharing.BY_USAGE:
+            cost = sum(whole.of(line).values(), _ZERO)
+            if cost > 0:
+                shares = ((who, own / cost) for who, own in costs.of(line).items())
+                _carry(found, line, shares)
+                continue
+        elif rule is Sharing.BY_GUARANTEE:
+            day = found.day_text(line.at)
+            shares = tuple(
+                (labels_of_team(labels, team, line.cluster, line.supply, day), part)
+                for team, part in teams_of(line)
+            )
+            if shares:
+                _carry(found, line, shares)
+                continue
+        found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+
+
+def _carry(found: _Sums, line: _Line, shares: Iterable[tuple[Labels, Fraction]]) -> None:
+    for who, part in shares:
+        found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)

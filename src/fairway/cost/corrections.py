@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 
+from fairway.cost.rounding import apportion_paths
 from fairway.model.charge import Charge, ChargeKind, Label
 from fairway.model.names import ClusterName
 from fairway.model.team import Supply
@@ -25,14 +27,46 @@ class Told:
     amount: Decimal
 
 
-def told(charges: Sequence[Charge], labels: Sequence[Label], quantum: Decimal) -> tuple[Told, ...]:
+_Key = tuple[str, ChargeKind, ClusterName, Supply | None]
+
+
+def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -> tuple[Told, ...]:
     """A month's charges as its statement tells them, to the quantum; `labels` have the team among them.
 
     They sum to the exact total rounded once; each team's to its own within a quantum.
     """
-    raise NotImplementedError
+    place = list(labels).index(Label.TEAM)
+    amounts: dict[_Key, Fraction] = {}
+    seconds: dict[_Key, int] = {}
+    for charge in charges:
+        team = "" if charge.labels is None else charge.labels[place]
+        key = (team, charge.kind, charge.cluster, charge.supply)
+        amounts[key] = amounts.get(key, Fraction(0)) + charge.amount
+        seconds[key] = seconds.get(key, 0) + charge.device_seconds
+    # In an order of its own, so that the same charges are told the same however they came.
+    paths = {key: amounts[key] for key in sorted(amounts, key=_order)}
+    return tuple(_line(key, seconds[key], amount) for key, amount in apportion_paths(paths, quantum).items())
 
 
-def correction(recomputed: Sequence[Told], told_so_far: Sequence[Told]) -> tuple[Told, ...]:
-    """What must be added to all that was told of a month, to make it what it is now known to be."""
-    raise NotImplementedError
+def correction(recomputed: Iterable[Told], told_so_far: Iterable[Told]) -> tuple[Told, ...]:
+    """What must be added to all that was told of a month, to make it what it is now known to be.
+
+    `told_so_far`: the month as it was closed and every correction of it since. Lines that stay are left out.
+    """
+    sums: dict[_Key, tuple[int, Decimal]] = {}
+    for lines, sign in ((recomputed, 1), (told_so_far, -1)):
+        for line in lines:
+            key = (line.team, line.kind, line.cluster, line.supply)
+            seconds, amount = sums.get(key, (0, Decimal(0)))
+            sums[key] = (seconds + sign * line.device_seconds, amount + sign * line.amount)
+    return tuple(_line(key, *sums[key]) for key in sorted(sums, key=_order) if sums[key][0] or sums[key][1])
+
+
+def _line(key: _Key, device_seconds: int, amount: Decimal) -> Told:
+    team, kind, cluster, supply = key
+    return Told(kind, cluster, supply, team, device_seconds, amount)
+
+
+def _order(key: _Key) -> tuple[str, str, str, str]:
+    team, kind, cluster, supply = key
+    return (team, kind.value, cluster, "" if supply is None else str(supply))

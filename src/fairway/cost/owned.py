@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Final
+
+from fairway.cost.rounding import rounded
+from fairway.model.errors import FairwayError
+
+HOURS_A_YEAR: Final = 8766
+"""365.25 days."""
+_TEN_THOUSANDTH: Final = Decimal("0.0001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +24,11 @@ class OwnedPrice:
     power: Fraction
     upkeep: Fraction
     per_gpu_hour: Fraction
-    """Their sum: what belongs into the fleet file as the pool's price."""
+    """Their sum: the pool's price in the fleet file, where idle hours are charged as such."""
     per_used_gpu_hour: Fraction
     """What a used hour costs when the unused ones are paid by those used."""
     formula: str
-    """In words and with the numbers, a line a term."""
+    """In words, then with the numbers, a line a term."""
 
 
 def owned_price(
@@ -38,5 +46,83 @@ def owned_price(
     interest: Decimal = Decimal(0),
     currency: str = "USD",
 ) -> OwnedPrice:
-    """The price per GPU-hour of GPUs bought together for `purchase`, with what they stand in."""
-    raise NotImplementedError
+    """The price per GPU-hour of `gpus` GPUs bought together for `purchase`, with all they stand in.
+
+    `residual` is what they still fetch at the end; `interest`, a year's part, is of the money bound in them
+    on average. Watts are a GPU's with its part of the server, at work and `idle`; `pue` is what the building
+    draws for each watt of them. `upkeep_per_year` is for all of them: contracts, space, hands.
+    """
+    _refuse(purchase, lifetime_years, gpus, residual, pue, utilisation, interest)
+    _refuse_negative(watts_per_gpu, idle_watts_per_gpu, price_per_kwh, upkeep_per_year)
+    gpu_hours = gpus * Fraction(lifetime_years) * HOURS_A_YEAR
+    yearly_gpu_hours = Fraction(gpus * HOURS_A_YEAR)
+    used = Fraction(utilisation)
+    watts = Fraction(watts_per_gpu) * used + Fraction(idle_watts_per_gpu) * (1 - used)
+    bought = (Fraction(purchase) - Fraction(residual)) / gpu_hours
+    bound = (Fraction(purchase) + Fraction(residual)) / 2 * Fraction(interest) / yearly_gpu_hours
+    power = watts / 1000 * Fraction(pue) * Fraction(price_per_kwh)
+    upkeep = Fraction(upkeep_per_year) / yearly_gpu_hours
+    total = bought + bound + power + upkeep
+    idle = f" + {_n(idle_watts_per_gpu)} W × {_n(1 - utilisation)}" if idle_watts_per_gpu else ""
+    lines = (
+        "price per GPU-hour = purchase + interest + power + upkeep",
+        f"  purchase = (price − residual) ÷ (GPUs × years × {HOURS_A_YEAR} h)",
+        f"           = ({_n(purchase)} − {_n(residual)}) ÷ ({gpus} × {_n(lifetime_years)} × {HOURS_A_YEAR})"
+        f" = {_m(bought)}",
+        f"  interest = (price + residual) ÷ 2 × rate ÷ (GPUs × {HOURS_A_YEAR} h)",
+        f"           = ({_n(purchase)} + {_n(residual)}) ÷ 2 × {_n(interest)} ÷ ({gpus} × {HOURS_A_YEAR})"
+        f" = {_m(bound)}",
+        "  power    = watts at work × utilisation + watts idle × (1 − utilisation), × PUE × price per kWh",
+        f"           = ({_n(watts_per_gpu)} W × {_n(utilisation)}{idle}) ÷ 1000 × {_n(pue)}"
+        f" × {_n(price_per_kwh)} = {_m(power)}",
+        f"  upkeep   = a year's ÷ (GPUs × {HOURS_A_YEAR} h)",
+        f"           = {_n(upkeep_per_year)} ÷ ({gpus} × {HOURS_A_YEAR}) = {_m(upkeep)}",
+        f"price per GPU-hour = {_m(total)} {currency}",
+        f"per used GPU-hour  = {_m(total)} ÷ {_n(utilisation)} = {_m(total / used)} {currency}",
+    )
+    return OwnedPrice(bought, bound, power, upkeep, total, total / used, "\n".join(lines))
+
+
+def _refuse(
+    purchase: Decimal,
+    years: Decimal,
+    gpus: int,
+    residual: Decimal,
+    pue: Decimal,
+    utilisation: Decimal,
+    interest: Decimal,
+) -> None:
+    """Say no to what no purchase can be."""
+    if gpus < 1 or years <= 0 or purchase < 0:
+        raise _no(
+            "a purchase has a price, a lifetime and at least one GPU", "--purchase 280000 --years 5 --gpus 8"
+        )
+    if not 0 <= residual <= purchase:
+        raise _no(f"a residual of {residual} is not between 0 and the purchase", "--residual 20000")
+    if not 0 < utilisation <= 1:
+        raise _no(f"a utilisation of {utilisation} is not a part of the time", "--utilisation 0.7")
+    if pue < 1:
+        raise _no(f"a PUE of {pue} is below 1: the building draws at least what the GPUs do", "--pue 1.3")
+    if not 0 <= interest < 1:
+        raise _no(f"an interest of {interest} a year is not a part of 1", "--interest 0.05")
+
+
+def _refuse_negative(*amounts: Decimal) -> None:
+    if min(amounts) < 0:
+        raise _no(
+            "watts, prices and upkeep are not negative", "leave out what you do not know: it counts as 0"
+        )
+
+
+def _no(message: str, like: str) -> FairwayError:
+    return FairwayError("OwnedPriceUnclear", message, f"for example: {like}")
+
+
+def _n(number: Decimal) -> str:
+    """As a person writes it: 280,000 and 0.7."""
+    text = f"{number:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _m(amount: Fraction) -> str:
+    return str(rounded(amount, _TEN_THOUSANDTH))

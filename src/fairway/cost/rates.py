@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
+from typing import Final
 
 from fairway.cost.calendar import Calendar
+from fairway.cost.slicing import memory_part, parts
 from fairway.model.charge import CapacitySum, Span
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName, SliceName
 from fairway.model.price import PricePoint
+
+_HOUR: Final = 3600
+_ZERO: Final = Fraction(0)
+_WHOLE: Final[Mapping[SliceName | None, Fraction]] = {None: Fraction(1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +29,31 @@ class RateSpan:
 
     span: Span
     rates: Mapping[SliceName | None, Fraction]
-    """Per device-second; a whole GPU under None."""
+    """Per device-second; under None a whole GPU's, though the pool may have none. See `rate`."""
+    parts: Mapping[SliceName | None, Fraction]
+    """What part of a GPU each is: those of a GPU sum to one."""
+    absent: Fraction = _ZERO
+    """What was paid for committed GPUs that were not there."""
+    absent_gpu_seconds: int = 0
+
+    def rate(self, pool: Pool, slice_: SliceName | None) -> Fraction:
+        """Per device-second, of a slice that the pool no longer has too: jobs may have held some."""
+        found = self.rates.get(slice_)
+        return self.rates[None] * memory_part(pool.gpu, slice_) if found is None else found
+
+    def part(self, pool: Pool, slice_: SliceName | None) -> Fraction:
+        """Of a GPU, of a slice that the pool no longer has too."""
+        found = self.parts.get(slice_)
+        return memory_part(pool.gpu, slice_) if found is None else found
 
 
 def hourly_pools(fleet: Fleet, points: Mapping[PoolName, Sequence[PricePoint]]) -> frozenset[PoolName]:
     """The pools whose rates can change within a day: their capacity must be told by hour, not by day."""
-    raise NotImplementedError
+    return frozenset(p.name for p in fleet.pools if _changes_within_days(p) or points.get(p.name))
+
+
+def _changes_within_days(pool: Pool) -> bool:
+    return bool(pool.slices or pool.pricing.commitments)
 
 
 def rate_spans(
@@ -42,4 +71,153 @@ def rate_spans(
     one before the window. `by_day`: cut where days begin, as `charges` needs it; without, only usage can be
     charged.
     """
-    raise NotImplementedError
+    hourly = hourly_pools(fleet, points)
+    days = tuple((calendar.day_of(day.start), day) for day in calendar.days(window))
+    hours = tuple((day, hour) for day, span in days for hour in calendar.hours(span)) if hourly else ()
+    there = _by_hour(hours, [row for row in capacity if row.supply.pool in hourly])
+    found: dict[PoolName, tuple[RateSpan, ...]] = {}
+    for pool in fleet.pools:
+        if pool.name in hourly:
+            spans = _hour_rates(pool, hours, there.get(pool.name, {}), points.get(pool.name, ()))
+        else:
+            spans = (
+                (day, RateSpan(span, {None: per_second(pool.list_price(day), pool.pricing.discount)}, _WHOLE))
+                for day, span in days
+            )
+        found[pool.name] = tuple(_joined(spans, by_day=by_day))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def per_second(per_hour: Decimal, discount: Decimal = Decimal(0)) -> Fraction:
+    """A price per hour, less a discount, per second."""
+    return Fraction(per_hour) * (1 - Fraction(discount)) / _HOUR
+
+
+_Dated = tuple[date, RateSpan]
+
+
+def _joined(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
+    """Neighbours that cost the same as one."""
+    day: date | None = None
+    run: RateSpan | None = None
+    for its_day, span in spans:
+        if run is None:
+            run, day = span, its_day
+        elif span.rates == run.rates and span.parts == run.parts and (its_day == day or not by_day):
+            run = RateSpan(
+                Span(run.span.start, span.span.end),
+                run.rates,
+                run.parts,
+                run.absent + span.absent,
+                run.absent_gpu_seconds + span.absent_gpu_seconds,
+            )
+        else:
+            yield run
+            run, day = span, its_day
+    if run is not None:
+        yield run
+
+
+@dataclass(slots=True)
+class _There:
+    """What a pool had in an hour."""
+
+    totals: dict[SliceName | None, int]
+    gpu_seconds: int = 0
+
+
+def _by_hour(
+    hours: Sequence[tuple[date, Span]], capacity: Sequence[CapacitySum]
+) -> dict[PoolName, dict[int, _There]]:
+    """Rows under the hour of `hours` they begin in: a fleet may have moved to another zone meanwhile."""
+    starts = [hour.start for _, hour in hours]
+    end = hours[-1][1].end if hours else 0
+    found: dict[PoolName, dict[int, _There]] = {}
+    for row in capacity:
+        at = bisect_right(starts, row.start) - 1
+        if at < 0 or row.start >= end:
+            continue
+        there = found.setdefault(row.supply.pool, {}).setdefault(starts[at], _There({}))
+        there.totals[row.supply.slice] = there.totals.get(row.supply.slice, 0) + row.total
+        there.gpu_seconds += row.gpu_seconds
+    return found
+
+
+def _hour_rates(
+    pool: Pool,
+    hours: Sequence[tuple[date, Span]],
+    there: Mapping[int, _There],
+    points: Sequence[PricePoint],
+) -> Iterator[_Dated]:
+    market = _Market(points)
+    nothing = _There({})
+    list_day: date | None = None
+    list_rate = _ZERO
+    for day, hour in hours:
+        if day != list_day:
+            list_day, list_rate = day, per_second(pool.list_price(day), pool.pricing.discount)
+        had = there.get(hour.start, nothing)
+        yield day, _hour_rate(pool, day, hour, had, market.rate(hour, list_rate))
+
+
+def _hour_rate(pool: Pool, day: date, hour: Span, had: _There, rate: Fraction) -> RateSpan:
+    if had.totals.keys() <= {None}:
+        part, gpu_seconds = _WHOLE, Fraction(had.totals.get(None, 0))
+    else:
+        part = parts(pool.gpu, had.totals, had.gpu_seconds)
+        gpu_seconds = sum((had.totals[s] * p for s, p in part.items()), _ZERO)
+    absent, absent_gpu_seconds = _ZERO, 0
+    if pool.pricing.commitments:
+        rate, absent, absent_gpu_seconds = _committed(pool, day, hour, gpu_seconds, rate)
+    rates: dict[SliceName | None, Fraction] = {None: rate}
+    if part is not _WHOLE:
+        rates |= {slice_: rate * p for slice_, p in part.items()}
+    for slice_, own in pool.pricing.slices.items():
+        rates[slice_] = per_second(own)
+    return RateSpan(hour, rates, part, absent, absent_gpu_seconds)
+
+
+def _committed(
+    pool: Pool, day: date, hour: Span, gpu_seconds: Fraction, rate: Fraction
+) -> tuple[Fraction, Fraction, int]:
+    """The rate when some GPUs have a price of their own, and what was paid for such as were not there.
+
+    They are what was there first, in the order of the file; only what is beyond them costs `rate`.
+    """
+    cost, absent, absent_seconds, left = _ZERO, _ZERO, _ZERO, gpu_seconds
+    for commitment in pool.pricing.commitments:
+        if not commitment.since <= day < commitment.until:
+            continue
+        wanted = commitment.gpus * (hour.end - hour.start)
+        taken = min(Fraction(wanted), left)
+        left -= taken
+        own = per_second(commitment.per_gpu_hour)
+        cost += own * taken
+        absent += own * (wanted - taken)
+        absent_seconds += wanted - taken
+    if left == gpu_seconds:
+        return rate, absent, round(absent_seconds)
+    return (cost + rate * left) / gpu_seconds, absent, round(absent_seconds)
+
+
+class _Market:
+    """Prices that change at any moment."""
+
+    def __init__(self, points: Sequence[PricePoint]) -> None:
+        self._at = [int(p.at.timestamp()) for p in points]
+        self._rates = [per_second(p.per_gpu_hour) for p in points]
+
+    def rate(self, hour: Span, before: Fraction) -> Fraction:
+        """Through an hour, each price weighted by how long it held; `before` the first point."""
+        at, rates = self._at, self._rates
+        i = bisect_right(at, hour.start)
+        rate = rates[i - 1] if i else before
+        if i == len(at) or at[i] >= hour.end:
+            return rate
+        cost, since = _ZERO, hour.start
+        while i < len(at) and at[i] < hour.end:
+            cost += rate * (at[i] - since)
+            rate, since = rates[i], at[i]
+            i += 1
+        return (cost + rate * (hour.end - since)) / (hour.end - hour.start)

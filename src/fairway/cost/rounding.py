@@ -6,12 +6,12 @@ parts get what is left by largest remainder, so none is further than one quantum
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TypeVar
 
-Key = TypeVar("Key", bound=Hashable)
+Path = TypeVar("Path", bound=tuple[object, ...])
 
 
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
@@ -51,25 +51,39 @@ def _spread(units: list[Fraction], wanted: int) -> list[Fraction]:
 
 
 def apportion_paths(
-    amounts: Mapping[tuple[Key, ...], Fraction], quantum: Decimal, total: Decimal | None = None
-) -> dict[tuple[Key, ...], Decimal]:
+    amounts: Mapping[Path, Fraction], quantum: Decimal, total: Decimal | None = None
+) -> dict[Path, Decimal]:
     """Amounts by path, such as (team, pool, kind), rounded so that the parts sum to the whole at every level.
 
     The total is rounded first, then shared by the first words of the paths, each of those by the second, and
     so on: whichever level a document sums up to, no sum is further than a quantum from what it exactly is.
     """
-    if not amounts:
-        return {}
     if total is None:
         total = rounded(sum(amounts.values(), Fraction(0)), quantum)
-    if () in amounts:
-        return {(): total}
-    branches: dict[Key, dict[tuple[Key, ...], Fraction]] = {}
-    for path, amount in amounts.items():
-        branches.setdefault(path[0], {})[path[1:]] = amount
-    sums = [sum(branch.values(), Fraction(0)) for branch in branches.values()]
-    found: dict[tuple[Key, ...], Decimal] = {}
-    for (word, branch), share in zip(branches.items(), apportion(sums, total, quantum), strict=True):
-        for rest, part in apportion_paths(branch, quantum, share).items():
-            found[word, *rest] = part
+    found = dict.fromkeys(amounts, Decimal(0))
+    if found:
+        _share_down(list(amounts), 0, amounts, total, quantum, found)
     return found
+
+
+def _share_down(
+    paths: list[Path],
+    depth: int,
+    amounts: Mapping[Path, Fraction],
+    total: Decimal,
+    quantum: Decimal,
+    found: dict[Path, Decimal],
+) -> None:
+    """Share `total` by the words that `paths` have at `depth`; one that ends there is a part of its own."""
+    if len(paths) == 1:
+        found[paths[0]] = total
+        return
+    branches: dict[tuple[object, ...], list[Path]] = {}
+    for path in paths:
+        branches.setdefault(path[depth : depth + 1], []).append(path)
+    if len(branches) == 1:
+        _share_down(paths, depth + 1, amounts, total, quantum, found)
+        return
+    sums = [sum((amounts[path] for path in branch), Fraction(0)) for branch in branches.values()]
+    for branch, share in zip(branches.values(), apportion(sums, total, quantum), strict=True):
+        _share_down(branch, depth + 1, amounts, share, quantum, found)

@@ -8,27 +8,129 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from typing import Final
 
-from fairway.model.gpu import GpuType
+from fairway.model.gpu import GpuType, MigProfile, layouts
 from fairway.model.names import SliceName
 
-
-def gpus_behind(gpu: GpuType, slices: Mapping[SliceName, int]) -> int:
-    """The fewest GPUs that the slices of one node can be cut from."""
-    raise NotImplementedError
+_Counts = tuple[int, ...]
+_ONE: Final = Fraction(1)
+_MOST_LOOKS: Final = 20_000
+"""How many mixtures of slices are looked at before the best found so far is taken."""
 
 
 def memory_part(gpu: GpuType, slice_: SliceName | None) -> Fraction:
     """The part of a GPU's memory that a slice takes; 1 for a whole GPU and for a slice that is not known."""
     if slice_ is None:
-        return Fraction(1)
+        return _ONE
     profile = gpu.profile(slice_)
-    return Fraction(1) if profile is None else gpu.fraction(profile)
+    return _ONE if profile is None else gpu.fraction(profile)
 
 
 def parts(
     gpu: GpuType, totals: Mapping[SliceName | None, int], gpu_seconds: int
 ) -> dict[SliceName | None, Fraction]:
-    """What part of a GPU each kind of device is, when there were `totals` device-seconds of them on
-    `gpu_seconds`: by memory, such that all of them sum to the GPUs."""
-    raise NotImplementedError
+    """What part of a GPU each kind of device is: by memory, such that all that were there sum to the GPUs.
+
+    `totals` are the device-seconds there were of each, `gpu_seconds` those of the GPUs behind them all.
+    """
+    by_memory = {slice_: memory_part(gpu, slice_) for slice_ in totals}
+    if totals.keys() <= {None}:
+        return by_memory
+    there = sum((totals[slice_] * part for slice_, part in by_memory.items()), Fraction(0))
+    if not there or not gpu_seconds:
+        return by_memory
+    scale = gpu_seconds / there
+    return {slice_: part * scale for slice_, part in by_memory.items()}
+
+
+def gpus_behind(gpu: GpuType, slices: Mapping[SliceName, int]) -> int:
+    """The fewest GPUs that the slices of one node can be cut from.
+
+    Slices the type does not know count as a GPU each. The search is exact for what nodes hold (GPUs cut
+    alike, or two or three ways); of a wilder mixture it may end with a GPU too many, never too few.
+    """
+    known = {name: n for name, n in slices.items() if n > 0 and gpu.profile(name) is not None}
+    unknown = sum(n for name, n in slices.items() if n > 0 and name not in known)
+    names = tuple(sorted(known))
+    return unknown + _fewest(gpu, names, tuple(known[name] for name in names))
+
+
+@lru_cache(maxsize=4096)
+def _fewest(gpu: GpuType, names: tuple[SliceName, ...], counts: _Counts) -> int:
+    if not any(counts):
+        return 0
+    profiles = tuple(p for p in (gpu.profile(name) for name in names) if p is not None)
+    cuts = sorted(
+        (tuple(layout.count(p) for p in profiles) for layout in layouts(gpu, profiles)),
+        key=lambda cut: _memory(profiles, cut),
+        reverse=True,
+    )
+    least = _at_least(gpu, profiles, counts)
+    best = _greedy(profiles, cuts, counts)
+    seen: dict[_Counts, int] = {}
+    looks = [_MOST_LOOKS]
+    if best > least:
+        best = min(best, _search(gpu, profiles, cuts, counts, best, seen, looks))
+    return best
+
+
+def _memory(profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
+    return sum(n * p.memory_slices for n, p in zip(counts, profiles, strict=True))
+
+
+def _at_least(gpu: GpuType, profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
+    """GPUs that are needed however they are cut."""
+    compute = sum(n * p.compute_slices for n, p in zip(counts, profiles, strict=True))
+    return max(
+        -(-_memory(profiles, counts) // gpu.memory_slices),
+        -(-compute // gpu.compute_slices),
+        *(-(-n // p.max_instances) for n, p in zip(counts, profiles, strict=True)),
+    )
+
+
+def _greedy(profiles: tuple[MigProfile, ...], cuts: list[_Counts], counts: _Counts) -> int:
+    """GPUs, each cut in the way that takes the most memory of what is left."""
+    used = 0
+    while any(counts):
+        taken = max((_less(counts, cut)[1] for cut in cuts), key=lambda taken: _memory(profiles, taken))
+        counts = tuple(n - t for n, t in zip(counts, taken, strict=True))
+        used += 1
+    return used
+
+
+def _less(counts: _Counts, cut: _Counts) -> tuple[_Counts, _Counts]:
+    """What is left when one GPU is cut so, and what it gave."""
+    taken = tuple(map(min, counts, cut))
+    return tuple(n - t for n, t in zip(counts, taken, strict=True)), taken
+
+
+def _search(
+    gpu: GpuType,
+    profiles: tuple[MigProfile, ...],
+    cuts: list[_Counts],
+    counts: _Counts,
+    below: int,
+    seen: dict[_Counts, int],
+    looks: list[int],
+) -> int:
+    """The fewest GPUs for `counts` if fewer than `below`, otherwise `below`."""
+    if not any(counts):
+        return 0
+    if counts in seen:
+        return seen[counts]
+    looks[0] -= 1
+    least = _at_least(gpu, profiles, counts)
+    if least >= below or looks[0] < 0:
+        return below
+    best = below
+    for cut in cuts:
+        left, taken = _less(counts, cut)
+        if any(taken):
+            best = min(best, 1 + _search(gpu, profiles, cuts, left, best - 1, seen, looks))
+            if best == least:
+                break
+    if best < below:
+        seen[counts] = best
+    return best
