@@ -6,10 +6,12 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from fairway.files.amounts import UNLIMITED, percent_text
 from fairway.files.pool_claims import RESOURCES
+from fairway.files.price_shape import BEFORE
 from fairway.model.budget import Budget
 from fairway.model.duration import duration_text
 from fairway.model.fleet import (
@@ -27,7 +29,8 @@ from fairway.model.fleet import (
 )
 from fairway.model.gpu import GpuType, Vendor
 from fairway.model.gpu_catalogue import CATALOGUE
-from fairway.model.names import PriorityName
+from fairway.model.names import PriorityName, SliceName
+from fairway.model.price import DEFAULT_COST_RULES, CostRules
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team, TeamTree
 
 WIDEST: Final = 110
@@ -71,6 +74,8 @@ class _Composer:
         own_types = {p.gpu.name: p.gpu for p in fleet.pools if CATALOGUE.get(p.gpu.name) != p.gpu}
         if own_types:
             yield from _section("gpu_types", {name: _gpu_type(gpu) for name, gpu in own_types.items()})
+        if fleet.cost != DEFAULT_COST_RULES:
+            yield from ("", "cost:", *_block(_cost(fleet.cost), "  "))
         yield from _section("clusters", {c.name: _cluster(c) for c in fleet.clusters})
         if fleet.pools:
             yield from ("", "pools:")
@@ -135,6 +140,7 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
     return {
         **_connection(cluster.connection),
         **{key: path for key, path in told.items() if path is not None},
+        **({"overhead": _amounts(cluster.overhead)} if cluster.overhead else {}),
     }
 
 
@@ -161,10 +167,44 @@ def _pool(pool: Pool) -> Mapping[str, Value]:
     if pool.slices:
         told["slices"] = pool.slices
     told["capacity"] = pool.capacity
-    told["price"] = _Number(format(pool.price, "f"))
+    told |= _pricing(pool)
     if pool.topology:
         told["topology"] = pool.topology
     return told | _place(pool.place, pool.gpu)
+
+
+def _pricing(pool: Pool) -> dict[str, Value]:
+    pricing, first = pool.pricing, _Number(format(pool.price, "f"))
+    steps = {str(step.since): _Number(format(step.per_gpu_hour, "f")) for step in pricing.steps}
+    # The first dated price holds before its day too, so `before` is only said where it is another.
+    same = bool(pricing.steps) and pricing.steps[0].per_gpu_hour == pool.price
+    told: dict[str, Value] = {"price": (steps if same else {BEFORE: first} | steps) if steps else first}
+    if pricing.discount:
+        told["discount"] = _Number(percent_text(pricing.discount))
+    if pricing.commitments:
+        told["commitments"] = [
+            {
+                "gpus": c.gpus,
+                "price": _Number(format(c.per_gpu_hour, "f")),
+                "from": str(c.since),
+                "until": str(c.until),
+            }
+            for c in pricing.commitments
+        ]
+    if pricing.slices:
+        told["slice_prices"] = _amounts(pricing.slices)
+    return told
+
+
+def _amounts(amounts: Mapping[SliceName, Decimal] | Mapping[str, Decimal]) -> dict[str, Value]:
+    return {str(name): _Number(format(amount, "f")) for name, amount in amounts.items()}
+
+
+def _cost(rules: CostRules) -> dict[str, Value]:
+    usual = DEFAULT_COST_RULES
+    told = {"timezone": rules.timezone, "idle": str(rules.idle), "overhead": str(rules.overhead)}
+    same = {"timezone": usual.timezone, "idle": str(usual.idle), "overhead": str(usual.overhead)}
+    return {key: word for key, word in told.items() if word != same[key]}
 
 
 def _place(place: Place, gpu: GpuType) -> dict[str, Value]:

@@ -97,6 +97,9 @@ class FaultCode(StrEnum):
     SEVERAL_TEAMS = "SeveralTeams"
     UNKNOWN_TEAM = "UnknownTeam"
     NOT_A_MEMBER = "NotAMember"
+    NOT_IN_ORDER = "NotInOrder"
+    UNKNOWN_TIME_ZONE = "UnknownTimeZone"
+    COMMITTED_TOO_MUCH = "CommittedTooMuch"
     NO_WORD_FOR_IT = "NoWordForIt"
     LEFT_OUT = "LeftOut"
     NOT_A_JOB = "NotAJob"
@@ -172,6 +175,9 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.SEVERAL_TEAMS: "Who is in several teams needs a default one.",
     FaultCode.UNKNOWN_TEAM: "A team that the file does not have.",
     FaultCode.NOT_A_MEMBER: "A user's default team is none that they are a member of.",
+    FaultCode.NOT_IN_ORDER: "Days that must follow each other do not.",
+    FaultCode.UNKNOWN_TIME_ZONE: "A time zone that nobody knows.",
+    FaultCode.COMMITTED_TOO_MUCH: "Commitments are for more GPUs than the pool has.",
     FaultCode.NO_WORD_FOR_IT: "Part of a script or manifest that changes the job; Fairway cannot say it.",
     FaultCode.LEFT_OUT: "Part of a script or manifest that means nothing here and is left out.",
     FaultCode.NOT_A_JOB: "The file is something else than a job.",

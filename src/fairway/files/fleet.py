@@ -13,6 +13,7 @@ from fairway.files import fleet_shape as fs
 from fairway.files.faults import Fault, FaultCode, Faults, InvalidFile, Spot, shown
 from fairway.files.fleet_checks import check
 from fairway.files.pool_claims import resource_of
+from fairway.files.prices import check_prices, cost_rules_of, overhead_of, pricing_of
 from fairway.files.records import Section
 from fairway.files.shape import At, Found
 from fairway.files.supplies import Supplies
@@ -104,6 +105,7 @@ def check_text(text: str, source: str, folder: Path | None = None) -> Report:
     file = found.value
     gpu_types = _gpu_types(file)
     check(file, gpu_types, faults)
+    check_prices(file, faults)
     supplies = Supplies(file, gpu_types)
     teams = teams_of(file, supplies, priorities_of(file))
     check_teams(file, teams, supplies, faults)
@@ -196,7 +198,12 @@ def _build(
         name=file.need(fs.FLEET_NAME),
         currency=file.need(fs.FLEET_CURRENCY),
         clusters=tuple(
-            Cluster(ClusterName(name), _connection(found.value, paths), _folders(found.value))
+            Cluster(
+                ClusterName(name),
+                _connection(found.value, paths),
+                _folders(found.value),
+                overhead_of(found.value),
+            )
             for name, found in file.need(fs.CLUSTERS).items()
         ),
         pools=tuple(
@@ -207,6 +214,7 @@ def _build(
         priorities=priorities_of(file),
         fairness=fairness_of(file),
         chosen_teams=chosen_teams_of(file),
+        cost=cost_rules_of(file),
     )
 
 
@@ -235,16 +243,18 @@ def _folders(cluster: Section) -> Folders:
 
 def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Pool:
     gpu = gpu_types[pool.need(fs.GPU)]
+    price, pricing = pricing_of(pool)
     return Pool(
         name=name,
         cluster=ClusterName(pool.need(fs.POOL_CLUSTER)),
         gpu=gpu,
         capacity=pool.need(fs.CAPACITY),
-        price=pool.need(fs.PRICE),
+        price=price,
         place=_place(pool, gpu),
         slices=tuple(SliceName(found.value) for found in pool.get(fs.SLICES) or ()),
         topology=tuple(found.value for found in pool.get(fs.TOPOLOGY) or ()),
         gpus=pool.get(fs.POOL_GPUS),
+        pricing=pricing,
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from fairway.files import price_shape as ps
 from fairway.files import team_shape as ts
 from fairway.files import texts
 from fairway.files.records import ExactlyOne, Key, ListOf, MapOf, Record, variants
-from fairway.files.shape import Price, Schema, Whole, Word
+from fairway.files.shape import Schema, Whole, Word
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.gpu import Vendor
 
@@ -94,15 +95,16 @@ CHECKPOINTS: Final = Key(
     required=False,
 )
 FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
+_COMMON: Final = (*FOLDERS, ps.OVERHEAD)
 CLUSTER: Final = variants(
     "A cluster: one engine's domain",
     ENGINE,
     {
-        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *FOLDERS)),
+        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *_COMMON)),
         EngineKind.KUBERNETES: Record(
-            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, *FOLDERS)
+            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, *_COMMON)
         ),
-        EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", FOLDERS),
+        EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", _COMMON),
     },
 )
 
@@ -156,7 +158,7 @@ GPU: Final = Key(
 SLICES: Final = Key(
     "slices",
     ListOf(texts.SLICE, "MIG profiles"),
-    "MIG profiles the GPUs are cut into; a slice costs its share of the GPU's memory.",
+    "MIG profiles the GPUs are cut into; a slice costs its part of the GPU, or its slice_prices.",
     required=False,
 )
 CAPACITY: Final = Key(
@@ -168,7 +170,6 @@ POOL_GPUS: Final = Key(
     "How many GPUs it has, so that `check` can add up guarantees; the engine is asked otherwise.",
     required=False,
 )
-PRICE: Final = Key("price", Price(), "Per GPU-hour, in the fleet's currency.", example="1.90")
 TOPOLOGY: Final = Key(
     "topology",
     ListOf(texts.LABEL_KEY, "node labels"),
@@ -203,7 +204,7 @@ PLACES: Final = {
 }
 POOL: Final = Record(
     "A pool: like GPUs on one cluster under one price",
-    (POOL_CLUSTER, GPU, POOL_GPUS, SLICES, CAPACITY, PRICE, TOPOLOGY, *PLACES.values()),
+    (POOL_CLUSTER, GPU, POOL_GPUS, SLICES, CAPACITY, *ps.POOL_PRICING, TOPOLOGY, *PLACES.values()),
     ExactlyOne(
         tuple(PLACES.values()),
         "write the section named like the engine of the pool's cluster, e.g.  slurm: { partition: gpu }",
@@ -248,6 +249,7 @@ FLEET: Final = Record(
         GPU_TYPES,
         CLUSTERS,
         POOLS,
+        ps.COST,
         ts.PRIORITIES,
         ts.FAIRNESS,
         ts.TEAMS,
