@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from fairway import __version__
-from fairway.api import job_routes, policy_routes, routes
+from fairway.api import cost_routes, job_routes, policy_routes, routes
 from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
@@ -33,7 +33,7 @@ def create_app(
     app = FastAPI(
         title="Fairway",
         version=__version__,
-        description="What a GPU fleet has, how it is, the policy it is under, its jobs, and who may ask.",
+        description="What a GPU fleet has, how it is, its policy, its jobs, what they cost, and who may ask.",
         # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
         openapi_url=None,
         docs_url=None,
@@ -50,6 +50,10 @@ def create_app(
     job_routes.add_submit_routes(app, ledger, jobs)
     job_routes.add_job_routes(app, ledger, fleets, jobs)
     job_routes.add_change_routes(app, ledger, fleets)
+    cost_routes.add_report_routes(app, ledger, fleets)
+    cost_routes.add_statement_routes(app, ledger, fleets)
+    cost_routes.add_export_routes(app, ledger, fleets)
+    cost_routes.add_price_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
     require_rules(app)

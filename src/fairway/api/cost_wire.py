@@ -109,6 +109,24 @@ class WasteReport(Document):
     total: WasteRow
 
 
+class CapacityDay(Wire):
+    """What one pool's capacity was, and cost, on one day, used or not."""
+
+    day: date
+    pool: str
+    gpu_seconds: int
+    cost: Amount = Field(description="not rounded to cents")
+
+
+class CapacityReport(Wire):
+    """What a provider would bill."""
+
+    fleet: str
+    currency: str
+    window: Window
+    days: list[CapacityDay]
+
+
 class StatementLine(Wire):
     """One amount of a statement."""
 

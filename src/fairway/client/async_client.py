@@ -1,4 +1,4 @@
-"""The same client for code that awaits: one server, one token, the verbs of jobs."""
+"""The same client for code that awaits: one server, one token, the verbs of jobs and money."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Self, Unpack
 
 import httpx2
 
+from fairway.api import cost_wire
 from fairway.api import job_wire as wire
 from fairway.api.wire import Item, Page, Whoami
+from fairway.client import cost_calls
 from fairway.client import job_calls as calls
 from fairway.client.calls import (
     MOST_PAGES,
@@ -25,13 +27,17 @@ from fairway.client.calls import (
     next_page,
 )
 from fairway.client.contexts import Target, chosen_target
+from fairway.client.cost_calls import Asked
 from fairway.client.following import Follower, Pauses, give_up, over
 from fairway.client.job_calls import Filters, SpecFields, spec_of
 from fairway.model.errors import TemporaryError
 
 
 class AsyncClient:
-    """One server, one token. Use as an async context manager. What each verb does stands in `JobVerbs`."""
+    """One server, one token. Use as an async context manager.
+
+    What each verb does stands in `JobVerbs` and `MoneyVerbs`.
+    """
 
     def __init__(
         self,
@@ -145,6 +151,26 @@ class AsyncClient:
     async def job_counts(self, cluster: str | None = None) -> list[wire.JobCount]:
         """Open jobs by cluster, team, pool and state."""
         return (await self._send(calls.job_counts(cluster))).counts
+
+    async def report_cost(self, **asked: Unpack[Asked]) -> cost_wire.CostReport:
+        """What usage cost. Rows sum to the total."""
+        return await self._send(cost_calls.cost(**asked))
+
+    async def report_usage(self, **asked: Unpack[Asked]) -> cost_wire.UsageReport:
+        """What was held."""
+        return await self._send(cost_calls.usage(**asked))
+
+    async def report_waste(self, **asked: Unpack[Asked]) -> cost_wire.WasteReport:
+        """What nobody used, by why, and what it cost."""
+        return await self._send(cost_calls.waste(**asked))
+
+    async def statements(self, month: str, team: str | None = None) -> cost_wire.Statements:
+        """A month's charges by team."""
+        return await self._send(cost_calls.statements(month, team))
+
+    async def prices(self) -> cost_wire.Prices:
+        """What each pool costs today."""
+        return await self._send(cost_calls.prices())
 
     async def _every(self, call: Call[Page[Item]]) -> AsyncIterator[Item]:
         for _ in range(MOST_PAGES):

@@ -116,7 +116,7 @@ class Exchange:
     def read(self, call: Call[Answer], response: httpx2.Response) -> Answer:
         """The answer, or the refusal as an error."""
         if not response.is_success:
-            raise self._refusal(response)
+            raise self.refused(response)
         try:
             return call.answer.model_validate_json(response.content)
         except ValidationError as error:
@@ -136,7 +136,8 @@ class Exchange:
         """A list whose pages never end."""
         return ServerRefused("EndlessList", f"{self.url}{path} never ends", "report it as a defect")
 
-    def _refusal(self, response: httpx2.Response) -> FairwayError:
+    def refused(self, response: httpx2.Response) -> FairwayError:
+        """What an answer that is no success means."""
         try:
             problem = wire.Problem.model_validate_json(response.content)
         except ValidationError:

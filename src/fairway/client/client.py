@@ -27,7 +27,9 @@ from fairway.client.calls import (
     post,
 )
 from fairway.client.contexts import Target, chosen_target
+from fairway.client.cost_calls import PATIENT, focus_params
 from fairway.client.jobs import JobVerbs
+from fairway.client.money import MoneyVerbs
 from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.model.observation import Health
@@ -38,7 +40,7 @@ __all__ = ["Client", "ServerFailed", "ServerRefused", "ServerUnreachable"]
 _LOOKING: Final = httpx2.Timeout(600.0, connect=5.0)
 
 
-class Client(JobVerbs):
+class Client(JobVerbs, MoneyVerbs):
     """One server, one token. Use as a context manager."""
 
     def __init__(
@@ -159,6 +161,20 @@ class Client(JobVerbs):
     def import_policy(self, cluster: str) -> policy_wire.Imported:
         """An existing cluster as a fleet file."""
         return self._post("/v1/imports", policy_wire.AskedImport(cluster=cluster), policy_wire.Imported)
+
+    # money
+
+    def export_focus(self, window: str, team: str | None = None) -> Iterator[bytes]:
+        """A FOCUS file as CSV, in pieces as the server writes them. Raises if it breaks off."""
+        params = tuple(focus_params(window, team))
+        try:
+            with self._http.stream("GET", "/v1/exports/focus", params=params, timeout=PATIENT) as response:
+                if not response.is_success:
+                    response.read()
+                    raise self._exchange.refused(response)
+                yield from response.iter_bytes()
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._exchange.lost(error) from error
 
     def _post(self, path: str, asked: BaseModel, answer: type[Answer]) -> Answer:
         return self._send(post(path, asked, answer, timeout=_LOOKING))

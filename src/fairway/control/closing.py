@@ -60,7 +60,7 @@ class Closing:
         closed = {m.month: m for m in await self._ledger.closed_months()}
         if month in closed:
             return await self._as_told(closed[month])
-        lines = [Line(month, t) for t in await self._told(fleet, month, now)]
+        lines = [Line(month, t) for t in await self.recomputed(fleet, month, now)]
         if closed and month == next_month(max(closed)):
             lines += await self._corrections(fleet, sorted(closed)[-LOOKED_BACK:], closed, now)
         over = calendar_of(fleet).month_end(month) <= now
@@ -88,7 +88,8 @@ class Closing:
         lines = tuple(Line(charge.used_in, _told(charge)) for _, charge in rows)
         return Statement(closed.month, closed.currency, closed.timezone, lines, closed, over=True)
 
-    async def _told(self, fleet: Fleet, month: date, now: int) -> tuple[Told, ...]:
+    async def recomputed(self, fleet: Fleet, month: date, now: int) -> tuple[Told, ...]:
+        """A month as it would be told if it were not closed."""
         labels = (Label.TEAM,)
         made = await self._costs.charges(fleet, calendar_of(fleet).month_span(month), labels, now=now)
         return told(made, labels, cent(fleet.currency))
@@ -103,7 +104,7 @@ class Closing:
                 continue  # amounts of two currencies have no difference
             then = replace(fleet, cost=replace(fleet.cost, timezone=closed[month].timezone))
             before = [_told(charge) for _, charge in await self._ledger.closed_charges(used_in=month)]
-            again = await self._told(then, month, now)
+            again = await self.recomputed(then, month, now)
             found += [Line(month, t) for t in correction(again, before)]
         return found
 

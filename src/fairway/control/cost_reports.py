@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from fairway.control.costs import EVERYBODY, Costs, calendar_of, entries, own_labels
+from fairway.control.costs import EVERYBODY, Costs, calendar_of, own_labels
 from fairway.cost.report import Entry, Table, hours, table
 from fairway.cost.rounding import apportion_paths
 from fairway.cost.window import Window, parse_window
 from fairway.ledger import UsageFilter
 from fairway.model.charge import UNUSED_KINDS, Charge, ChargeKind, Label
 from fairway.model.fleet import Fleet
+from fairway.model.names import PoolName
 from fairway.model.price import cent
 
 PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
@@ -54,7 +55,9 @@ class WasteRow:
 
     @property
     def capacity_hours(self) -> Decimal:
-        return self.used_hours + sum(self.hours.values(), Decimal(0))
+        """Committed GPUs that were not there are no capacity."""
+        there = (hours for kind, hours in self.hours.items() if kind is not ChargeKind.COMMITMENT)
+        return sum(there, self.used_hours)
 
     @property
     def amount(self) -> Decimal:
@@ -70,6 +73,16 @@ class WasteAnswer:
     total: WasteRow
 
 
+@dataclass(frozen=True, slots=True)
+class CapacityDay:
+    """What one pool's capacity was, and cost, on one day, whoever used it."""
+
+    day: date
+    pool: PoolName
+    gpu_seconds: int
+    cost: Fraction
+
+
 class CostReports:
     """Answers questions about one fleet's money."""
 
@@ -81,8 +94,7 @@ class CostReports:
         window = window_of(fleet, question.window, now)
         found: list[Entry] = []
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            made = await self._costs.charges_of(priced, question.by, question.which)
-            found += entries(made, question.by, priced.calendar, priced.gpu_parts())
+            found += await self._costs.entries(priced, question.by, question.which)
         return Answer(window, _table(fleet, question, found))
 
     async def usage(self, fleet: Fleet, question: Question, now: int | None = None) -> Answer:
@@ -90,21 +102,8 @@ class CostReports:
         window = window_of(fleet, question.window, now)
         found: list[Entry] = []
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            parts = priced.gpu_parts()
-            for row in await self._costs.usage(priced, question.by, question.which):
-                part = parts.get(row.supply, Fraction(1))
-                sliced = row.device_seconds if row.supply.slice is not None else 0
-                found.append(
-                    Entry(
-                        row.labels,
-                        ChargeKind.USAGE,
-                        carried=True,
-                        amount=Fraction(0),
-                        gpu_seconds=part * row.device_seconds,
-                        device_seconds=row.device_seconds,
-                        slice_seconds=sliced,
-                    )
-                )
+            usage = await self._costs.usage(priced, question.by, question.which)
+            found += [priced.held(row, len(question.by)) for row in usage]
         return Answer(window, _table(fleet, question, found))
 
     async def waste(self, fleet: Fleet, question: Question, now: int | None = None) -> WasteAnswer:
@@ -126,6 +125,36 @@ class CostReports:
         in_order = [i for i, label in enumerate(question.by) if label is Label.DAY]
         shown = sorted(rows, key=lambda r: ([r.labels[i] for i in in_order], -r.amount, r.labels))
         return WasteAnswer(window, tuple(shown[: question.most]), total)
+
+    async def capacity(
+        self, fleet: Fleet, question: Question, now: int | None = None
+    ) -> tuple[Window, tuple[CapacityDay, ...]]:
+        """What a provider would bill: all that was there, by day and pool; no overhead."""
+        window = window_of(fleet, question.window, now)
+        by = (Label.POOL, Label.DAY)
+        costs: dict[tuple[str, ...], Fraction] = {}
+        seconds: dict[tuple[str, ...], int] = {}
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            for row in priced.capacity:
+                day = priced.calendar.day_of(row.start).isoformat()
+                key = (day, row.supply.pool)
+                seconds[key] = seconds.get(key, 0) + row.gpu_seconds
+            for entry in await self._costs.entries(priced, by):
+                if entry.kind is not ChargeKind.OVERHEAD:
+                    pool, day = entry.labels
+                    _add(costs, (day, pool), entry.amount)
+        pools = question.which.pools
+        found = [
+            CapacityDay(
+                date.fromisoformat(day),
+                PoolName(pool),
+                seconds.get((day, pool), 0),
+                costs.get((day, pool), Fraction(0)),
+            )
+            for day, pool in sorted({*costs, *seconds})
+            if pools is None or pool in pools
+        ]
+        return window, tuple(found)
 
 
 def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:

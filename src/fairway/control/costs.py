@@ -12,13 +12,12 @@ from zoneinfo import ZoneInfo
 from fairway.cost.calendar import Calendar
 from fairway.cost.charging import RateSpan, charges, hourly_pools, rate_spans, unused, usage_charges
 from fairway.cost.report import Entry
-from fairway.cost.slicing import memory_part, parts
 from fairway.ledger import Ledger, UsageFilter
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet
-from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.model.names import PoolName, TeamName
 from fairway.model.price import PricePoint, Sharing
-from fairway.model.team import Supply, TeamTree
+from fairway.model.team import TeamTree
 
 EVERYBODY: Final = UsageFilter()
 NOBODY: Final = ""
@@ -42,22 +41,22 @@ class Priced:
         """What usage is to be summed over."""
         return {pool: tuple(r.span for r in rates) for pool, rates in self.rates.items()}
 
-    def gpu_parts(self) -> dict[Supply, Fraction]:
-        """What part of a GPU each device was, over the window."""
-        totals: dict[PoolName, dict[SliceName | None, int]] = {}
-        behind: dict[PoolName, int] = {}
-        for row in self.capacity:
-            name, kind = row.supply.pool, row.supply.slice
-            of_pool = totals.setdefault(name, {})
-            of_pool[kind] = of_pool.get(kind, 0) + row.total
-            behind[name] = behind.get(name, 0) + row.gpu_seconds
-        found: dict[Supply, Fraction] = {}
-        for pool in self.fleet.pools:
-            there = {kind: total for kind, total in totals.get(pool.name, {}).items() if total}
-            known = parts(pool.gpu, there, behind[pool.name]) if there else {}
-            for supply in {*pool.supplies, *(Supply(pool.name, kind) for kind in known)}:
-                found[supply] = known.get(supply.slice) or memory_part(pool.gpu, supply.slice)
-        return found
+    def held(self, row: UsageSum, labels: int) -> Entry:
+        """What was held, as a report counts it: without money, under the first so many labels.
+
+        Slices count as the part of a GPU that they were, by how the GPUs were cut then.
+        """
+        pool = self.fleet.pool(row.supply.pool)
+        part = self.rates[pool.name][row.span].part(pool, row.supply.slice)
+        return Entry(
+            labels=row.labels[:labels],
+            kind=ChargeKind.USAGE,
+            carried=True,
+            amount=Fraction(0),
+            gpu_seconds=part * row.device_seconds,
+            device_seconds=row.device_seconds,
+            slice_seconds=row.device_seconds if row.supply.slice is not None else 0,
+        )
 
 
 class History(Protocol):
@@ -102,33 +101,18 @@ class Costs:
         now: int | None = None,
     ) -> tuple[Charge, ...]:
         """Every charge of a period, as far as it is over or under way; with a filter, only theirs."""
-        return tuple(
-            [
-                charge
-                for priced in await self.priced(fleet, period, now)
-                for charge in await self.charges_of(priced, by, which)
-            ]
-        )
+        found: list[Charge] = []
+        for priced in await self.priced(fleet, period, now):
+            found += (await self._charged(priced, by, which))[0]
+        return tuple(found)
 
-    async def charges_of(
+    async def entries(
         self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
-    ) -> tuple[Charge, ...]:
-        """The same of a window that is priced already."""
-        fleet, calendar = priced.fleet, priced.calendar
-        if _of_people(which) and _own_lines_only(fleet):
-            # Nobody shares anything: what others did makes no difference.
-            usage = await self.usage(priced, by, which)
-            return usage_charges(fleet, calendar, priced.span, priced.rates, usage, by)
-        if which == EVERYBODY:
-            usage = await self.usage(priced, by)
-            return charges(fleet, calendar, priced.span, priced.capacity, priced.rates, usage, by)
-        labels = (*by, *(label for label in _filtered_by(which) if label not in by))
-        usage = await self.usage(priced, labels, which)
-        everyone = await self.usage(priced, ())
-        made = charges(
-            fleet, calendar, priced.span, priced.capacity, priced.rates, usage, labels, everyone=everyone
-        )
-        return tuple(_narrowed(made, labels, which, len(by)))
+    ) -> list[Entry]:
+        """Charges, and what was held, as a report counts them."""
+        made, usage = await self._charged(priced, by, which)
+        found = [_entry(charge, by, priced.calendar) for charge in made]
+        return [*found, *(priced.held(row, len(by)) for row in usage)]
 
     async def unused(self, priced: Priced) -> tuple[Charge, ...]:
         """What nobody used, by day and supply, whoever carries it."""
@@ -162,6 +146,27 @@ class Costs:
         rates = rate_spans(fleet, calendar, span, capacity, points)
         return Priced(fleet, calendar, span, until, capacity, rates)
 
+    async def _charged(
+        self, priced: Priced, by: Sequence[Label], which: UsageFilter
+    ) -> tuple[tuple[Charge, ...], tuple[UsageSum, ...]]:
+        """The charges of a part of a window, and the usage among them."""
+        fleet, calendar = priced.fleet, priced.calendar
+        if _of_people(which) and _own_lines_only(fleet):
+            # Nobody shares anything: what others did makes no difference.
+            usage = await self.usage(priced, by, which)
+            return usage_charges(fleet, calendar, priced.span, priced.rates, usage, by), usage
+        if which == EVERYBODY:
+            usage = await self.usage(priced, by)
+            made = charges(fleet, calendar, priced.span, priced.capacity, priced.rates, usage, by)
+            return made, usage
+        labels = (*by, *(label for label in _filtered_by(which) if label not in by))
+        usage = await self.usage(priced, labels, which)
+        everyone = await self.usage(priced, ())
+        made = charges(
+            fleet, calendar, priced.span, priced.capacity, priced.rates, usage, labels, everyone=everyone
+        )
+        return tuple(_narrowed(made, labels, which, len(by))), usage
+
     async def _capacity(
         self,
         fleet: Fleet,
@@ -189,27 +194,14 @@ def calendar_of(fleet: Fleet) -> Calendar:
     return Calendar(ZoneInfo(fleet.cost.timezone))
 
 
-def entries(
-    made: Iterable[Charge], by: Sequence[Label], calendar: Calendar, gpu_parts: Mapping[Supply, Fraction]
-) -> Iterable[Entry]:
-    """Charges as a report counts them; `by` are the labels the charges have."""
-    for charge in made:
-        used = charge.device_seconds if charge.kind is ChargeKind.USAGE else 0
-        supply = charge.supply
-        yield Entry(
-            labels=charge.labels if charge.labels is not None else own_labels(charge, by, calendar),
-            kind=charge.kind,
-            carried=charge.labels is not None,
-            amount=charge.amount,
-            gpu_seconds=gpu_parts.get(supply, Fraction(1)) * used if supply else Fraction(0),
-            device_seconds=used,
-            slice_seconds=used if supply and supply.slice is not None else 0,
-        )
-
-
 def own_labels(charge: Charge, by: Sequence[Label], calendar: Calendar) -> tuple[str, ...]:
     """What can be said of something nobody carries: where and when it was."""
     return tuple(_own_label(charge, label, calendar) for label in by)
+
+
+def _entry(charge: Charge, by: Sequence[Label], calendar: Calendar) -> Entry:
+    labels = charge.labels if charge.labels is not None else own_labels(charge, by, calendar)
+    return Entry(labels, charge.kind, charge.labels is not None, charge.amount)
 
 
 def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
@@ -250,8 +242,6 @@ def _narrowed(
     for charge in made:
         pool = charge.supply.pool if charge.supply else ""
         if which.pools is not None and pool not in which.pools:
-            continue
-        if which.clusters is not None and charge.cluster not in which.clusters:
             continue
         if charge.labels is None:
             if not _of_people(which):

@@ -1,0 +1,110 @@
+"""Charges as a FOCUS file, written as it is read: a day at a time, so a year takes as much memory as a day.
+
+`cost.focus` is plain code that goes over the days twice. It runs in a thread of its own and asks for each day
+when it gets there; nothing is asked for ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from typing import Final
+
+from fairway.control.closing import Closing, Line
+from fairway.control.costs import EVERYBODY, Costs, calendar_of
+from fairway.cost.corrections import correction
+from fairway.cost.focus import COLUMNS, Book, Correction, DayCharges, Row, Totals, rows
+from fairway.cost.window import Window
+from fairway.ledger import UsageFilter
+from fairway.model.charge import Charge, Label, Span
+from fairway.model.fleet import Fleet
+from fairway.model.names import TeamName
+
+LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY)
+_ROWS_AT_ONCE: Final = 2000
+_DAY_SECONDS: Final = 120.0
+"""How long one day may take to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days of a window, read when they are asked for; goes round as often as anybody likes."""
+
+    costs: Costs
+    fleet: Fleet
+    window: Window
+    which: UsageFilter
+    loop: asyncio.AbstractEventLoop
+
+    def __iter__(self) -> Iterator[DayCharges]:
+        """Only outside the loop's own thread: it waits for the loop."""
+        calendar = calendar_of(self.fleet)
+        for span in calendar.days(self.window.span):
+            asked = asyncio.run_coroutine_threadsafe(self._charges(span), self.loop)
+            yield DayCharges(calendar.day_of(span.start), asked.result(_DAY_SECONDS))
+
+    async def _charges(self, span: Span) -> Sequence[Charge]:
+        return await self.costs.charges(self.fleet, span, LABELS, self.which, self.window.now)
+
+
+async def focus_lines(
+    costs: Costs,
+    fleet: Fleet,
+    window: Window,
+    which: UsageFilter = EVERYBODY,
+    corrections: Iterable[Correction] = (),
+) -> AsyncIterator[str]:
+    """The file in pieces, its heading first."""
+    loop = asyncio.get_running_loop()
+    days = Days(costs, fleet, window, which, loop)
+    made = await asyncio.to_thread(_rows, fleet, days, tuple(corrections))
+    yield _text([COLUMNS])
+    while piece := await asyncio.to_thread(lambda: list(islice(made, _ROWS_AT_ONCE))):
+        yield _text(piece)
+
+
+async def month_corrections(
+    closing: Closing, fleet: Fleet, month: date, which: UsageFilter, now: int
+) -> tuple[Correction, ...]:
+    """What makes the file of a month sum to its statement.
+
+    What the statement corrects of earlier months; and of a closed one what is now known to differ from what
+    was told: that is in a later month's statement, and must not be in two files.
+    """
+    statement = await closing.statement(fleet, month, now)
+    lines = [line for line in statement.lines if line.used_in != month]
+    if statement.closed is not None:
+        told = [line.told for line in statement.lines if line.used_in == month]
+        again = await closing.recomputed(fleet, month, now)
+        lines += [Line(month, difference) for difference in correction(told, again)]
+    return tuple(
+        Correction(
+            kind=line.told.kind,
+            cluster=line.told.cluster,
+            supply=line.told.supply,
+            team=TeamName(line.told.team) if line.told.team else None,
+            used_in=line.used_in,
+            told_in=month,
+            amount=line.told.amount,
+        )
+        for line in lines
+        if which.teams is None or line.told.team in which.teams
+    )
+
+
+def _rows(fleet: Fleet, days: Days, corrections: Sequence[Correction]) -> Iterator[Row]:
+    totals = Totals(Book(fleet, calendar_of(fleet), LABELS))
+    for day in days:
+        totals.add(day)
+    return rows(totals, days, corrections)
+
+
+def _text(lines: Iterable[Row]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
