@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
+from zoneinfo import ZoneInfo
 
 from fairway.api import wire
 from fairway.ledger import ClusterState, NodeState, PoolState
@@ -95,7 +96,7 @@ def _pool(known: Known, pool: Pool) -> wire.Pool:
         gpu=pool.gpu.name,
         slice_kinds=list(pool.slices),
         capacity=pool.capacity,
-        price_per_gpu_hour=pool.price,
+        price_per_gpu_hour=pool.list_price(known.now.astimezone(ZoneInfo(known.fleet.cost.timezone)).date()),
         currency=known.fleet.currency,
         gpus=_pool_counts(rows.get(None)) if observed else None,
         slices=[_slice_counts(kind, rows.get(kind)) for kind in kinds] if observed else None,

@@ -120,7 +120,7 @@ class Pool(Seen):
     gpu: str = Field(examples=["A100-80GB"])
     slice_kinds: list[str] = Field(description="MIG profiles its GPUs are cut into; empty: whole GPUs")
     capacity: Capacity
-    price_per_gpu_hour: Price
+    price_per_gpu_hour: Price = Field(description="list price today, before discounts and commitments")
     currency: str
     gpus: PoolCounts | None = Field(description="whole GPUs; null: not observed yet")
     slices: list[PoolSliceCounts] | None

@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from functools import partial
 from typing import Final, Protocol
+from zoneinfo import ZoneInfo
 
 from fairway.control.held import HeldEngines
 from fairway.engines.port import Refused
@@ -122,7 +124,9 @@ class Submitter:
         """What would happen, without doing it. Raises NotAllowed: that is for the person to set right."""
         shelf = await self._stocked()
         team, priority = shelf.whose(spec, user)
-        ask = partial(options, spec, team, priority, shelf.fleet, shelf.stocks, tree=shelf.tree)
+        ask = partial(
+            options, spec, team, priority, shelf.fleet, shelf.stocks, tree=shelf.tree, today=shelf.today
+        )
         try:
             previews = [
                 await self._preview(shelf.fleet, _order(spec, user, team, priority, option.supply))
@@ -142,7 +146,9 @@ class Submitter:
         while True:  # ends: each round either chooses or rules one more supply out
             known = shelf.refusals.setdefault(shape, {})
             refusals = {supply: refusal for supply, refusal in known.items() if refusal}
-            found = options(spec, team, priority, shelf.fleet, shelf.stocks, refusals, shelf.tree)
+            found = options(
+                spec, team, priority, shelf.fleet, shelf.stocks, refusals, shelf.tree, shelf.today
+            )
             placement = choose(found)
             if placement.supply in known:
                 break
@@ -170,7 +176,8 @@ class Submitter:
         counts = await self._ledger.job_counts()
         reachable = {c.cluster: c.reachable or c.observed_at is None for c in await self._ledger.clusters()}
         largest = await self._largest_nodes(now)
-        shelf = _Shelf(fleet, TeamTree(fleet.teams), {}, now + STOCK_SECONDS)
+        today = datetime.now(ZoneInfo(fleet.cost.timezone)).date()
+        shelf = _Shelf(fleet, TeamTree(fleet.teams), {}, now + STOCK_SECONDS, today)
         seen = {Supply(p.pool, p.slice): p for p in pools if p.pool is not None}
         for pool in fleet.pools:
             for supply in pool.supplies:
@@ -240,6 +247,8 @@ class _Shelf:
     tree: TeamTree
     stocks: dict[Supply, Stock]
     good_until: float
+    today: date
+    """In the fleet's time zone: whose prices count."""
     refusals: dict[_Shape, dict[Supply, Refused | None]] = field(default_factory=dict)
     """What engines say against a kind of job on a supply; None: nothing."""
     busy: dict[Supply, dict[TeamName, int]] = field(default_factory=dict)

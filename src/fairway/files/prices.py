@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import available_timezones
 
 from fairway.files import fleet_shape as fs
 from fairway.files import price_shape as ps
@@ -182,8 +182,3 @@ def _priced_slices_exist(pool: Section, faults: Faults) -> None:
                 expected="no slice_prices",
                 hint=f"take slice_prices away, or cut the GPUs:  slices: [{name}]",
             )
-
-
-def zone_of(rules: CostRules) -> ZoneInfo:
-    """The time zone whose days charges are made by."""
-    return ZoneInfo(rules.timezone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from enum import IntEnum
 from types import MappingProxyType
@@ -164,10 +165,12 @@ def options(
     stocks: Stocks,
     refusals: Mapping[Supply, FairwayError] = MappingProxyType({}),
     tree: TeamTree | None = None,
+    today: date | None = None,
 ) -> Options:
     """Every supply of the fleet, sorted out for this job.
 
     `refusals`: why an engine says it never could. `tree`: the fleet's teams, for whoever asks often.
+    `today`: whose prices count; without it the first ones.
     """
     if spec.pool is not None and not any(p.name == spec.pool for p in fleet.pools):
         raise NoPoolFits(
@@ -180,7 +183,8 @@ def options(
     misfits: list[Misfit] = []
     for pool in fleet.pools:
         for supply in pool.supplies:
-            ask = _Ask(spec, team, priority, fleet, tree, pool, supply, stocks.get(supply, _UNKNOWN))
+            price = pool.price if today is None else pool.list_price(today)
+            ask = _Ask(spec, team, priority, fleet, tree, pool, supply, stocks.get(supply, _UNKNOWN), price)
             against = ask.against(refusals.get(supply))
             if against is None:
                 fits.append(ask.option())
@@ -218,6 +222,7 @@ class _Ask:
     pool: Pool
     supply: Supply
     stock: Stock
+    price: Decimal
 
     def against(self, refusal: FairwayError | None) -> Misfit | None:
         """What speaks against it, the plainest first."""
@@ -243,7 +248,7 @@ class _Ask:
         start = self._start()
         stock, total = self.stock, self.stock.total or 0
         queue = 0.0 if start <= Start.LENT else stock.waiting / max(1, total)
-        return Option(self.pool.cluster, self.supply, start, queue, self.pool.price, self._words(start))
+        return Option(self.pool.cluster, self.supply, start, queue, self.price, self._words(start))
 
     def _other_pool(self) -> tuple[str, str] | None:
         if self.spec.pool in {None, self.pool.name}:

@@ -7,9 +7,10 @@ teams that inherit it are not listed one by one. The cost is linear in teams, gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from fairway.model.budget import AtLimit, Budget, Running
 from fairway.model.duration import duration_text
 from fairway.model.fleet import (
     Connection,
@@ -25,7 +26,9 @@ from fairway.model.fleet import (
     VirtualPlace,
 )
 from fairway.model.names import PriorityName, TeamName
+from fairway.model.price import DEFAULT_COST_RULES
 from fairway.model.team import Grant, Limits, Supply, Team
+from fairway.policy.price_words import FLEET_MONEY, POOL_MONEY, overhead_text
 
 NEW: Final = "+"
 GONE: Final = "-"
@@ -118,6 +121,7 @@ def _new_team(team: Team, new: _Teams) -> Iterator[WordChange]:
             yield WordChange(NEW, word, None, now)
     if team.priorities != new.priorities(team):
         yield WordChange(NEW, "priorities", None, _names(team.priorities))
+    yield from _budget(None, team.budget)
     if team.draining and not new.draining(team):
         yield WordChange(NEW, "draining", None, "yes")
     for member in team.members:
@@ -134,6 +138,7 @@ def _team(was: Team, now: Team, old: _Teams, new: _Teams) -> Iterator[WordChange
     told = was.priorities != old.priorities(was) or now.priorities != new.priorities(now)
     if told and was.priorities != now.priorities:
         yield WordChange(OTHER, "priorities", _names(was.priorities), _names(now.priorities))
+    yield from _budget(was.budget, now.budget)
     told = was.draining != old.draining(was) or now.draining != new.draining(now)
     if told and was.draining != now.draining:
         yield WordChange(OTHER, "draining", _yes(was.draining), _yes(now.draining))
@@ -174,6 +179,33 @@ def _grant(supply: Supply, was: Grant | None, now: Grant | None) -> Iterator[Wor
             yield WordChange(GONE, f"borrow on {supply}", _most(was.borrow))
 
 
+def _budget(was: Budget | None, now: Budget | None) -> Iterator[WordChange]:
+    """`budget  120,000 a month → 150,000`; what else changes of it has its own word."""
+    if was is None or now is None:
+        yield from _differ("budget", _amount(was), _amount(now))
+        if now is not None:
+            yield from _differ("when the budget is spent", None, _at_limit(now))
+        return
+    if (was.amount, was.every) != (now.amount, now.every):
+        after = _amount(now) if was.every is not now.every else f"{now.amount:,f}"
+        yield WordChange(OTHER, "budget", _amount(was), after)
+    yield from _differ("budget told at", _part(was), _part(now))
+    yield from _differ("when the budget is spent", _at_limit(was), _at_limit(now))
+
+
+def _amount(budget: Budget | None) -> str | None:
+    return None if budget is None else f"{budget.amount:,f} a {budget.every}"
+
+
+def _part(budget: Budget) -> str:
+    return f"{(budget.warn_at * 100).normalize():f} %"
+
+
+def _at_limit(budget: Budget) -> str:
+    ends = budget.running is Running.END and budget.at_limit is not AtLimit.WARN
+    return f"{budget.at_limit}, and what runs is ended" if ends else budget.at_limit
+
+
 def _limits(was: Team, now: Team, old: _Teams, new: _Teams) -> Iterator[WordChange]:
     if was.limits == now.limits:
         return
@@ -205,6 +237,7 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
     yield from _differ("currency", before.currency if before else None, after.currency)
     yield from _clusters(before, after)
     yield from _pools(before, after)
+    yield from _money(before, after)
     yield from _priorities(before, after)
     half_lives = [duration_text(f.fairness.half_life_seconds) if f else None for f in (before, after)]
     yield from _differ("half-life", *half_lives)
@@ -216,6 +249,17 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
 def _differ(word: str, was: str | None, now: str | None) -> Iterator[WordChange]:
     if was != now:
         yield WordChange(NEW if was is None else GONE if now is None else OTHER, word, was, now)
+
+
+def _money(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
+    """The rules of charges, unless a new fleet has the usual ones; then overhead, cluster by cluster."""
+    usual = before or replace(after, cost=DEFAULT_COST_RULES)
+    for word, text in FLEET_MONEY:
+        yield from _differ(word, text(usual), text(after))
+    was = {c.name: overhead_text(c) for c in before.clusters} if before else {}
+    for cluster in after.clusters:
+        told = was.get(cluster.name)
+        yield from _differ(f"overhead of cluster {cluster.name}", told, overhead_text(cluster))
 
 
 def _clusters(before: Fleet | None, after: Fleet) -> Iterator[WordChange]:
@@ -239,7 +283,7 @@ _POOL_WORDS: Final[tuple[tuple[str, Callable[[Pool], str]], ...]] = (
     ("GPU type", lambda p: p.gpu.name),
     ("GPUs", lambda p: f"{p.gpu.memory_gb} GB by {p.gpu.vendor}, {_names(p.gpu.products) or 'no products'}"),
     ("capacity", lambda p: p.capacity),
-    ("price", lambda p: str(p.price)),
+    *POOL_MONEY,
     ("place", lambda p: _place(p.place)),
     ("slices", lambda p: _names(p.slices) or "none"),
     ("topology", lambda p: _names(p.topology) or "none"),

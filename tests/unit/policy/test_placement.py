@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 
 import pytest
@@ -25,6 +26,7 @@ from fairway.model.fleet import (
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import GpuRequest, JobSpec, Tolerates
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.price import PriceStep, Pricing
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Supply, Team
 from fairway.policy.placement import (
     NoPoolFits,
@@ -160,6 +162,25 @@ def test_the_cheapest_on_a_tie_then_the_order_of_the_file() -> None:
     assert choose(ask(spec(4), where, stocks)).why == (
         "a has 12 GPUs free and costs 2.00 per GPU-hour: the soonest of 3 pools that fit"
     )
+
+
+def test_a_price_is_that_of_the_day() -> None:
+    cheaper = Pricing(steps=(PriceStep(date(2026, 7, 1), Decimal("0.50")),))
+    where = fleet(
+        pool("a", price="1"),
+        pool("b", price="2", pricing=cheaper),
+        teams=(team("t", borrows("a"), borrows("b")),),
+    )
+    stocks = {Supply(PoolName(n)): Stock(32, 12) for n in "ab"}
+    found = {
+        day: options(spec(4), where.teams[0], where.default_priority, where, stocks, today=day).fits[0]
+        for day in (None, date(2026, 6, 30), date(2026, 7, 1))
+    }
+    assert [(str(o.supply), o.price) for o in found.values()] == [
+        ("a", Decimal(1)),
+        ("a", Decimal(1)),
+        ("b", Decimal("0.50")),
+    ]
 
 
 def test_those_who_wait_are_before_whoever_comes_now() -> None:
