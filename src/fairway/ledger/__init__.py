@@ -21,6 +21,7 @@ from fairway.ledger.cost_records import (
 )
 from fairway.ledger.errors import (
     ArchiveMissing,
+    ArchiveUnreachable,
     KeyReused,
     LeaseLost,
     LedgerBusy,
@@ -32,6 +33,7 @@ from fairway.ledger.errors import (
     MonthOpen,
     ObservationRefused,
     TokenNameTaken,
+    UsageTooFine,
 )
 from fairway.ledger.job_records import (
     EventKind,
@@ -73,6 +75,7 @@ __all__ = [
     "ApplyState",
     "ApplyWork",
     "ArchiveMissing",
+    "ArchiveUnreachable",
     "ArchivedPart",
     "BudgetEvent",
     "BudgetLevel",
@@ -119,6 +122,7 @@ __all__ = [
     "Token",
     "TokenNameTaken",
     "UsageFilter",
+    "UsageTooFine",
     "Used",
     "Wish",
     "Writing",

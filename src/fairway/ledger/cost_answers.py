@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 
-from fairway.ledger import budget_rows, capacity_sums, closing, partitions, price_points, usage_sums
+from fairway.ledger import archive, budget_rows, capacity_sums, closing, partitions, price_points, usage_sums
+from fairway.ledger.archive import Archive
 from fairway.ledger.connection import Connections
 from fairway.ledger.cost_records import (
+    ArchivedPart,
     BudgetEvent,
     BudgetStanding,
     ClosedCharge,
@@ -16,6 +18,7 @@ from fairway.ledger.cost_records import (
     PricePointRow,
     UsageFilter,
 )
+from fairway.ledger.errors import ArchiveMissing
 from fairway.model.charge import CapacitySum, Label, Span, UsageSum
 from fairway.model.names import PoolName
 from fairway.model.price import PricePoint
@@ -26,6 +29,27 @@ class CostAnswers:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._archive: Archive | None = None
+
+    def use_archive(self, url: str) -> None:
+        """Where old months are put, and read from: `s3://bucket/prefix`, `file:///folder`, …"""
+        self._archive = Archive(url)
+
+    async def due_for_archive(self, keep_months: int, today: date) -> tuple[date, ...]:
+        """Months older than that of which raw rows are still in PostgreSQL, oldest first; cheap."""
+        return await archive.due(self._connections, keep_months, today)
+
+    async def archive_month(self, month: date) -> tuple[ArchivedPart, ...]:
+        """Move a month's raw rows to the archive; what was put there, nothing if there was nothing to do.
+
+        Takes minutes, never in one transaction; killed anywhere, the next call goes on. Any number of servers
+        may call it. Raises ArchiveMissing without an archive, ArchiveUnreachable if it does not do as asked.
+        """
+        if self._archive is None:
+            raise ArchiveMissing(
+                "ArchiveMissing", "no archive is configured", "set FAIRWAY_ARCHIVE_URL=s3://BUCKET/PREFIX"
+            )
+        return await archive.archive_month(self._connections, self._archive, month)
 
     async def ensure_partitions(self, hours: Iterable[int]) -> None:
         """See that usage of these hours can be written; before the transaction that does."""
@@ -44,7 +68,7 @@ class CostAnswers:
 
         With `live_until`, what runs counts up to then, metered or not.
         """
-        return await usage_sums.sums(self._connections, spans, by, which, live_until, local)
+        return await usage_sums.sums(self._connections, spans, by, which, live_until, local, self._archive)
 
     async def capacity_sums(
         self,

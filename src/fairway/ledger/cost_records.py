@@ -17,14 +17,17 @@ from fairway.model.team import Supply
 class LocalTime(Protocol):
     """Where hours and days begin for the fleet; `cost.calendar.Calendar` is one."""
 
-    def day_of(self, moment: int) -> date:
+    def day_of(self, at: int, /) -> date:
         """The day a moment is in."""
 
-    def day_start(self, day: date) -> int:
+    def day_start(self, day: date, /) -> int:
         """When a day begins."""
 
-    def next_hour(self, moment: int) -> int:
-        """When the next hour after a moment begins."""
+    def hour_start(self, at: int, /) -> int:
+        """When the hour that a moment is in began."""
+
+    def next_hour(self, at: int, /) -> int:
+        """When the one after it begins."""
 
 
 @dataclass(frozen=True, slots=True)

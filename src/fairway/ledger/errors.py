@@ -51,3 +51,11 @@ class MonthOpen(PermanentError):
 
 class ArchiveMissing(PermanentError):
     """Old usage is in an object store that this server was not told of, or that has lost it."""
+
+
+class ArchiveUnreachable(TemporaryError):
+    """The object store did not answer, or did not keep what it was given: nothing was removed here."""
+
+
+class UsageTooFine(PermanentError):
+    """The answer would have more lines than anybody reads."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import text
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.cost_records import PricePointRow
@@ -10,12 +13,61 @@ from fairway.model.charge import Span
 from fairway.model.names import PoolName
 from fairway.model.price import PricePoint
 
+# What says nothing new is not kept again. The clock, not the transaction's time: of two words in turn the
+# later one has a later time whatever their transactions did.
+_KEEP = text("""
+    INSERT INTO price_point (pool, at, kept_at, by_whom, per_gpu_hour)
+    SELECT told.pool, told.at, clock_timestamp(), :by, told.price
+    FROM unnest(CAST(:pools AS text[]), CAST(:moments AS timestamptz[]), CAST(:prices AS numeric[]))
+        AS told (pool, at, price)
+    WHERE told.price IS DISTINCT FROM (
+        SELECT per_gpu_hour FROM price_point AS known
+        WHERE known.pool = told.pool COLLATE "C" AND known.at = told.at
+        ORDER BY kept_at DESC LIMIT 1
+    )
+    RETURNING 1
+""")
+
+# Of each moment the newest word; from the last moment that is not after the beginning.
+_POINTS = text("""
+    SELECT DISTINCT ON (points.pool, points.at) points.pool, points.at, per_gpu_hour
+    FROM unnest(CAST(:pools AS text[])) AS wanted (name)
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(max(at), :start) AS at FROM price_point
+        WHERE pool = wanted.name COLLATE "C" AND at <= :start
+    ) AS since
+    CROSS JOIN LATERAL (
+        SELECT pool, point.at, kept_at, per_gpu_hour FROM price_point AS point
+        WHERE pool = wanted.name COLLATE "C" AND point.at >= since.at AND point.at < :end
+    ) AS points (pool, at, kept_at, per_gpu_hour)
+    ORDER BY points.pool, points.at, kept_at DESC
+""")
+
 
 async def keep(connections: Connections, points: Sequence[PricePointRow], *, by: str) -> int:
-    raise NotImplementedError
+    told = {(point.pool, point.at): point.per_gpu_hour for point in points}  # of two the last
+    if not told:
+        return 0
+    values = {
+        "by": by,
+        "pools": [pool for pool, _ in told],
+        "moments": [at for _, at in told],
+        "prices": list(told.values()),
+    }
+    async with connections.transaction() as connection:
+        return len((await connection.execute(_KEEP, values)).all())
 
 
 async def points(
     connections: Connections, pools: Collection[PoolName], window: Span
 ) -> Mapping[PoolName, tuple[PricePoint, ...]]:
-    raise NotImplementedError
+    values = {
+        "pools": sorted(set(pools)),
+        "start": datetime.fromtimestamp(window.start, UTC),
+        "end": datetime.fromtimestamp(window.end, UTC),
+    }
+    found: dict[PoolName, list[PricePoint]] = {}
+    async with connections.single() as connection:
+        for row in await connection.execute(_POINTS, values):
+            found.setdefault(PoolName(row.pool), []).append(PricePoint(row.at, row.per_gpu_hour))
+    return {pool: tuple(those) for pool, those in found.items()}

@@ -1,13 +1,153 @@
-"""Usage summed for a question."""
+"""Usage summed for a question, in one look at the ledger.
+
+Whole days come from the sums by day, what is left of a span from those by hour; job names, which the sums do
+not know, from the raw rows: those in PostgreSQL, those on their way to the archive, and those in it. What
+runs is metered by the hour: what it held since is added from the attempts themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fairway.ledger import archive, usage_live
+from fairway.ledger.archive import Archive
 from fairway.ledger.connection import Connections
-from fairway.ledger.cost_records import LocalTime, UsageFilter
+from fairway.ledger.cost_records import ArchivedPart, LocalTime, UsageFilter
+from fairway.ledger.errors import UsageTooFine
+from fairway.ledger.tables import NONE
+from fairway.ledger.usage_units import Cut, Cutter, Units
 from fairway.model.charge import Label, Span, UsageSum
-from fairway.model.names import PoolName
+from fairway.model.names import PoolName, SliceName
+from fairway.model.team import Supply
+
+SECONDS: Final = 60.0
+RAW_SECONDS: Final = 600.0
+"""Raw rows are read by whole months."""
+MOST_SUMS: Final = 1_000_000
+"""In one answer."""
+
+_COLUMNS: Final = {
+    Label.TEAM: "team",
+    Label.USER: "user_name",
+    Label.POOL: "pool",
+    Label.PRIORITY: "priority",
+    Label.CLUSTER: "cluster",
+    Label.SLICE: "slice",
+    Label.NAME: "name",
+}
+
+_SETTINGS: Final = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    # Sums of a large month are quicker in memory, and never so long that compiling them would pay.
+    "SET LOCAL work_mem = '64MB'",
+    "SET LOCAL jit = off",
+)
+
+_KEPT: Final = """
+    WITH slot AS (
+        SELECT * FROM unnest(CAST(:times AS {type}[]), CAST(:slots AS int[])) AS slot ({time}, slot)
+    ), summed AS (
+        SELECT slot, class, sum(device_seconds) AS device_seconds
+        FROM {table} JOIN slot USING ({time})
+        WHERE {time} BETWEEN :first AND :last AND class IN (SELECT id FROM job_class WHERE {of_class})
+        GROUP BY slot, class
+    )
+    SELECT place, pool, slice, {labels} sum(device_seconds) AS device_seconds
+    FROM summed JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
+    GROUP BY {labels} place, pool, slice LIMIT :most
+"""
+
+_RAW: Final = """
+    WITH slot AS (
+        SELECT * FROM unnest(CAST(:times AS timestamptz[]), CAST(:slots AS int[])) AS slot (hour, slot)
+    ), summed AS (
+        SELECT slot, class, job, sum(CAST(seconds AS bigint) * devices) AS device_seconds
+        FROM ({tables}) AS rows JOIN slot USING (hour)
+        WHERE hour BETWEEN :first AND :last AND class IN (SELECT id FROM job_class WHERE {of_class})
+        GROUP BY slot, class, job
+    ), named AS (
+        SELECT slot, summed.class, COALESCE(job.name, '') AS name, device_seconds
+        FROM summed LEFT JOIN job ON job.id = summed.job
+    )
+    SELECT place, pool, slice, {labels} sum(device_seconds) AS device_seconds
+    FROM named JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
+    WHERE {names}
+    GROUP BY {labels} place, pool, slice LIMIT :most
+"""
+
+_PLACES: Final = """
+    unnest(CAST(:pools AS text[]), CAST(:pool_slots AS int[]), CAST(:pool_places AS int[]))
+        AS places (pool, slot, place)
+"""
+
+_CLASSES: Final = "SELECT id, cluster, team, user_name, pool, slice, priority FROM job_class WHERE {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A filter as SQL: a condition on classes, one on names, and their values."""
+
+    of_class: str
+    of_name: str
+    values: dict[str, object]
+
+    @classmethod
+    def of(cls, which: UsageFilter, pools: Iterable[str]) -> Asked:
+        given = {
+            "team": which.teams,
+            "user_name": which.users,
+            "cluster": which.clusters,
+            "priority": which.priorities,
+            "slice": which.slices,
+            "pool": frozenset(pools),
+        }
+        said = {column: sorted(names) for column, names in given.items() if names is not None}
+        values: dict[str, object] = {f"of_{column}": names for column, names in said.items()}
+        of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in said)
+        if which.names is None:
+            return cls(of_class, "true", values)
+        values["of_name"] = sorted(which.names)
+        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values)
+
+
+class Tally:
+    """What adds up to the answer."""
+
+    def __init__(self, by: Sequence[Label]) -> None:
+        self._day = tuple(n for n, label in enumerate(by) if label is Label.DAY)
+        self._sums: dict[tuple[int, str, str, tuple[str, ...]], int] = {}
+        self.columns: Final = tuple(_COLUMNS[label] for label in by if label is not Label.DAY)
+        """Of the labels but the day, which the place tells."""
+
+    def add(
+        self, place: tuple[int, str], pool: str, slice_: str, labels: Sequence[str], seconds: int
+    ) -> None:
+        span, day = place
+        told = list(labels)
+        for n in self._day:
+            told.insert(n, day)
+        key = (span, pool, slice_, tuple(told))
+        self._sums[key] = self._sums.get(key, 0) + seconds
+
+    def answer(self) -> tuple[UsageSum, ...]:
+        """In order; what came to nothing is left out."""
+        if len(self._sums) >= MOST_SUMS:
+            raise UsageTooFine(
+                "UsageTooFine",
+                f"the answer would have more than {MOST_SUMS:,} lines",
+                "ask for a shorter window or fewer labels, or narrow it to a team or pool",
+            )
+        return tuple(
+            UsageSum(span, Supply(PoolName(pool), SliceName(slice_) if slice_ else None), labels, seconds)
+            for (span, pool, slice_, labels), seconds in sorted(self._sums.items())
+            if seconds
+        )
 
 
 async def sums(
@@ -17,5 +157,132 @@ async def sums(
     which: UsageFilter,
     live_until: int | None,
     local: LocalTime,
+    store: Archive | None,
 ) -> tuple[UsageSum, ...]:
-    raise NotImplementedError
+    if which.pools is not None:
+        spans = {pool: those for pool, those in spans.items() if pool in which.pools}
+    raw = Label.NAME in by or which.names is not None
+    cutter = Cutter(local, with_day=Label.DAY in by, by_hour=raw)
+    cut, tally, asked = cutter.cut(spans), Tally(by), Asked.of(which, spans)
+    if not cut.places:
+        return ()
+    parts: Sequence[ArchivedPart] = ()
+    seconds = RAW_SECONDS if raw else SECONDS
+    async with connections.transaction(seconds=seconds) as connection:
+        await _begin(connection, seconds, raw=raw)
+        if raw:
+            parts = await _raw(connection, cut, asked, tally)
+            classes = await _classes(connection, asked) if parts else {}
+        else:
+            await _kept(connection, cut, asked, tally)
+        if live_until is not None:
+            held = await usage_live.tails(
+                connection, asked.of_class, asked.of_name, asked.values, tally.columns, live_until, raw=raw
+            )
+            _add_live(held, spans, cutter, local, tally)
+    if parts:
+        # Outside: no network call belongs into a transaction, and objects do not change.
+        await _archived(store, parts, cut, which, classes, tally)
+    return tally.answer()
+
+
+async def _begin(connection: AsyncConnection, seconds: float, *, raw: bool) -> None:
+    for setting in (*_SETTINGS, f"SET LOCAL statement_timeout = {round(seconds * 1000)}"):
+        await connection.execute(text(setting))
+    if raw:
+        # Before the first look: nothing moves from PostgreSQL to the archive until this has seen all of it.
+        await connection.execute(text("LOCK TABLE usage_archive IN ACCESS SHARE MODE"))
+
+
+async def _kept(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tally) -> None:
+    for table, time, type_, units in (
+        ("usage_day", "day", "date", cut.days),
+        ("usage_hour", "hour", "timestamptz", cut.hours),
+    ):
+        if units.times:
+            wanted = _KEPT.format(
+                type=type_,
+                time=time,
+                table=table,
+                of_class=asked.of_class,
+                labels="".join(f"{column}, " for column in tally.columns),
+                places=_PLACES,
+            )
+            await _add(connection, wanted, units, cut, asked, tally)
+
+
+async def _raw(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tally) -> Sequence[ArchivedPart]:
+    """Adds what PostgreSQL has; gives what the archive has."""
+    columns = "SELECT hour, class, job, seconds, devices FROM"
+    tables = ["usage", *await archive.leaving(connection)]
+    wanted = _RAW.format(
+        tables=" UNION ALL ".join(f"{columns} {table}" for table in tables),
+        of_class=asked.of_class,
+        labels="".join(f"{column}, " for column in tally.columns),
+        places=_PLACES,
+        names=asked.of_name,
+    )
+    await _add(connection, wanted, cut.hours, cut, asked, tally)
+    hours = [_seconds(time) for time in cut.hours.times]
+    return await archive.parts(connection, min(hours), max(hours))
+
+
+async def _add(
+    connection: AsyncConnection, wanted: str, units: Units, cut: Cut, asked: Asked, tally: Tally
+) -> None:
+    rows = await connection.execute(text(wanted), units.values() | asked.values | {"most": MOST_SUMS})
+    for place, pool, slice_, *labels, seconds in rows:
+        tally.add(cut.places[place], pool, slice_, labels, int(seconds))
+
+
+async def _classes(connection: AsyncConnection, asked: Asked) -> dict[int, Mapping[str, str]]:
+    wanted = text(_CLASSES.format(where=asked.of_class))
+    values = {name: value for name, value in asked.values.items() if name != "of_name"}
+    return {row.id: dict(row._mapping) for row in await connection.execute(wanted, values)}
+
+
+async def _archived(
+    store: Archive | None,
+    parts: Sequence[ArchivedPart],
+    cut: Cut,
+    which: UsageFilter,
+    classes: Mapping[int, Mapping[str, str]],
+    tally: Tally,
+) -> None:
+    where: dict[tuple[int, str], list[int]] = {}
+    units = cut.hours
+    for slot, pool, place in zip(units.pool_slots, units.pools, units.pool_places, strict=True):
+        where.setdefault((slot, pool), []).append(place)
+    slots = {_seconds(time): slot for time, slot in zip(units.times, units.slots, strict=True)}
+    for slot, class_, name, seconds in await archive.sums(store, parts, slots, classes, which.names):
+        known = {**classes[class_], "name": name}
+        labels = [str(known[column]) for column in tally.columns]
+        for place in where.get((slot, known["pool"]), ()):
+            tally.add(cut.places[place], known["pool"], known["slice"] or NONE, labels, seconds)
+
+
+def _add_live(
+    held: Sequence[usage_live.Tail],
+    spans: Mapping[PoolName, Sequence[Span]],
+    cutter: Cutter,
+    local: LocalTime,
+    tally: Tally,
+) -> None:
+    if not held:
+        return
+    earliest = min(tail.start for tail in held)
+    recent = {
+        pool: [(number, span) for number, span in enumerate(those) if span.end > earliest]
+        for pool, those in spans.items()
+    }
+    for tail in held:
+        for number, span in recent.get(PoolName(tail.pool), ()):
+            at, end = max(tail.start, span.start), min(tail.end, span.end)
+            for place, seconds in cutter.places_of(number, at, end):
+                tally.add(place, tail.pool, tail.slice, tail.labels, tail.devices * seconds)
+
+
+def _seconds(time: object) -> int:
+    if not isinstance(time, datetime):
+        raise TypeError(time)
+    return int(time.astimezone(UTC).timestamp())

@@ -1,0 +1,252 @@
+"""Usage, jobs and attempts to ask of, written as the meter and the mirror leave them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+
+from fairway.cost.calendar import Calendar
+from fairway.ledger import Ledger, UsageFilter
+from fairway.model.charge import Label, Span, UsageSum
+from fairway.model.names import PoolName
+
+UTC_CALENDAR = Calendar(UTC)
+
+
+def calendar(zone: str) -> Calendar:
+    return Calendar(ZoneInfo(zone))
+
+
+def moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A job's class."""
+
+    cluster: str = "hpc"
+    user: str = "ann"
+    team: str = "research"
+    pool: str = "a100"
+    slice: str = ""
+    priority: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of usage."""
+
+    of: Class
+    hour: int
+    seconds: int
+    devices: int
+    job: int = 1
+    name: str = "train"
+
+
+class Book:
+    """Writes to a ledger's tables directly."""
+
+    def __init__(self, url: str, local: Calendar = UTC_CALENDAR) -> None:
+        self.db = psycopg.connect(url, autocommit=True)
+        self.local = local
+        self.classes: dict[Class, int] = {}
+
+    def close(self) -> None:
+        self.db.close()
+
+    def number(self, of: Class) -> int:
+        if of not in self.classes:
+            found = self.db.execute(
+                "INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native)"
+                " VALUES (%s, %s, %s, %s, %s, %s, true) RETURNING id",
+                (of.cluster, of.user, of.team, of.pool, of.slice, of.priority),
+            ).fetchone()
+            assert found is not None
+            self.classes[of] = found[0]
+        return self.classes[of]
+
+    async def add(self, ledger: Ledger, rows: Sequence[Row]) -> None:
+        """Rows with their sums, as the meter adds them."""
+        await ledger.ensure_partitions([row.hour for row in rows])
+        for row in rows:
+            self.job(row.job, row.of, row.name)
+        with self.db.transaction(), self.db.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO usage (hour, started_at, job, attempt, class, seconds, devices)"
+                " VALUES (%s, %s, %s, 1, %s, %s, %s)",
+                [
+                    (moment(r.hour), moment(r.hour), r.job, self.number(r.of), r.seconds, r.devices)
+                    for r in rows
+                ],
+            )
+            for table, time in (("usage_hour", "hour"), ("usage_day", "day")):
+                cursor.executemany(
+                    f"INSERT INTO {table} VALUES (%s, %s, %s) ON CONFLICT ({time}, class)"
+                    f" DO UPDATE SET device_seconds = {table}.device_seconds + excluded.device_seconds",
+                    [
+                        (
+                            moment(r.hour) if time == "hour" else self.local.day_of(r.hour),
+                            self.number(r.of),
+                            r.seconds * r.devices,
+                        )
+                        for r in rows
+                    ],
+                )
+
+    def job(self, id_: int, of: Class, name: str = "train", state: str = "done") -> None:
+        self.db.execute(
+            "INSERT INTO job (id, class, cluster, name, state, gpus, nodes, devices, submission,"
+            " submitted_at)"
+            " VALUES (%s, %s, %s, %s, %s, 1, 1, 1, 0, now()) ON CONFLICT DO NOTHING",
+            (id_, self.number(of), of.cluster, name, state),
+        )
+
+    def attempt(
+        self, job: int, start: float, end: float | None = None, *, devices: int = 1, ending: str | None = None
+    ) -> None:
+        if end is not None and ending is None:
+            ending = "done"
+        self.db.execute(
+            "INSERT INTO attempt (job, number, engine_id, started_at, ended_at, ending, devices, nodes)"
+            " VALUES (%s, 1, 'e', to_timestamp(%s), to_timestamp(%s), %s, %s, '{}')",
+            (job, start, end, ending, devices),
+        )
+
+    def metered(self, job: int, of: Class, start: int, end: int, devices: int = 1) -> None:
+        self.db.execute(
+            "INSERT INTO metered VALUES (%s, 1, %s, %s, %s, %s)",
+            (job, self.number(of), devices, moment(start), moment(end)),
+        )
+
+    def to_meter(self, job: int, cluster: str = "hpc") -> None:
+        self.db.execute("INSERT INTO to_meter (cluster, job) VALUES (%s, %s)", (cluster, job))
+
+    def one(self, wanted: str) -> Any:
+        found = self.db.execute(wanted).fetchone()
+        assert found is not None
+        return found[0]
+
+
+_OF = {
+    Label.TEAM: "team",
+    Label.USER: "user",
+    Label.POOL: "pool",
+    Label.PRIORITY: "priority",
+    Label.CLUSTER: "cluster",
+    Label.SLICE: "slice",
+}
+
+
+def passes(row: Row, which: UsageFilter) -> bool:
+    of = row.of
+    asked = (
+        (which.teams, of.team),
+        (which.users, of.user),
+        (which.pools, of.pool),
+        (which.clusters, of.cluster),
+        (which.priorities, of.priority),
+        (which.slices, of.slice),
+        (which.names, row.name),
+    )
+    return all(names is None or name in names for names, name in asked)
+
+
+def by_hand(
+    rows: Iterable[Row],
+    spans: dict[PoolName, list[Span]],
+    by: Sequence[Label],
+    which: UsageFilter,
+    local: Calendar,
+) -> dict[tuple[int, str, str, tuple[str, ...]], int]:
+    """What the ledger should answer, in the plainest way."""
+    found: dict[tuple[int, str, str, tuple[str, ...]], int] = {}
+    for row in rows:
+        labels = []
+        for label in by:
+            if label is Label.DAY:
+                labels.append(local.day_of(row.hour).isoformat())
+            else:
+                labels.append(row.name if label is Label.NAME else getattr(row.of, _OF[label]))
+        for number, span in enumerate(spans.get(PoolName(row.of.pool), [])):
+            if span.start <= row.hour < span.end and passes(row, which):
+                key = (number, row.of.pool, row.of.slice, tuple(labels))
+                found[key] = found.get(key, 0) + row.seconds * row.devices
+    return {key: seconds for key, seconds in found.items() if seconds}
+
+
+def told(sums: Iterable[UsageSum]) -> dict[tuple[int, str, str, tuple[str, ...]], int]:
+    return {(s.span, s.supply.pool, s.supply.slice or "", s.labels): s.device_seconds for s in sums}
+
+
+class Dice:
+    """Questions and rows at random."""
+
+    def __init__(self, seed: int, local: Calendar, first: date, days: int) -> None:
+        self._random = random.Random(seed)
+        self.local = local
+        window = Span(local.day_start(first), local.day_start(date.fromordinal(first.toordinal() + days)))
+        self.hours = [hour.start for hour in local.hours(window)] + [window.end]
+        self.classes = [
+            Class(
+                self._random.choice(("hpc", "cloud")),
+                self._random.choice(("ann", "bob", "eve", "")),
+                self._random.choice(("research", "product", "")),
+                self._random.choice(("a100", "h100", "mig")),
+                self._random.choice(("", "1g.10gb")),
+                self._random.choice(("normal", "low", "")),
+            )
+            for _ in range(12)
+        ]
+        self.classes = sorted(set(self.classes), key=repr)
+
+    def rows(self, count: int) -> list[Row]:
+        rows = []
+        for number in range(count):
+            of = self._random.choice(self.classes)
+            hour = self._random.choice(self.hours[:-1])
+            devices = self._random.choice((1, 2, 8))
+            job = self._random.randrange(1, 20)
+            row = Row(of, hour, self._random.randrange(1, 3601), devices, job, f'name {job % 5}, "q"\n\'é')
+            rows.append(row)
+            if number % 5 == 0:  # taken back
+                rows.append(replace(row, devices=-devices))
+        # A job has one class: rows of another are another job's.
+        jobs: dict[tuple[int, Class], int] = {}
+        return [replace(row, job=jobs.setdefault((row.job, row.of), 100 + len(jobs))) for row in rows]
+
+    def spans(self) -> dict[PoolName, list[Span]]:
+        found = {}
+        for pool in ("a100", "h100", "mig", "none"):
+            days = [self.local.day_start(self.local.day_of(hour)) for hour in self.hours]
+            among = self._random.choice((self.hours, sorted({*days}), sorted({*days})))
+            edges = sorted(self._random.sample(among, min(len(among), self._random.randrange(2, 6))))
+            found[PoolName(pool)] = [Span(a, b) for a, b in itertools.pairwise(edges)]
+        return found
+
+    def by(self) -> list[Label]:
+        return self._random.sample(list(Label), self._random.randrange(0, 4))
+
+    def which(self) -> UsageFilter:
+        def some(*names: str) -> frozenset[str] | None:
+            if self._random.random() < 0.6:
+                return None
+            return frozenset(self._random.sample(names, self._random.randrange(0, len(names) + 1)))
+
+        return UsageFilter(
+            some("research", "product", ""),
+            some("ann", "bob", ""),
+            some("a100", "h100", "mig"),
+            some("hpc", "cloud"),
+            some("normal", "low", ""),
+            some("", "1g.10gb"),
+            frozenset({'name 1, "q"\n\'é'}) if self._random.random() < 0.2 else None,
+        )
