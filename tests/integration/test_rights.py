@@ -79,6 +79,15 @@ ROUTES = {
     "GET /v1/applies/{number}": "viewer",
     "GET /v1/applies/{number}/progress": "viewer",
     "GET /v1/whoami": "viewer",
+    "GET /v1/reports/cost": "viewer",
+    "GET /v1/reports/usage": "viewer",
+    "GET /v1/reports/waste": "viewer",
+    "GET /v1/reports/capacity": "viewer",
+    "GET /v1/statements/{month}": "viewer",
+    "POST /v1/statements/{month}/close": "operator",
+    "GET /v1/exports/focus": "viewer",
+    "GET /v1/prices": "viewer",
+    "PUT /v1/pools/{pool}/price-points": "operator",
     "GET /v1/jobs": "viewer",
     "GET /v1/jobs/counts": "viewer",
     "GET /v1/jobs/{id}": "viewer",
@@ -163,8 +172,8 @@ def test_routes_by_role(api: Api, role: str | None) -> None:
     wrong = []
     for route, least in ROUTES.items():
         method, _, path = route.partition(" ")
-        path = path.format(number="1", id="zzzz", name="nobody")
-        response = api.send(role, method, path, {} if method == "POST" else None)
+        path = path.format(number="1", id="zzzz", name="nobody", month="2026-10", pool="nothing")
+        response = api.send(role, method, path, {} if method in ("POST", "PUT") else None)
         if role is None:
             right = (response.status_code == 401) == (least is not None)
         else:
@@ -260,6 +269,6 @@ def test_a_revoked_token_may_nothing(api: Api) -> None:
     api.ask("root", "DELETE", "/v1/tokens/gone", 200)
     for route, least in ROUTES.items():
         method, _, path = route.partition(" ")
-        path = path.format(number="1", id="zzzz", name="nobody")
-        status = api.send("gone", method, path, {} if method == "POST" else None).status_code
+        path = path.format(number="1", id="zzzz", name="nobody", month="2026-10", pool="nothing")
+        status = api.send("gone", method, path, {} if method in ("POST", "PUT") else None).status_code
         assert (status == 401) is (least is not None), route

@@ -1,7 +1,7 @@
 """Whose money a caller may see. Pure.
 
 Viewers, operators and admins see all: a viewer's token is given to finance, dashboards and auditors. Members
-and leads see their own teams with all inside those.
+and leads see their own teams with all inside those. What nobody used is nobody's, and everybody may see it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,6 @@ def usage_filter(
         users=None if user is None else frozenset({user}),
         pools=None if pool is None else frozenset({pool}),
     )
-
-
-def require_all_seen(token: Token, fleet: Fleet, what: str) -> None:
-    """Refuse what is about the fleet as a whole to those who see only their teams."""
-    if teams_seen(token, fleet) is not None:
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            "NotYourMoney",
-            f"{what}; token {token.name} has the role {token.role} and sees only its own teams",
-            "ask an operator, or for a token of a viewer:  fairway token create NAME --role viewer",
-        )
 
 
 def _subtree(fleet: Fleet, team: str, seen: frozenset[str] | None) -> frozenset[str]:

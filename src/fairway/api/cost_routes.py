@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from fairway.api import cost_known as known
 from fairway.api import cost_wire as wire
 from fairway.api.access import allow, caller_of
-from fairway.api.cost_rights import require_all_seen, teams_seen, usage_filter
+from fairway.api.cost_rights import teams_seen, usage_filter
 from fairway.api.fleets import Fleets
 from fairway.api.problems import ApiError
 from fairway.api.routes import PROBLEMS, VIEWER, Name
@@ -121,7 +121,6 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> wire.WasteReport:
         """What nobody used, by why, and what it cost."""
         fleet, question, said = await asked(request, by, window, most, pool=pool)
-        require_all_seen(caller_of(request), fleet, "what nobody used is of the whole fleet")
         if wrong := [label.value for label in question.by if label not in PLACES]:
             raise ApiError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -137,7 +136,6 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> wire.CapacityReport:
         """What was there, used or not, by day and pool: what a provider would bill."""
         fleet, question, _ = await asked(request, [Label.POOL], window, 1, pool=pool)
-        require_all_seen(caller_of(request), fleet, "what capacity cost is of the whole fleet")
         found, days = await _answered(reports.capacity(fleet, question))
         return known.capacity(fleet, found, days)
 

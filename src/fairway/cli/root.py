@@ -31,6 +31,7 @@ VERBS: Final[dict[str, Verb]] = {
         "fairway.cli.describe",
         "Show a job: what was asked, where it went and why, its attempts and events in order.",
     ),
+    "export": Verb("fairway.cli.export", "Write charges as files for other tools."),
     "get": Verb("fairway.cli.get", "Show jobs, clusters, pools, nodes, teams, drift or nudges."),
     "history": Verb("fairway.cli.history", "Show what was applied: who, when, before and after."),
     "hold": Verb("fairway.cli.hold", "Keep jobs from starting; what runs goes on."),
@@ -39,8 +40,15 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "logs": Verb("fairway.cli.joblogs", "Print what JOB printed."),
     "plan": Verb("fairway.cli.plan", "Show what a fleet file would change on each cluster."),
+    "price": Verb(
+        "fairway.cli.price", "Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."
+    ),
     "release": Verb("fairway.cli.release", "Let held jobs start."),
     "render": Verb("fairway.cli.render", "Write files of an engine that Fairway does not write itself."),
+    "report": Verb(
+        "fairway.cli.report",
+        "Show what was used, what it cost, what was wasted, and what each team is charged.",
+    ),
     "run": Verb("fairway.cli.run", "Run a command on GPUs, wherever the fleet serves it best."),
     "schema": Verb("fairway.cli.schema", "Print the JSON Schema of fleet or job files, for editors."),
     "server": Verb("fairway.cli.server", "Run the server: observe the fleet and answer the API."),

@@ -46,6 +46,15 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/jobs/cancel"): Role.MEMBER,
     ("POST", "/v1/jobs/hold"): Role.MEMBER,
     ("POST", "/v1/jobs/release"): Role.MEMBER,
+    ("GET", "/v1/reports/cost"): Role.VIEWER,
+    ("GET", "/v1/reports/usage"): Role.VIEWER,
+    ("GET", "/v1/reports/waste"): Role.VIEWER,
+    ("GET", "/v1/reports/capacity"): Role.VIEWER,
+    ("GET", "/v1/statements/{month}"): Role.VIEWER,
+    ("POST", "/v1/statements/{month}/close"): Role.OPERATOR,
+    ("GET", "/v1/exports/focus"): Role.VIEWER,
+    ("GET", "/v1/prices"): Role.VIEWER,
+    ("PUT", "/v1/pools/{pool}/price-points"): Role.OPERATOR,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
@@ -65,6 +74,8 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/jobs/cancel": {"jobs": ["8f3k"]},
     "/v1/jobs/hold": {"jobs": ["8f3k"]},
     "/v1/jobs/release": {"jobs": ["8f3k"]},
+    "/v1/statements/{month}/close": {},
+    "/v1/pools/{pool}/price-points": {"points": [{"at": "2026-10-01T00:00:00Z", "per_gpu_hour": "1.10"}]},
 }
 
 
@@ -78,8 +89,9 @@ def routes(app: FastAPI) -> set[tuple[str, str]]:
 
 async def call(http: httpx2.AsyncClient, route: tuple[str, str], headers: dict[str, str]) -> httpx2.Response:
     method, path = route
-    body = BODIES[path] if method == "POST" else None
+    body = BODIES[path] if method in ("POST", "PUT") else None
     filled = path.replace("{name}", "nobody").replace("{number}", "1").replace("{id}", "8f3k")
+    filled = filled.replace("{month}", "2026-10").replace("{pool}", "hpc-a100")
     return await http.request(method, filled, headers=headers, json=body)
 
 
@@ -144,7 +156,7 @@ async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClie
                 route[0],
                 route[1].replace("{name}", "gone").replace("{number}", "1"),
                 headers=[(k.encode(), v.encode("latin-1")) for k, v in headers.items()],
-                json=BODIES[route[1]] if route[0] == "POST" else None,
+                json=BODIES[route[1]] if route[0] in ("POST", "PUT") else None,
             )
             if EXPECTED[route] is None:
                 assert answer.status_code == 200, (route, name)
