@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -107,15 +106,13 @@ def test_byte_order_mark_and_windows_line_ends_are_no_fault() -> None:
     assert report.faults == () and report.fleet == checked(SOUND).fleet
 
 
-def test_the_example_of_the_design_passes_but_for_what_comes_later() -> None:
+def test_the_example_of_the_design_passes() -> None:
     if not EXAMPLE.exists():
         pytest.skip("no fleet-example.yaml here: the design stands beside the checkout, in shared/")
-    text = EXAMPLE.read_text()
-    whole = checked(text)
-    assert [(f.code, f.path) for f in whole.faults] == [("NotSupportedYet", "teams.research.budget")]
-    report = checked(re.sub(r"\n *budget:.*", "", text))
+    report = checked(EXAMPLE.read_text())
     assert report.faults == ()
     assert report.fleet is not None and len(report.fleet.pools) == 4 and len(report.fleet.teams) == 4
+    assert any(team.budget is not None for team in report.fleet.teams)
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "nul\0byte"])

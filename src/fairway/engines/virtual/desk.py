@@ -131,6 +131,8 @@ class Desk(Books):
         return False
 
     def _try_branch(self, branch: Branch) -> bool:
+        if branch.stopped:
+            return False
         room = branch.room()
         lines = [line for line in branch.lines.firm.values() if self._line_hopeful(line, branch, room)]
         return bool(lines) and self._try_lines(lines, guaranteed=False)
@@ -283,7 +285,7 @@ class Desk(Books):
     def _try_idle(self, job: Job) -> bool | None:
         """Start a job that is preemptible always on what is free; it takes nothing from anybody."""
         branch = job.branch
-        if branch.stopped or branch.room() < job.devices:
+        if branch.stopped_low or branch.room() < job.devices:
             return False
         if self._benched(job):
             return None

@@ -4,7 +4,7 @@
 |---|---|---|
 | `fairness` | `cluster` | half_life_seconds |
 | `priority` | its name | rank, default, preemptible |
-| `team` | its name | parent, share, draining, priorities, job_gpus, job_seconds, user_gpus |
+| `team` | its name | parent, share, draining, hold, priorities, job_gpus, job_seconds, user_gpus |
 | `grant` | `team/supply` | guarantee, borrow (not set: whatever is idle) |
 | `member` | `team/user` | default: whether jobs of the user that name no team are the team's |
 """
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fairway.engines.virtual.terms import Terms
+from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Fairness, Grant, Limits, Priority, Supply, Team
@@ -66,6 +67,7 @@ def _wanted_team(team: Team) -> WantedObject:
         "parent": team.parent,
         "share": team.share,
         "draining": team.draining,
+        "hold": team.hold,
         "priorities": tuple(team.priorities),
         "job_gpus": team.limits.job_gpus,
         "job_seconds": team.limits.job_seconds,
@@ -143,7 +145,13 @@ def _read_team(
         priorities=tuple(PriorityName(str(p)) for p in priorities) if isinstance(priorities, tuple) else (),
         members=members,
         draining=fields.get("draining") is True,
+        hold=_hold(fields),
     )
+
+
+def _hold(fields: Fields) -> Hold | None:
+    word = fields.get("hold")
+    return next((hold for hold in Hold if hold == word), None)
 
 
 def _read_priorities(objects: Mapping[ObjectKey, Fields]) -> tuple[Priority, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from fairway.engines.virtual.jobs import Job
 from fairway.engines.virtual.lines import Lines
+from fairway.model.budget import Hold
 from fairway.model.names import UserName
 from fairway.model.team import Supply, Team
 
@@ -43,6 +44,7 @@ class Branch:
         "saving",
         "share",
         "stopped",
+        "stopped_low",
         "team",
         "user_held",
         "user_most",
@@ -68,7 +70,9 @@ class Branch:
         self.share = 1
         self.draining = False
         self.stopped = False
-        """It or a team it is inside of is draining: nothing of it starts."""
+        """It or a team it is inside of is draining or held: nothing of it starts but what is low."""
+        self.stopped_low = False
+        """Nor what is low."""
         self.user_most = BOUNDLESS
         self.held = 0
         self.firm = 0
@@ -94,7 +98,11 @@ class Branch:
         self.ceiling = 0 if grant is None else BOUNDLESS if grant.ceiling is None else grant.ceiling
         self.share = max(1, team.share)
         self.draining = team.draining
-        self.stopped = team.draining or (self.parent is not None and self.parent.stopped)
+        above = self.parent
+        self.stopped = team.draining or team.hold is not None or (above is not None and above.stopped)
+        self.stopped_low = (
+            team.draining or team.hold is Hold.STOP or (above is not None and above.stopped_low)
+        )
         if self.guarantee > self.firm:
             self.below[self] = None
         self.user_most = BOUNDLESS if team.limits.user_gpus is None else team.limits.user_gpus

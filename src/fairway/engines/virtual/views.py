@@ -103,9 +103,8 @@ def why(job: Job, desk: Desk) -> Wait:
     branch, supply = job.branch, job.stock.supply
     if job.state is JobState.HELD:
         return Wait("Held", "somebody holds it back")
-    for team in branch.path:
-        if team.draining:
-            return Wait("TeamDraining", f"team {team.name} is draining: nothing of it starts any more")
+    if branch.stopped_low if job.low else branch.stopped:
+        return _closed(branch)
     user_holds = branch.user_held.get(job.request.user, 0)
     if user_holds + job.devices > branch.user_most:
         return Wait(
@@ -124,6 +123,14 @@ def why(job: Job, desk: Desk) -> Wait:
             "BehindAnother", f"team {branch.name} has long had job {first.id} waiting for room: it goes first"
         )
     return _lacks_places(job, desk)
+
+
+def _closed(branch: Branch) -> Wait:
+    for team in branch.path:
+        if team.draining:
+            return Wait("TeamDraining", f"team {team.name} is draining: nothing of it starts any more")
+    left = "nothing of it starts" if branch.stopped_low else "only what is always preemptible starts"
+    return Wait("TeamHeld", f"team {branch.name} is held: {left}")
 
 
 def _lacks_places(job: Job, desk: Desk) -> Wait:

@@ -90,6 +90,8 @@ class Nudger:
         leads_to = {
             f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"]["clusterQueue"]
             for q in locals_
+            if str(q["spec"].get("stopPolicy", "None"))
+            == "None"  # what waits elsewhere waits for other things
         }
         return stand(fleet, self._cluster, workloads, pods, nodes, leads_to), workloads
 

@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
 from fairway.engines.kubernetes.policy.notices import notices
 from fairway.engines.kubernetes.policy.quota import Quota, Shelves, resource
 from fairway.engines.kubernetes.policy.users import can_place, counts_by_user, user_queues, user_slugs
+from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.names import ClusterName
 from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
@@ -299,7 +300,7 @@ class _Meaning:
             for inner, outer in [(name, team.name), *((f"{name}.{s}", f"{team.name}.{s}") for s in slugs)]:
                 spec = {"clusterQueue": low_queue(outer) if low else outer}
                 after = (namespace, ObjectKey(kinds.CLUSTER_QUEUE.name, spec["clusterQueue"]))
-                if draining:
+                if draining or team.hold is Hold.STOP or (team.hold is Hold.LOW_ONLY and not low):
                     spec["stopPolicy"] = "Hold"
                 yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{inner}", {"spec": spec}, team, after=after)
 

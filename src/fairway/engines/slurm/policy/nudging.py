@@ -223,7 +223,9 @@ def _could_ever(ground: Ground, team: Team, waiting: WaitingJob) -> bool:
                 if most is not None and waiting.gpus > most:
                     return False
     limits = (team.limits.job_gpus, team.limits.user_gpus)
-    return not team.draining and all(most is None or waiting.gpus <= most for most in limits)
+    if team.draining or team.hold is not None:  # what is urgent is not low
+        return False
+    return all(most is None or waiting.gpus <= most for most in limits)
 
 
 def _own_partition(ground: Ground, text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.sites import Site, sites, teams_here
+from fairway.model.budget import AtLimit, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import PriorityName, TeamName
 from fairway.model.team import Supply, Team, TeamTree
@@ -89,6 +90,13 @@ class Ground:
         priority = self.fleet.priority(name)
         return not priority.preemptible and priority.rank > self.fleet.default_priority.rank
 
+    def may_be_low_only(self) -> bool:
+        """Whether some team's spent budget leaves its low jobs alone, now or one day."""
+        return any(
+            t.hold is Hold.LOW_ONLY or (t.budget is not None and t.budget.at_limit is AtLimit.LOW_ONLY)
+            for t in self.fleet.teams
+        )
+
     def is_in_one_type(self, site: Site) -> tuple[Site, ...]:
         """The sites whose devices Slurm counts as the same resource, itself among them."""
         return tuple(s for s in self.sites if s.tres == site.tres)
@@ -114,7 +122,15 @@ def _qos(ground: Ground) -> Iterator[WantedObject]:
     yield WantedObject(gate, {"MaxJobsPerAccount": 0})
     # No job runs as the gate. The API cannot empty a list, so one that somebody added to could not be mended.
     yield WantedObject(
-        low, {"Priority": LOW_PRIORITY, "Flags": ("NoReserve",), "Preempt": (names.GATE,)}, after=(gate,)
+        low,
+        {
+            "Priority": LOW_PRIORITY,
+            "Flags": ("NoReserve",),
+            "Preempt": (names.GATE,),
+            # Hides the MaxJobs=0 of an account whose budget is spent: what is low starts all the same.
+            **({"MaxJobsPerUser": ANY_NUMBER_OF_JOBS} if ground.may_be_low_only() else {}),
+        },
+        after=(gate,),
     )
     yield WantedObject(lent, {"Priority": LENT_PRIORITY, "Preempt": (names.LOW,)}, after=(low,))
     yield WantedObject(
@@ -177,11 +193,28 @@ def _accounts(ground: Ground, known: Mapping[ObjectKey, WantedObject]) -> Iterat
             "Fairshare": team.share,
             "QOS": lists,
             **_limits(ground, team),
-            **({"GrpJobs": 0, "GrpSubmit": 0} if team.draining else {}),
+            **_closed(team),
         }
         parents = () if team.parent is None else (names.account_key(team.parent),)
         after = (*parents, *map(names.qos_key, lists))
         yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
+
+
+def _closed(team: Team) -> dict[str, Value]:
+    """What keeps its jobs from starting: all of them, or for a spent budget those that may wait in line.
+
+    `MaxJobs`, unlike `GrpJobs`, is hidden by a QOS's own limit, which `fairway.low` has. Slurm looks at both
+    before it looks for a place, so nobody is preempted for a job that is held.
+    """
+    if team.draining:
+        return {"GrpJobs": 0, "GrpSubmit": 0}
+    match team.hold:
+        case Hold.STOP:
+            return {"GrpJobs": 0}
+        case Hold.LOW_ONLY:
+            return {"MaxJobs": 0}
+        case None:
+            return {}
 
 
 def _limits(ground: Ground, team: Team) -> dict[str, Value]:
