@@ -48,17 +48,21 @@ class Calendar:
         """All of `day`."""
         return Span(self.day_start(day), self.day_end(day))
 
-    def hour_start(self, at: int) -> int:
-        """When the hour that `at` is in began."""
-        hours = _hour_starts(self.zone, self.day_of(at))
-        return hours[bisect_right(hours, at) - 1]
-
-    def next_hour(self, at: int) -> int:
-        """When the hour after the one that `at` is in begins."""
+    def hour_span(self, at: int) -> Span:
+        """The hour that `at` is in."""
         day = self.day_of(at)
         hours = _hour_starts(self.zone, day)
         following = bisect_right(hours, at)
-        return hours[following] if following < len(hours) else self.day_end(day)
+        end = hours[following] if following < len(hours) else self.day_end(day)
+        return Span(hours[following - 1], end)
+
+    def hour_start(self, at: int) -> int:
+        """When the hour that `at` is in began."""
+        return self.hour_span(at).start
+
+    def next_hour(self, at: int) -> int:
+        """When the hour after the one that `at` is in begins."""
+        return self.hour_span(at).end
 
     def month_start(self, day: date) -> int:
         """When the month that `day` is in begins."""

@@ -15,8 +15,9 @@ from typing import Final
 
 from fairway.cost.calendar import Calendar
 from fairway.cost.rates import RateSpan, hourly_pools, rate_spans
-from fairway.cost.sharing import Labels, Shares, guarantees, labels_of_team
-from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
+from fairway.cost.rounding import exact_sum
+from fairway.cost.sharing import NO_GUARANTEES, Guarantees, Labels, Shares, guarantees, labels_of_team
+from fairway.model.charge import UNUSED_KINDS, CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Cluster, Fleet
 from fairway.model.names import ClusterName, PoolName, SliceName
 from fairway.model.price import Sharing
@@ -158,6 +159,10 @@ class _Sums:
         )
 
 
+_Place = tuple[str, bool, int]
+"""A pool (True) or cluster (False) by name, and the day by when it begins."""
+
+
 class _Costs:
     """What was used cost, by day and labels, of each pool and each cluster: where a rule asks for it."""
 
@@ -165,7 +170,8 @@ class _Costs:
         self._calendar = calendar
         self._by_pool = by_pool is Sharing.BY_USAGE
         self._by_cluster = by_cluster is Sharing.BY_USAGE
-        self._costs: dict[tuple[str, bool, int], dict[Labels, Fraction]] = {}
+        self._costs: dict[_Place, dict[Labels, Fraction]] = {}
+        self._shares: dict[_Place, Sequence[tuple[Labels, Fraction]] | None] = {}
 
     def add(self, cluster: ClusterName, pool: PoolName, at: int, labels: Labels, amount: Fraction) -> None:
         if not (self._by_pool or self._by_cluster):
@@ -176,15 +182,19 @@ class _Costs:
         if self._by_cluster:
             self._add((cluster, False, day), labels, amount)
 
-    def _add(self, key: tuple[str, bool, int], labels: Labels, amount: Fraction) -> None:
+    def _add(self, key: _Place, labels: Labels, amount: Fraction) -> None:
         costs = self._costs.setdefault(key, {})
         costs[labels] = costs.get(labels, _ZERO) + amount
 
-    def of(self, line: _Line) -> Mapping[Labels, Fraction]:
-        """Of the pool or cluster that the line is of, on its day."""
+    def shares(self, line: _Line, whole: _Costs) -> Sequence[tuple[Labels, Fraction]] | None:
+        """Each one's part of what `whole` used of the line's pool or cluster that day; None: nothing was."""
         day = self._calendar.day_start(self._calendar.day_of(line.at))
-        place = line.cluster if line.supply is None else line.supply.pool
-        return self._costs.get((place, line.supply is not None, day), {})
+        key = (line.cluster if line.supply is None else line.supply.pool, line.supply is not None, day)
+        if key not in self._shares:
+            cost = exact_sum(whole._costs.get(key, {}).values())
+            own = self._costs.get(key, {})
+            self._shares[key] = [(who, used / cost) for who, used in own.items()] if cost > 0 else None
+        return self._shares[key]
 
 
 def _priced(
@@ -283,36 +293,28 @@ def _share(
     labels: Sequence[Label],
 ) -> None:
     """Each line to whoever carries it by the fleet's rules."""
-    guaranteed = guarantees(fleet)
-
-    def teams_of(line: _Line) -> Shares:
-        if line.supply is None:
-            return guaranteed.of_cluster.get(line.cluster, ())
-        if line.kind is ChargeKind.COMMITMENT:
-            return guaranteed.of_pool.get(line.supply.pool, ())
-        return guaranteed.of_supply.get(line.supply, ())
-
+    rules = dict.fromkeys(UNUSED_KINDS, fleet.cost.idle) | {ChargeKind.OVERHEAD: fleet.cost.overhead}
+    guaranteed = guarantees(fleet) if Sharing.BY_GUARANTEE in rules.values() else NO_GUARANTEES
     for line in lines:
-        rule = fleet.cost.overhead if line.kind is ChargeKind.OVERHEAD else fleet.cost.idle
-        shares: Iterable[tuple[Labels, Fraction]] = ()
-        if rule is Sharing.BY_USAGE:
-            cost = sum(whole.of(line).values(), _ZERO)
-            if cost > 0:
-                shares = ((who, own / cost) for who, own in costs.of(line).items())
-                _carry(found, line, shares)
-                continue
-        elif rule is Sharing.BY_GUARANTEE:
+        shares: Sequence[tuple[Labels, Fraction]] | None = None
+        if rules[line.kind] is Sharing.BY_USAGE:
+            shares = costs.shares(line, whole)
+        elif rules[line.kind] is Sharing.BY_GUARANTEE:
             day = found.day_text(line.at)
-            shares = tuple(
+            shares = [
                 (labels_of_team(labels, team, line.cluster, line.supply, day), part)
-                for team, part in teams_of(line)
-            )
-            if shares:
-                _carry(found, line, shares)
-                continue
-        found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+                for team, part in _guaranteed(guaranteed, line)
+            ] or None
+        if shares is None:
+            shares = ()
+            found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+        for who, part in shares:
+            found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)
 
 
-def _carry(found: _Sums, line: _Line, shares: Iterable[tuple[Labels, Fraction]]) -> None:
-    for who, part in shares:
-        found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)
+def _guaranteed(guaranteed: Guarantees, line: _Line) -> Shares:
+    if line.supply is None:
+        return guaranteed.of_cluster.get(line.cluster, ())
+    if line.kind is ChargeKind.COMMITMENT:
+        return guaranteed.of_pool.get(line.supply.pool, ())
+    return guaranteed.of_supply.get(line.supply, ())

@@ -37,6 +37,7 @@ def _held(holding: Holding, at: int) -> int:
 
 def _cut(holder: int, start: int, end: int, devices: int, calendar: Calendar) -> Iterator[Piece]:
     while devices and start < end:
-        until = min(end, calendar.next_hour(start))
-        yield Piece(calendar.hour_start(start), holder, start, until, devices)
+        hour = calendar.hour_span(start)
+        until = min(end, hour.end)
+        yield Piece(hour.start, holder, start, until, devices)
         start = until

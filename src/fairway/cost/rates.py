@@ -162,13 +162,10 @@ def _hour_rates(
 
 
 def _hour_rate(pool: Pool, day: date, hour: Span, had: _There, rate: Fraction) -> RateSpan:
-    if had.totals.keys() <= {None}:
-        part, gpu_seconds = _WHOLE, Fraction(had.totals.get(None, 0))
-    else:
-        part = parts(pool.gpu, had.totals, had.gpu_seconds)
-        gpu_seconds = sum((had.totals[s] * p for s, p in part.items()), _ZERO)
+    part = _WHOLE if had.totals.keys() <= {None} else parts(pool.gpu, had.totals, had.gpu_seconds)
     absent, absent_gpu_seconds = _ZERO, 0
     if pool.pricing.commitments:
+        gpu_seconds = sum((n * part[slice_] for slice_, n in had.totals.items()), _ZERO)
         rate, absent, absent_gpu_seconds = _committed(pool, day, hour, gpu_seconds, rate)
     rates: dict[SliceName | None, Fraction] = {None: rate}
     if part is not _WHOLE:

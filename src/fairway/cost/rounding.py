@@ -6,12 +6,19 @@ parts get what is left by largest remainder, so none is further than one quantum
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from math import lcm
 from typing import TypeVar
 
 Path = TypeVar("Path", bound=tuple[object, ...])
+
+
+def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
+    """Their sum. Over one denominator from the start: adding one by one would reduce each time."""
+    sizes, one = _over_one(list(amounts), Decimal(1))
+    return Fraction(sum(sizes), one)
 
 
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
@@ -26,28 +33,8 @@ def apportion(parts: Sequence[Fraction], total: Decimal, quantum: Decimal) -> li
     earlier of two that lost the same. Where `total` is a quantum or more from the exact sum (quanta finer
     than what it was rounded to), the difference is first spread by size.
     """
-    unit = Fraction(quantum)
-    wanted = Fraction(total) / unit
-    if wanted.denominator != 1:
-        raise ValueError(f"{total} is not a multiple of {quantum}")
-    units = _spread([part / unit for part in parts], int(wanted))
-    floors = [u.numerator // u.denominator for u in units]
-    missing = int(wanted) - sum(floors)
-    if missing:
-        lost = [u - f for u, f in zip(units, floors, strict=True)]
-        for i in sorted(range(len(units)), key=lambda i: -lost[i])[:missing]:
-            floors[i] += 1
-    return [quantum * f for f in floors]
-
-
-def _spread(units: list[Fraction], wanted: int) -> list[Fraction]:
-    gap = wanted - sum(units, Fraction(0))
-    if abs(gap) < 1:
-        return units
-    size = sum((abs(u) for u in units), Fraction(0))
-    if not size:
-        raise ValueError(f"{wanted} quanta cannot be shared by parts that are nothing")
-    return [u + gap * abs(u) / size for u in units]
+    sizes, one = _over_one(parts, quantum)
+    return [quantum * quanta for quanta in _apportion(sizes, one, _in_quanta(total, quantum))]
 
 
 def apportion_paths(
@@ -58,32 +45,78 @@ def apportion_paths(
     The total is rounded first, then shared by the first words of the paths, each of those by the second, and
     so on: whichever level a document sums up to, no sum is further than a quantum from what it exactly is.
     """
-    if total is None:
-        total = rounded(sum(amounts.values(), Fraction(0)), quantum)
-    found = dict.fromkeys(amounts, Decimal(0))
-    if found:
-        _share_down(list(amounts), 0, amounts, total, quantum, found)
-    return found
+    paths = list(amounts)
+    if not paths:
+        return {}
+    sizes, one = _over_one([amounts[path] for path in paths], quantum)
+    quanta = _half_even(sum(sizes), one) if total is None else _in_quanta(total, quantum)
+    found = [0] * len(paths)
+    _share_down(paths, range(len(paths)), 0, sizes, one, quanta, found)
+    return {path: quantum * quanta for path, quanta in zip(paths, found, strict=True)}
+
+
+# Below, amounts are whole numbers: so many of which `one` make a quantum.
+
+
+def _over_one(amounts: Sequence[Fraction], quantum: Decimal) -> tuple[list[int], int]:
+    unit = Fraction(quantum)
+    common = lcm(*{amount.denominator for amount in amounts})
+    sizes = [amount.numerator * (common // amount.denominator) * unit.denominator for amount in amounts]
+    return sizes, common * unit.numerator
+
+
+def _in_quanta(total: Decimal, quantum: Decimal) -> int:
+    quanta = Fraction(total) / Fraction(quantum)
+    if quanta.denominator != 1:
+        raise ValueError(f"{total} is not a multiple of {quantum}")
+    return quanta.numerator
+
+
+def _half_even(size: int, one: int) -> int:
+    quanta, rest = divmod(size, one)
+    return quanta + (2 * rest > one or (2 * rest == one and quanta % 2 == 1))
+
+
+def _apportion(sizes: Sequence[int], one: int, quanta: int) -> list[int]:
+    gap = quanta * one - sum(sizes)
+    if abs(gap) >= one:
+        sizes, one = _spread(sizes, one, gap)
+    floors = [size // one for size in sizes]
+    missing = quanta - sum(floors)
+    if missing:
+        rests = [size % one for size in sizes]
+        # Sorting is stable: of equal rests the earlier is first.
+        for i in sorted(range(len(sizes)), key=rests.__getitem__, reverse=True)[:missing]:
+            floors[i] += 1
+    return floors
+
+
+def _spread(sizes: Sequence[int], one: int, gap: int) -> tuple[list[int], int]:
+    whole = sum(map(abs, sizes))
+    if not whole:
+        raise ValueError("parts that are nothing cannot share something")
+    return [size * whole + gap * abs(size) for size in sizes], one * whole
 
 
 def _share_down(
-    paths: list[Path],
+    paths: Sequence[Path],
+    some: Sequence[int],
     depth: int,
-    amounts: Mapping[Path, Fraction],
-    total: Decimal,
-    quantum: Decimal,
-    found: dict[Path, Decimal],
+    sizes: Sequence[int],
+    one: int,
+    quanta: int,
+    found: list[int],
 ) -> None:
-    """Share `total` by the words that `paths` have at `depth`; one that ends there is a part of its own."""
-    if len(paths) == 1:
-        found[paths[0]] = total
+    """Share `quanta` by the words that `some` of the paths have at `depth`; one that ends there alone."""
+    if len(some) == 1:
+        found[some[0]] = quanta
         return
-    branches: dict[tuple[object, ...], list[Path]] = {}
-    for path in paths:
-        branches.setdefault(path[depth : depth + 1], []).append(path)
-    if len(branches) == 1:
-        _share_down(paths, depth + 1, amounts, total, quantum, found)
-        return
-    sums = [sum((amounts[path] for path in branch), Fraction(0)) for branch in branches.values()]
-    for branch, share in zip(branches.values(), apportion(sums, total, quantum), strict=True):
-        _share_down(branch, depth + 1, amounts, share, quantum, found)
+    branches: dict[tuple[object, ...], list[int]] = {}
+    for i in some:
+        branches.setdefault(paths[i][depth : depth + 1], []).append(i)
+    parts = [quanta]
+    if len(branches) > 1:
+        sums = [sum([sizes[i] for i in branch]) for branch in branches.values()]
+        parts = _apportion(sums, one, quanta)
+    for branch, share in zip(branches.values(), parts, strict=True):
+        _share_down(paths, branch, depth + 1, sizes, one, share, found)

@@ -29,6 +29,9 @@ class Guarantees:
     of_cluster: dict[ClusterName, Shares]
 
 
+NO_GUARANTEES: Final = Guarantees({}, {}, {})
+
+
 def guarantees(fleet: Fleet) -> Guarantees:
     """The parts of every supply, pool and cluster on which anything is guaranteed."""
     pools = {pool.name: pool for pool in fleet.pools}

@@ -1,0 +1,486 @@
+"""Charges + idle + overhead = capacity × price + overhead, to the cent, per pool, day and month.
+
+    python -m tests.unit.cost.conservation --cases 1000000
+
+A case is one small world (`worlds`): one to three pools with prices, discounts, commitments, spot points,
+slices; up to four teams, nested; one to four hours (now and then up to 55) of one of 18 zones, around a
+change of the clocks, a leap day or the end of a month; capacity that changes, is down, drained or unknown;
+up to four attempts, each told once or several times and corrected. It is metered, charged and rounded by
+Fairway. What it must come to is worked out here from the drawn numbers, in whole millionths, without Fairway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from math import lcm
+
+from fairway.cost import charging, corrections, metering, rates, rounding
+from fairway.cost.calendar import Calendar
+from fairway.model.charge import CapacitySum, Charge, Label, Span, UsageSum
+from fairway.model.fleet import Pool
+from fairway.model.names import PoolName
+from fairway.model.team import Supply
+from fairway.model.usage import Holding
+from tests.unit.cost.worlds import CENTS, MEMORY_EIGHTHS, MICRO, Hour, World, days_in_month, world
+
+SCALE = 3600 * 1_000_000 * 1000
+"""Expected amounts are counted in thousandths of a millionth of money per hour, times seconds."""
+LABELS = (
+    (Label.TEAM, Label.DAY),
+    (Label.TEAM, Label.USER, Label.DAY),
+    (Label.POOL, Label.TEAM, Label.DAY),
+    (Label.CLUSTER, Label.SLICE, Label.TEAM, Label.DAY),
+)
+ZERO = Fraction(0)
+Place = tuple[str, date]
+"""A pool or cluster, and a day."""
+Used = dict[Supply, list[int]]
+"""Device-seconds by hour of the window."""
+
+
+class NotConserved(Exception):
+    """A case in which something is lost or made from nothing."""
+
+
+def check(seed: int) -> Counter[str]:
+    """Run the case of a seed; what it was about, or NotConserved."""
+    case = world(seed)
+    calendar = Calendar(case.stage.zone)
+    labels = LABELS[seed % 4]
+    window = Span(case.hours[0].start, case.hours[-1].end)
+    capacity = case.capacity()
+    truth = held(case, [story[-1] for story in case.stories])
+    at_first = seed % 6 == 0  # whether the month is closed on what was first told
+    first_sums, sums = metered(case, calendar, truth)
+    spans = rates.rate_spans(case.fleet, calendar, window, capacity, case.points)
+    made = _charged(case, calendar, window, capacity, spans, sums, labels)
+    wanted = expected(case, capacity, truth)
+    cent = CENTS[case.fleet.currency]
+    places = [_place(case, charge) for charge in made]
+    _same_by_day(made, places, wanted)
+    _same_rounded(made, places, wanted, cent, seed)
+    if at_first:
+        before = _charged(case, calendar, window, capacity, spans, first_sums, labels)
+        _same_corrected(before, made, wanted, labels, cent)
+    if seed % 16 == 1:
+        _same_in_parts(case, calendar, capacity, sums, labels, made)
+    if seed % 16 == 5:
+        plain = _charged(case, calendar, window, capacity, spans, sums, (Label.TEAM,))
+        if _total(c.amount for c in plain) != _total(c.amount for c in made):
+            raise NotConserved("a window told without days costs something else than its days")
+    return _about(case, made) if seed % 10 == 0 else Counter()
+
+
+def held(case: World, truths: Sequence[Holding | None]) -> Used:
+    """Device-seconds by supply and hour, straight from what is true."""
+    found: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
+    for truth in truths:
+        if truth is None:
+            continue
+        row = found[case.holders[truth.holder][0]]
+        for i, hour in enumerate(case.hours):
+            row[i] += truth.devices * max(0, min(hour.end, truth.end) - max(hour.start, truth.start))
+    return found
+
+
+Sums = dict[tuple[int, int], int]
+"""Device-seconds by hour and holder, as the ledger keeps them."""
+
+
+def metered(case: World, calendar: Calendar, truth: Used) -> tuple[Sums, Sums]:
+    """What the meter writes, of what was first told and in the end. What is lost in between comes again."""
+    first: Sums = {}
+    sums: Sums = {}
+    starts, hours = case.stage.starts, case.stage.hours
+    for story in case.stories:
+        known: Holding | None = None
+        for i, told in enumerate(story):
+            if told is not None and (told.start + told.end) % 5 == 0:
+                metering.difference(known, told, calendar)  # killed before it was written
+            for piece in metering.difference(known, told, calendar):
+                hour = hours[bisect_right(starts, piece.start) - 1]
+                if piece.hour != hour.start or not hour.start <= piece.start < piece.end <= hour.end:
+                    raise NotConserved(f"{piece} is not within the hour {hour}")
+                key = (piece.hour, piece.holder)
+                sums[key] = sums.get(key, 0) + piece.device_seconds
+                if i == 0:
+                    first[key] = first.get(key, 0) + piece.device_seconds
+            known = told
+            if metering.difference(known, told, calendar):
+                raise NotConserved("what is written is written again")
+    by_supply: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
+    index = {hour.start: i for i, hour in enumerate(case.hours)}
+    for (start, holder), seconds in sums.items():
+        if start in index:
+            by_supply[case.holders[holder][0]][index[start]] += seconds
+    if by_supply != truth:
+        raise NotConserved(f"metered {by_supply}, held {truth}")
+    return first, sums
+
+
+def _charged(
+    case: World,
+    calendar: Calendar,
+    window: Span,
+    capacity: Sequence[CapacitySum],
+    spans: Mapping[PoolName, Sequence[rates.RateSpan]],
+    sums: Sums,
+    labels: Sequence[Label],
+) -> tuple[Charge, ...]:
+    """As the ledger would answer: usage by span and labels, then charges."""
+    starts = {pool: [span.span.start for span in found] for pool, found in spans.items()}
+    cluster = {pool.name: pool.cluster for pool in case.fleet.pools}
+    usage: dict[tuple[int, Supply, tuple[str, ...]], int] = {}
+    for (hour, holder), seconds in sums.items():
+        if not window.start <= hour < window.end or not seconds:
+            continue
+        supply, team, user = case.holders[holder]
+        day = case.stage.hours[bisect_right(case.stage.starts, hour) - 1].day
+        words = {
+            Label.TEAM: team,
+            Label.USER: user,
+            Label.POOL: supply.pool,
+            Label.CLUSTER: cluster[supply.pool],
+            Label.SLICE: supply.slice or "",
+            Label.DAY: day.isoformat(),
+        }
+        key = (
+            bisect_right(starts[supply.pool], hour) - 1,
+            supply,
+            tuple(words[label] for label in labels),
+        )
+        usage[key] = usage.get(key, 0) + seconds
+    rows = [UsageSum(span, supply, who, seconds) for (span, supply, who), seconds in usage.items()]
+    return charging.charges(case.fleet, calendar, window, capacity, spans, rows, labels)
+
+
+# What it must come to, from the drawn numbers alone.
+
+
+def expected(case: World, capacity: Sequence[CapacitySum], used: Used) -> dict[Place, Fraction]:
+    """Capacity × price of every pool and day, and the overhead of every cluster and day."""
+    found: dict[Place, Fraction] = {}
+    rows: dict[tuple[Supply, int], CapacitySum] = {(row.supply, row.start): row for row in capacity}
+    for pool in case.fleet.pools:
+        paid: dict[date, Fraction | int] = {}
+        for hour in case.hours:
+            there = [rows[supply, hour.start] for supply in pool.supplies if (supply, hour.start) in rows]
+            paid[hour.day] = paid.get(hour.day, 0) + _paid(case, pool, hour, there)
+        for day, extra in _beyond(case, pool, rows, used).items():
+            paid[day] += extra
+        for day, units in paid.items():
+            found[pool.name, day] = Fraction(units) / SCALE
+    for cluster in case.fleet.clusters:
+        monthly = sum((Fraction(amount) for amount in cluster.overhead.values()), ZERO)
+        seconds: dict[date, int] = {}
+        for hour in case.hours:
+            seconds[hour.day] = seconds.get(hour.day, 0) + hour.end - hour.start
+        for day, there_seconds in seconds.items():
+            whole = case.stage.day_seconds[day] * days_in_month(case.stage.zone, day)
+            found[cluster.name, day] = monthly * there_seconds / whole
+    return found
+
+
+def _market(case: World, pool: Pool, hour: Hour) -> int:
+    """What one GPU costs through the hour without commitments."""
+    micro = MICRO[pool.price]
+    for step in pool.pricing.steps:
+        if step.since <= hour.day:
+            micro = MICRO[step.per_gpu_hour]
+    price, since, cost = micro * (1000 - case.permille[pool.name]), hour.start, 0
+    for point in case.points.get(pool.name, ()):
+        at = int(point.at.timestamp())
+        if at >= hour.end:
+            break
+        if at > since:
+            cost += price * (at - since)
+            since = at
+        price = MICRO[point.per_gpu_hour] * 1000
+    return cost + price * (hour.end - since)
+
+
+def _paid(case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]) -> Fraction | int:
+    """Commitments whether or not they are there, and the rest of what is there at the market's price."""
+    seconds = hour.end - hour.start
+    gpu_seconds = sum(row.gpu_seconds for row in there)
+    market = _market(case, pool, hour)
+    committed = cost = absent = 0
+    for c in pool.pricing.commitments:
+        if c.since <= hour.day < c.until:
+            wanted = c.gpus * seconds
+            missing = min(wanted, max(0, committed + wanted - gpu_seconds))
+            committed += wanted
+            cost += wanted * MICRO[c.per_gpu_hour] * 1000
+            absent += missing * MICRO[c.per_gpu_hour] * 1000
+    rest = max(0, gpu_seconds - committed) * market
+    paid: Fraction | int = cost + (rest // seconds if rest % seconds == 0 else Fraction(rest, seconds))
+    own = pool.pricing.slices
+    if not own:
+        return paid
+    # Slices with a price of their own cost that; the others their part of what the GPUs cost.
+    eighths = sum(row.total * _eighths(row.supply) for row in there)
+    others = sum(row.total * _eighths(row.supply) for row in there if row.supply.slice not in own)
+    priced = sum(
+        row.total * MICRO[own[row.supply.slice]] * 1000
+        for row in there
+        if row.supply.slice is not None and row.supply.slice in own
+    )
+    return absent + priced + (Fraction((paid - absent) * others, eighths) if others else 0)
+
+
+def _eighths(supply: Supply) -> int:
+    return 8 if supply.slice is None else MEMORY_EIGHTHS[supply.slice]
+
+
+def _beyond(
+    case: World, pool: Pool, rows: Mapping[tuple[Supply, int], CapacitySum], used: Used
+) -> dict[date, Fraction]:
+    """What was held beyond what was seen to be there costs what the rest does, and was there after all.
+
+    Compared over as long as the rate stays the same within a day: late news of a node is no loss elsewhere.
+    """
+    found: dict[date, Fraction] = {}
+    totals = {
+        supply: [rows[supply, h.start].total if (supply, h.start) in rows else 0 for h in case.hours]
+        for supply in pool.supplies
+    }
+    if all(u <= t for s in pool.supplies for u, t in zip(used[s], totals[s], strict=True)):
+        return found
+    known = any((supply, case.hours[0].start) in rows for supply in pool.supplies)
+    steady = not (pool.slices or pool.pricing.commitments or case.points.get(pool.name))
+    run: dict[Supply, list[int]] = {}
+    before: object = None
+    worth: dict[Supply, Fraction] = {}
+    day = case.hours[0].day
+
+    def close() -> None:
+        for supply, (held_there, had) in run.items():
+            if held_there > had:
+                found[day] = found.get(day, ZERO) + (held_there - had) * worth[supply]
+
+    for i, hour in enumerate(case.hours):
+        there = [rows[s, hour.start] for s in pool.supplies] if known else []
+        now = _worth(case, pool, hour, there)
+        key = hour.day if steady else (hour.day, now)
+        if key != before:
+            close()
+            run, before, day, worth = {}, key, hour.day, now[0]
+        for supply in pool.supplies:
+            sums = run.setdefault(supply, [0, 0])
+            sums[0] += used[supply][i]
+            sums[1] += totals[supply][i]
+    close()
+    return found
+
+
+def _worth(
+    case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]
+) -> tuple[dict[Supply, Fraction], Fraction, Fraction]:
+    """What a device-second of each supply costs in an hour, what a GPU-second does, and what an eighth is."""
+    seconds = hour.end - hour.start
+    gpu_seconds = sum(row.gpu_seconds for row in there)
+    per_gpu = Fraction(_market(case, pool, hour), seconds)
+    left, cost = gpu_seconds, ZERO
+    for c in pool.pricing.commitments:
+        if c.since <= hour.day < c.until:
+            taken = min(left, c.gpus * seconds)
+            left -= taken
+            cost += taken * MICRO[c.per_gpu_hour] * 1000
+    if gpu_seconds:
+        per_gpu = (cost + left * per_gpu) / gpu_seconds
+    eighths = sum(row.total * _eighths(row.supply) for row in there)
+    eighth = Fraction(gpu_seconds, eighths) if eighths and pool.slices else Fraction(1, 8)
+    worth = {supply: per_gpu * eighth * _eighths(supply) for supply in pool.supplies}
+    for slice_, own in pool.pricing.slices.items():
+        worth[Supply(pool.name, slice_)] = Fraction(MICRO[own] * 1000)
+    return worth, per_gpu, eighth
+
+
+# The comparisons.
+
+
+def _place(case: World, charge: Charge) -> Place:
+    place = charge.cluster if charge.supply is None else charge.supply.pool
+    return place, case.stage.hours[bisect_right(case.stage.starts, charge.span.start) - 1].day
+
+
+def _total(amounts: Iterable[Fraction]) -> Fraction:
+    """Their sum; not by Fairway, and faster than one by one."""
+    known = list(amounts)
+    common = lcm(*{amount.denominator for amount in known})
+    return Fraction(sum([a.numerator * (common // a.denominator) for a in known]), common)
+
+
+def _same_by_day(made: Sequence[Charge], places: Sequence[Place], wanted: Mapping[Place, Fraction]) -> None:
+    found: dict[Place, list[Fraction]] = {place: [] for place in wanted}
+    for charge, place in zip(made, places, strict=True):
+        found[place].append(charge.amount)
+    for place, amounts in found.items():
+        if _total(amounts) != wanted[place]:
+            raise NotConserved(f"{place}: charged {_total(amounts)}, cost {wanted[place]}")
+
+
+def _same_rounded(
+    made: Sequence[Charge],
+    places: Sequence[Place],
+    wanted: Mapping[Place, Fraction],
+    cent: Decimal,
+    seed: int,
+) -> None:
+    """Each month's document by pool, day and line, and one day's. Parts sum to the whole, none is far off."""
+    days = sorted({day for _, day in wanted})
+    months = sorted({(day.year, day.month) for day in days})
+    documents = [{day for day in days if (day.year, day.month) == month} for month in months]
+    if len(days) > 1:
+        documents.append({days[seed % len(days)]})
+    for its_days in documents:
+        lines: dict[tuple[object, ...], Fraction] = {}
+        for charge, (place, day) in zip(made, places, strict=True):
+            if day in its_days:
+                lines[place, day, charge.kind, charge.supply, charge.labels] = charge.amount
+        told = rounding.apportion_paths(lines, cent)
+        due = _total(amount for (_, day), amount in wanted.items() if day in its_days)
+        if sum(told.values(), Decimal(0)) != half_even(due, cent):
+            raise NotConserved(f"a document sums to {sum(told.values())}, must be {half_even(due, cent)}")
+        _near(told, lines, wanted, cent)
+
+
+def _near(
+    told: Mapping[tuple[object, ...], Decimal],
+    lines: Mapping[tuple[object, ...], Fraction],
+    wanted: Mapping[Place, Fraction],
+    cent: Decimal,
+) -> None:
+    by_day: dict[Place, Decimal] = {}
+    for line, amount in told.items():
+        if not _within_a_cent(amount, lines[line], cent):
+            raise NotConserved(f"{line} is {lines[line]}, told as {amount}")
+        place, day = line[:2]
+        assert isinstance(place, str) and isinstance(day, date)
+        by_day[place, day] = by_day.get((place, day), Decimal(0)) + amount
+    for place_and_day, amount in by_day.items():
+        if not _within_a_cent(amount, wanted[place_and_day], cent):
+            raise NotConserved(f"{place_and_day} cost {wanted[place_and_day]}, told as {amount}")
+
+
+def _within_a_cent(told: Decimal, exact: Fraction, cent: Decimal) -> bool:
+    cents = int(told / cent)
+    step = Fraction(cent) if cent != 1 else 1
+    part, whole = step.numerator * exact.denominator, step.denominator
+    return cents * cent == told and abs(cents * part - exact.numerator * whole) < part
+
+
+def half_even(amount: Fraction, cent: Decimal) -> Decimal:
+    """To the nearest cent, half to the even one: by whole numbers."""
+    step = Fraction(cent)
+    cents, rest = divmod(amount.numerator * step.denominator, amount.denominator * step.numerator)
+    half = amount.denominator * step.numerator
+    if 2 * rest > half or (2 * rest == half and cents % 2):
+        cents += 1
+    return cents * cent
+
+
+def _same_corrected(
+    before: Sequence[Charge],
+    made: Sequence[Charge],
+    wanted: Mapping[Place, Fraction],
+    labels: Sequence[Label],
+    cent: Decimal,
+) -> None:
+    """A month closed on what was first told, and its correction, come to what it truly cost."""
+    closed = corrections.told(before, labels, cent)
+    anew = corrections.told(made, labels, cent)
+    later = corrections.correction(anew, closed)
+    sum_told = sum((line.amount for line in (*closed, *later)), Decimal(0))
+    due = half_even(_total(wanted.values()), cent)
+    if sum_told != due:
+        raise NotConserved(f"closed and corrected {sum_told}, must be {due}")
+    if corrections.correction(anew, (*closed, *later)):
+        raise NotConserved("a correction does not correct")
+
+
+def _same_in_parts(
+    case: World,
+    calendar: Calendar,
+    capacity: Sequence[CapacitySum],
+    sums: Sums,
+    labels: Sequence[Label],
+    made: Sequence[Charge],
+) -> None:
+    """A window is the sum of its days, charge by charge."""
+    found: dict[object, Fraction] = {}
+    for day in sorted({hour.day for hour in case.hours}):
+        its = [hour for hour in case.hours if hour.day == day]
+        window = Span(its[0].start, its[-1].end)
+        there = [row for row in capacity if window.start <= row.start < window.end]
+        spans = rates.rate_spans(case.fleet, calendar, window, there, case.points)
+        for c in _charged(case, calendar, window, there, spans, sums, labels):
+            key = (c.kind, c.cluster, c.supply, c.span, c.labels)
+            found[key] = found.get(key, ZERO) + c.amount
+    whole = {(c.kind, c.cluster, c.supply, c.span, c.labels): c.amount for c in made}
+    if found != whole:
+        raise NotConserved("a window is not the sum of its days")
+
+
+def _about(case: World, made: Sequence[Charge]) -> Counter[str]:
+    """What the case has, for the record."""
+    fleet = case.fleet
+    days = {hour.day for hour in case.hours}
+    seen = {
+        "more than one day": len(days) > 1,
+        "more than one month": len({day.month for day in days}) > 1,
+        "clocks change": len({h.end - h.start for h in case.hours} - {3600}) > 0
+        or len({_offset(case, h.start) for h in case.hours}) > 1,
+        "leap day": any((day.month, day.day) == (2, 29) for day in days),
+        "slices": any(pool.slices for pool in fleet.pools),
+        "slices at own prices": any(pool.pricing.slices for pool in fleet.pools),
+        "commitments": any(pool.pricing.commitments for pool in fleet.pools),
+        "spot": bool(case.points),
+        "corrected": any(len(story) > 1 for story in case.stories),
+        "capacity unknown": not all(case.stocks.values()),
+        "idle shared": any(c.labels is not None and c.kind.value != "usage" and c.supply for c in made),
+        "overhead shared": any(c.labels is not None and c.supply is None for c in made),
+        "nothing used": not case.stories,
+    }
+    return Counter(name for name, is_so in seen.items() if is_so)
+
+
+def _offset(case: World, at: int) -> object:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at, case.stage.zone).utcoffset()
+
+
+def main() -> int:
+    """Run cases; the first that fails ends it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    options = parser.parse_args()
+    about: Counter[str] = Counter()
+    began = time.perf_counter()
+    for seed in range(options.first, options.first + options.cases):
+        try:
+            about += check(seed)
+        except Exception as error:
+            print(f"case {seed}: {error!r}", file=sys.stderr)  # noqa: T201
+            return 1
+        done = seed - options.first + 1
+        if done % 50_000 == 0 or done == options.cases:
+            seconds = time.perf_counter() - began
+            print(f"{done} cases in {seconds:.0f} s, {done / seconds:.0f} a second", flush=True)  # noqa: T201
+    for name, count in about.most_common():
+        print(f"{count:>9}  {name}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
