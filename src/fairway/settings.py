@@ -39,6 +39,7 @@ class Settings:
     observe_seconds: float
     drift_seconds: float
     nudge_seconds: float
+    budget_seconds: float
     log_level: str
     log_format: str
 
@@ -162,6 +163,12 @@ SETTINGS: Final = (
         "nudge_seconds",
         "How often an engine that falls a step short of a promise is looked after.",
         "5",
+        _number(1, 3600),
+    ),
+    Setting(
+        "budget_seconds",
+        "How often what teams spent is compared with their budgets.",
+        "10",
         _number(1, 3600),
     ),
     Setting(

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from fairway.control.applied import held_fleet
 from fairway.control.applying import (
     PlanRefused,
     plan_adoption,
@@ -111,7 +112,7 @@ class ApplyToCluster:
     async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
         if fleet is None:
             return await plan_adoption(engine, work.cluster, self._cluster.engine, work.objects)
-        return await plan_cluster(engine, fleet, work.cluster)
+        return await plan_cluster(engine, await held_fleet(fleet, self._ledger), work.cluster)
 
     def _is_new_trouble(self, work: ApplyWork) -> bool:
         return self._trouble is None or self._trouble[0] != work.apply

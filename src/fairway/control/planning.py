@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,8 +43,15 @@ class Planner:
     """Computes plans. Safe to use by many at once."""
 
     def __init__(
-        self, build: BuildGovernor, *, at_once: int = AT_ONCE, cluster_seconds: float = CLUSTER_SECONDS
+        self,
+        build: BuildGovernor,
+        *,
+        held: Callable[[Fleet], Awaitable[Fleet]] | None = None,
+        at_once: int = AT_ONCE,
+        cluster_seconds: float = CLUSTER_SECONDS,
     ) -> None:
+        """`held` gives a fleet the holds of spent budgets, which its clusters shall have too."""
+        self._held = held
         self._build = build
         self._turns = asyncio.Semaphore(at_once)
         self._cluster_seconds = cluster_seconds
@@ -51,6 +59,8 @@ class Planner:
     async def plan(self, fleet: Fleet, cluster: ClusterName | None = None) -> FleetPlan:
         """What `fleet` changes now, on all its clusters or on one of them."""
         names = [c.name for c in fleet.clusters if cluster in {None, c.name}]
+        if self._held is not None:
+            fleet = await self._held(fleet)
         plans = await asyncio.gather(*(self._plan(fleet, name) for name in names))
         return FleetPlan(
             fleet=fleet.name,

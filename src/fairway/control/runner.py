@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control.applied import LastApplied
 from fairway.control.apply import ApplyToCluster
+from fairway.control.budget import CountBudgets, HoldTeams
+from fairway.control.costs import Costs
 from fairway.control.dispatch import DispatchJobs
 from fairway.control.drift import FindDrift
 from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
@@ -41,6 +43,10 @@ NUDGE: Final = "nudge"
 DISPATCH: Final = "dispatch"
 MIRROR: Final = "mirror"
 METER: Final = "meter"
+HOLD: Final = "hold"
+BUDGET: Final = "budget"
+FLEET: Final = ClusterName("*")
+"""Where a loop of the whole fleet has its lease: no cluster is called so."""
 POLL_SECONDS: Final = 2.0
 """How soon a new fleet is noticed; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0
@@ -51,6 +57,8 @@ MIRROR_SECONDS: Final = 0.2
 """Between looks at what changed; a look itself waits up to a second for something to change."""
 METER_SECONDS: Final = 5.0
 """How soon what ended is metered, and a change of capacity noted; a few small queries each time."""
+HOLD_SECONDS: Final = 2.0
+"""How soon a cluster holds a team whose budget is spent, or lets it go; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
 """The loops of jobs do not wait longer for an engine or a ledger that was away: people wait for them."""
 JOBS_STEP_SECONDS: Final = 300.0
@@ -122,6 +130,7 @@ class Runner:
         self._revision: int | None = None
         self._fleet: Fleet | None = None
         self._clusters: dict[ClusterName, _Running] = {}
+        self._budgets: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Until cancelled; then every loop ends in good order and gives its lease back."""
@@ -135,7 +144,7 @@ class Runner:
                     log.exception("unexpected error while following the fleet")
                 await self._sleep(self._poll_seconds)
         finally:
-            await self._stop(tuple(self._clusters))
+            await self._stop(tuple(self._clusters), *([self._budgets] if self._budgets else ()))
 
     async def _follow(self) -> None:
         newest = await self._ledger.fleet_revision()
@@ -161,6 +170,10 @@ class Runner:
         self._revision, self._fleet = revision, fleet
 
     def _start_missing(self, fleet: Fleet) -> None:
+        if self._budgets is None or self._budgets.done():
+            count = CountBudgets(self._ledger, self._parse, Costs(self._ledger))
+            pace = self._pace(self._settings.budget_seconds)
+            self._budgets = self._start(FLEET, _Loop(BUDGET, pace, count, count.close))
         for cluster in fleet.clusters:
             pools = fleet.pools_of(cluster.name)
             running = self._clusters.setdefault(cluster.name, _Running(cluster, pools, {}))
@@ -170,7 +183,7 @@ class Runner:
             if ended or not running.tasks:
                 for loop in self._loops(cluster, pools):
                     if loop.name in ended or loop.name not in running.tasks:
-                        running.tasks[loop.name] = self._start(cluster, loop)
+                        running.tasks[loop.name] = self._start(cluster.name, loop)
 
     def _loops(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Iterator[_Loop]:
         build = partial(self._build_engine, cluster, pools)
@@ -185,6 +198,8 @@ class Runner:
         yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
         yield _Loop(DRIFT, self._pace(self._settings.drift_seconds), drift, drift.close)
         yield _Loop(NUDGE, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
+        hold = HoldTeams(cluster.name, cluster.engine, build, self._ledger, applied, writing)
+        yield _Loop(HOLD, self._pace(HOLD_SECONDS), hold, hold.close)
         yield from self._job_loops(cluster, build, applied)
 
     def _job_loops(
@@ -209,10 +224,10 @@ class Runner:
     def _pace(self, interval: float, step_seconds: float | None = STEP_SECONDS) -> Pace:
         return Pace(self._settings.lease_seconds, interval, step_seconds)
 
-    def _start(self, cluster: Cluster, loop: _Loop) -> asyncio.Task[None]:
+    def _start(self, cluster: ClusterName, loop: _Loop) -> asyncio.Task[None]:
         leased = LeasedLoop(
             loop.name,
-            cluster.name,
+            cluster,
             loop.step,
             self._ledger,
             holder=f"{self.holder}/{next(self._numbers)}",
@@ -220,10 +235,11 @@ class Runner:
             metrics=self._metrics,
             let_go=loop.let_go,
         )
-        return asyncio.create_task(leased.run(), name=f"{loop.name} {cluster.name}")
+        return asyncio.create_task(leased.run(), name=f"{loop.name} {cluster}")
 
-    async def _stop(self, names: tuple[ClusterName, ...]) -> None:
-        ending = [task for name in names for task in self._clusters.pop(name).tasks.values()]
+    async def _stop(self, names: tuple[ClusterName, ...], *others: asyncio.Task[None]) -> None:
+        ending = [*others]
+        ending += [task for name in names for task in self._clusters.pop(name).tasks.values()]
         for task in ending:
             task.cancel()
         for end in await asyncio.gather(*ending, return_exceptions=True):

@@ -12,10 +12,12 @@ import structlog
 
 from fairway.api.policy_routes import PolicyParts
 from fairway.api.policy_wire import Imported
+from fairway.control.applied import held_fleet
 from fairway.control.importing import import_cluster
 from fairway.control.planning import Planner
 from fairway.files import check_text
 from fairway.files.compose import compose_fleet
+from fairway.ledger import Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
@@ -26,11 +28,11 @@ _LOOK_SECONDS: Final = 20.0
 log = structlog.get_logger("fairway.server")
 
 
-def policy_parts(folder: Path, engines: Engines) -> PolicyParts:
+def policy_parts(folder: Path, engines: Engines, ledger: Ledger) -> PolicyParts:
     """`folder` is where relative paths of a fleet file count from, whoever sends it."""
     return PolicyParts(
         check=lambda text, source: check_text(text, source, folder),
-        planner=Planner(engines.to_plan),
+        planner=Planner(engines.to_plan, held=lambda fleet: held_fleet(fleet, ledger)),
         render=_render,
         import_policy=partial(_import, engines),
     )

@@ -90,7 +90,7 @@ async def _serve(
             registry = _registry()
             engines = Engines()
             runner = Runner(ledger, engines, settings, registry, parse)
-            policy = policy_parts(_folder(serving.fleet_file), engines)
+            policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
             jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
             web = Web(serving, create_app(ledger, registry, parse, policy, jobs))
             await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))

@@ -1,0 +1,302 @@
+"""The loops of budgets: one for the fleet counts what is spent, one a cluster puts holds on and off.
+
+Both begin anew at any moment. What is spent is counted from the ledger each time, and what a cluster must
+hold is compared with what it has: a server that dies between the two leaves nothing undone but what the next
+round does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
+from typing import Final
+
+import structlog
+
+from fairway.control.applied import AppliedFleet, Clock, LastApplied, has_budgets, holds_of
+from fairway.control.applying import write_plan
+from fairway.control.costs import Costs, calendar_of
+from fairway.control.held import HeldEngine
+from fairway.cost.budget_words import money_text, period_text
+from fairway.cost.budgets import burn_window, per_day, period, period_start, standing, with_holds
+from fairway.cost.calendar import Calendar
+from fairway.engines.port import Governs
+from fairway.ledger import BudgetLevel, BudgetStanding, Lease, Ledger, Revision
+from fairway.ledger.job_records import JobFilter, Wish
+from fairway.model.budget import Budget, Every, Hold, Running
+from fairway.model.fleet import EngineKind, Fleet
+from fairway.model.job import JobId, JobState
+from fairway.model.names import ClusterName, TeamName
+from fairway.model.team import Team, TeamTree
+from fairway.policy.holds import hold_changes
+from fairway.policy.objects import Change, FoundPolicy, Translation
+from fairway.policy.plan import complete
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+BY: Final = "budget"
+"""Who ended a job, in its timeline, when its team's budget said so."""
+BURN_SECONDS: Final = 60.0
+"""How often the rate of spending is found anew: it changes slowly, and costs a second sum."""
+PAGE: Final = 2000
+_SMALLEST: Final = Decimal("0.000001")
+
+
+class BudgetFleet:
+    """The fleet whose budgets hold: of those that clusters were made by, the newest."""
+
+    def __init__(self, ledger: Ledger, parse: Callable[[Revision], Fleet]) -> None:
+        self._ledger = ledger
+        self._parse = parse
+        self._known: tuple[int, Fleet] | None = None
+
+    async def get(self) -> Fleet | None:
+        """Before the first apply the newest revision; None: there is none."""
+        applied = [a.revision for a in await self._ledger.applied_clusters()]
+        number = max(applied) if applied else await self._ledger.fleet_revision()
+        if number is None:
+            return None
+        if self._known is None or self._known[0] != number:
+            revision = await self._ledger.revision(number)
+            if revision is None:
+                return None
+            self._known = (number, self._parse(revision))
+        return self._known[1]
+
+
+class CountBudgets:
+    """Keeps how each budget stands, and ends what runs where a spent one says so."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        parse: Callable[[Revision], Fleet],
+        costs: Costs,
+        *,
+        clock: Clock = time.time,
+    ) -> None:
+        self._ledger = ledger
+        self._fleet = BudgetFleet(ledger, parse)
+        self._costs = costs
+        self._clock = clock
+        self._burnt: dict[Every, tuple[float, Mapping[TeamName, Fraction]]] = {}
+
+    async def __call__(self, lease: Lease) -> None:
+        """One round: sums from the ledger, then a short write."""
+        fleet = await self._fleet.get()
+        if fleet is None:
+            return
+        known = {s.team: s for s in await self._ledger.budget_standings()}
+        if not has_budgets(fleet) and not known:
+            return
+        now = int(self._clock())
+        standings = [s async for s in self._standings(fleet, now)]
+        events = [e for s in standings for e in _events(fleet, known.get(s.team), s)]
+        async with self._ledger.writing(lease) as tx:
+            await tx.keep_budgets(standings, events)
+        for team, text in events:
+            log.info("budget", team=team, said=text)
+        await self._end_running(fleet, standings, now)
+
+    async def close(self) -> None:
+        """Forget what was counted; the next tenure begins anew."""
+        self._burnt.clear()
+
+    async def _standings(self, fleet: Fleet, now: int) -> AsyncIterator[BudgetStanding]:
+        calendar, tree = calendar_of(fleet), TeamTree(fleet.teams)
+        spent: dict[Every, Mapping[TeamName, Fraction]] = {}
+        for team in fleet.teams:
+            budget = team.budget
+            if budget is None:
+                continue
+            every = budget.every
+            if every not in spent:
+                span = period(every, calendar.day_of(now), calendar)
+                spent[every] = await self._costs.by_team(fleet, span, now)
+            burnt = await self._per_day(fleet, every, calendar, now)
+            yield stand(
+                team, budget, _subtree(tree, team, spent[every]), _subtree(tree, team, burnt), now, calendar
+            )
+
+    async def _per_day(
+        self, fleet: Fleet, every: Every, calendar: Calendar, now: int
+    ) -> Mapping[TeamName, Fraction]:
+        at, known = self._burnt.get(every, (0.0, {}))
+        if now - at >= BURN_SECONDS:
+            window = burn_window(every, now, calendar)
+            sums = await self._costs.by_team(fleet, window, now)
+            known = {team: per_day(amount, window, now) for team, amount in sums.items()}
+            self._burnt[every] = (now, known)
+        return known
+
+    # what runs
+
+    async def _end_running(self, fleet: Fleet, standings: Sequence[BudgetStanding], now: int) -> None:
+        tree = TeamTree(fleet.teams)
+        for name, hold in holds_of(fleet, standings, now).items():
+            budget = tree[name].budget
+            if budget is None or budget.running is not Running.END:
+                continue
+            for team in tree.subtree(tree[name]):
+                found = [number async for number in self._ending(fleet, team.name, hold)]
+                changed = await self._ledger.wish(found, Wish.CANCEL, by=BY) if found else ()
+                if changed:
+                    log.info("jobs ended for a spent budget", team=team.name, budget=name, jobs=len(changed))
+
+    async def _ending(self, fleet: Fleet, team: TeamName, hold: Hold) -> AsyncIterator[JobId]:
+        low = {p.name for p in fleet.priorities if p.preemptible} if hold is Hold.LOW_ONLY else set()
+        which, before = JobFilter(team=team, states=(JobState.RUNNING,)), None
+        while True:
+            rows = await self._ledger.jobs(which, before=before, limit=PAGE)
+            for row in rows:
+                if row.wish is not Wish.CANCEL and row.priority not in low:
+                    yield row.id
+            if len(rows) < PAGE:
+                return
+            before = rows[-1].id
+
+
+def _subtree(tree: TeamTree, team: Team, amounts: Mapping[TeamName, Fraction]) -> Fraction:
+    return sum((amounts.get(t.name, Fraction(0)) for t in tree.subtree(team)), Fraction(0))
+
+
+def stand(
+    team: Team, budget: Budget, spent: Fraction, burnt: Fraction, now: int, calendar: Calendar
+) -> BudgetStanding:
+    """How a team's budget stands. What is spent is kept rounded down: nobody is held for a rounding."""
+    kept = _floor(spent)
+    found = standing(budget, Fraction(kept), burnt, now, calendar)
+    return BudgetStanding(
+        team=team.name,
+        period=period_start(budget.every, calendar.day_of(now)),
+        amount=budget.amount,
+        spent=kept,
+        per_day=_floor(burnt),
+        runs_out=found.runs_out,
+        level=BudgetLevel(found.level.value),
+        hold=found.hold,
+    )
+
+
+def _floor(amount: Fraction) -> Decimal:
+    with localcontext() as context:
+        context.prec = 60
+        exact = Decimal(amount.numerator) / Decimal(amount.denominator)
+        return exact.quantize(_SMALLEST, ROUND_FLOOR)
+
+
+_SAID: Final = {
+    None: "nothing else happens: at_limit is warn",
+    Hold.LOW_ONLY: "held: only what is always preemptible starts",
+    Hold.STOP: "held: nothing of it starts",
+}
+
+
+def _events(fleet: Fleet, was: BudgetStanding | None, now: BudgetStanding) -> Iterator[tuple[TeamName, str]]:
+    """What is worth a line in a budget's story: it was told, held, lifted."""
+    same = was is not None and was.period == now.period
+    before = was.level if was is not None and same else BudgetLevel.OK
+    held = was.hold if was is not None else None
+    budget = TeamTree(fleet.teams)[now.team].budget
+    if budget is None or (before is now.level and held is now.hold):
+        return
+    spent = money_text(now.spent, like=now.amount)
+    amount = money_text(now.amount, like=now.amount)
+    of = f"{spent} of {amount} {fleet.currency} for {period_text(now.period, budget.every)}"
+    if now.level is BudgetLevel.SPENT:
+        yield now.team, f"spent {of}; {_SAID[now.hold]}"
+    elif held is not None:
+        why = "a new period began" if not same else "the budget is larger than what is spent"
+        yield now.team, f"lifted: {why}; spent {of}"
+    elif now.level is BudgetLevel.WARNED:
+        yield now.team, f"spent {of}, which is the part that is told"
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a cluster was last seen to hold."""
+
+    apply: int
+    holds: Mapping[TeamName, Hold]
+
+
+class HoldTeams:
+    """Makes one cluster hold exactly the teams whose budgets are spent, while the lease is held."""
+
+    def __init__(
+        self,
+        cluster: ClusterName,
+        kind: EngineKind,
+        build: Callable[[], Governs],
+        ledger: Ledger,
+        applied: LastApplied,
+        writing: asyncio.Lock,
+    ) -> None:
+        """`writing` is held by whoever writes policy to the cluster."""
+        self._cluster = cluster
+        self._kind = kind
+        self._engine = HeldEngine(build)
+        self._ledger = ledger
+        self._applied = applied
+        self._writing = writing
+        self._made: _Made | None = None
+
+    async def __call__(self, lease: Lease) -> None:
+        """Two small queries, unless holds changed since the last round or nobody looked yet.
+
+        Never while an apply is open: it writes the holds with everything else, and the next round looks.
+        """
+        if self._writing.locked() or await self._ledger.next_apply(self._cluster) is not None:
+            return
+        shall = await self._applied.get()
+        if shall is None or not has_budgets(shall.fleet):
+            self._made = None
+            return
+        wanted = _Made(shall.apply, {t.name: t.hold for t in shall.fleet.teams if t.hold is not None})
+        if wanted == self._made:
+            return
+        async with self._writing:
+            changed = await self._write(shall)
+        self._made = wanted
+        if changed:
+            log.info(
+                "holds of spent budgets written",
+                cluster=self._cluster,
+                teams=len(wanted.holds),
+                objects=len(changed),
+                first=str(changed[0].key),
+            )
+
+    async def close(self) -> None:
+        """Let the engine go; the next look builds a new one, and looks."""
+        self._made = None
+        await self._engine.close()
+
+    async def _write(self, shall: AppliedFleet) -> tuple[Change, ...]:
+        engine = self._engine.get()
+        found = await engine.find_policy()
+        wanted, changes = await asyncio.to_thread(_compare, engine, shall.fleet, found)
+        if not changes:
+            return ()
+        plan = complete(self._cluster, self._kind, wanted, found, changes, {})
+        done = await write_plan(engine, plan, force=True, progress=lambda change: None)
+        if done.refusal is not None:
+            raise done.refusal
+        return done.done
+
+
+def _compare(engine: Governs, fleet: Fleet, found: FoundPolicy) -> tuple[Translation, tuple[Change, ...]]:
+    wanted = engine.translate(fleet, found)
+    others = [engine.translate(other, found) for other in _otherwise(fleet)]
+    return wanted, hold_changes(wanted, others, found)
+
+
+def _otherwise(fleet: Fleet) -> Iterator[Fleet]:
+    """The fleet with nobody held, and with everybody in each way."""
+    yield with_holds(fleet, {})
+    for hold in Hold:
+        yield with_holds(fleet, {team.name: hold for team in fleet.teams})
