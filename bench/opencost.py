@@ -31,7 +31,7 @@ from bench.opencost_money import (
     opencost_costs,
     table,
 )
-from fairway.control.applying import apply_plan, plan_cluster
+from bench.opencost_server import FairwayServer, fairway_server
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Unreachable
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesConnection, KubernetesPlace, Pool
@@ -87,15 +87,11 @@ def fleet_of(instance: Instance) -> Fleet:
     sliced = {label: f"{value}-MIG" for label, value in PRODUCT.items()}
     mig = replace(whole, name=SMALL.pool, place=KubernetesPlace(sliced), slices=SLICES)
     grants = (Grant(GPU, 12, borrow=12), Grant(SMALL, 2, borrow=2), Grant(HALF, 1, borrow=1))
-    teams = tuple(Team(name, grants=grants, priorities=PRIORITIES) for name in (RESEARCH, PRODUCTS))
+    teams = tuple(
+        Team(name, grants=grants, priorities=PRIORITIES, members=(UserName(f"of-{name}"),))
+        for name in (RESEARCH, PRODUCTS)
+    )
     return Fleet("bench", "USD", (cluster,), (whole, mig), teams)
-
-
-async def govern(engine: KubernetesEngine, fleet: Fleet) -> None:
-    plan = await plan_cluster(engine, fleet, fleet.clusters[0].name)
-    applied = await apply_plan(engine, plan, force=True)
-    if applied.refusal is not None:
-        raise SystemExit(f"error: {applied.refusal}\n\nhint: {applied.refusal.hint}")
 
 
 # what happens
@@ -115,7 +111,7 @@ def _order(step: Step, job: JobId) -> Order:
     env = {kwok.RUN_FOR_ENV: f"{step.seconds}s"}
     spec = JobSpec(step.name, GpuRequest(step.devices), ("x",), image="x:1", env=env)
     name = engine_name("0c0s", job, 1, step.name)
-    return Order(job, 1, name, spec, UserName("bench"), step.team, PRIORITIES[1], step.supply)
+    return Order(job, 1, name, spec, UserName(f"of-{step.team}"), step.team, PRIORITIES[1], step.supply)
 
 
 async def lose_node(api: Api, began: float) -> tuple[str, float]:
@@ -201,12 +197,15 @@ def _seconds(text: str) -> int:
 
 
 async def measure(
-    instance: Instance, urls: Mapping[int, str], keep: Path, shorter: float | None
+    instance: Instance,
+    fleet: Fleet,
+    server: FairwayServer,
+    urls: Mapping[int, str],
+    keep: Path,
+    shorter: float | None,
 ) -> list[Allocation]:
-    fleet = fleet_of(instance)
     engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
     api = Api.from_kubeconfig(Path(instance.env()["KUBECONFIG"]))
-    await govern(engine, fleet)
     began = (time.time() // 60 + 2) * 60  # a whole minute, so that OpenCost's windows are what they say
     print(f"begins at {_text(began)}", flush=True)
     seen: dict[EngineId, SeenJob] = {}
@@ -238,7 +237,12 @@ async def measure(
         for scrape, url in urls.items()
         for resolution in SETTINGS[scrape]
     ]
-    found = [hand_costs(truth, nodes, float(GPU_HOUR)), fairway_costs(ours, nodes, fleet), *answers]
+    found = [
+        hand_costs(truth, nodes, float(GPU_HOUR)),
+        fairway_costs(ours, nodes, fleet),
+        await asyncio.to_thread(server.costs),
+        *answers,
+    ]
     facts = {"window": window, "left": [node, _text(left)]}
     lives = {"pods": [_plain(held) for held in truth], "attempts": [_plain(held) for held in ours]}
     kept = {**facts, **lives, "found": [asdict(one) for one in found]}
@@ -274,7 +278,8 @@ def main() -> None:
         up = f"python -m lab up kubernetes --name {args.instance} --nodes {NODES} --gpus {GPUS}"
         raise SystemExit(f"error: the lab's {args.instance} is not up\n\nhint: {up}")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        folder.chmod(0o711)
         urls = {}
         for scrape in SETTINGS:
             prometheus = obtain("prometheus", f"{args.instance}-{scrape}s", None, {})
@@ -283,7 +288,9 @@ def main() -> None:
             setting = opencost.Setting(prometheus, scrape, str(GPU_HOUR))
             watching = opencost.running(Path(instance.env()["KUBECONFIG"]), setting, folder / str(scrape))
             urls[scrape] = stack.enter_context(watching)
-        print(table(asyncio.run(measure(instance, urls, args.keep, args.seconds))))
+        fleet = fleet_of(instance)
+        server = stack.enter_context(fairway_server(fleet, folder / "fairway"))
+        print(table(asyncio.run(measure(instance, fleet, server, urls, args.keep, args.seconds))))
 
 
 if __name__ == "__main__":
