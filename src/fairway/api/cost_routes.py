@@ -22,9 +22,10 @@ from fairway.control.closing import Closing
 from fairway.control.cost_reports import PLACES, CostReports, Question, window_of
 from fairway.control.costs import Costs, calendar_of
 from fairway.control.exporting import focus_lines, month_corrections
+from fairway.control.fleet_history import FleetHistory
 from fairway.cost.focus import Correction
 from fairway.cost.window import parse_month
-from fairway.ledger import Ledger, MonthClosed, MonthOpen, PricePointRow, UsageFilter
+from fairway.ledger import Ledger, PricePointRow, UsageFilter
 from fairway.model.access import Role
 from fairway.model.charge import Label, Span
 from fairway.model.errors import PermanentError
@@ -67,10 +68,19 @@ PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
 
 Found = TypeVar("Found")
 
+_STATUSES: Final = {
+    "InvalidWindow": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "UsageTooFine": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "MonthNotOver": HTTPStatus.CONFLICT,
+    "MonthClosed": HTTPStatus.CONFLICT,
+    "MonthOpen": HTTPStatus.CONFLICT,
+}
+"""What is the asker's to mend; everything else is the ledger's trouble."""
+
 
 def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """What was used, what it cost, what nobody used."""
-    reports = CostReports(Costs(ledger))
+    reports = CostReports(Costs(ledger, FleetHistory(ledger, fleets)))
 
     async def asked(
         request: Request, by: list[Label], window: str, most: int, **only: str | None
@@ -142,7 +152,7 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
 
 def add_statement_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Months, and closing them."""
-    closing = Closing(ledger, Costs(ledger))
+    closing = Closing(ledger, Costs(ledger, FleetHistory(ledger, fleets)))
 
     @app.get("/v1/statements/{month}", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
@@ -162,7 +172,7 @@ def add_statement_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
 
 def add_export_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Files for other people's tools."""
-    costs = Costs(ledger)
+    costs = Costs(ledger, FleetHistory(ledger, fleets))
     closing = Closing(ledger, costs)
 
     @app.get(
@@ -234,13 +244,10 @@ async def _answered(answer: Awaitable[Found]) -> Found:
     """What was asked for, or why not as the caller may know it."""
     try:
         return await answer
-    except (MonthClosed, MonthOpen) as error:
-        raise ApiError(HTTPStatus.CONFLICT, error.code, error.message, error.hint) from error
     except PermanentError as error:
-        if error.code in ("InvalidWindow", "MonthNotOver"):
-            status = HTTPStatus.CONFLICT if error.code == "MonthNotOver" else HTTPStatus.UNPROCESSABLE_ENTITY
-            raise ApiError(status, error.code, error.message, error.hint) from error
-        raise
+        if error.code not in _STATUSES:
+            raise
+        raise ApiError(_STATUSES[error.code], error.code, error.message, error.hint) from error
 
 
 async def _after(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:

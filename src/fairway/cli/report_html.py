@@ -12,6 +12,7 @@ from typing import Final
 from fairway.api import cost_wire as wire
 from fairway.cli.report_plots import COLOURS, NARROW, WIDE, Bar, Series, bars_plot, columns_plot, legend
 from fairway.cli.report_view import (
+    AnyRow,
     cost_view,
     during,
     figure,
@@ -50,7 +51,11 @@ def cost_page(report: wire.CostReport, daily: Daily) -> str:
         ("unused and overhead", f"{percent(total.idle + total.overhead, total.total)} %"),
     ]
     bars = [
-        Bar(_name(row), [row.usage, row.idle, row.overhead], f"{figure(row.total)} {report.currency}")
+        Bar(
+            _name(row, report.by),
+            [row.usage, row.idle, row.overhead],
+            f"{figure(row.total)} {report.currency}",
+        )
         for row in report.rows[:_BARS]
     ]
     names = ["usage", "idle share", "overhead share"]
@@ -72,7 +77,8 @@ def usage_page(report: wire.UsageReport, daily: Daily) -> str:
             ("slice-seconds", figure(total.slice_seconds)),
         ]
     bars = [
-        Bar(_name(row), [row.gpu_hours], f"{figure(row.gpu_hours)} GPU-hours") for row in report.rows[:_BARS]
+        Bar(_name(row, report.by), [row.gpu_hours], f"{figure(row.gpu_hours)} GPU-hours")
+        for row in report.rows[:_BARS]
     ]
     sections = [
         _over_time("GPU-hours by day", daily),
@@ -95,7 +101,7 @@ def waste_page(report: wire.WasteReport, daily: Daily) -> str:
     names = ["used", *(kind_word(k) for k in _WASTED)]
     bars = [
         Bar(
-            _name(row),
+            _name(row, report.by),
             [row.used_hours, *(row.hours.get(k, zero) for k in _WASTED)],
             f"{percent(row.capacity_hours - row.used_hours, row.capacity_hours)} % unused",
         )
@@ -233,8 +239,8 @@ def _own_rows(rows: Sequence[wire.CostRow]) -> frozenset[int]:
     return frozenset(i for i, row in enumerate(rows) if row.kind is not None)
 
 
-def _name(row: wire.CostRow | wire.UsageRow | wire.WasteRow) -> str:
-    return " · ".join(filter(None, row_names(row)))
+def _name(row: AnyRow, by: Sequence[Label]) -> str:
+    return " · ".join(filter(None, row_names(row, by)))
 
 
 def _by(report: wire.Document) -> str:
@@ -256,16 +262,16 @@ def daily_of(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> D
         if not day:
             continue
         days.add(day)
-        for name, value in _parts(row, place):
+        for name, value in _parts(row, report.by, place):
             of_name = by_name.setdefault(name, {})
             of_name[day] = of_name.get(day, Decimal(0)) + value
     return Daily(sorted(days), by_name, unit)
 
 
-def _parts(row: wire.CostRow | wire.UsageRow | wire.WasteRow, place: int) -> list[tuple[str, Decimal]]:
+def _parts(row: AnyRow, by: Sequence[Label], place: int) -> list[tuple[str, Decimal]]:
     if isinstance(row, wire.WasteRow):
         return [(kind_word(kind), amount) for kind, amount in row.amounts.items() if amount]
-    named = row_names(row)
+    named = row_names(row, by)
     name = " ".join(filter(None, (text for i, text in enumerate(named) if i != place))) or named[place]
     if isinstance(row, wire.CostRow):
         return [(kind_word(row.kind) if row.kind else name, row.total)]

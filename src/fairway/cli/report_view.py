@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
 from fairway.api import cost_wire as wire
 from fairway.cli.layout import Column, Fit
@@ -12,7 +12,15 @@ from fairway.cli.views import View
 from fairway.cli.words import count
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 
-NONE: Final = "(none)"
+_NONE: Final = {
+    Label.TEAM: "(no team)",
+    Label.USER: "(no user)",
+    Label.PRIORITY: "(none)",
+    Label.NAME: "(no name)",
+    Label.SLICE: "whole GPUs",
+}
+"""What a label that is not there is called."""
+_PEOPLE: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME)
 _TOTAL: Final = "TOTAL"
 _KIND_WORDS: Final = {
     ChargeKind.USAGE: "used",
@@ -26,6 +34,9 @@ _KIND_WORDS: Final = {
 _NOTHING_YET: Final = (
     "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
 )
+
+
+AnyRow: TypeAlias = wire.CostRow | wire.UsageRow | wire.WasteRow
 
 
 def cost_view(report: wire.CostReport, *, wide: bool) -> View:
@@ -42,9 +53,9 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> View:
     ]
     if wide:
         columns.append(Column("PER GPU-HOUR", right=True))
-    rows = [_cost_cells(row, report.total.total, len(labels), wide=wide) for row in report.rows]
+    rows = [_cost_cells(row, report.total.total, report.by, wide=wide) for row in report.rows]
     if rows:
-        rows.append(_cost_cells(report.total, report.total.total, len(labels), wide=wide, total=True))
+        rows.append(_cost_cells(report.total, report.total.total, report.by, wide=wide, total=True))
     return View(
         columns,
         rows,
@@ -67,7 +78,7 @@ def usage_view(report: wire.UsageReport, *, wide: bool) -> View:
     every = [*report.rows, report.total] if report.rows else []
     for i, row in enumerate(every):
         last = i == len(report.rows)
-        cells = [*_names(row.labels, row.others, len(labels), total=last), figure(row.gpu_hours)]
+        cells = [*_names(row, report.by, total=last), figure(row.gpu_hours)]
         cells.append(percent(row.gpu_hours, report.total.gpu_hours))
         if slices:
             cells += [_or_dash(row.slice_hours), _or_dash(row.slice_seconds)]
@@ -93,7 +104,7 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> View:
         Column("HOURS", right=True),
         Column("USED", right=True),
         *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
-        Column("UNUSED", right=True),
+        Column("UNUSED %", right=True),
         *([Column("COMMITTED", right=True)] if committed else []),
         Column(f"COST {report.currency}", right=True),
     ]
@@ -102,7 +113,7 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> View:
     rows = []
     every = [*report.rows, report.total] if report.rows else []
     for i, row in enumerate(every):
-        cells = _names(row.labels, row.others, len(labels), total=i == len(report.rows))
+        cells = _names(row, report.by, total=i == len(report.rows))
         cells += [figure(row.capacity_hours), figure(row.used_hours)]
         cells += [_or_dash(row.hours.get(k, Decimal(0))) for k in kinds]
         cells.append(
@@ -268,16 +279,15 @@ def percent(part: Decimal, whole: Decimal) -> str:
     return f"{part / whole * 100:.1f}" if whole else "-"
 
 
-def row_names(row: wire.CostRow | wire.UsageRow | wire.WasteRow) -> list[str]:
+def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
     """What a row is of, in a reader's words."""
-    kind = row.kind if isinstance(row, wire.CostRow) else None
-    return _names(row.labels, row.others, len(row.labels), kind=kind)
+    return _names(row, by)
 
 
 def _cost_cells(
-    row: wire.CostRow, whole: Decimal, width: int, *, wide: bool, total: bool = False
+    row: wire.CostRow, whole: Decimal, by: Sequence[Label], *, wide: bool, total: bool = False
 ) -> list[str]:
-    cells = _names(row.labels, row.others, width, kind=row.kind, total=total)
+    cells = _names(row, by, total=total)
     cells += [
         _or_dash(row.gpu_hours),
         _or_dash(row.usage),
@@ -291,19 +301,22 @@ def _cost_cells(
     return cells
 
 
-def _names(
-    labels: Sequence[str], others: int, width: int, *, kind: ChargeKind | None = None, total: bool = False
-) -> list[str]:
+def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str]:
     if total:
-        return [_TOTAL, *[""] * (width - 1)] if width else []
-    if others:
-        return [f"({count(others, 'more row')})", *[""] * (width - 1)]
-    if kind is not None:
-        named = [text or "" for text in labels]
-        free = next((i for i, text in enumerate(named) if not text), 0)
-        named[free] = f"{named[free]} ({kind_word(kind)})".strip()
-        return named
-    return [text or NONE for text in labels]
+        return [_TOTAL, *[""] * (len(by) - 1)]
+    if row.others:
+        return [f"({count(row.others, 'more row')})", *[""] * (len(by) - 1)]
+    kind = row.kind if isinstance(row, wire.CostRow) else None
+    if kind is None:
+        return [text or _NONE.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
+    # Nobody carries it: what it is stands where somebody's name would.
+    named = [
+        text or ("whole GPUs" if label is Label.SLICE else "")
+        for label, text in zip(by, row.labels, strict=True)
+    ]
+    place = next((i for i, label in enumerate(by) if label in _PEOPLE), 0)
+    named[place] = f"{named[place]} ({kind_word(kind)})".strip()
+    return named
 
 
 def _label_column(label: Label) -> Column:

@@ -14,7 +14,7 @@ from fairway.cost.charging import RateSpan, charges, hourly_pools, rate_spans, u
 from fairway.cost.report import Entry
 from fairway.ledger import Ledger, UsageFilter
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName, TeamName
 from fairway.model.price import PricePoint, Sharing
 from fairway.model.team import TeamTree
@@ -35,6 +35,7 @@ class Priced:
     """Up to when running work counts."""
     capacity: tuple[CapacitySum, ...]
     rates: Mapping[PoolName, tuple[RateSpan, ...]]
+    pools: Mapping[PoolName, Pool]
 
     @property
     def spans(self) -> dict[PoolName, tuple[Span, ...]]:
@@ -46,7 +47,7 @@ class Priced:
 
         Slices count as the part of a GPU that they were, by how the GPUs were cut then.
         """
-        pool = self.fleet.pool(row.supply.pool)
+        pool = self.pools[row.supply.pool]
         part = self.rates[pool.name][row.span].part(pool, row.supply.slice)
         return Entry(
             labels=row.labels[:labels],
@@ -144,7 +145,7 @@ class Costs:
         points = await self._ledger.price_points([p.name for p in fleet.pools], span)
         capacity = await self._capacity(fleet, calendar, span, until, points)
         rates = rate_spans(fleet, calendar, span, capacity, points)
-        return Priced(fleet, calendar, span, until, capacity, rates)
+        return Priced(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
 
     async def _charged(
         self, priced: Priced, by: Sequence[Label], which: UsageFilter
