@@ -87,6 +87,7 @@ ROUTES = {
     "POST /v1/statements/{month}/close": "operator",
     "GET /v1/exports/focus": "viewer",
     "GET /v1/prices": "viewer",
+    "GET /v1/budgets": "viewer",
     "PUT /v1/pools/{pool}/price-points": "operator",
     "GET /v1/jobs": "viewer",
     "GET /v1/jobs/counts": "viewer",

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from fairway import __version__
-from fairway.api import cost_routes, job_routes, policy_routes, routes
+from fairway.api import budget_routes, cost_routes, job_routes, policy_routes, routes
 from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
@@ -54,6 +54,7 @@ def create_app(
     cost_routes.add_statement_routes(app, ledger, fleets)
     cost_routes.add_export_routes(app, ledger, fleets)
     cost_routes.add_price_routes(app, ledger, fleets)
+    budget_routes.add_budget_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
     require_rules(app)

@@ -15,6 +15,8 @@ from pydantic import AwareDatetime
 from fairway.api import job_known as known
 from fairway.api import job_wire as wire
 from fairway.api.access import allow, caller_of
+from fairway.api.budget_known import explained
+from fairway.api.budget_routes import held_now
 from fairway.api.cursors import decode_number
 from fairway.api.fleets import Fleets
 from fairway.api.job_rights import Person, not_yours, person_of, require_all, submitting_user
@@ -226,7 +228,13 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         )
         before = decode_number(cursor)
         rows = await ledger.jobs(which, before=None if before is None else JobId(before), limit=limit + 1)
-        return first_of(rows, limit, show=known.job, key=lambda row: (str(row.id),))
+        fleet, held = await held_now(ledger, fleets)
+        return first_of(
+            rows,
+            limit,
+            show=lambda row: explained(known.job(row), fleet, held),
+            key=lambda row: (str(row.id),),
+        )
 
     @app.get("/v1/jobs/counts", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def count_jobs(cluster: Name = None) -> wire.JobCounts:
@@ -238,7 +246,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""
         found = await find(id)
         readable = (await _person(request, fleets)).may(Deed.READ, found.row)
-        return known.job_detail(found, readable=readable)
+        return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002

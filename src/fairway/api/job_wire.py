@@ -316,7 +316,8 @@ class Job(Wire):
     state: JobState
     wish: str = Field(description="what people asked for last: run, hold or cancel")
     code: str = Field(description="why it is not sent, was refused or not started; empty: nothing to say")
-    reason: str = Field(description="the engine's words for why it waits or how it ended")
+    reason: str = Field(description="why it waits or how it ended: the engine's words, or what holds it")
+    hint: str = Field(default="", description="what would help; empty: nothing to say")
     native: bool = Field(description="not submitted through Fairway")
     engine_id: str | None = Field(description="null: no engine job yet")
     array: str | None = Field(description="the first task of its array")

@@ -10,6 +10,7 @@ import click
 
 from fairway.api.job_wire import Job
 from fairway.cli.age import Age
+from fairway.cli.budget_view import budgets_view
 from fairway.cli.connect import connect, server_options
 from fairway.cli.job_views import Group, grouped, jobs_view
 from fairway.cli.output import Format, Shown, output_option, show
@@ -52,7 +53,7 @@ Examples:
 """
 )
 def get() -> None:
-    """Show jobs, clusters, pools, nodes, teams, drift or nudges."""
+    """Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."""
 
 
 @get.command(
@@ -129,6 +130,28 @@ def nodes(
         filtered = any((cluster, pool, health))
         view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
         return Shown(found, view)
+
+    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get budgets            what is spent, how fast, what is held for it
+  fairway get budgets -o wide    with what happens when one is spent, and what last happened
+  fairway get budgets -o json | jq '.[] | select(.hold)'
+"""
+)
+@_show_options
+def budgets(*, context: str | None, url: str | None, output: Format, watch: bool, every: float) -> None:
+    """Show budgets: what is spent of each, at what rate, when it runs out, and whom it holds.
+
+    Members and leads see those of their own teams.
+    """
+
+    def ask(client: Client) -> Shown:
+        found = client.budgets()
+        return Shown(found.budgets, budgets_view(found, wide=output is Format.WIDE))
 
     _run(ask, context=context, url=url, output=output, watch=watch, every=every)
 

@@ -213,6 +213,8 @@ def _moment(m: Moment, first: datetime, width: int | None) -> list[Line]:
 
 
 def _next(job: wire.JobDetail) -> list[str]:
+    if job.hint:
+        return [f"hint: {clean(job.hint)}"]
     if job.state is JobState.HELD:
         return [f"Let it go on with:  fairway release {job.id}"]
     if job.each_attempt and not job.native:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from fairway.api import policy_wire, wire
+from fairway.api import budget_wire, policy_wire, wire
 from fairway.client.calls import (
     MOST_PAGES,
     TIMEOUT,
@@ -144,6 +144,10 @@ class Client(JobVerbs, MoneyVerbs):
     def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
         """Every difference between the clusters and what was last applied to them."""
         return list(self._pages("/v1/drift", wire.Page[policy_wire.Drift], {"cluster": cluster}))
+
+    def budgets(self) -> budget_wire.Budgets:
+        """How the budgets the caller may see stand."""
+        return self._send(get("/v1/budgets", budget_wire.Budgets))
 
     def teams(self) -> list[policy_wire.Team]:
         """The teams as last applied."""

@@ -54,6 +54,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/statements/{month}/close"): Role.OPERATOR,
     ("GET", "/v1/exports/focus"): Role.VIEWER,
     ("GET", "/v1/prices"): Role.VIEWER,
+    ("GET", "/v1/budgets"): Role.VIEWER,
     ("PUT", "/v1/pools/{pool}/price-points"): Role.OPERATOR,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,

@@ -26,7 +26,7 @@ from fairway.model.observation import Observation
 from fairway.model.team import Grant, Team
 from fairway.settings import Settings
 
-SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, 0.05, 0.05, "info", "text")
+SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 1, 0.05, 0.05, 0.05, 1, "info", "text")
 
 
 def fleet(**nodes: int) -> Fleet:
