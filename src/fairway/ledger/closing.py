@@ -25,8 +25,8 @@ _LOCK = text("LOCK TABLE closed_month IN SHARE ROW EXCLUSIVE MODE")
 # The first day after what is closed on which anything was used or could have been, before this month.
 _OPEN = text("""
     SELECT least(
-        (SELECT min(day) FROM usage_day WHERE day >= COALESCE(:since, '-infinity') AND day < :month),
-        (SELECT min(day) FROM capacity_day WHERE day >= COALESCE(:since, '-infinity') AND day < :month)
+        (SELECT min(day) FROM usage_day WHERE day >= COALESCE(CAST(:since AS date), '-infinity') AND day < :month),
+        (SELECT min(day) FROM capacity_day WHERE day >= COALESCE(CAST(:since AS date), '-infinity') AND day < :month)
     )
 """)
 

@@ -18,8 +18,13 @@ from fairway.ledger.connection import Connections
 LOCK: Final = 0x6661_6972_7573_65
 """Whoever changes which partitions there are holds it ("fairuse" in ASCII)."""
 
+# By the catalogue itself: `to_regclass` looks into a cache that need not know yet what was committed while
+# this transaction waited for the lock.
 _MISSING = text("""
-    SELECT wanted FROM unnest(CAST(:names AS text[])) AS wanted WHERE to_regclass(wanted) IS NULL
+    SELECT wanted FROM unnest(CAST(:names AS text[])) AS wanted WHERE NOT EXISTS (
+        SELECT FROM pg_class AS known JOIN pg_class AS whole USING (relnamespace)
+        WHERE whole.oid = 'usage'::regclass AND known.relname = wanted
+    )
 """)
 _LOCK = text("SELECT pg_advisory_xact_lock(:lock)")
 _ATTACHED = text("SELECT relid::regclass::text FROM pg_partition_tree('usage') WHERE isleaf AND level = 1")

@@ -193,6 +193,7 @@ class Dice:
     def __init__(self, seed: int, local: Calendar, first: date, days: int) -> None:
         self._random = random.Random(seed)
         self.local = local
+        self._jobs: dict[tuple[int, Class], int] = {}
         window = Span(local.day_start(first), local.day_start(date.fromordinal(first.toordinal() + days)))
         self.hours = [hour.start for hour in local.hours(window)] + [window.end]
         self.classes = [
@@ -220,7 +221,7 @@ class Dice:
             if number % 5 == 0:  # taken back
                 rows.append(replace(row, devices=-devices))
         # A job has one class: rows of another are another job's.
-        jobs: dict[tuple[int, Class], int] = {}
+        jobs = self._jobs
         return [replace(row, job=jobs.setdefault((row.job, row.of), 100 + len(jobs))) for row in rows]
 
     def spans(self) -> dict[PoolName, list[Span]]:
