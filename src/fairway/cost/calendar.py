@@ -19,6 +19,8 @@ from fairway.model.charge import Span
 
 _DAY = timedelta(days=1)
 _HOUR = 3600
+_BLOCK = 32 * 86400
+"""How much time is worked out at once and remembered: asked of each usage row, this must be quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Calendar:
         What the clocks show, except in the minutes after a change that turned them back over midnight: they
         have shown the new day already, and it goes on. So days follow each other whatever the clocks do.
         """
-        day = datetime.fromtimestamp(at, self.zone).date()
-        return day + _DAY if self.day_start(day + _DAY) <= at else day
+        days = _block(self.zone, at // _BLOCK)
+        return days.days[bisect_right(days.day_starts, at) - 1]
 
     def day_start(self, day: date) -> int:
         """The first second that shows `day`, or a later one: some zones have left a day out."""
@@ -50,11 +52,9 @@ class Calendar:
 
     def hour_span(self, at: int) -> Span:
         """The hour that `at` is in."""
-        day = self.day_of(at)
-        hours = _hour_starts(self.zone, day)
+        hours = _block(self.zone, at // _BLOCK).hour_starts
         following = bisect_right(hours, at)
-        end = hours[following] if following < len(hours) else self.day_end(day)
-        return Span(hours[following - 1], end)
+        return Span(hours[following - 1], hours[following])
 
     def hour_start(self, at: int) -> int:
         """When the hour that `at` is in began."""
@@ -78,23 +78,11 @@ class Calendar:
 
     def days(self, span: Span) -> tuple[Span, ...]:
         """`span` cut where days begin, in order; empty days are left out."""
-        found = []
-        at = span.start
-        while at < span.end:
-            end = min(span.end, self.day_end(self.day_of(at)))
-            found.append(Span(at, end))
-            at = end
-        return tuple(found)
+        return _days(self.zone, span.start, span.end)
 
     def hours(self, span: Span) -> tuple[Span, ...]:
         """`span` cut where hours begin, in order."""
-        found = []
-        for day in self.days(span):
-            starts = _hour_starts(self.zone, self.day_of(day.start))
-            inner = [s for s in starts if day.start < s < day.end]
-            edges = [day.start, *inner, day.end]
-            found += [Span(a, b) for a, b in pairwise(edges)]
-        return tuple(found)
+        return _hours(self.zone, span.start, span.end)
 
     def days_in_month(self, day: date) -> int:
         """How many days the month that `day` is in really had."""
@@ -123,13 +111,51 @@ def _day_start(zone: tzinfo, day: date) -> int:
     return _first(zone, midnight - 86400, midnight, lambda shown: shown.date() >= day)
 
 
-@lru_cache(maxsize=4096)
-def _hour_starts(zone: tzinfo, day: date) -> tuple[int, ...]:
-    at, end = _day_start(zone, day), _day_start(zone, day + _DAY)
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """When days and hours begin, from before a block of time to after it."""
+
+    days: tuple[date, ...]
+    day_starts: tuple[int, ...]
+    hour_starts: tuple[int, ...]
+
+
+@lru_cache(maxsize=512)
+def _block(zone: tzinfo, number: int) -> _Block:
+    begin, end = number * _BLOCK, (number + 1) * _BLOCK
+    day = _shown(zone, begin).date() - _DAY
+    days: dict[int, date] = {}
+    while not days or max(days) <= end:
+        days[_day_start(zone, day)] = day  # of days that begin together all but the last are empty
+        day += _DAY
+    hours: list[int] = []
+    for start, stop in pairwise(days):
+        at = start
+        while at < stop:
+            hours.append(at)
+            at = _full_hour_after(zone, at)
+    return _Block(tuple(days.values()), tuple(days), (*hours, max(days)))
+
+
+@lru_cache(maxsize=256)
+def _days(zone: tzinfo, start: int, end: int) -> tuple[Span, ...]:
+    calendar = Calendar(zone)
     found = []
-    while at < end:
-        found.append(at)
-        at = _full_hour_after(zone, at)
+    while start < end:
+        until = min(end, calendar.day_end(calendar.day_of(start)))
+        found.append(Span(start, until))
+        start = until
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _hours(zone: tzinfo, start: int, end: int) -> tuple[Span, ...]:
+    calendar = Calendar(zone)
+    found = []
+    while start < end:
+        until = min(end, calendar.hour_span(start).end)
+        found.append(Span(start, until))
+        start = until
     return tuple(found)
 
 

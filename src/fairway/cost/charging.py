@@ -16,7 +16,7 @@ from typing import Final
 from fairway.cost.calendar import Calendar
 from fairway.cost.rates import RateSpan, hourly_pools, rate_spans
 from fairway.cost.rounding import exact_sum
-from fairway.cost.sharing import NO_GUARANTEES, Guarantees, Labels, Shares, guarantees, labels_of_team
+from fairway.cost.sharing import Guarantees, Labels, Shares, labels_of_team
 from fairway.model.charge import UNUSED_KINDS, CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Cluster, Fleet
 from fairway.model.names import ClusterName, PoolName, SliceName
@@ -170,17 +170,23 @@ class _Costs:
         self._calendar = calendar
         self._by_pool = by_pool is Sharing.BY_USAGE
         self._by_cluster = by_cluster is Sharing.BY_USAGE
+        self._days: dict[int, int] = {}
         self._costs: dict[_Place, dict[Labels, Fraction]] = {}
         self._shares: dict[_Place, Sequence[tuple[Labels, Fraction]] | None] = {}
 
     def add(self, cluster: ClusterName, pool: PoolName, at: int, labels: Labels, amount: Fraction) -> None:
         if not (self._by_pool or self._by_cluster):
             return
-        day = self._calendar.day_start(self._calendar.day_of(at))
+        day = self._day(at)
         if self._by_pool:
             self._add((pool, True, day), labels, amount)
         if self._by_cluster:
             self._add((cluster, False, day), labels, amount)
+
+    def _day(self, at: int) -> int:
+        if at not in self._days:
+            self._days[at] = self._calendar.day_start(self._calendar.day_of(at))
+        return self._days[at]
 
     def _add(self, key: _Place, labels: Labels, amount: Fraction) -> None:
         costs = self._costs.setdefault(key, {})
@@ -188,8 +194,8 @@ class _Costs:
 
     def shares(self, line: _Line, whole: _Costs) -> Sequence[tuple[Labels, Fraction]] | None:
         """Each one's part of what `whole` used of the line's pool or cluster that day; None: nothing was."""
-        day = self._calendar.day_start(self._calendar.day_of(line.at))
-        key = (line.cluster if line.supply is None else line.supply.pool, line.supply is not None, day)
+        place = line.cluster if line.supply is None else line.supply.pool
+        key = (place, line.supply is not None, self._day(line.at))
         if key not in self._shares:
             cost = exact_sum(whole._costs.get(key, {}).values())
             own = self._costs.get(key, {})
@@ -294,16 +300,16 @@ def _share(
 ) -> None:
     """Each line to whoever carries it by the fleet's rules."""
     rules = dict.fromkeys(UNUSED_KINDS, fleet.cost.idle) | {ChargeKind.OVERHEAD: fleet.cost.overhead}
-    guaranteed = guarantees(fleet) if Sharing.BY_GUARANTEE in rules.values() else NO_GUARANTEES
+    guaranteed = _Guaranteed(fleet) if Sharing.BY_GUARANTEE in rules.values() else None
     for line in lines:
         shares: Sequence[tuple[Labels, Fraction]] | None = None
         if rules[line.kind] is Sharing.BY_USAGE:
             shares = costs.shares(line, whole)
-        elif rules[line.kind] is Sharing.BY_GUARANTEE:
+        elif guaranteed is not None and rules[line.kind] is Sharing.BY_GUARANTEE:
             day = found.day_text(line.at)
             shares = [
                 (labels_of_team(labels, team, line.cluster, line.supply, day), part)
-                for team, part in _guaranteed(guaranteed, line)
+                for team, part in guaranteed.of(line)
             ] or None
         if shares is None:
             shares = ()
@@ -312,9 +318,20 @@ def _share(
             found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)
 
 
-def _guaranteed(guaranteed: Guarantees, line: _Line) -> Shares:
-    if line.supply is None:
-        return guaranteed.of_cluster.get(line.cluster, ())
-    if line.kind is ChargeKind.COMMITMENT:
-        return guaranteed.of_pool.get(line.supply.pool, ())
-    return guaranteed.of_supply.get(line.supply, ())
+class _Guaranteed:
+    """Who carries a line by guarantees: each supply, pool or cluster is worked out once."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._guarantees = Guarantees(fleet)
+        self._shares: dict[tuple[ClusterName, Supply | None, bool], Shares] = {}
+
+    def of(self, line: _Line) -> Shares:
+        key = (line.cluster, line.supply, line.kind is ChargeKind.COMMITMENT)
+        if key not in self._shares:
+            if line.supply is None:
+                self._shares[key] = self._guarantees.of_cluster(line.cluster)
+            elif line.kind is ChargeKind.COMMITMENT:
+                self._shares[key] = self._guarantees.of_pool(line.supply.pool)
+            else:
+                self._shares[key] = self._guarantees.of_supply(line.supply)
+        return self._shares[key]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
 from fairway.cost.slicing import memory_part
 from fairway.model.charge import Label
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply, TeamTree
 
@@ -19,50 +18,45 @@ Shares = tuple[tuple[TeamName, Fraction], ...]
 _ZERO: Final = Fraction(0)
 
 
-@dataclass(frozen=True, slots=True)
 class Guarantees:
     """Each team's part of what is guaranteed, without what it promised on to teams inside it."""
 
-    of_supply: dict[Supply, Shares]
-    of_pool: dict[PoolName, Shares]
-    """Slices by their memory: for what a pool has as a whole."""
-    of_cluster: dict[ClusterName, Shares]
+    def __init__(self, fleet: Fleet) -> None:
+        tree = TeamTree(fleet.teams)
+        self._pools: Final = {pool.name: pool for pool in fleet.pools}
+        self._own: Final[dict[Supply, dict[TeamName, int]]] = {}
+        for team in fleet.teams:
+            for grant in team.grants:
+                own = grant.guarantee and grant.guarantee - tree.guaranteed_to_children(team, grant.supply)
+                if own > 0 and grant.supply.pool in self._pools:
+                    self._own.setdefault(grant.supply, {})[team.name] = own
+
+    def of_supply(self, supply: Supply) -> Shares:
+        """Of one kind of device."""
+        return _parts(self._own.get(supply, {}))
+
+    def of_pool(self, name: PoolName) -> Shares:
+        """Of a pool as a whole, slices by their memory."""
+        return self._of_gpus(lambda pool: pool.name == name)
+
+    def of_cluster(self, name: ClusterName) -> Shares:
+        """Of a cluster as a whole: every GPU counts the same."""
+        return self._of_gpus(lambda pool: pool.cluster == name)
+
+    def _of_gpus(self, is_in: Callable[[Pool], bool]) -> Shares:
+        gpus: dict[TeamName, Fraction] = {}
+        for supply, teams in self._own.items():
+            pool = self._pools[supply.pool]
+            if is_in(pool):
+                part = memory_part(pool.gpu, supply.slice)
+                for team, own in teams.items():
+                    gpus[team] = gpus.get(team, _ZERO) + own * part
+        return _parts(gpus)
 
 
-NO_GUARANTEES: Final = Guarantees({}, {}, {})
-
-
-def guarantees(fleet: Fleet) -> Guarantees:
-    """The parts of every supply, pool and cluster on which anything is guaranteed."""
-    pools = {pool.name: pool for pool in fleet.pools}
-    tree = TeamTree(fleet.teams)
-    supplies: dict[Supply, dict[TeamName, Fraction]] = {}
-    of_pool: dict[PoolName, dict[TeamName, Fraction]] = {}
-    clusters: dict[ClusterName, dict[TeamName, Fraction]] = {}
-    for team in fleet.teams:
-        for grant in team.grants:
-            pool = pools.get(grant.supply.pool)
-            own = grant.guarantee - tree.guaranteed_to_children(team, grant.supply)
-            if pool is None or own <= 0:
-                continue
-            gpus = own * memory_part(pool.gpu, grant.supply.slice)
-            _add(supplies.setdefault(grant.supply, {}), team.name, Fraction(own))
-            _add(of_pool.setdefault(pool.name, {}), team.name, gpus)
-            _add(clusters.setdefault(pool.cluster, {}), team.name, gpus)
-    return Guarantees(
-        {key: _parts(sums) for key, sums in supplies.items()},
-        {key: _parts(sums) for key, sums in of_pool.items()},
-        {key: _parts(sums) for key, sums in clusters.items()},
-    )
-
-
-def _add(sums: dict[TeamName, Fraction], team: TeamName, gpus: Fraction) -> None:
-    sums[team] = sums.get(team, _ZERO) + gpus
-
-
-def _parts(sums: dict[TeamName, Fraction]) -> Shares:
-    whole = sum(sums.values(), _ZERO)
-    return tuple((team, own / whole) for team, own in sums.items())
+def _parts(sums: Mapping[TeamName, Fraction | int]) -> Shares:
+    whole = sum(sums.values())
+    return tuple((team, Fraction(own) / whole) for team, own in sums.items())
 
 
 def labels_of_team(

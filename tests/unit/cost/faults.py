@@ -14,9 +14,8 @@ from unittest.mock import patch
 from fairway.cost import calendar, charging, corrections, metering, rates, rounding, sharing, slicing
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import Charge, Span
-from fairway.model.fleet import Fleet
 from fairway.model.gpu import GpuType
-from fairway.model.names import SliceName
+from fairway.model.names import SliceName, TeamName
 from fairway.model.usage import Holding, Piece
 
 
@@ -103,22 +102,10 @@ def _absent_is_free(*args: Any) -> tuple[Fraction, Fraction, int]:
     return (_true_committed(*args)[0], Fraction(0), 0)
 
 
-def _promised_twice(fleet: Fleet) -> sharing.Guarantees:
-    """A parent's guarantee with its children's, of a whole that knows of them once."""
-    supplies = {
-        grant.supply: sum(
-            t.grants[i].guarantee for t in fleet.teams if len(t.grants) > i and t.parent is None
-        )
-        for team in fleet.teams
-        for i, grant in enumerate(team.grants)
-    }
-    of_supply: dict[Any, Any] = {}
-    for team in fleet.teams:
-        for grant in team.grants:
-            if grant.guarantee and supplies[grant.supply]:
-                part = Fraction(grant.guarantee, supplies[grant.supply])
-                of_supply.setdefault(grant.supply, []).append((team.name, part))
-    return sharing.Guarantees(of_supply, {}, {})
+def _more_than_one(sums: Mapping[TeamName, Fraction | int]) -> sharing.Shares:
+    """A whole that leaves out a team, as when what is promised on is not counted in it."""
+    whole = sum(list(sums.values())[:-1]) or sum(sums.values())
+    return tuple((team, Fraction(own) / whole) for team, own in sums.items())
 
 
 def _only_what_is_new(recomputed: Any, told_so_far: Any) -> tuple[corrections.Told, ...]:
@@ -150,7 +137,7 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
     "a second too long": ((metering, "difference", _a_second_too_long),),
     "slices by plain eighths": ((rates, "parts", _plain_eighths),),
     "absent commitments are free": ((rates, "_committed", _absent_is_free),),
-    "guarantees promised on count twice": ((charging, "guarantees", _promised_twice),),
+    "guarantees of a smaller whole": ((sharing, "_parts", _more_than_one),),
     "corrections only of new lines": ((corrections, "correction", _only_what_is_new),),
     "spot prices at the hour's start": ((rates._Market, "rate", _market_at_the_start),),
 }
@@ -171,7 +158,14 @@ def planted(name: str) -> Iterator[None]:
         _forget()
 
 
-_CACHES: Final = (calendar._day_start, calendar._hour_starts, calendar._days_in_month, rates.per_second)
+_CACHES: Final = (
+    calendar._day_start,
+    calendar._block,
+    calendar._days,
+    calendar._hours,
+    calendar._days_in_month,
+    rates.per_second,
+)
 
 
 def _forget() -> None:

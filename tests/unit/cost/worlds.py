@@ -199,7 +199,7 @@ def world(seed: int) -> World:
     rng = Random(seed)
     all_stages = stages()
     stage = all_stages[int(rng.random() * len(all_stages))]
-    length = 1 + int(rng.random() * (4 if rng.random() < 0.98 else 55))
+    length = 1 + int(rng.random() * (3 if rng.random() < 0.99 else 55))
     first = max(0, min(stage.middle - int(rng.random() * (length + 1)), len(stage.hours) - length))
     last = first + length
     hours = stage.hours[first:last]
@@ -209,7 +209,7 @@ def world(seed: int) -> World:
     points: dict[PoolName, list[PricePoint]] = {}
     stocks: dict[Supply, list[Stock]] = {}
     clusters = tuple(_cluster(rng, name) for name in ("hpc", "cloud")[: 1 + (rng.random() < 0.2)])
-    for name in ("p", "q", "r")[: 1 + int(rng.random() ** 2 * 2.2)]:
+    for name in ("p", "q", "r")[: 1 + int(rng.random() ** 3 * 2.2)]:
         pool, permille[PoolName(name)] = _pool(rng, name, clusters, hours)
         pools.append(pool)
         if rng.random() < 0.3:
@@ -289,8 +289,8 @@ def _stocks(rng: Random, pool: Pool, hours: tuple[Hour, ...]) -> dict[Supply, li
         gpus = 0
         for stocks in found.values():
             total = int(rng.random() * 9) if rng.random() < 0.9 else 0
-            bad = [int(rng.random() * 3) if rng.random() < 0.3 else 0 for _ in range(3)]
-            stocks.append(Stock(at, total, *bad, total))
+            drained, down, fragmented = (int(rng.random() * 3) if rng.random() < 0.3 else 0 for _ in range(3))
+            stocks.append(Stock(at, total, drained, down, fragmented, total))
             gpus += total
         if pool.slices:  # the GPUs behind them stand with the first supply
             first = min(found)
@@ -332,7 +332,7 @@ def _attempts(rng: Random, found: World, teams: tuple[str, ...]) -> None:
     for supply in supplies:
         for team in (*teams[:2], ""):
             found.holders.append((supply, team, "u" if rng.random() < 0.5 else "v"))
-    for _ in range(int(rng.random() * 5)):
+    for _ in range(int(rng.random() * 4)):
         start = begin + int(rng.random() * (end - begin))
         devices = 1 + int(rng.random() * 4)
         holder = int(rng.random() * len(found.holders))
