@@ -113,7 +113,8 @@ class CostReports:
         seconds: dict[tuple[str, ...], Fraction] = {}
         amounts: dict[tuple[str, ...], Fraction] = {}
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            for row in await self._costs.usage(priced, question.by, question.which):
+            # Used by anybody: whoever asks, what was there is the same.
+            for row in await self._costs.usage(priced, question.by, UsageFilter(pools=pools)):
                 _add(seconds, (*row.labels, _USED), Fraction(row.device_seconds))
             for charge in await self._costs.unused(priced):
                 if pools is None or _pool(charge) in pools:
