@@ -42,6 +42,9 @@ class Settings:
     budget_seconds: float
     log_level: str
     log_format: str
+    archive_url: str | None = None
+    """None: raw usage stays in PostgreSQL for good."""
+    keep_usage_months: int = 13
 
     def shown(self) -> dict[str, object]:
         """Every setting by name, fit to be logged."""
@@ -114,6 +117,22 @@ def _port(value: object) -> int:
     return int(number)
 
 
+def _archive(value: object) -> str | None:
+    url = _words(value)
+    if url == "none":
+        return None
+    if not re.match(r"(s3a?|gs|az|azure|abfss?|https|file|memory)://", url):
+        raise ValueError("a URL such as s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER")
+    return url
+
+
+def _months(value: object) -> int:
+    number = _number(1, 1200)(value)
+    if number != int(number):
+        raise ValueError("a whole number from 1 to 1200")
+    return int(number)
+
+
 def _one_of(*words: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         word = str(value).strip().lower()
@@ -170,6 +189,19 @@ SETTINGS: Final = (
         "How often what teams spent is compared with their budgets.",
         "10",
         _number(1, 3600),
+    ),
+    Setting(
+        "archive_url",
+        "Object store for raw usage of old months (s3://, gs://, az://, file://); it stays answerable."
+        " Credentials come from the environment, as the provider's own tools read them.",
+        "none",
+        _archive,
+    ),
+    Setting(
+        "keep_usage_months",
+        "Whole months before the running one whose raw usage stays in PostgreSQL, where there is an archive.",
+        "13",
+        _months,
     ),
     Setting(
         "log_level",

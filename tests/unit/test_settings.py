@@ -29,7 +29,7 @@ def faults(tmp_path: Path, file: str = "", flags: dict[str, object] | None = Non
 
 def test_defaults(tmp_path: Path) -> None:
     assert read(tmp_path) == Settings(
-        None, "127.0.0.1", 8470, tmp_path / "fairway", 15, 10, 30, 5, "info", "text"
+        None, "127.0.0.1", 8470, tmp_path / "fairway", 15, 10, 30, 5, 10, "info", "text"
     )
 
 
@@ -45,6 +45,15 @@ def test_flag_before_variable_before_file(tmp_path: Path) -> None:
     )
     assert (settings.listen_port, settings.lease_seconds, settings.observe_seconds) == (100, 20, 3)
     assert settings.log_level == "debug"
+
+
+def test_where_old_usage_goes(tmp_path: Path) -> None:
+    assert (read(tmp_path).archive_url, read(tmp_path).keep_usage_months) == (None, 13)
+    given = {"FAIRWAY_ARCHIVE_URL": "s3://bucket/fairway", "FAIRWAY_KEEP_USAGE_MONTHS": "3"}
+    settings = read(tmp_path, **given)
+    assert (settings.archive_url, settings.keep_usage_months) == ("s3://bucket/fairway", 3)
+    assert "s3://BUCKET" in faults(tmp_path, FAIRWAY_ARCHIVE_URL="bucket")
+    assert "whole number" in faults(tmp_path, FAIRWAY_KEEP_USAGE_MONTHS="1.5")
 
 
 def test_a_missing_default_file_is_fine(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 `Ledger` is the door. `records` holds what comes back through it, `errors` how it says no. Behind the door:
 `tables` and `migrations` (what is kept), `connection` (time limits, faults into errors), one file a subject
 (`fleets`, `states`, `observations`, `applies`, `drifting`, `leases`, `tokens`; of jobs `jobs`, `job_pages`,
-`sending`, `mirroring`), `writing` (what is done under a lease). `embedded` brings a PostgreSQL of its own.
+`sending`, `mirroring`; of usage and money `usage_sums`, `capacity_sums`, `price_points`, `closing`,
+`budget_rows`, `partitions`, `archive`), `writing` (what is done under a lease). `embedded` brings a
+PostgreSQL of its own.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from fairway.ledger.connection import Connections
 from fairway.ledger.cost_records import ClosedCharge, ClosedMonth
 from fairway.ledger.cost_tables import closed_charge, closed_month
 from fairway.ledger.errors import MonthClosed, MonthOpen
+from fairway.ledger.partitions import following
 from fairway.ledger.tables import NONE
 from fairway.model.charge import ChargeKind
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
@@ -25,8 +26,8 @@ _LOCK = text("LOCK TABLE closed_month IN SHARE ROW EXCLUSIVE MODE")
 # The first day after what is closed on which anything was used or could have been, before this month.
 _OPEN = text("""
     SELECT least(
-        (SELECT min(day) FROM usage_day WHERE day >= COALESCE(CAST(:since AS date), '-infinity') AND day < :month),
-        (SELECT min(day) FROM capacity_day WHERE day >= COALESCE(CAST(:since AS date), '-infinity') AND day < :month)
+        (SELECT min(day) FROM usage_day WHERE day >= :since AND day < :month),
+        (SELECT min(day) FROM capacity_day WHERE day >= :since AND day < :month)
     )
 """)
 
@@ -104,7 +105,7 @@ async def _check(connection: AsyncConnection, month: date) -> None:
             f"{last:%Y-%m} is closed, and {month:%Y-%m} before it was not: its charges were told there",
             "nothing to do: months close in order",
         )
-    values = {"since": None if last is None else _following(last), "month": month}
+    values = {"since": date.min if last is None else following(last), "month": month}
     open_ = (await connection.execute(_OPEN, values)).scalar()
     if open_ is not None:
         raise MonthOpen(
@@ -112,10 +113,6 @@ async def _check(connection: AsyncConnection, month: date) -> None:
             f"{open_:%Y-%m} is not closed, and comes before {month:%Y-%m}",
             f"close it first:  fairway report chargeback --month {open_:%Y-%m} --close",
         )
-
-
-def _following(month: date) -> date:
-    return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
 def _row(number: int, charge: ClosedCharge) -> dict[str, object]:
