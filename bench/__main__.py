@@ -13,11 +13,13 @@ from bench.figure import Figure
 
 BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
+    "ingest": "usage rows by the meter, against bare COPY of them into the same table",
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",
     "mirror_slurm": "how soon a change of a job on Slurm is known, against a bare squeue",
     "mirror_kubernetes": "changes of jobs on Kueue through the mirror, against a bare watch of them",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
+    "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
     "startup": "`fairway --help`, against importing click and rich",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
