@@ -121,6 +121,14 @@ class JobLine:
             time.sleep(0.2)
         return now
 
+    def clear(self, within: float = 60) -> None:
+        """End whatever is not over."""
+        deadline = time.monotonic() + within
+        while left := [job.id for job in self.client("admin").jobs(states=["open"])]:
+            self.client("admin").cancel(left)
+            assert time.monotonic() < deadline, f"{left} do not end\n{self._tail()}"
+            time.sleep(0.5)
+
     def _tail(self) -> str:
         return "\n".join(self.server.log.splitlines()[-25:])
 

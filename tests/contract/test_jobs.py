@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -18,11 +18,18 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=engine_params())
-async def line(
+async def opened(
     request: pytest.FixtureRequest, make_database: Callable[[str | None], str], migrated_url: str
 ) -> AsyncIterator[JobLine]:
-    async with job_line(request.param, make_database(migrated_url)) as opened:
-        yield opened
+    async with job_line(request.param, make_database(migrated_url)) as line:
+        yield line
+
+
+@pytest.fixture
+def line(opened: JobLine) -> Iterator[JobLine]:
+    """What a test left running, it having failed, would make the next ones fail too."""
+    yield opened
+    opened.clear()
 
 
 def script(*lines: str) -> str:
@@ -91,8 +98,9 @@ async def test_a_dependency_waits_and_a_broken_one_ends(line: JobLine) -> None:
 
 async def test_cancel_ends_what_runs_and_what_waits(line: JobLine) -> None:
     running = line.submit(name="runs", script=script("sleep 600"))
+    line.until(running, JobState.RUNNING)  # sent together, either might be let in first
     large = line.submit(name="waits", gpus=8, script=script("sleep 600"))
-    line.until(running, JobState.RUNNING)
+    line.until(large, JobState.WAITING, JobState.RUNNING)
     line.run("cancel", running, large)
     job = line.until(running, JobState.CANCELLED)
     assert job.each_attempt[-1].ending is Ending.CANCELLED

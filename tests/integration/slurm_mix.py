@@ -152,8 +152,11 @@ def _compare(job: SeenJob, truths: list[Truth]) -> list[str]:
         if ours != theirs:
             said.append(f"{job.engine_id} {what}: {ours} but sacct {theirs}")
 
-    if not truths and job.array_id is not None and job.state is JobState.CANCELLED and not job.attempts:
-        return []  # a task that was cancelled while its array waited as one: the accounting never hears of it
+    never_ran = job.state in {JobState.CANCELLED, JobState.LOST} and not job.attempts
+    if not truths and job.array_id is not None and never_ran:
+        # Cancelled while its array waited as one: the accounting never hears of such a task, and slurmctld
+        # forgets it after two seconds here. Whoever did not look in between only knows that it is gone.
+        return []
     if not truths:
         return [f"{job.engine_id}: sacct does not know it"]
     ran = [truth for truth in truths if truth.nodes not in ("", "None assigned") and truth.start]
