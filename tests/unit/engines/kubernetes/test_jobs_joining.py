@@ -169,6 +169,14 @@ def test_preempted_and_back() -> None:
     assert again.state is JobState.RUNNING
 
 
+def test_preempted_before_it_had_begun() -> None:
+    """A slow kubelet starts what is already told to go."""
+    slow = a_pod("a", created=3, started=9, ended=10, told=8, gone=True)
+    evicted = ((T0 + timedelta(seconds=8), "Preempted", "to accommodate another"),)
+    job = seen(a_job(suspend=True), slow, evictions=evicted)
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED]
+
+
 def test_a_node_lost_under_a_gang() -> None:
     stays, lost = a_pod("a", index=0), a_pod("b", index=1, told=8, disrupted="DeletionByTaintManager")
     assert seen(a_job(2), stays, lost).state is JobState.RUNNING

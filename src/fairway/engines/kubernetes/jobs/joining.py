@@ -271,8 +271,9 @@ def _ending(  # noqa: PLR0911  (one line for each way)
         return Ending.CANCELLED, ""  # whatever its pods said when they were told to go
     if (failed := _failure(left)) is not None:
         return Ending.FAILED, failed.words
-    for at, why, words in known.evictions:
-        if started <= at <= ended + timedelta(seconds=1) and ended - at <= _GRACE:
+    made = min((p.facts.created for p in left), default=started)  # it may be sent back before it begins
+    for at, why, words in reversed(known.evictions):
+        if min(made, started) <= at <= ended + timedelta(seconds=1) and ended - at <= _GRACE:
             return _sent_back(why), words
     disrupted = next((p.facts for p in left if p.facts.disrupted), None)
     if disrupted is not None:
