@@ -273,7 +273,8 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
     }
 
 
-def _backends(url: str) -> list[int]:
+def backends(url: str) -> list[int]:
+    """The processes of PostgreSQL that serve Fairway's connections."""
     with psycopg.connect(url) as db:
         wanted = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairway'"
         return [pid for (pid,) in db.execute(wanted)]
@@ -324,7 +325,7 @@ async def _ledger() -> AsyncIterator[tuple[Ledger, str]]:
 async def _measure(jobs: int) -> Figure:
     async with _ledger() as (ledger, url):
         sizes = _fill(url, jobs)
-        meter = Meter(_backends(url))
+        meter = Meter(backends(url))
         taken, bare = await _pages(ledger, meter, url, jobs)
         lease = await ledger.take_lease("mirror", "cluster-1", "bench", 600)
         assert lease is not None

@@ -21,7 +21,7 @@ from fairway.policy.shelves import WANT_OF_ROOM, shelves, turn
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
-BATCH: Final = 5000
+BATCH: Final = 20_000
 """Jobs that are metered in one transaction."""
 MOST_BATCHES: Final = 40
 """In one step; whatever is left has its turn in the next."""

@@ -4,10 +4,11 @@ Everything but the beginnings of hours, which the fleet's calendar knows, is rec
 from table to table without ever being a Python object. `cost.metering.difference` says the same for a single
 attempt, and is what this is tested against.
 
-One statement takes jobs off the queue, compares their attempts with `metered`, adds usage and its sums, and
-makes `metered` show it: all of it at one moment, so that whatever an attempt's mirror writes meanwhile comes
-with a row of the queue that is still there. Usage is of one cluster's classes, and one meter alone writes it:
-no two transactions ever wait for each other's rows here.
+In one transaction jobs are taken off the queue, and then one statement compares their attempts with
+`metered`, adds usage and its sums, and makes `metered` show it. Whatever the mirror writes of an attempt
+after the first comes with a row of the queue that is still there: it is read twice, and the second time makes
+no difference. Usage is of one cluster's classes, and one meter alone writes it: no two transactions ever wait
+for each other's rows here.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ _LAST: Final = """
     ) AS first
 """
 
+# Looked up job by job (OFFSET 0 sees to it): no estimate of the planner's may make this read whole tables.
 # In whole seconds. One that still runs is metered up to `upto`. NULL: nothing tells when it ended.
 _TRUTH: Final = f"""
     SELECT attempt.job, attempt.number AS attempt, job.class, attempt.devices,
@@ -63,18 +65,22 @@ _TRUTH: Final = f"""
             WHEN attempt.ended_at IS NOT NULL THEN date_trunc('second', attempt.ended_at)
             WHEN attempt.ending IS NULL AND job.state IN ({_OPEN}) THEN CAST(:upto AS timestamptz)
         END AS ended
-    FROM chosen JOIN job ON job.id = chosen.job
+    FROM chosen
+    CROSS JOIN LATERAL (SELECT class, state FROM job WHERE id = chosen.job OFFSET 0) AS job
+    CROSS JOIN LATERAL (SELECT * FROM attempt WHERE attempt.job = chosen.job OFFSET 0) AS attempt
     JOIN job_class ON job_class.id = job.class AND job_class.pool <> ''
-    JOIN attempt ON attempt.job = job.id
 """  # noqa: S608
 
 _BOTH: Final = """
     SELECT job, attempt, m.class AS old_class, m.devices AS old_devices, m.started_at AS old_began,
-        m.metered_to AS old_ended, t.class, t.devices, t.began,
+        m.metered_to AS old_ended, m.place, t.class, t.devices, t.began,
         -- Without a known end: no further than it was metered.
         greatest(t.began, COALESCE(t.ended, m.metered_to)) AS ended
-    FROM truth AS t FULL JOIN (SELECT metered.* FROM chosen JOIN metered USING (job)) AS m
-        USING (job, attempt)
+    FROM truth AS t FULL JOIN (
+        SELECT metered.* FROM chosen CROSS JOIN LATERAL (
+            SELECT *, ctid AS place FROM metered WHERE metered.job = chosen.job OFFSET 0
+        ) AS metered
+    ) AS m USING (job, attempt)
 """
 
 _SPAN = text(f"""
@@ -85,17 +91,28 @@ _SPAN = text(f"""
     FROM both_
 """)  # noqa: S608
 
+_TAKE = text(f"""
+    DELETE FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST}) RETURNING job
+""")  # noqa: S608
+
+# The planner cannot know how few hours a stretch has, and would compile what runs for a moment.
+_NO_JIT = text("SELECT set_config('jit', 'off', true)")
+
 _METER = text(f"""
-    WITH taken AS (
-        DELETE FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST}) RETURNING job
-    ), chosen AS MATERIALIZED (
-        SELECT DISTINCT job FROM taken
+    WITH chosen AS (
+        SELECT unnest(CAST(:jobs AS bigint[])) AS job
     ), truth AS ({_TRUTH}), both_ AS MATERIALIZED (
-        SELECT *,
+        SELECT compared.*,
+            COALESCE(class IS NOT NULL AND began < ended AND devices > 0, false) AS holds,
             COALESCE(class = old_class, false) AS same,
+            -- Nothing but more of it, as it mostly is: only what follows is to be added.
+            CASE
+                WHEN old_class IS NULL THEN true
+                WHEN class = old_class AND devices = old_devices AND began = old_began THEN ended > old_ended
+                ELSE false
+            END AS more,
             least(greatest(began, old_began), least(ended, old_ended)) AS second,
-            greatest(greatest(began, old_began), least(ended, old_ended)) AS third,
-            COALESCE(class IS NOT NULL AND began < ended AND devices > 0, false) AS holds
+            greatest(greatest(began, old_began), least(ended, old_ended)) AS third
         FROM ({_BOTH}) AS compared
         WHERE (class, devices, began, ended) IS DISTINCT FROM (old_class, old_devices, old_began, old_ended)
     ), stretches AS (
@@ -117,9 +134,11 @@ _METER = text(f"""
                 greatest(ended, old_ended)
             )
         ) AS s (number, began, ended)
-        WHERE s.began < s.ended
-    ), signed AS (
-        SELECT job, attempt, class, devices, began, ended FROM (
+        WHERE NOT more AND s.began < s.ended
+    ), signed AS MATERIALIZED (
+        SELECT job, attempt, class, devices, COALESCE(old_ended, began) AS began, ended
+        FROM both_ WHERE more AND holds
+        UNION ALL SELECT job, attempt, class, devices, began, ended FROM (
             SELECT job, attempt, s_began AS began, s_ended AS ended,
                 CASE WHEN same OR number = 2 THEN class ELSE old_class END AS class,
                 CASE WHEN same THEN
@@ -140,17 +159,13 @@ _METER = text(f"""
             greatest(began, (CAST(:hours AS timestamptz[]))[number]) AS began,
             least(ended, (CAST(:hours AS timestamptz[]))[number + 1]) AS ended
         FROM numbered WHERE number BETWEEN 1 AND :count - 1
-    ), pieces AS MATERIALIZED (
-        SELECT job, attempt, class, devices, hour, began,
-            CAST(date_part('epoch', ended - began) AS integer) AS seconds
-        FROM cut
     ), added AS (
         INSERT INTO usage (hour, started_at, job, attempt, class, seconds, devices)
-        SELECT hour, began, job, attempt, class, seconds, devices FROM pieces
+        SELECT hour, began, job, attempt, class, date_part('epoch', ended - began), devices FROM cut
+        RETURNING hour, class, devices * seconds AS device_seconds
     ), hourly AS MATERIALIZED (
-        SELECT hour, class, sum(CAST(devices AS bigint) * seconds) AS device_seconds,
-            sum(greatest(CAST(devices AS bigint), 0) * seconds) AS used, count(*) AS rows
-        FROM pieces GROUP BY hour, class
+        SELECT hour, class, sum(device_seconds) AS device_seconds, count(*) AS rows
+        FROM added GROUP BY hour, class
     ), by_hour AS (
         INSERT INTO usage_hour (hour, class, device_seconds)
         SELECT hour, class, device_seconds FROM hourly ORDER BY hour, class
@@ -166,25 +181,26 @@ _METER = text(f"""
         DO UPDATE SET device_seconds = usage_day.device_seconds + excluded.device_seconds
     ), first_metered AS (
         INSERT INTO metered (job, attempt, class, devices, started_at, metered_to)
-        SELECT job, attempt, class, devices, began, ended FROM both_ WHERE holds AND old_class IS NULL
+        SELECT job, attempt, class, devices, began, ended FROM both_ WHERE holds AND place IS NULL
+        ORDER BY job, attempt
     ), metered_on AS (
         UPDATE metered
         SET class = now.class, devices = now.devices, started_at = now.began, metered_to = now.ended
         FROM both_ AS now
-        WHERE now.holds AND now.old_class IS NOT NULL
-            AND metered.job = now.job AND metered.attempt = now.attempt
+        WHERE now.holds AND now.place IS NOT NULL AND metered.ctid = now.place
     ), gone AS (
         DELETE FROM metered USING both_ AS now
-        WHERE NOT now.holds AND now.old_class IS NOT NULL
-            AND metered.job = now.job AND metered.attempt = now.attempt
+        WHERE NOT now.holds AND now.place IS NOT NULL AND metered.ctid = now.place
     ), told AS (
-        SELECT team, pool, slice, sum(used) AS used, sum(used - device_seconds) AS taken_back
-        FROM hourly JOIN job_class ON job_class.id = hourly.class GROUP BY team, pool, slice
+        SELECT team, pool, slice, sum(used) AS used, sum(taken_back) AS taken_back FROM (
+            SELECT class, sum(greatest(devices, 0) * date_part('epoch', ended - began)) AS used,
+                sum(greatest(-devices, 0) * date_part('epoch', ended - began)) AS taken_back
+            FROM signed GROUP BY class
+        ) AS each JOIN job_class ON job_class.id = each.class GROUP BY team, pool, slice
     )
-    SELECT jobs, rows, earliest, latest, team, pool, slice, used, taken_back
+    SELECT rows, earliest, latest, team, pool, slice, used, taken_back
     FROM (
-        SELECT (SELECT count(*) FROM chosen) AS jobs, (SELECT sum(rows) FROM hourly) AS rows,
-            min(began) AS earliest, max(ended) AS latest
+        SELECT (SELECT sum(rows) FROM hourly) AS rows, min(began) AS earliest, max(ended) AS latest
         FROM signed
     ) AS whole LEFT JOIN told ON true
 """)  # noqa: S608
@@ -258,9 +274,13 @@ async def meter(
     connection: AsyncConnection, lease: Lease, hours: Hours, upto: int, most: int
 ) -> MeteredBatch:
     """Meter the first `most` of the queue; raises HoursTooFew if `hours` do not hold all of it."""
+    await connection.execute(_NO_JIT)
+    taken = await connection.execute(_TAKE, {"cluster": lease.cluster, "most": most})
+    jobs = sorted(set(taken.scalars()))
+    if not jobs:
+        return MeteredBatch(0, 0, ())
     values = {
-        "cluster": lease.cluster,
-        "most": most,
+        "jobs": jobs,
         "upto": moment(upto),
         "hours": [moment(start) for start in hours.starts],
         "days": list(hours.days),
@@ -270,7 +290,7 @@ async def meter(
     first = rows[0]
     if first.earliest is not None and not hours.hold(seconds(first.earliest), seconds(first.latest)):
         raise HoursTooFew
-    return MeteredBatch(first.jobs, int(first.rows or 0), _used(rows))
+    return MeteredBatch(len(jobs), int(first.rows or 0), _used(rows))
 
 
 def _used(rows: Sequence[Row[*tuple[Any, ...]]]) -> tuple[Used, ...]:
