@@ -99,3 +99,9 @@ def test_without_any_preemptible_priority_the_hint_says_how_to_make_one() -> Non
     )
     fault = next(f for f in checked(text).faults if f.code == "NothingIsLow")
     assert "preemptible: always" in fault.hint
+
+
+def test_ending_what_runs_where_nothing_is_stopped_is_worth_a_word() -> None:
+    fault = only_fault(with_budget("{ amount: 9, running: end }"))
+    assert (fault.severity, fault.code) == (Severity.WARNING, "NoEffect")
+    assert fault.path == "teams.research.teams.nlp.budget.running" and "at_limit: stop" in fault.hint

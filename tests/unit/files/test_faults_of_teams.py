@@ -33,8 +33,8 @@ TEAM_MISTAKES = [
     ("share: 60", "share: 0", "OutOfRange", "43:12", "teams.research.share", "from 1 to"),
     ("share: 60", "share: 1.5", "WrongType", "43:12", "teams.research.share", "a whole number"),
     ("share: 60", "shares: 60", "UnknownKey", "43:5", "teams.research.shares", "did you mean share?"),
-    ("share: 2", "budget: 5", "WrongType", "48:22", "teams.research.teams.nlp.budget", "'name: value'"),
-    ("share: 2", "budget: {}", "MissingKey", "48:22", "teams.research.teams.nlp.budget.amount", "120000"),
+    ("share: 2", "budget: 5", "WrongType", "48:22", "teams.research.teams.nlp.budget", "'key: value'"),
+    ("share: 2", "budget: {}", "MissingKey", "48:14", "teams.research.teams.nlp.budget.amount", "120000"),
     (
         "share: 2",
         "budget: { amount: 0 }",
@@ -106,14 +106,6 @@ TEAM_MISTAKES = [
         "51:36",
         "teams.product.budget.at_limit",
         "at_limit: stop, or let it use low:  priorities: [..., low]",
-    ),
-    (
-        "share: 40",
-        "budget: { amount: 9, running: end }",
-        "NoEffect",
-        "51:35",
-        "teams.product.budget.running",
-        "at_limit: stop",
     ),
     (
         "borrow: { hpc-a100: 16 }",
