@@ -12,7 +12,7 @@ from fairway.api import cost_wire as wire
 from fairway.control.closing import Line, Statement
 from fairway.control.cost_reports import Answer, CapacityDay, Question, WasteAnswer, WasteRow
 from fairway.cost.report import HUNDREDTH, Column, Row
-from fairway.cost.rounding import apportion_paths
+from fairway.cost.rounding import rounded
 from fairway.cost.window import Window
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName
@@ -69,11 +69,10 @@ def statements(
 ) -> wire.Statements:
     """A month by team: those wanted (None: all), or seen."""
     lines = [line for line in found.lines if wanted is None or line.told.team in wanted]
-    hours = _line_hours(lines)
     by_team: dict[str, list[wire.StatementLine]] = {}
     # Teams by name, what nobody carries last; this month before what it corrects.
     for i in sorted(range(len(lines)), key=lambda i: _line_order(lines[i], found.month)):
-        by_team.setdefault(lines[i].told.team, []).append(_line(lines[i], hours[i]))
+        by_team.setdefault(lines[i].told.team, []).append(_line(lines[i]))
     teams = [_team_statement(team, each, found.month) for team, each in by_team.items()]
     return wire.Statements(
         fleet=fleet.name,
@@ -153,12 +152,6 @@ def _waste_row(row: WasteRow) -> wire.WasteRow:
     )
 
 
-def _line_hours(lines: Sequence[Line]) -> list[Decimal]:
-    seconds = {(str(i),): Fraction(line.told.device_seconds, 3600) for i, line in enumerate(lines)}
-    told = apportion_paths(seconds, HUNDREDTH)
-    return [told[str(i),] for i in range(len(lines))]
-
-
 def _line_order(line: Line, month: date) -> tuple[Any, ...]:
     t = line.told
     supply = str(t.supply) if t.supply else ""
@@ -173,7 +166,7 @@ def _line_order(line: Line, month: date) -> tuple[Any, ...]:
     )
 
 
-def _line(line: Line, hours: Decimal) -> wire.StatementLine:
+def _line(line: Line) -> wire.StatementLine:
     t = line.told
     return wire.StatementLine(
         used_in=_month(line.used_in),
@@ -181,7 +174,7 @@ def _line(line: Line, hours: Decimal) -> wire.StatementLine:
         cluster=t.cluster,
         pool=t.supply.pool if t.supply else "",
         slice=(t.supply.slice or "") if t.supply else "",
-        hours=hours,
+        hours=rounded(Fraction(t.device_seconds, 3600), HUNDREDTH),
         amount=t.amount,
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
 from importlib.resources import files
@@ -39,6 +39,8 @@ class Daily:
     by_name: dict[str, dict[str, Decimal]]
     """Day by name."""
     unit: str
+    colours: Mapping[str, int] = field(default_factory=dict)
+    """Of names that have one of their own; the others take theirs in order."""
 
 
 def cost_page(report: wire.CostReport, daily: Daily) -> str:
@@ -110,7 +112,7 @@ def waste_page(report: wire.WasteReport, daily: Daily) -> str:
     sections = [
         _over_time(f"What it cost by day, {report.currency}", daily),
         _bars("Hours, used and not", bars, names, "hours"),
-        _table(f"All of it, by {_by(report)}", waste_view(report, wide=True), frozenset()),
+        _table(f"All of it, by {_by(report)}", waste_view(report, wide=False), frozenset()),
     ]
     return _page("What nobody used", report, figures, sections)
 
@@ -187,7 +189,7 @@ def _over_time(title: str, daily: Daily) -> str:
     shown, rest = ranked[: COLOURS - 1], ranked[COLOURS - 1 :]
     zero = Decimal(0)
     series = [
-        Series(name, [daily.by_name[name].get(day, zero) for day in daily.days], i)
+        Series(name, [daily.by_name[name].get(day, zero) for day in daily.days], daily.colours.get(name, i))
         for i, name in enumerate(shown)
     ]
     if rest:
@@ -265,7 +267,10 @@ def daily_of(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> D
         for name, value in _parts(row, report.by, place):
             of_name = by_name.setdefault(name, {})
             of_name[day] = of_name.get(day, Decimal(0)) + value
-    return Daily(sorted(days), by_name, unit)
+    kinds = {
+        kind_word(kind): i for i, kind in enumerate(UNUSED_KINDS, 1)
+    }  # as in the bars, after what was used
+    return Daily(sorted(days), by_name, unit, kinds if isinstance(report, wire.WasteReport) else {})
 
 
 def _parts(row: AnyRow, by: Sequence[Label], place: int) -> list[tuple[str, Decimal]]:

@@ -1,7 +1,8 @@
 """Charges gathered into the rows of a document, rounded once: rows and columns both sum to what is shown.
 
 The grand total is rounded, then shared by the first label, within it by the second and so on, then by column:
-so a team's total is the same in every document of a window, whatever else is told apart.
+so a team's total is the same in every document of a window, whatever else is told apart. Cents are then moved
+within rows until a column's total is what it exactly is, rounded, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from fairway.cost.rounding import apportion_paths
+from fairway.cost.rounding import apportion, apportion_paths
 from fairway.model.charge import ChargeKind
 
 HUNDREDTH: Final = Decimal("0.01")
@@ -129,6 +130,7 @@ def _rounded_rows(sums: Mapping[_RowKey, _Sum], quantum: Decimal) -> list[Row]:
         },
         quantum,
     )
+    _settle(sums, amounts, quantum)
     gpu = hours({(*labels, kind): found.gpu_seconds for (labels, kind), found in sums.items()})
     slices = hours({(*labels, kind): Fraction(found.slice_seconds) for (labels, kind), found in sums.items()})
     none = quantum * 0
@@ -144,6 +146,37 @@ def _rounded_rows(sums: Mapping[_RowKey, _Sum], quantum: Decimal) -> list[Row]:
         )
         for (labels, kind), found in sums.items()
     ]
+
+
+def _settle(sums: Mapping[_RowKey, _Sum], amounts: dict[tuple[str, ...], Decimal], quantum: Decimal) -> None:
+    """Move quanta between the columns of a row, where it errs least, until the columns' totals are right.
+
+    Only between columns in which the row has something: a row without overhead gets none.
+    """
+    exact = [sum((s.amounts.get(c, Fraction(0)) for s in sums.values()), Fraction(0)) for c in Column]
+    told = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in Column]
+    wanted = apportion(exact, sum(told, _ZERO), quantum)
+    over = {c: int((t - w) / quantum) for c, t, w in zip(Column, told, wanted, strict=True)}
+    for much in Column:
+        for little in Column:
+            count = min(over[much], -over[little])
+            if count <= 0:
+                continue
+            rows = [(k, s) for k, s in sums.items() if much in s.amounts and little in s.amounts]
+            rows.sort(key=lambda row: _excess(row, amounts, little) - _excess(row, amounts, much))
+            for (labels, kind), _ in rows[:count]:
+                amounts[*labels, kind, much.value] -= quantum
+                amounts[*labels, kind, little.value] += quantum
+                over[much] -= 1
+                over[little] += 1
+
+
+def _excess(
+    row: tuple[_RowKey, _Sum], amounts: Mapping[tuple[str, ...], Decimal], column: Column
+) -> Fraction:
+    """How much more is told than is exact."""
+    (labels, kind), found = row
+    return Fraction(amounts[*labels, kind, column.value]) - found.amounts[column]
 
 
 def _shown(rows: Sequence[Row], most: int, in_order: Sequence[int]) -> tuple[Row, ...]:
