@@ -1,0 +1,117 @@
+"""How a budget stands, and what that keeps from starting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.cost.budgets import (
+    Level,
+    Standing,
+    burn_window,
+    per_day,
+    period,
+    period_start,
+    standing,
+    stricter,
+    with_holds,
+)
+from fairway.cost.calendar import Calendar
+from fairway.model.budget import AtLimit, Budget, Every, Hold
+from fairway.model.charge import Span
+from fairway.model.names import TeamName
+from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, team
+
+BUDGET = Budget(Decimal(1000), at_limit=AtLimit.STOP)
+TENTH = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("spent", "level", "hold"),
+    [
+        ("0", Level.OK, None),
+        ("799.99", Level.OK, None),
+        ("800", Level.WARNED, None),
+        ("999.99", Level.WARNED, None),
+        ("1000", Level.SPENT, Hold.STOP),
+        ("5000", Level.SPENT, Hold.STOP),
+    ],
+)
+def test_levels(spent: str, level: Level, hold: Hold | None) -> None:
+    found = standing(BUDGET, Fraction(spent), Fraction(0), TENTH, CALENDAR)
+    assert (found.level, found.hold) == (level, hold)
+
+
+@pytest.mark.parametrize(
+    ("at_limit", "hold"),
+    [(AtLimit.WARN, None), (AtLimit.LOW_ONLY, Hold.LOW_ONLY), (AtLimit.STOP, Hold.STOP)],
+)
+def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None:
+    found = standing(replace(BUDGET, at_limit=at_limit), Fraction(1000), Fraction(1), TENTH, CALENDAR)
+    assert found == Standing(Level.SPENT, hold, date(2026, 11, 10))
+
+
+@pytest.mark.parametrize(
+    ("rate", "runs_out"),
+    [("0", None), ("-1", None), ("100", date(2026, 11, 15)), ("24.3", None), ("24.5", date(2026, 11, 30))],
+)
+def test_the_day_it_runs_out(rate: str, runs_out: date | None) -> None:
+    assert standing(BUDGET, Fraction(500), Fraction(rate), TENTH, CALENDAR).runs_out == runs_out
+
+
+def test_a_budget_of_nothing_is_spent() -> None:
+    nothing = Budget(Decimal(0), at_limit=AtLimit.STOP)
+    assert standing(nothing, Fraction(0), Fraction(0), TENTH, CALENDAR).hold is Hold.STOP
+
+
+def test_periods() -> None:
+    assert period_start(Every.MONTH, date(2026, 11, 30)) == date(2026, 11, 1)
+    assert period_start(Every.QUARTER, date(2026, 12, 31)) == date(2026, 10, 1)
+    assert period_start(Every.QUARTER, date(2026, 3, 1)) == date(2026, 1, 1)
+    berlin = Calendar(ZoneInfo("Europe/Berlin"))
+    quarter = period(Every.QUARTER, date(2026, 11, 5), berlin)
+    assert (berlin.day_of(quarter.start), berlin.day_of(quarter.end)) == (date(2026, 10, 1), date(2027, 1, 1))
+    assert quarter.end - quarter.start == 92 * DAY + 3600  # with the hour of October
+
+
+def test_the_rate_is_of_seven_days_of_this_period() -> None:
+    late = burn_window(Every.MONTH, TENTH, CALENDAR)
+    assert late == Span(TENTH + 3600 - 7 * DAY, TENTH + 3600)
+    early = int(datetime(2026, 11, 3, 12, tzinfo=UTC).timestamp())
+    assert burn_window(Every.MONTH, early, CALENDAR).start == CALENDAR.day_start(date(2026, 11, 1))
+    first_hour = int(datetime(2026, 11, 1, 0, 10, tzinfo=UTC).timestamp())
+    window = burn_window(Every.MONTH, first_hour, CALENDAR)
+    assert window.end - window.start == DAY
+    assert per_day(Fraction(7), Span(0, 7 * DAY), 7 * DAY) == 1
+    assert per_day(Fraction(7), Span(0, 14 * DAY), 7 * DAY) == 1
+
+
+def test_a_hold_goes_down_the_tree_and_the_stricter_wins() -> None:
+    teams = (team("a"), team("b", "a"), team("c", "b"), team("d"))
+    holds = {TeamName("a"): Hold.LOW_ONLY, TeamName("b"): Hold.STOP, TeamName("c"): Hold.LOW_ONLY}
+    held = with_holds(fleet(gpus(), teams=teams), holds)
+    assert [t.hold for t in held.teams] == [Hold.LOW_ONLY, Hold.STOP, Hold.STOP, None]
+    assert [t.hold for t in with_holds(held, {}).teams] == [None] * 4
+
+
+def test_nothing_held_changes_nothing() -> None:
+    of = fleet(gpus(), teams=(team("a"),))
+    assert with_holds(of, {}) is of
+
+
+HOLDS = st.sampled_from([None, Hold.LOW_ONLY, Hold.STOP])
+
+
+@given(HOLDS, HOLDS, HOLDS)
+def test_stricter_is_a_maximum(a: Hold | None, b: Hold | None, c: Hold | None) -> None:
+    assert stricter(a, b) is stricter(b, a)
+    assert stricter(a, stricter(b, c)) is stricter(stricter(a, b), c)
+    assert stricter(a, a) is a
+    assert stricter(a, None) is a
