@@ -1,9 +1,9 @@
 """What a mixed GPU load cost by OpenCost, by Fairway, and by the pods' own times: python -m bench.opencost.
 
-Some minutes of jobs through Kueue on the lab's KWOK nodes: long ones, many that are shorter than a scrape,
+Seven minutes of jobs through Kueue on the lab's KWOK nodes: long ones, many that are shorter than a scrape,
 slices, and one whose node leaves. Two OpenCosts watch, one scraped every minute as its manifests say, one
 every 15 s. The truth is added up by hand: GPUs × (finishedAt − startTime) of every pod, as Kubernetes has it.
-Docs: docs/compare/opencost.md. Not among the benchmarks of `python -m bench`: it takes a quarter of an hour.
+Docs: docs/compare/opencost.md. Not among the benchmarks of `python -m bench`: it takes ten minutes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ SLICES = (SliceName("1g.10gb"), SliceName("3g.40gb"))
 SMALL, HALF = (Supply(PoolName("mig"), name) for name in SLICES)
 GPU_HOUR = Decimal("3.60")  # a tenth of a cent a GPU-second: easy to read
 NODES, GPUS = 3, 8
-LEAVES_AFTER = 150.0
-TAIL_SECONDS = 150.0  # for the last scrapes
+LEAVES_AFTER = 90.0
+TAIL_SECONDS = 120.0  # for the last scrapes
 SETTINGS = {60: ("default", "1m"), 15: ("1m", "15s")}
 """Seconds between scrapes, and resolutions OpenCost is asked for; its own default is five minutes."""
 
@@ -68,16 +68,16 @@ class Step:
 
 
 def load() -> list[Step]:
-    """Twelve minutes: what a shared cluster sees in a day, compressed."""
+    """Seven minutes: what a shared cluster sees in a day, compressed."""
     steps = [
-        Step(0, RESEARCH, "pretrain", GPU, 8, 640),
-        Step(5, PRODUCTS, "loses-its-node", GPU, 4, 250),
-        Step(30, PRODUCTS, "notebook", SMALL, 1, 500, 3),
-        Step(40, RESEARCH, "serve", HALF, 1, 300),
-        Step(240, RESEARCH, "finetune", GPU, 4, 150),
+        Step(0, RESEARCH, "pretrain", GPU, 8, 380),
+        Step(5, PRODUCTS, "loses-its-node", GPU, 4, 150),
+        Step(30, PRODUCTS, "notebook", SMALL, 1, 300, 3),
+        Step(40, RESEARCH, "serve", HALF, 1, 180),
+        Step(150, RESEARCH, "finetune", GPU, 4, 100),
     ]
-    steps += [Step(10 + 30 * i, RESEARCH, "sweep", GPU, 1, 20, 2) for i in range(20)]
-    steps += [Step(20 + 97 * i, PRODUCTS, "eval", GPU, 2, 75) for i in range(6)]
+    steps += [Step(10 + 30 * i, RESEARCH, "sweep", GPU, 1, 20, 2) for i in range(12)]
+    steps += [Step(20 + 97 * i, PRODUCTS, "eval", GPU, 2, 75) for i in range(4)]
     return sorted(steps, key=lambda step: step.at)
 
 
