@@ -17,6 +17,7 @@ from fairway.api import cost_wire as wire
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output import Format, Shown, show, yaml_text
 from fairway.cli.patience import patience
+from fairway.cli.reconcile import reconcile
 from fairway.cli.report_files import (
     Record,
     csv_text,
@@ -365,3 +366,6 @@ def _show(
         return
     write_file(target.out, data)
     click.echo(f"wrote {target.out}", err=True)
+
+
+report.add_command(reconcile)
