@@ -95,16 +95,17 @@ def _refuse(
     """Say no to what no purchase can be."""
     if gpus < 1 or years <= 0 or purchase < 0:
         raise _no(
-            "a purchase has a price, a lifetime and at least one GPU", "--purchase 280000 --years 5 --gpus 8"
+            "a purchase has a price, a lifetime and at least one GPU",
+            "--purchase 280000 --lifetime 5y --gpus 8",
         )
     if not 0 <= residual <= purchase:
         raise _no(f"a residual of {residual} is not between 0 and the purchase", "--residual 20000")
     if not 0 < utilisation <= 1:
-        raise _no(f"a utilisation of {utilisation} is not a part of the time", "--utilisation 0.7")
+        raise _no(f"a utilisation of {utilisation} is not a part of the time", "--utilisation 70%")
     if pue < 1:
         raise _no(f"a PUE of {pue} is below 1: the building draws at least what the GPUs do", "--pue 1.3")
     if not 0 <= interest < 1:
-        raise _no(f"an interest of {interest} a year is not a part of 1", "--interest 0.05")
+        raise _no(f"an interest of {interest} a year is not a part of 1", "--interest 5%")
 
 
 def _refuse_negative(*amounts: Decimal) -> None:
