@@ -49,19 +49,30 @@ _SETTINGS: Final = (
     "SET LOCAL jit = off",
 )
 
+# Step by step, lest the planner join what is still many rows: first by class, then by label, then by place.
 _KEPT: Final = """
-    WITH slot AS (
-        SELECT * FROM unnest(CAST(:times AS {type}[]), CAST(:slots AS int[])) AS slot ({time}, slot)
-    ), summed AS (
-        SELECT slot, class, sum(device_seconds) AS device_seconds
-        FROM {table} JOIN slot USING ({time})
-        WHERE {time} BETWEEN :first AND :last AND class IN (SELECT id FROM job_class WHERE {of_class})
-        GROUP BY slot, class
+    WITH summed AS MATERIALIZED (
+        SELECT {slot}, class, CAST(sum(device_seconds) AS bigint) AS device_seconds
+        FROM {table} {slots}
+        WHERE {time} BETWEEN :first AND :last {narrow}
+        GROUP BY 1, class
+    ), labelled AS MATERIALIZED (
+        SELECT slot, pool, slice, {named} sum(device_seconds) AS device_seconds
+        FROM summed JOIN job_class ON job_class.id = class WHERE {of_class}
+        GROUP BY {labels} slot, pool, slice
     )
-    SELECT place, pool, slice, {labels} sum(device_seconds) AS device_seconds
-    FROM summed JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
-    GROUP BY {labels} place, pool, slice LIMIT :most
+    SELECT place, pool, slice, {numbered} sum(device_seconds) AS device_seconds
+    FROM labelled JOIN {places} USING (slot, pool)
+    GROUP BY {numbered} place, pool, slice LIMIT :most
 """
+
+_SLOTS: Final = """
+    JOIN unnest(CAST(:times AS {type}[]), CAST(:slots AS int[])) AS slot ({time}, slot) USING ({time})
+"""
+
+_NARROW: Final = "AND class IN (SELECT id FROM job_class WHERE {of_class})"
+FEW_POOLS: Final = 5
+"""With more, and nothing else asked, most classes pass, and asking of each row costs more than it saves."""
 
 _RAW: Final = """
     WITH slot AS (
@@ -96,6 +107,8 @@ class Asked:
     of_class: str
     of_name: str
     values: dict[str, object]
+    narrow: bool
+    """Few classes pass."""
 
     @classmethod
     def of(cls, which: UsageFilter, pools: Iterable[str]) -> Asked:
@@ -110,10 +123,11 @@ class Asked:
         said = {column: sorted(names) for column, names in given.items() if names is not None}
         values: dict[str, object] = {f"of_{column}": names for column, names in said.items()}
         of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in said)
+        narrow = len(said) > 1 or len(said["pool"]) <= FEW_POOLS
         if which.names is None:
-            return cls(of_class, "true", values)
+            return cls(of_class, "true", values, narrow)
         values["of_name"] = sorted(which.names)
-        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values)
+        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values, narrow)
 
 
 class Tally:
@@ -200,12 +214,18 @@ async def _kept(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tall
         ("usage_hour", "hour", "timestamptz", cut.hours),
     ):
         if units.times:
+            alike = units.one_stretch_of_days()
+            names = [f"l{n}" for n in range(len(tally.columns))]
             wanted = _KEPT.format(
-                type=type_,
+                slot="0 AS slot" if alike else "slot",
+                slots="" if alike else _SLOTS.format(type=type_, time=time),
                 time=time,
                 table=table,
+                narrow=_NARROW.format(of_class=asked.of_class) if asked.narrow else "",
                 of_class=asked.of_class,
+                named="".join(f"{c} AS {n}, " for c, n in zip(tally.columns, names, strict=True)),
                 labels="".join(f"{column}, " for column in tally.columns),
+                numbered="".join(f"{name}, " for name in names),
                 places=_PLACES,
             )
             await _add(connection, wanted, units, cut, asked, tally)

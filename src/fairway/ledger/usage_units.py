@@ -18,7 +18,7 @@ from fairway.model.names import PoolName
 
 @dataclass(slots=True)
 class Units:
-    """Days or hours with their slots, and which place of the answer a slot is of, for each pool."""
+    """Days or hours, in order, with their slots; which place of the answer a slot is of, for each pool."""
 
     times: list[date] | list[datetime]
     slots: list[int]
@@ -26,13 +26,20 @@ class Units:
     pool_slots: list[int] = field(default_factory=list)
     pool_places: list[int] = field(default_factory=list)
 
+    def one_stretch_of_days(self) -> bool:
+        """All of one slot, and none left out: to be found by its first and last day alone."""
+        first, last = self.times[0], self.times[-1]
+        if isinstance(first, datetime) or isinstance(last, datetime) or len(set(self.slots)) > 1:
+            return False
+        return (last - first).days == len(self.times) - 1
+
     def values(self) -> dict[str, object]:
         """As parameters of a statement."""
         return {
             "times": self.times,
             "slots": self.slots,
-            "first": min(self.times),
-            "last": max(self.times),
+            "first": self.times[0],
+            "last": self.times[-1],
             "pools": self.pools,
             "pool_slots": self.pool_slots,
             "pool_places": self.pool_places,
