@@ -66,8 +66,8 @@ class Money:
     def file(self) -> Path:
         return self.line.home.folder / "budgets.yaml"
 
-    def submit(self, **spec: object) -> str:
-        return self.line.submit(command=["sleep", "600"], env={"LAB_RUN_FOR": "600s"}, **spec)
+    def submit(self, by: str = "alice", priority: str = "normal") -> str:
+        return self.line.submit(by, command=["sleep", "600"], env={"LAB_RUN_FOR": "600s"}, priority=priority)
 
     def native(self) -> str:
         """A job of research that Fairway's tools know nothing of; gives the engine's id."""
@@ -101,7 +101,7 @@ class Money:
             jobs = self.line.client("admin").jobs(team="research", native=True)
             return next((j.id for j in jobs if j.engine_id == engine_id), None)
 
-        return self.until(found, 40, f"native job {engine_id} is known")
+        return str(self.until(found, 40, f"native job {engine_id} is known"))
 
     def budget(self, team: str = "research", by: str = "admin") -> Budget:
         return next(b for b in self.line.client(by).budgets().budgets if b.team == team)
@@ -235,7 +235,7 @@ def _stop(money: Money) -> None:
     for word in (low, normal):
         assert "nothing of it starts until 1 " in line.job(word).reason
         assert "--priority" not in line.job(word).hint
-    other = line.submit(by="carol", command=["sleep", "600"], env={"LAB_RUN_FOR": "600s"})
+    other = money.submit(by="carol")
     line.until(other, JobState.RUNNING, within=60)  # another team's money
 
     mine = line.client("carol").budgets()

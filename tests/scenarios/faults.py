@@ -146,6 +146,16 @@ SLURM: Final = (
         changed("account", ".*", "Grp(Jobs|Submit)", set_to(None)),
     ),
     Fault(
+        "a spent budget stops nothing",
+        ("budget",),
+        changed("account", ".*", "(Grp|Max)Jobs", set_to(None)),
+    ),
+    Fault(
+        "low jobs are held with the others",
+        ("budget",),
+        changed("qos", r"fairway\.low", "MaxJobsPerUser", set_to(None)),
+    ),
+    Fault(
         "the script does not type requests",
         ("native", "ceiling"),
         script=without_line("job[field] = full"),
@@ -199,6 +209,11 @@ KUBERNETES: Final = (
         changed("LocalQueue", ".*", r"spec\.stopPolicy", set_to(None)),
     ),
     Fault(
+        "a spent budget stops nothing",
+        ("budget",),
+        changed("LocalQueue", ".*", r"spec\.stopPolicy", set_to(None)),
+    ),
+    Fault(
         "everybody is a member of every team",
         ("isolation",),
         changed("RoleBinding", ".*", "subjects", set_to(("User/alice", "User/bob", "User/carol"))),
@@ -228,6 +243,7 @@ VIRTUAL: Final = (
     Fault("a ceiling one over", ("ceiling",), changed("grant", ".*", "borrow", more(1))),
     Fault("no limit to borrowing", ("borrow",), changed("grant", ".*", "borrow", set_to(None))),
     Fault("shares swapped", ("share",), changed("team", ".*", "share", swapped)),
+    Fault("a spent budget stops nothing", ("budget",), changed("team", ".*", "hold", set_to(None))),
     Fault("draining is forgotten", ("removal",), changed("team", ".*", "draining", set_to(False))),
     Fault("a user's limit left out", ("limits",), changed("team", ".*", "user_gpus", set_to(None))),
     Fault("a job's limit left out", ("limits",), changed("team", ".*", "job_gpus", set_to(None))),

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fairway.control.budget import write_holds
+from fairway.cost.budgets import with_holds
 from fairway.engines.port import Governs, Nudges
 from fairway.files import parse_fleet
+from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
+from fairway.model.names import TeamName
 from fairway.policy.objects import Nudge
 from fairway.policy.plan import ClusterPlan
 from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State, Weighs
@@ -167,6 +171,12 @@ class Stage:
         if self.nudging and self._nudger is None and isinstance(engine, Nudges):
             self._nudger = asyncio.create_task(self._nudge(engine))
         return plan
+
+    async def hold(self, **holds: Hold) -> None:
+        """Hold these teams for their budgets, as the server's loop does, and let every other one go."""
+        assert self.fleet is not None, "apply a fleet first"
+        self.fleet = with_holds(self.fleet, {TeamName(team): hold for team, hold in holds.items()})
+        await write_holds(self._adapter(self.fleet), self.fleet, self.fleet.clusters[0].name)
 
     def _adapter(self, fleet: Fleet) -> Governs:
         if self._engine is None:

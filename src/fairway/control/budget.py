@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from fairway.control.applied import AppliedFleet, Clock, LastApplied, has_budgets, holds_of
+from fairway.control.applied import Clock, LastApplied, has_budgets, holds_of
 from fairway.control.applying import write_plan
-from fairway.control.costs import Costs, calendar_of
+from fairway.control.costs import calendar_of
 from fairway.control.held import HeldEngine
 from fairway.cost.budget_words import money_text, period_text
 from fairway.cost.budgets import burn_window, per_day, period, period_start, standing, with_holds
@@ -28,7 +28,8 @@ from fairway.engines.port import Governs
 from fairway.ledger import BudgetLevel, BudgetStanding, Lease, Ledger, Revision
 from fairway.ledger.job_records import JobFilter, Wish
 from fairway.model.budget import Budget, Every, Hold, Running
-from fairway.model.fleet import EngineKind, Fleet
+from fairway.model.charge import Span
+from fairway.model.fleet import Fleet
 from fairway.model.job import JobId, JobState
 from fairway.model.names import ClusterName, TeamName
 from fairway.model.team import Team, TeamTree
@@ -44,6 +45,16 @@ BURN_SECONDS: Final = 60.0
 """How often the rate of spending is found anew: it changes slowly, and costs a second sum."""
 PAGE: Final = 2000
 _SMALLEST: Final = Decimal("0.000001")
+
+
+class Spending(Protocol):
+    """Knows what teams were charged; `Costs` does."""
+
+    async def by_team(
+        self, fleet: Fleet, period: Span, now: int | None = None
+    ) -> Mapping[TeamName, Fraction]:
+        """What each team itself is charged in a period up to now, running work included."""
+        ...
 
 
 class BudgetFleet:
@@ -75,7 +86,7 @@ class CountBudgets:
         self,
         ledger: Ledger,
         parse: Callable[[Revision], Fleet],
-        costs: Costs,
+        costs: Spending,
         *,
         clock: Clock = time.time,
     ) -> None:
@@ -230,7 +241,6 @@ class HoldTeams:
     def __init__(
         self,
         cluster: ClusterName,
-        kind: EngineKind,
         build: Callable[[], Governs],
         ledger: Ledger,
         applied: LastApplied,
@@ -238,7 +248,6 @@ class HoldTeams:
     ) -> None:
         """`writing` is held by whoever writes policy to the cluster."""
         self._cluster = cluster
-        self._kind = kind
         self._engine = HeldEngine(build)
         self._ledger = ledger
         self._applied = applied
@@ -260,7 +269,7 @@ class HoldTeams:
         if wanted == self._made:
             return
         async with self._writing:
-            changed = await self._write(shall)
+            changed = await write_holds(self._engine.get(), shall.fleet, self._cluster)
         self._made = wanted
         if changed:
             log.info(
@@ -276,17 +285,18 @@ class HoldTeams:
         self._made = None
         await self._engine.close()
 
-    async def _write(self, shall: AppliedFleet) -> tuple[Change, ...]:
-        engine = self._engine.get()
-        found = await engine.find_policy()
-        wanted, changes = await asyncio.to_thread(_compare, engine, shall.fleet, found)
-        if not changes:
-            return ()
-        plan = complete(self._cluster, self._kind, wanted, found, changes, {})
-        done = await write_plan(engine, plan, force=True, progress=lambda change: None)
-        if done.refusal is not None:
-            raise done.refusal
-        return done.done
+
+async def write_holds(engine: Governs, fleet: Fleet, cluster: ClusterName) -> tuple[Change, ...]:
+    """Make a cluster hold exactly the teams that `fleet` holds, and change nothing else; what was written."""
+    found = await engine.find_policy()
+    wanted, changes = await asyncio.to_thread(_compare, engine, fleet, found)
+    if not changes:
+        return ()
+    plan = complete(cluster, fleet.cluster(cluster).engine, wanted, found, changes, {})
+    done = await write_plan(engine, plan, force=True, progress=lambda change: None)
+    if done.refusal is not None:
+        raise done.refusal
+    return done.done
 
 
 def _compare(engine: Governs, fleet: Fleet, found: FoundPolicy) -> tuple[Translation, tuple[Change, ...]]:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control.applied import LastApplied
 from fairway.control.apply import ApplyToCluster
+from fairway.control.archive import ArchiveUsage
 from fairway.control.budget import CountBudgets, HoldTeams
 from fairway.control.costs import Costs
 from fairway.control.dispatch import DispatchJobs
@@ -45,6 +46,7 @@ MIRROR: Final = "mirror"
 METER: Final = "meter"
 HOLD: Final = "hold"
 BUDGET: Final = "budget"
+ARCHIVE: Final = "archive"
 FLEET: Final = ClusterName("*")
 """Where a loop of the whole fleet has its lease: no cluster is called so."""
 POLL_SECONDS: Final = 2.0
@@ -63,6 +65,8 @@ JOBS_BACKOFF_SECONDS: Final = 5.0
 """The loops of jobs do not wait longer for an engine or a ledger that was away: people wait for them."""
 JOBS_STEP_SECONDS: Final = 300.0
 """The first look at a cluster of a hundred thousand jobs takes its time."""
+ARCHIVE_SECONDS: Final = 600.0
+"""How soon a month that is old enough begins to leave; the step bounds itself."""
 ENGINE_SECONDS: Final = 45.0
 STEP_SECONDS: Final = 60.0
 
@@ -130,7 +134,8 @@ class Runner:
         self._revision: int | None = None
         self._fleet: Fleet | None = None
         self._clusters: dict[ClusterName, _Running] = {}
-        self._budgets: asyncio.Task[None] | None = None
+        self._whole: dict[str, asyncio.Task[None]] = {}
+        """Loops of the fleet as a whole."""
 
     async def run(self) -> None:
         """Until cancelled; then every loop ends in good order and gives its lease back."""
@@ -144,7 +149,7 @@ class Runner:
                     log.exception("unexpected error while following the fleet")
                 await self._sleep(self._poll_seconds)
         finally:
-            await self._stop(tuple(self._clusters), *([self._budgets] if self._budgets else ()))
+            await self._stop(tuple(self._clusters), *self._whole.values())
 
     async def _follow(self) -> None:
         newest = await self._ledger.fleet_revision()
@@ -170,10 +175,9 @@ class Runner:
         self._revision, self._fleet = revision, fleet
 
     def _start_missing(self, fleet: Fleet) -> None:
-        if self._budgets is None or self._budgets.done():
-            count = CountBudgets(self._ledger, self._parse, Costs(self._ledger))
-            pace = self._pace(self._settings.budget_seconds)
-            self._budgets = self._start(FLEET, _Loop(BUDGET, pace, count, count.close))
+        for loop in self._fleet_loops():
+            if loop.name not in self._whole or self._whole[loop.name].done():
+                self._whole[loop.name] = self._start(FLEET, loop)
         for cluster in fleet.clusters:
             pools = fleet.pools_of(cluster.name)
             running = self._clusters.setdefault(cluster.name, _Running(cluster, pools, {}))
@@ -184,6 +188,13 @@ class Runner:
                 for loop in self._loops(cluster, pools):
                     if loop.name in ended or loop.name not in running.tasks:
                         running.tasks[loop.name] = self._start(cluster.name, loop)
+
+    def _fleet_loops(self) -> Iterator[_Loop]:
+        count = CountBudgets(self._ledger, self._parse, Costs(self._ledger))
+        yield _Loop(BUDGET, self._pace(self._settings.budget_seconds), count, count.close)
+        if self._settings.archive_url is not None:
+            archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)
+            yield _Loop(ARCHIVE, self._pace(ARCHIVE_SECONDS, step_seconds=None), archive)
 
     def _loops(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Iterator[_Loop]:
         build = partial(self._build_engine, cluster, pools)
@@ -198,7 +209,7 @@ class Runner:
         yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
         yield _Loop(DRIFT, self._pace(self._settings.drift_seconds), drift, drift.close)
         yield _Loop(NUDGE, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
-        hold = HoldTeams(cluster.name, cluster.engine, build, self._ledger, applied, writing)
+        hold = HoldTeams(cluster.name, build, self._ledger, applied, writing)
         yield _Loop(HOLD, self._pace(HOLD_SECONDS), hold, hold.close)
         yield from self._job_loops(cluster, build, applied)
 

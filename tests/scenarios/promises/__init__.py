@@ -50,6 +50,10 @@ PROMISES: Final = MappingProxyType(
             "attrition unless told to evict"
         ),
         "removal": "a team with jobs is not removed; draining it first is offered",
+        "budget": (
+            "when a team's budget is spent nothing of it starts, or only what is low; what runs goes on, and "
+            "what waits starts when it is raised"
+        ),
         "native": (
             "all of the above hold for plain `sbatch` and `kubectl`; a GPU pod or job that "
             "names no team is refused, or charged to the default team"
