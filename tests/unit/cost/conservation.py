@@ -6,7 +6,8 @@ A case is one small world (`worlds`): one to three pools with prices, discounts,
 slices; up to four teams, nested; one to three hours (now and then up to 55) of one of 18 zones, around a
 change of the clocks, a leap day or the end of a month; capacity that changes, is down, drained or unknown;
 up to three attempts, each told once or several times and corrected. It is metered, charged and rounded by
-Fairway. What it must come to is worked out here from the drawn numbers, in whole millionths, without Fairway.
+Fairway; of one in eight the month is closed on what was first told and then corrected, one in sixteen is
+charged again day by day. What it must come to is worked out in `reckoning`, without Fairway.
 """
 
 from __future__ import annotations
@@ -25,25 +26,18 @@ from math import lcm
 from fairway.cost import charging, corrections, metering, rates, rounding
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import CapacitySum, Charge, Label, Span, UsageSum
-from fairway.model.fleet import Pool
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
 from fairway.model.usage import Holding
-from tests.unit.cost.worlds import CENTS, MEMORY_EIGHTHS, MICRO, Hour, World, days_in_month, world
+from tests.unit.cost.reckoning import ZERO, Place, Used, expected, half_even, held
+from tests.unit.cost.worlds import CENTS, World, world
 
-SCALE = 3600 * 1_000_000 * 1000
-"""Expected amounts are counted in thousandths of a millionth of money per hour, times seconds."""
 LABELS = (
     (Label.TEAM, Label.DAY),
     (Label.TEAM, Label.USER, Label.DAY),
     (Label.POOL, Label.TEAM, Label.DAY),
     (Label.CLUSTER, Label.SLICE, Label.TEAM, Label.DAY),
 )
-ZERO = Fraction(0)
-Place = tuple[str, date]
-"""A pool or cluster, and a day."""
-Used = dict[Supply, list[int]]
-"""Device-seconds by hour of the window."""
 
 
 class NotConserved(Exception):
@@ -77,18 +71,6 @@ def check(seed: int) -> Counter[str]:
         if _total(c.amount for c in plain) != _total(c.amount for c in made):
             raise NotConserved("a window told without days costs something else than its days")
     return _about(case, made) if seed % 10 == 0 else Counter()
-
-
-def held(case: World, truths: Sequence[Holding | None]) -> Used:
-    """Device-seconds by supply and hour, straight from what is true."""
-    found: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
-    for truth in truths:
-        if truth is None:
-            continue
-        row = found[case.holders[truth.holder][0]]
-        for i, hour in enumerate(case.hours):
-            row[i] += truth.devices * max(0, min(hour.end, truth.end) - max(hour.start, truth.start))
-    return found
 
 
 Sums = dict[tuple[int, int], int]
@@ -162,151 +144,6 @@ def _charged(
     return charging.charges(case.fleet, calendar, window, capacity, spans, rows, labels)
 
 
-# What it must come to, from the drawn numbers alone.
-
-
-def expected(case: World, capacity: Sequence[CapacitySum], used: Used) -> dict[Place, Fraction]:
-    """Capacity × price of every pool and day, and the overhead of every cluster and day."""
-    found: dict[Place, Fraction] = {}
-    rows: dict[tuple[Supply, int], CapacitySum] = {(row.supply, row.start): row for row in capacity}
-    for pool in case.fleet.pools:
-        paid: dict[date, Fraction | int] = {}
-        for hour in case.hours:
-            there = [rows[supply, hour.start] for supply in pool.supplies if (supply, hour.start) in rows]
-            paid[hour.day] = paid.get(hour.day, 0) + _paid(case, pool, hour, there)
-        for day, extra in _beyond(case, pool, rows, used).items():
-            paid[day] += extra
-        for day, units in paid.items():
-            found[pool.name, day] = Fraction(units, SCALE)
-    for cluster in case.fleet.clusters:
-        monthly = sum((Fraction(amount) for amount in cluster.overhead.values()), ZERO)
-        seconds: dict[date, int] = {}
-        for hour in case.hours:
-            seconds[hour.day] = seconds.get(hour.day, 0) + hour.end - hour.start
-        for day, there_seconds in seconds.items():
-            whole = case.stage.day_seconds[day] * days_in_month(case.stage.zone, day)
-            found[cluster.name, day] = Fraction(monthly * there_seconds, whole) if monthly else ZERO
-    return found
-
-
-def _market(case: World, pool: Pool, hour: Hour) -> int:
-    """What one GPU costs through the hour without commitments."""
-    micro = MICRO[pool.price]
-    for step in pool.pricing.steps:
-        if step.since <= hour.day:
-            micro = MICRO[step.per_gpu_hour]
-    price, since, cost = micro * (1000 - case.permille[pool.name]), hour.start, 0
-    for point in case.points.get(pool.name, ()):
-        at = int(point.at.timestamp())
-        if at >= hour.end:
-            break
-        if at > since:
-            cost += price * (at - since)
-            since = at
-        price = MICRO[point.per_gpu_hour] * 1000
-    return cost + price * (hour.end - since)
-
-
-def _paid(case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]) -> Fraction | int:
-    """Commitments whether or not they are there, and the rest of what is there at the market's price."""
-    seconds = hour.end - hour.start
-    gpu_seconds = sum(row.gpu_seconds for row in there)
-    market = _market(case, pool, hour)
-    committed = cost = absent = 0
-    for c in pool.pricing.commitments:
-        if c.since <= hour.day < c.until:
-            wanted = c.gpus * seconds
-            missing = min(wanted, max(0, committed + wanted - gpu_seconds))
-            committed += wanted
-            cost += wanted * MICRO[c.per_gpu_hour] * 1000
-            absent += missing * MICRO[c.per_gpu_hour] * 1000
-    rest = max(0, gpu_seconds - committed) * market
-    paid: Fraction | int = cost + (rest // seconds if rest % seconds == 0 else Fraction(rest, seconds))
-    own = pool.pricing.slices
-    if not own:
-        return paid
-    # Slices with a price of their own cost that; the others their part of what the GPUs cost.
-    eighths = sum(row.total * _eighths(row.supply) for row in there)
-    others = sum(row.total * _eighths(row.supply) for row in there if row.supply.slice not in own)
-    priced = sum(
-        row.total * MICRO[own[row.supply.slice]] * 1000
-        for row in there
-        if row.supply.slice is not None and row.supply.slice in own
-    )
-    return absent + priced + (Fraction((paid - absent) * others, eighths) if others else 0)
-
-
-def _eighths(supply: Supply) -> int:
-    return 8 if supply.slice is None else MEMORY_EIGHTHS[supply.slice]
-
-
-def _beyond(
-    case: World, pool: Pool, rows: Mapping[tuple[Supply, int], CapacitySum], used: Used
-) -> dict[date, Fraction]:
-    """What was held beyond what was seen to be there costs what the rest does, and was there after all.
-
-    Compared over as long as the rate stays the same within a day: late news of a node is no loss elsewhere.
-    """
-    found: dict[date, Fraction] = {}
-    totals = {
-        supply: [rows[supply, h.start].total if (supply, h.start) in rows else 0 for h in case.hours]
-        for supply in pool.supplies
-    }
-    if all(u <= t for s in pool.supplies for u, t in zip(used[s], totals[s], strict=True)):
-        return found
-    known = any((supply, case.hours[0].start) in rows for supply in pool.supplies)
-    steady = not (pool.slices or pool.pricing.commitments or case.points.get(pool.name))
-    run: dict[Supply, list[int]] = {}
-    before: object = None
-    worth: dict[Supply, Fraction] = {}
-    day = case.hours[0].day
-
-    def close() -> None:
-        for supply, (held_there, had) in run.items():
-            if held_there > had:
-                found[day] = found.get(day, ZERO) + (held_there - had) * worth[supply]
-
-    for i, hour in enumerate(case.hours):
-        there = [rows[s, hour.start] for s in pool.supplies] if known else []
-        now = _worth(case, pool, hour, there)
-        key = hour.day if steady else (hour.day, now)
-        if key != before:
-            close()
-            run, before, day, worth = {}, key, hour.day, now[0]
-        for supply in pool.supplies:
-            sums = run.setdefault(supply, [0, 0])
-            sums[0] += used[supply][i]
-            sums[1] += totals[supply][i]
-    close()
-    return found
-
-
-def _worth(
-    case: World, pool: Pool, hour: Hour, there: Sequence[CapacitySum]
-) -> tuple[dict[Supply, Fraction], Fraction, Fraction]:
-    """What a device-second of each supply costs in an hour, what a GPU-second does, and what an eighth is."""
-    seconds = hour.end - hour.start
-    gpu_seconds = sum(row.gpu_seconds for row in there)
-    per_gpu = Fraction(_market(case, pool, hour), seconds)
-    left, cost = gpu_seconds, ZERO
-    for c in pool.pricing.commitments:
-        if c.since <= hour.day < c.until:
-            taken = min(left, c.gpus * seconds)
-            left -= taken
-            cost += taken * MICRO[c.per_gpu_hour] * 1000
-    if gpu_seconds:
-        per_gpu = (cost + left * per_gpu) / gpu_seconds
-    eighths = sum(row.total * _eighths(row.supply) for row in there)
-    eighth = Fraction(gpu_seconds, eighths) if eighths and pool.slices else Fraction(1, 8)
-    worth = {supply: per_gpu * eighth * _eighths(supply) for supply in pool.supplies}
-    for slice_, own in pool.pricing.slices.items():
-        worth[Supply(pool.name, slice_)] = Fraction(MICRO[own] * 1000)
-    return worth, per_gpu, eighth
-
-
-# The comparisons.
-
-
 def _place(case: World, charge: Charge) -> Place:
     place = charge.cluster if charge.supply is None else charge.supply.pool
     return place, case.stage.hours[bisect_right(case.stage.starts, charge.span.start) - 1].day
@@ -375,15 +212,6 @@ def _within_a_cent(told: Decimal, exact: Fraction, cent: Decimal) -> bool:
     whole = int(1 / cent)
     cents, one = int(told * whole), exact.denominator
     return cents * cent == told and abs(cents * one - exact.numerator * whole) < one
-
-
-def half_even(amount: Fraction, cent: Decimal) -> Decimal:
-    """To the nearest cent, half to the even one: by whole numbers."""
-    one = amount.denominator
-    cents, rest = divmod(amount.numerator * int(1 / cent), one)
-    if 2 * rest > one or (2 * rest == one and cents % 2):
-        cents += 1
-    return cents * cent
 
 
 def _same_corrected(
@@ -475,6 +303,7 @@ def main() -> int:
         if done % 10_000 == 0 or done == options.cases:
             seconds = time.perf_counter() - began
             print(f"{done} cases in {seconds:.0f} s, {done / seconds:.0f} a second", flush=True)  # noqa: T201
+    print("of every tenth case:")  # noqa: T201
     for name, count in about.most_common():
         print(f"{count:>9}  {name}")  # noqa: T201
     return 0
