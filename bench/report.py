@@ -6,12 +6,14 @@ too: what the rows and their sums take, and what a month takes in the archive an
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
 
@@ -46,6 +48,10 @@ _BARE = """
 """
 
 
+def _whole(sums: Sequence[UsageSum]) -> int:
+    return sum(one.device_seconds for one in sums)
+
+
 class Questions:
     """What is measured, through the ledger and bare."""
 
@@ -53,23 +59,22 @@ class Questions:
         self._ledger = ledger
         self._db = db
 
-    async def teams(self) -> tuple[UsageSum, ...]:
-        return await self._ledger.usage_sums(SPANS, [Label.TEAM], UsageFilter(), None, local=LOCAL)
+    async def teams(self) -> int:
+        return _whole(await self._ledger.usage_sums(SPANS, [Label.TEAM], UsageFilter(), None, local=LOCAL))
 
-    async def users(self) -> tuple[UsageSum, ...]:
+    async def users(self) -> int:
         only = UsageFilter(teams=frozenset({TEAM}))
-        return await self._ledger.usage_sums(SPANS, [Label.USER], only, None, local=LOCAL)
+        return _whole(await self._ledger.usage_sums(SPANS, [Label.USER], only, None, local=LOCAL))
 
-    async def by_hour(self) -> tuple[UsageSum, ...]:
+    async def by_hour(self) -> int:
         """As a pool with spot prices is asked for: each hour by itself."""
-        pool = PoolName("pool-3")
-        hours = {pool: list(LOCAL.hours(WINDOW))}
-        return await self._ledger.usage_sums(hours, [Label.TEAM], UsageFilter(), None, local=LOCAL)
+        hours = {PoolName("pool-3"): list(LOCAL.hours(WINDOW))}
+        return _whole(await self._ledger.usage_sums(hours, [Label.TEAM], UsageFilter(), None, local=LOCAL))
 
-    def bare_teams(self) -> int:
+    async def bare_teams(self) -> int:
         return self._bare("team", "")
 
-    def bare_users(self) -> int:
+    async def bare_users(self) -> int:
         return self._bare("user_name", f"AND team = '{TEAM}'")
 
     def _bare(self, label: str, where: str) -> int:
@@ -77,49 +82,69 @@ class Questions:
         return sum(int(row[3]) for row in self._db.execute(wanted))
 
 
-async def _timed(call: Callable[[], Awaitable[Sequence[UsageSum]]], rounds: int) -> tuple[list[float], int]:
-    """Seconds of each, after one that is not measured; what it adds up to."""
-    total = sum(one.device_seconds for one in await call())
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        await call()
-        taken.append(time.perf_counter() - start)
-    return taken, total
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a question took: by the wall, and of CPU, Fairway's and PostgreSQL's together."""
+
+    wall: float
+    cpu: float
 
 
-def _bare(call: Callable[[], int], rounds: int) -> tuple[list[float], int]:
-    taken, total = [], 0
-    for _ in range(rounds):
-        start = time.perf_counter()
-        total = call()
-        taken.append(time.perf_counter() - start)
-    return taken, total
+class Meter:
+    """Measures what one connection does, its parallel workers included; on a busy machine CPU tells more."""
+
+    def __init__(self, backend: int) -> None:
+        self._backend = Path("/proc", str(backend))
+        parent = (self._backend / "stat").read_text().rpartition(")")[2].split()[1]
+        self._postmaster = Path("/proc", parent, "stat")
+
+    def _cpu(self) -> float:
+        # Workers have ended when the answer is there, and count as waited for.
+        ended = self._postmaster.read_text().rpartition(")")[2].split()[13:15]
+        leader = int((self._backend / "schedstat").read_text().split()[0]) / 1e9
+        return time.process_time() + leader + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+
+    async def each(self, call: Callable[[], Awaitable[int]], rounds: int) -> tuple[list[Taken], int]:
+        """After one that is not measured; with what it adds up to."""
+        total = await call()
+        taken = []
+        for _ in range(rounds):
+            cpu, wall = self._cpu(), time.perf_counter()
+            await call()
+            taken.append(Taken(time.perf_counter() - wall, self._cpu() - cpu))
+        return taken, total
 
 
 def _p95(taken: list[float]) -> float:
     return statistics.quantiles(taken, n=20, method="inclusive")[-1]
 
 
-def _told(taken: list[float]) -> str:
-    return f"p50 {statistics.median(taken):.3f} s, p95 {_p95(taken):.3f} s of {len(taken)}"
+def _told(taken: list[Taken]) -> str:
+    wall, cpu = [t.wall for t in taken], [t.cpu for t in taken]
+    return (
+        f"p50 {statistics.median(wall):.3f} s, p95 {_p95(wall):.3f} s;"
+        f" of CPU {statistics.median(cpu):.3f} and {_p95(cpu):.3f} s ({len(taken)} times)"
+    )
 
 
 async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | None) -> Figure:
     """On a ledger that was filled."""
-    ledger = await Ledger.connect(url, Limits(connections=2))
+    ledger = await Ledger.connect(url, Limits(connections=1))
     with psycopg.connect(url, autocommit=True) as db:
         asked = Questions(ledger, db)
-        teams, teams_sum = await _timed(asked.teams, ROUNDS)
-        users, users_sum = await _timed(asked.users, ROUNDS)
-        hours, _ = await _timed(asked.by_hour, 5)
-        bare_teams, bare_teams_sum = _bare(asked.bare_teams, BARE_ROUNDS)
-        bare_users, bare_users_sum = _bare(asked.bare_users, BARE_ROUNDS)
+        (backend,) = _backends(url)
+        ours, plain = Meter(backend), Meter(db.info.backend_pid)
+        teams, teams_sum = await ours.each(asked.teams, ROUNDS)
+        users, users_sum = await ours.each(asked.users, ROUNDS)
+        hours, _ = await ours.each(asked.by_hour, BARE_ROUNDS)
+        bare_teams, bare_teams_sum = await plain.each(asked.bare_teams, BARE_ROUNDS)
+        bare_users, bare_users_sum = await plain.each(asked.bare_users, BARE_ROUNDS)
+    await ledger.close()
     if (teams_sum, users_sum) != (bare_teams_sum, bare_users_sum):
         raise SystemExit(f"sums differ: {teams_sum} {bare_teams_sum}, {users_sum} {bare_users_sum}")
-    archived = await _archived(ledger, store) if store is not None else {}
-    await ledger.close()
-    worst, bare = max(_p95(teams), _p95(users)), statistics.median(bare_teams)
+    archived = await _archived(url, store) if store is not None else {}
+    worst = max(_p95([t.wall for t in those]) for those in (teams, users))
+    bare = statistics.median(t.wall for t in bare_teams)
     return Figure(
         "report",
         str(rows),
@@ -142,11 +167,19 @@ async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | N
     )
 
 
-async def _archived(ledger: Ledger, store: Path) -> dict[str, object]:
+def _backends(url: str) -> list[int]:
+    with psycopg.connect(url) as db:
+        wanted = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairway'"
+        return [pid for (pid,) in db.execute(wanted)]
+
+
+async def _archived(url: str, store: Path) -> dict[str, object]:
+    ledger = await Ledger.connect(url)
     ledger.use_archive(store.as_uri())
     start = time.perf_counter()
     parts: Sequence[ArchivedPart] = await ledger.archive_month(MONTH)
     took = time.perf_counter() - start
+    await ledger.close()
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
     return {
         "archived": f"{rows} rows in {took:.1f} s ({rows / took:.0f} a second), {len(parts)} objects,"
