@@ -104,7 +104,7 @@ def _joined(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
     for its_day, span in spans:
         if run is None:
             run, day = span, its_day
-        elif span.rates == run.rates and span.parts == run.parts and (its_day == day or not by_day):
+        elif (its_day == day or not by_day) and _alike(span, run):
             run = RateSpan(
                 Span(run.span.start, span.span.end),
                 run.rates,
@@ -117,6 +117,12 @@ def _joined(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
             run, day = span, its_day
     if run is not None:
         yield run
+
+
+def _alike(one: RateSpan, other: RateSpan) -> bool:
+    if one.rates is other.rates and one.parts is other.parts:
+        return True
+    return one.rates == other.rates and one.parts == other.parts
 
 
 @dataclass(slots=True)
@@ -154,11 +160,18 @@ def _hour_rates(
     nothing = _There({})
     list_day: date | None = None
     list_rate = _ZERO
+    before: tuple[object, ...] = ()
+    found: RateSpan | None = None
     for day, hour in hours:
         if day != list_day:
             list_day, list_rate = day, per_second(pool.list_price(day), pool.pricing.discount)
         had = there.get(hour.start, nothing)
-        yield day, _hour_rate(pool, day, hour, had, market.rate(hour, list_rate))
+        rate = market.rate(hour, list_rate)
+        # Most hours are like the one before.
+        key = (day, hour.end - hour.start, rate, had.gpu_seconds, had.totals)
+        if found is None or key != before:
+            before, found = key, _hour_rate(pool, day, hour, had, rate)
+        yield day, RateSpan(hour, found.rates, found.parts, found.absent, found.absent_gpu_seconds)
 
 
 def _hour_rate(pool: Pool, day: date, hour: Span, had: _There, rate: Fraction) -> RateSpan:

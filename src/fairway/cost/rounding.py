@@ -17,8 +17,11 @@ Path = TypeVar("Path", bound=tuple[object, ...])
 
 def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
     """Their sum. Over one denominator from the start: adding one by one would reduce each time."""
-    sizes, one = _over_one(list(amounts), Decimal(1))
-    return Fraction(sum(sizes), one)
+    known = list(amounts)
+    if len(known) == 1:
+        return known[0]
+    common = lcm(*{amount.denominator for amount in known})
+    return Fraction(sum([a.numerator * (common // a.denominator) for a in known]), common)
 
 
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
