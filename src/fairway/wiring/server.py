@@ -128,6 +128,8 @@ async def _open_ledger(settings: Settings, stop: Stop) -> AsyncIterator[Ledger]:
         url, stop.at_once = own.url, own.stop
     try:
         ledger = await Ledger.connect(url)
+        if settings.archive_url is not None:
+            ledger.use_archive(settings.archive_url)
         try:
             yield ledger
         finally:
