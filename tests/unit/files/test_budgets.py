@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,18 @@ def test_ending_what_runs_where_nothing_is_stopped_is_worth_a_word() -> None:
     fault = only_fault(with_budget("{ amount: 9, running: end }"))
     assert (fault.severity, fault.code) == (Severity.WARNING, "NoEffect")
     assert fault.path == "teams.research.teams.nlp.budget.running" and "at_limit: stop" in fault.hint
+
+
+def test_the_guides_fleet_is_sound_and_its_keys_are_all_of_them() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/budgets.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    report = checked(block)
+    assert report.faults == () and report.fleet is not None
+    assert report.fleet.teams[0].budget == Budget(Decimal(120000), at_limit=AtLimit.LOW_ONLY)
+    assert re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE)[:5] == [
+        "amount",
+        "every",
+        "warn_at",
+        "at_limit",
+        "running",
+    ]

@@ -34,6 +34,14 @@ def line(change: WordChange) -> str:
     [
         ("hpc-a100: 8", "hpc-a100: 12", [("nlp", "~ guarantee on hpc-a100 8 → 12")]),
         ("share: 60", "share: 50", [("research", "~ share 60 → 50")]),
+        (
+            "share: 2,",
+            "share: 2, budget: { amount: 120000, at_limit: low-only, running: end },",
+            [
+                ("nlp", "+ budget 120,000 a month"),
+                ("nlp", "+ when the budget is spent low-only, and what runs is ended"),
+            ],
+        ),
         ("[bob]", "[bob, dana]", [("product", "+ member dana")]),
         ("[bob]", "[dana]", [("product", "+ member dana"), ("product", "- member bob")]),
         (
@@ -165,3 +173,20 @@ def test_five_thousand_teams_take_well_under_a_second() -> None:
     assert time.process_time() - start < 1
     assert len(groups) == 5000
     assert groups[0] == TeamWords(TeamName("p0"), (WordChange("~", "share", "1", "2"),))
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("{ amount: 150000 }", ["~ budget 120,000 a month → 150,000"]),
+        ("{ amount: 300000, every: quarter }", ["~ budget 120,000 a month → 300,000 a quarter"]),
+        ("{ amount: 120000, warn_at: 62.5% }", ["~ budget told at 80 % → 62.5 %"]),
+        ("{ amount: 120000, at_limit: stop }", ["~ when the budget is spent warn → stop"]),
+        ("{ amount: 120000 }", []),
+        (None, ["- budget 120,000 a month"]),
+    ],
+)
+def test_a_budget_that_changes_is_said_in_its_own_words(after: str | None, expected: list[str]) -> None:
+    before = changed("share: 2,", "share: 2, budget: { amount: 120000 },", SHARED)
+    now = SHARED if after is None else changed("share: 2,", f"share: 2, budget: {after},", SHARED)
+    assert said(now, before) == [("nlp", text) for text in expected]

@@ -1,0 +1,142 @@
+"""Budgets over HTTP: whose, how they stand, and what a job that waits for money says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from fairway.api.budget_known import budgets, explained, spent_budgets
+from fairway.api.job_wire import Job
+from fairway.cli.budget_view import budgets_view
+from fairway.cli.layout import table
+from fairway.ledger import BudgetEvent, BudgetLevel, BudgetStanding
+from fairway.model.budget import AtLimit, Budget, Every, Hold
+from fairway.model.fleet import Fleet
+from fairway.model.job import JobState
+from fairway.model.names import TeamName
+from fairway.model.team import Team
+
+NOW = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp())
+AT = datetime(2026, 11, 15, 11, tzinfo=UTC)
+
+
+def fleet(research: Budget | None, nlp: Budget | None) -> Fleet:
+    teams = (
+        Team(TeamName("research"), budget=research),
+        Team(TeamName("nlp"), TeamName("research"), budget=nlp),
+        Team(TeamName("product"), budget=Budget(Decimal(50))),
+    )
+    return Fleet("acme", "USD", (), (), teams)
+
+
+def stands(
+    team: str, spent: str, hold: Hold | None = None, *, period: date = date(2026, 11, 1)
+) -> BudgetStanding:
+    level = BudgetLevel.SPENT if hold else BudgetLevel.OK
+    return BudgetStanding(
+        TeamName(team), period, Decimal(100), Decimal(spent), Decimal("3.456"), None, level, hold, AT, AT
+    )
+
+
+STOP, LOW = Budget(Decimal(100), at_limit=AtLimit.STOP), Budget(Decimal(200), at_limit=AtLimit.LOW_ONLY)
+
+
+def job(**changes: object) -> Job:
+    plain: dict[str, object] = {
+        **dict.fromkeys(Job.model_fields),
+        "id": "8f3k",
+        "name": "train",
+        "cluster": "hpc",
+        "user": "alice",
+        "team": "nlp",
+        "priority": "normal",
+        "gpus": 1,
+        "nodes": 1,
+        "devices": 1,
+        "state": JobState.WAITING,
+        "wish": "run",
+        "code": "",
+        "reason": "AssocGrpJobsLimit",
+        "hint": "",
+        "native": True,
+        "attempts": 0,
+        "submitted_at": AT,
+    }
+    return Job.model_validate(plain | changes)
+
+
+def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engines_words() -> None:
+    of = fleet(None, STOP)
+    held = spent_budgets(of, [stands("nlp", "104")], NOW)
+    told = explained(job(), of, held)
+    assert told.code == "BudgetSpent"
+    assert told.reason == (
+        "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December "
+        "[AssocGrpJobsLimit]"
+    )
+    assert told.hint.startswith("raise  budget.amount  of nlp")
+    for other in (job(state=JobState.RUNNING), job(team="product"), job(team=None)):
+        assert explained(other, of, held) == other
+
+
+def test_the_budget_around_it_is_named_and_the_strictest_holds() -> None:
+    around = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "10")], NOW)
+    assert (around[TeamName("nlp")].team, around[TeamName("nlp")].hold) == ("research", Hold.LOW_ONLY)
+    both = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "100")], NOW)
+    assert (both[TeamName("nlp")].team, both[TeamName("nlp")].hold) == ("nlp", Hold.STOP)
+    assert both[TeamName("research")].hold is Hold.LOW_ONLY
+    outer = spent_budgets(
+        fleet(replace(STOP, amount=Decimal(200)), replace(LOW, amount=Decimal(100))),
+        [stands("research", "200"), stands("nlp", "100")],
+        NOW,
+    )
+    assert (outer[TeamName("nlp")].team, outer[TeamName("nlp")].hold) == ("research", Hold.STOP)
+
+
+def test_a_low_job_of_a_low_only_team_waits_for_something_else() -> None:
+    of = fleet(None, LOW)
+    held = spent_budgets(of, [stands("nlp", "200")], NOW)
+    assert explained(job(priority="low"), of, held).code == ""
+    assert explained(job(priority=None), of, held).code == "BudgetSpent"
+
+
+def test_whose_budgets_are_shown_and_what_of_them() -> None:
+    of = fleet(LOW, STOP)
+    events = [BudgetEvent(2, AT, TeamName("nlp"), "spent"), BudgetEvent(1, AT, TeamName("nlp"), "told")]
+    found = budgets(of, [stands("nlp", "104.5", Hold.STOP)], events, NOW, frozenset({"nlp"}))
+    (nlp,) = found.budgets
+    assert (nlp.spent, nlp.part, nlp.per_day, nlp.hold) == (
+        Decimal("104.50"),
+        Decimal("104.5"),
+        Decimal("3.46"),
+        "stop",
+    )
+    assert (nlp.period, nlp.until) == (date(2026, 11, 1), date(2026, 12, 1))
+    assert [e.text for e in nlp.events] == ["spent", "told"]
+    assert found.of_teams == ["nlp"]
+    assert [b.team for b in budgets(of, [], [], NOW, None).budgets] == ["research", "nlp", "product"]
+
+
+def test_what_was_counted_for_another_period_is_not_shown() -> None:
+    of = fleet(None, replace(STOP, every=Every.QUARTER))
+    (nlp, _) = budgets(of, [stands("nlp", "104", Hold.STOP)], [], NOW, None).budgets
+    assert (nlp.spent, nlp.hold, nlp.period, nlp.until) == (None, None, date(2026, 10, 1), date(2027, 1, 1))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_table_fits_and_says_what_to_do(wide: bool) -> None:
+    of = fleet(replace(LOW, amount=Decimal(123_456_789)), replace(STOP, every=Every.QUARTER))
+    kept = [
+        stands("research", "98765432.19"),
+        stands("nlp", "104", Hold.STOP, period=date(2026, 10, 1)),
+    ]
+    view = budgets_view(budgets(of, kept, [], NOW, None), wide=wide)
+    lines = table(view.columns, view.rows, None)
+    assert wide or all(len(line) <= 100 for line in lines)
+    assert "2026-Q4" in lines[2] and "stop" in lines[2]
+    assert "98,765,432" in lines[1] and "80" in lines[1]
+    assert len(view.notes) == 2 and view.notes[1].startswith("hint: raise")
+    assert view.alarming == {1}
