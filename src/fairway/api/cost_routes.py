@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -159,14 +159,14 @@ def add_statement_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """A month's charges by team. A closed month is shown as it was told."""
         fleet, caller = await _fleet(fleets), caller_of(request)
         which = usage_filter(caller, fleet, team or None, None, None)
-        found = await _answered(closing.statement(fleet, parse_month(month)))
+        found = await _answered(closing.statement(fleet, _month(month)))
         return known.statements(fleet, found, teams_seen(caller, fleet), which.teams)
 
     @app.post("/v1/statements/{month}/close", dependencies=OPERATOR, responses=_CLOSE, tags=["cost"])
     async def close_month(request: Request, month: Month) -> wire.Statements:
         """Keep a month as it is told now, for good. What is found later lands in the next."""
         fleet, caller = await _fleet(fleets), caller_of(request)
-        found = await _answered(closing.close(fleet, parse_month(month), caller.name))
+        found = await _answered(closing.close(fleet, _month(month), caller.name))
         return known.statements(fleet, found, None, None)
 
 
@@ -238,6 +238,13 @@ async def _fleet(fleets: Fleets) -> Fleet:
             "give one:  fairway apply -f fleet.yaml",
         )
     return fleet
+
+
+def _month(text: str) -> date:
+    try:
+        return parse_month(text)
+    except PermanentError as error:
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, error.message, error.hint) from error
 
 
 async def _answered(answer: Awaitable[Found]) -> Found:

@@ -41,21 +41,33 @@ AnyRow: TypeAlias = wire.CostRow | wire.UsageRow | wire.WasteRow
 
 def cost_view(report: wire.CostReport, *, wide: bool) -> View:
     """One row for each set of labels, what nobody carries beneath, the total last."""
-    labels = [_label_column(label) for label in report.by]
     columns = [
-        *labels,
-        Column("GPU-HOURS", right=True),
+        *(_label_column(label) for label in report.by),
+        # Where many labels need the room, hours and parts of the whole are for -o wide.
+        *([Column("GPU-HOURS", right=True)] if wide or len(report.by) < 4 else []),
         Column("USAGE", right=True),
-        Column("IDLE SHARE", right=True),
-        Column("OVERHEAD", right=True),
+        Column("IDLE SHARE", right=True, hide_if_empty=True),
+        Column("OVERHEAD", right=True, hide_if_empty=True),
         Column(f"TOTAL {report.currency}", right=True),
-        Column("%", right=True),
+        *([Column("%", right=True)] if wide or len(report.by) < 3 else []),
+        *([Column("PER GPU-HOUR", right=True)] if wide else []),
     ]
-    if wide:
-        columns.append(Column("PER GPU-HOUR", right=True))
-    rows = [_cost_cells(row, report.total.total, report.by, wide=wide) for row in report.rows]
-    if rows:
-        rows.append(_cost_cells(report.total, report.total.total, report.by, wide=wide, total=True))
+    titles = {column.title for column in columns}
+    every = [*report.rows, report.total] if report.rows else []
+    total = report.total
+    rows = []
+    for i, row in enumerate(every):
+        cells = {
+            "GPU-HOURS": _or_dash(row.gpu_hours),
+            "USAGE": _or_dash(row.usage),
+            "IDLE SHARE": _or_dash(row.idle) if total.idle else "",
+            "OVERHEAD": _or_dash(row.overhead) if total.overhead else "",
+            f"TOTAL {report.currency}": figure(row.total),
+            "%": percent(row.total, total.total),
+            "PER GPU-HOUR": f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-",
+        }
+        names = _names(row, report.by, total=i == len(report.rows))
+        rows.append([*names, *(text for title, text in cells.items() if title in titles)])
     return View(
         columns,
         rows,
@@ -96,41 +108,37 @@ def usage_view(report: wire.UsageReport, *, wide: bool) -> View:
 
 def waste_view(report: wire.WasteReport, *, wide: bool) -> View:
     """Device-hours by why they earned nothing, and what they cost; wide: money for each reason."""
-    labels = [_label_column(label) for label in report.by]
-    kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT]
-    committed = Decimal(report.total.amounts.get(ChargeKind.COMMITMENT, Decimal(0))) != 0
+    zero = Decimal(0)
+    kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT and report.total.hours.get(k)]
+    paid = [k for k in UNUSED_KINDS if report.total.amounts.get(k)] if wide else []
     columns = [
-        *labels,
+        *(_label_column(label) for label in report.by),
         Column("HOURS", right=True),
         Column("USED", right=True),
         *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
         Column("UNUSED %", right=True),
-        *([Column("COMMITTED", right=True)] if committed else []),
         Column(f"COST {report.currency}", right=True),
+        *(Column(f"{k.value.upper()} {report.currency}", right=True) for k in paid),
     ]
-    if wide:
-        columns += [Column(f"{k.value.upper()} {report.currency}", right=True) for k in kinds]
     rows = []
     every = [*report.rows, report.total] if report.rows else []
     for i, row in enumerate(every):
-        cells = _names(row, report.by, total=i == len(report.rows))
-        cells += [figure(row.capacity_hours), figure(row.used_hours)]
-        cells += [_or_dash(row.hours.get(k, Decimal(0))) for k in kinds]
-        cells.append(
-            percent(sum((row.hours.get(k, Decimal(0)) for k in kinds), Decimal(0)), row.capacity_hours)
+        rows.append(
+            [
+                *_names(row, report.by, total=i == len(report.rows)),
+                _hours(row.capacity_hours, report),
+                _hours(row.used_hours, report),
+                *(_hours(row.hours.get(k, zero), report) for k in kinds),
+                percent(row.capacity_hours - row.used_hours, row.capacity_hours),
+                figure(row.amount),
+                *(_or_dash(row.amounts.get(k, zero)) for k in paid),
+            ]
         )
-        if committed:
-            cells.append(_or_dash(row.amounts.get(ChargeKind.COMMITMENT, Decimal(0))))
-        cells.append(figure(row.amount))
-        if wide:
-            cells += [_or_dash(row.amounts.get(k, Decimal(0))) for k in kinds]
-        rows.append(cells)
     notes = document_notes(report)
     if rows:
-        notes = [
-            *notes,
-            "hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason",
-        ]
+        notes.append("hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason")
+    if absent := report.total.amounts.get(ChargeKind.COMMITMENT):
+        notes.append(f"{figure(absent)} {report.currency} of it is for committed GPUs that were not there")
     return View(
         columns,
         rows,
@@ -284,23 +292,6 @@ def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
     return _names(row, by)
 
 
-def _cost_cells(
-    row: wire.CostRow, whole: Decimal, by: Sequence[Label], *, wide: bool, total: bool = False
-) -> list[str]:
-    cells = _names(row, by, total=total)
-    cells += [
-        _or_dash(row.gpu_hours),
-        _or_dash(row.usage),
-        _or_dash(row.idle),
-        _or_dash(row.overhead),
-        figure(row.total),
-        percent(row.total, whole),
-    ]
-    if wide:
-        cells.append(f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-")
-    return cells
-
-
 def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str]:
     if total:
         return [_TOTAL, *[""] * (len(by) - 1)]
@@ -325,6 +316,13 @@ def _label_column(label: Label) -> Column:
 
 def _or_dash(value: Decimal | int) -> str:
     return figure(value) if value else "-"
+
+
+def _hours(value: Decimal, report: wire.WasteReport) -> str:
+    """Of a large fleet whole hours do, or the table would not fit."""
+    if report.total.capacity_hours >= 100_000:
+        return f"{value:,.0f}" if value else "-"
+    return _or_dash(value)
 
 
 def _restricted(teams: Sequence[str] | None) -> list[str]:
