@@ -40,7 +40,7 @@ from fairway.model.names import ClusterName, PoolName, SliceName, TeamName, User
 from fairway.model.team import Grant, Supply, Team
 from lab import Instance, find, obtain, opencost
 from lab.kubernetes import kwok
-from lab.kubernetes.api import NOT_NOW, Api, Json
+from lab.kubernetes.api import NOT_NOW, Api, ApiError, Json
 
 RESEARCH, PRODUCTS = TeamName("research"), TeamName("product")
 GPU = Supply(PoolName("gpu"))
@@ -251,6 +251,13 @@ async def measure(
     return found
 
 
+def clear(api: Api) -> None:
+    """Take away the jobs of an earlier run."""
+    for team in (RESEARCH, PRODUCTS):
+        with suppress(ApiError):
+            api.delete(f"/apis/batch/v1/namespaces/{team}/jobs?propagationPolicy=Background")
+
+
 def _nodes(began: int, ended: int, left: str, at: int) -> list[There]:
     names = [f"gpu-{number:04d}" for number in range(NODES)]
     whole = [There({GPU: GPUS}, GPUS, began, at if name == left else ended) for name in names]
@@ -277,6 +284,8 @@ def main() -> None:
     if instance is None or instance.state == "down":
         up = f"python -m lab up kubernetes --name {args.instance} --nodes {NODES} --gpus {GPUS}"
         raise SystemExit(f"error: the lab's {args.instance} is not up\n\nhint: {up}")
+    instance.up()  # brings back the node that an earlier run took away
+    clear(Api.from_kubeconfig(Path(instance.env()["KUBECONFIG"])))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         folder.chmod(0o711)

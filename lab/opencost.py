@@ -92,7 +92,8 @@ def running(kubeconfig: Path, setting: Setting, folder: Path) -> Iterator[str]:
 
 
 def _prices(gpu_hour: str) -> dict[str, str]:
-    nothing = dict.fromkeys(("CPU", "spotCPU", "RAM", "spotRAM", "storage"), "0")
+    # Not 0: it takes that for an outlier, and then knows no node's hours.
+    nothing = dict.fromkeys(("CPU", "spotCPU", "RAM", "spotRAM", "storage"), "0.0000000001")
     network = dict.fromkeys(("zoneNetworkEgress", "regionNetworkEgress", "internetNetworkEgress"), "0")
     return {
         "provider": "custom",
