@@ -49,7 +49,10 @@ class Settings:
     def shown(self) -> dict[str, object]:
         """Every setting by name, fit to be logged."""
         values: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return values | {"database_url": redacted(self.database_url) if self.database_url else None}
+        return values | {
+            "database_url": redacted(self.database_url) if self.database_url else None,
+            "archive_url": redacted(self.archive_url).partition("?")[0] if self.archive_url else None,
+        }
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.shown().items())})"

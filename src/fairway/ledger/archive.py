@@ -9,6 +9,7 @@ goes on from the table it finds; a question sees every row once, wherever it is.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
@@ -80,6 +81,8 @@ class Archive:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._where = re.sub(r"//[^@/]*@", "//***@", url.partition("?")[0])
+        """As it may be shown: keys can be before the @ and behind the ?."""
         self._store: ObjectStore | None = None
 
     async def put(self, path: str, content: bytes) -> None:
@@ -103,13 +106,13 @@ class Archive:
         except FileNotFoundError as error:
             raise ArchiveMissing(
                 "ArchiveMissing",
-                f"the archive at {self._url} lacks an object: {_first_line(error)}",
+                f"the archive at {self._where} lacks an object: {_first_line(error)}",
                 "restore it from the store's older versions or its backup",
             ) from error
         except Exception as error:
             raise ArchiveUnreachable(
                 "ArchiveUnreachable",
-                f"the archive at {self._url} does not do as asked: {_first_line(error)}",
+                f"the archive at {self._where} does not do as asked: {_first_line(error)}",
                 "look whether FAIRWAY_ARCHIVE_URL and the credentials beside it are right",
             ) from error
 

@@ -38,7 +38,7 @@ class Stage:
         self.rows += rows
         await self.book.add(self.ledger, rows)
 
-    async def check(self, questions: int = 25) -> None:
+    async def check(self, questions: int = 8) -> None:
         """Whatever is asked by name is what the rows say."""
         for _ in range(questions):
             spans, which = self.dice.spans(), self.dice.which()
@@ -140,12 +140,12 @@ async def test_cut_short_anywhere_it_goes_on(
         with pytest.raises(Killed):
             await stage.ledger.archive_month(AUGUST)
     await stage.add(40)
-    await stage.check(10)
+    await stage.check(5)
     while AUGUST in await stage.ledger.due_for_archive(2, TODAY):
         await stage.ledger.archive_month(AUGUST)
-        await stage.check(5)
+        await stage.check(2)
     assert stage.here() == sum(row.hour >= UTC_CALENDAR.month_end(AUGUST) for row in stage.rows)
-    await stage.check(10)
+    await stage.check(5)
 
 
 KILLED = """
@@ -182,7 +182,7 @@ async def test_killed_at_any_moment_not_a_row_is_lost_or_doubled(stage: Stage, d
     async with asyncio.timeout(20):
         while AUGUST in await stage.ledger.due_for_archive(2, TODAY):
             await stage.ledger.archive_month(AUGUST)
-    await stage.check(10)
+    await stage.check(5)
 
 
 async def test_questions_meanwhile_see_every_row_once(stage: Stage) -> None:
@@ -228,8 +228,9 @@ async def test_a_store_that_does_not_keep_it_costs_nothing(
     await stage.check()
     stage.ledger.use_archive("s3://nowhere-at-all/x?endpoint=http://127.0.0.1:9")
     monkeypatch.setattr(archive, "STORE_SECONDS", 1)
-    with pytest.raises(ArchiveUnreachable):
+    with pytest.raises(ArchiveUnreachable) as caught:
         await stage.ledger.archive_month(AUGUST)
+    assert "endpoint" not in caught.value.message  # what is behind the ? may be a key
     await stage.check()
 
 
