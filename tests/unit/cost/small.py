@@ -8,6 +8,8 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from hypothesis import HealthCheck, settings
+
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import CapacitySum, Span, UsageSum
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
@@ -16,6 +18,8 @@ from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import CostRules, Sharing
 from fairway.model.team import Grant, Supply, Team
 
+patient = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+"""A machine that has other work is no fault."""
 CALENDAR: Final = Calendar(ZoneInfo("UTC"))
 H: Final = 3600
 DAY: Final = 86400

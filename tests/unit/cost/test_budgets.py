@@ -27,7 +27,7 @@ from fairway.cost.calendar import Calendar
 from fairway.model.budget import AtLimit, Budget, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.names import TeamName
-from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, team
+from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, patient, team
 
 BUDGET = Budget(Decimal(1000), at_limit=AtLimit.STOP)
 TENTH = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp())
@@ -109,6 +109,7 @@ def test_nothing_held_changes_nothing() -> None:
 HOLDS = st.sampled_from([None, Hold.LOW_ONLY, Hold.STOP])
 
 
+@patient
 @given(HOLDS, HOLDS, HOLDS)
 def test_stricter_is_a_maximum(a: Hold | None, b: Hold | None, c: Hold | None) -> None:
     assert stricter(a, b) is stricter(b, a)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairway.cost.calendar import Calendar, next_month
 from fairway.model.charge import Span
+from tests.unit.cost.small import patient
 from tests.unit.cost.worlds import stages
 
 ZONES = sorted({stage.zone.key for stage in stages()})
@@ -68,6 +69,7 @@ def test_the_same_hours_as_the_clock_shows(stage) -> None:  # type: ignore[no-un
     assert [calendar.day_of(h.end - 1) for h in stage.hours] == [h.day for h in stage.hours]
 
 
+@patient
 @given(st.sampled_from(ZONES), st.integers(min_value=0, max_value=2_100_000_000))
 def test_every_second_is_in_one_hour_of_one_day_of_one_month(zone: str, at: int) -> None:
     calendar = Calendar(ZoneInfo(zone))
@@ -79,6 +81,7 @@ def test_every_second_is_in_one_hour_of_one_day_of_one_month(zone: str, at: int)
     assert calendar.day_start(day) <= at < calendar.day_end(day)
 
 
+@patient
 @given(
     st.sampled_from(ZONES),
     st.integers(min_value=0, max_value=2_100_000_000),

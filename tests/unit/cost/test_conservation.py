@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.unit.cost.conservation import NotConserved, check
 from tests.unit.cost.faults import FAULTS, planted
+from tests.unit.cost.small import patient
 
 
-@settings(max_examples=400, deadline=None)
+@settings(patient, max_examples=400)
 @given(st.integers(min_value=0, max_value=2**48))
 def test_nothing_is_lost_or_made_from_nothing(seed: int) -> None:
     check(seed)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairway.cost.corrections import Told, correction, told
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Charge, ChargeKind, Label
-from tests.unit.cost.small import HPC, WHOLE, day
+from tests.unit.cost.small import HPC, WHOLE, day, patient
 
 CENT = Decimal("0.01")
 LABELS = (Label.USER, Label.TEAM)
@@ -52,6 +52,7 @@ def test_a_correction_names_only_what_changed() -> None:
     assert correction(after, before) == (Told(ChargeKind.USAGE, HPC, WHOLE, "b", -20, Decimal("-2.00")),)
 
 
+@patient
 @given(CHARGES, CHARGES, CHARGES)
 def test_what_was_told_and_its_corrections_come_to_what_is_known(
     first: list[Charge], second: list[Charge], third: list[Charge]
@@ -65,6 +66,7 @@ def test_what_was_told_and_its_corrections_come_to_what_is_known(
         assert sum((line.amount for line in so_far), Decimal(0)) == rounded(exact, CENT)
 
 
+@patient
 @given(CHARGES, st.randoms())
 def test_the_order_charges_come_in_does_not_matter(known: list[Charge], rng) -> None:  # type: ignore[no-untyped-def]
     mixed = list(known)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairway.cost.calendar import Calendar
 from fairway.cost.metering import difference
 from fairway.model.usage import Holding, Piece
+from tests.unit.cost.small import patient
 
 UTC = Calendar(ZoneInfo("UTC"))
 H = 3600
@@ -80,6 +81,7 @@ def of_each_second(pieces: Sequence[Piece]) -> Counter[tuple[int, int]]:
     return Counter({key: step for key, step in steps.items() if step})
 
 
+@patient
 @given(ZONES, st.lists(st.one_of(st.none(), HOLDINGS), min_size=1, max_size=6), st.data())
 def test_rows_sum_to_the_truth_however_it_came(
     zone: str, truths: list[Holding | None], data: st.DataObject
@@ -106,6 +108,7 @@ def test_rows_sum_to_the_truth_however_it_came(
         assert piece.devices != 0
 
 
+@patient
 @given(ZONES, HOLDINGS, st.integers(0, 5 * H))
 def test_no_more_rows_than_hours_changed(zone: str, before: Holding, more: int) -> None:
     calendar = Calendar(ZoneInfo(zone))

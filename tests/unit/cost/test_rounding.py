@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.cost.rounding import apportion, apportion_paths, exact_sum, rounded
+from tests.unit.cost.small import patient
 
 CENT = Decimal("0.01")
 AMOUNTS = st.fractions(min_value=-1000, max_value=1000, max_denominator=10**9)
@@ -55,6 +56,7 @@ def test_halves_go_to_even(amount: str, cents: str) -> None:
     assert apportion_paths({("a",): Fraction(amount)}, CENT) == {("a",): Decimal(cents)}
 
 
+@patient
 @given(st.lists(AMOUNTS, max_size=30), QUANTA)
 def test_parts_sum_to_the_rounded_whole(parts: list[Fraction], quantum: Decimal) -> None:
     total = rounded(sum(parts, Fraction(0)), quantum)
@@ -67,6 +69,7 @@ def test_parts_sum_to_the_rounded_whole(parts: list[Fraction], quantum: Decimal)
             assert share == 0
 
 
+@patient
 @given(st.lists(AMOUNTS, min_size=1, max_size=30))
 def test_finer_rows_sum_to_the_same_cents(parts: list[Fraction]) -> None:
     total = rounded(sum(parts, Fraction(0)), CENT)
@@ -84,6 +87,7 @@ PATHS = st.dictionaries(
 )
 
 
+@patient
 @given(PATHS, QUANTA)
 def test_every_level_sums(amounts: dict[tuple[str, str, str], Fraction], quantum: Decimal) -> None:
     found = apportion_paths(amounts, quantum)
@@ -101,6 +105,7 @@ def test_a_path_that_ends_early_is_a_part_of_its_own() -> None:
     assert apportion_paths(paths, CENT) == {("a",): Decimal("0.33"), ("a", "b"): Decimal("0.67")}
 
 
+@patient
 @given(st.lists(AMOUNTS, max_size=10))
 def test_exact_sum(amounts: list[Fraction]) -> None:
     assert exact_sum(amounts) == sum(amounts, Fraction(0))

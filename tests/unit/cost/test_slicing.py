@@ -13,6 +13,7 @@ from fairway.cost.slicing import gpus_behind, memory_part, parts
 from fairway.model.gpu import is_plain, layouts
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import SliceName
+from tests.unit.cost.small import patient
 
 A100 = CATALOGUE["A100-80GB"]
 ONE, TWO, THREE = SliceName("1g.10gb"), SliceName("2g.20gb"), SliceName("3g.40gb")
@@ -37,7 +38,7 @@ def test_the_fewest_gpus(slices: dict[SliceName, int], gpus: int) -> None:
     assert gpus_behind(A100, slices) == gpus
 
 
-@settings(max_examples=50)
+@settings(patient, max_examples=50)
 @given(st.lists(st.sampled_from(LAYOUTS), min_size=1, max_size=8))
 def test_never_more_than_they_were_cut_from(cut: list[tuple[object, ...]]) -> None:
     counts: Counter[SliceName] = Counter()
@@ -62,6 +63,7 @@ def test_without_knowledge_of_gpus_by_memory() -> None:
     assert parts(A100, {SliceName("9g.nothing"): 4}, 0) == {SliceName("9g.nothing"): 1}
 
 
+@patient
 @given(
     st.dictionaries(
         st.sampled_from([p.name for p in A100.profiles if is_plain(p)]), st.integers(1, 10**6), min_size=1
