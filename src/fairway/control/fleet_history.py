@@ -7,7 +7,7 @@ clusters cost beside their GPUs, pools that are gone. A guarantee changed today 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -41,12 +41,12 @@ class FleetHistory:
         found: list[tuple[Span, Fleet]] = []
         known: dict[int | None, Fleet] = {None: newest}
         for day in calendar_of(newest).days(period):
-            place = max(0, bisect_left(moments, day.end) - 1)
-            revision = revisions[place] if revisions else None
-            if revision not in known:
-                then = await self._fleets.at(revision) if revision is not None else None
-                known[revision] = newest if then is None else as_it_held(newest, then)
-            fleet = known[revision]
+            first, last = held_on(day, moments, revisions)
+            for revision in (first, last):
+                if revision not in known:
+                    then = await self._fleets.at(revision) if revision is not None else None
+                    known[revision] = newest if then is None else as_it_held(newest, then)
+            fleet = with_gone(known[last], known[first])
             if found and found[-1][1] == fleet:
                 found[-1] = (Span(found[-1][0].start, day.end), fleet)
             else:
@@ -66,16 +66,27 @@ class FleetHistory:
         return [at for at, _ in applied], [revision for _, revision in applied]
 
 
+def held_on(
+    day: Span, moments: Sequence[int], revisions: Sequence[int]
+) -> tuple[int, int] | tuple[None, None]:
+    """What held when a day began and when it ended, of revisions and when each was applied, in order."""
+    if not revisions:
+        return None, None
+    first = max(0, bisect_right(moments, day.start) - 1)
+    last = max(0, bisect_left(moments, day.end) - 1)
+    return revisions[first], revisions[last]
+
+
+def with_gone(fleet: Fleet, before: Fleet) -> Fleet:
+    """With the pools it no longer has: somebody may have used them on the day they went."""
+    there = {pool.name for pool in fleet.pools}
+    gone = tuple(pool for pool in before.pools if pool.name not in there)
+    return replace(fleet, pools=(*fleet.pools, *gone)) if gone else fleet
+
+
 def as_it_held(newest: Fleet, then: Fleet) -> Fleet:
     """The newest prices and time zone, with what has no dates as it was in an older fleet."""
     cost = replace(then.cost, timezone=newest.cost.timezone)
     shared = Sharing.BY_GUARANTEE in (cost.idle, cost.overhead)
-    there = {pool.name for pool in newest.pools}
-    gone = tuple(pool for pool in then.pools if pool.name not in there)
-    return replace(
-        newest,
-        clusters=then.clusters,
-        pools=(*newest.pools, *gone),
-        teams=then.teams if shared else newest.teams,
-        cost=cost,
-    )
+    teams = then.teams if shared else newest.teams
+    return with_gone(replace(newest, clusters=then.clusters, teams=teams, cost=cost), then)
