@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -238,10 +238,15 @@ def _told(db: psycopg.Connection[Any], key: Key, upto: int, before: Holding | No
     return Holding(row[0], row[1], start, max(start, end))
 
 
-def befall(hand: Hand, dice: random.Random, job: int, classes: list[int], now: int) -> None:
+AGES = (0, 10, 3000, 5 * HOUR, 40 * HOUR, 20 * 86400)
+
+
+def befall(
+    hand: Hand, dice: random.Random, job: int, classes: list[int], now: int, ages: Sequence[int] = AGES
+) -> None:
     """Something, or nothing, happens to a job."""
     number = dice.choice((1, 1, 2))
-    start = now - dice.choice((0, 10, 3000, 5 * HOUR, 40 * HOUR, 20 * 86400)) - dice.random()
+    start = now - dice.choice(ages) - dice.random()
     match dice.choice(("runs", "ends", "ends", "lost", "drop", "move", "over", "nothing")):
         case "runs":
             hand.attempt(job, number, start, devices=dice.choice((0, 1, 8)))
