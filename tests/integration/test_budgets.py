@@ -101,7 +101,7 @@ class Money:
             jobs = self.line.client("admin").jobs(team="research", native=True)
             return next((j.id for j in jobs if j.engine_id == engine_id), None)
 
-        return str(self.until(found, 40, f"native job {engine_id} is known"))
+        return str(self.until(found, 90, f"native job {engine_id} is known"))
 
     def budget(self, team: str = "research", by: str = "admin") -> Budget:
         return next(b for b in self.line.client(by).budgets().budgets if b.team == team)

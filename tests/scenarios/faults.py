@@ -153,7 +153,7 @@ SLURM: Final = (
     Fault(
         "low jobs are held with the others",
         ("budget",),
-        changed("qos", r"fairway\.low", "MaxJobsPerUser", set_to(None)),
+        changed("qos", r"fairway\.low", "GrpJobs", set_to(None)),
     ),
     Fault(
         "the script does not type requests",

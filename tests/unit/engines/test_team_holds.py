@@ -37,6 +37,13 @@ def accounts(fleet: Fleet) -> dict[str, dict[str, object]]:
     return {name: dict(fields) for name, fields in objects.items()}
 
 
+def low_only_somewhere(fleet: Fleet) -> Fleet:
+    """With a budget of product's that one day leaves only low."""
+    budget = Budget(Decimal(1), at_limit=AtLimit.LOW_ONLY)
+    teams = tuple(replace(t, budget=budget) if t.name == "product" else t for t in fleet.teams)
+    return replace(fleet, teams=teams)
+
+
 def test_slurm_stop_is_grpjobs_and_people_may_queue() -> None:
     objects = accounts(held(slurm.fleet(), Hold.STOP))
     for team in ("research", "nlp", "vision"):
@@ -45,28 +52,30 @@ def test_slurm_stop_is_grpjobs_and_people_may_queue() -> None:
     assert "GrpJobs" not in objects["account product"]
 
 
-def test_slurm_low_only_is_maxjobs_which_low_is_exempt_from() -> None:
+def test_slurm_low_only_is_grpjobs_which_low_is_exempt_from() -> None:
     objects = accounts(held(slurm.fleet(), Hold.LOW_ONLY))
     for team in ("research", "nlp", "vision"):
-        assert objects[f"account {team}"]["MaxJobs"] == 0
-        assert "GrpJobs" not in objects[f"account {team}"]
-    assert objects[f"qos {names.LOW}"]["MaxJobsPerUser"] == ANY_NUMBER_OF_JOBS
-    assert "MaxJobs" not in objects["account product"]
+        assert objects[f"account {team}"]["GrpJobs"] == 0
+        assert "MaxJobs" not in objects[f"account {team}"]
+    assert objects[f"qos {names.LOW}"]["GrpJobs"] == ANY_NUMBER_OF_JOBS
+    assert "GrpJobs" not in objects["account product"]
+
+
+def test_slurm_where_low_is_exempt_stop_and_draining_need_a_limit_it_does_not_hide() -> None:
+    fleet = low_only_somewhere(slurm.fleet())
+    objects = accounts(held(fleet, Hold.STOP))
+    assert (objects["account nlp"]["GrpJobs"], objects["account nlp"]["MaxJobs"]) == (0, 0)
+    # MaxJobs is hidden by a QOS's own limit of jobs, by user or account: low must have none.
+    assert {"MaxJobsPerUser", "MaxJobsPerAccount"}.isdisjoint(objects[f"qos {names.LOW}"])
+    drained = replace(fleet, teams=tuple(replace(t, draining=True) for t in fleet.teams))
+    research = accounts(held(drained, Hold.LOW_ONLY))["account research"]
+    assert [research[key] for key in ("GrpJobs", "GrpSubmit", "MaxJobs")] == [0, 0, 0]
 
 
 def test_slurm_low_is_exempt_before_anybody_is_held_and_only_where_it_may_be_needed() -> None:
     plain = slurm.fleet()
-    assert "MaxJobsPerUser" not in accounts(plain)[f"qos {names.LOW}"]
-    budget = Budget(Decimal(1), at_limit=AtLimit.LOW_ONLY)
-    teams = (replace(plain.teams[0], budget=budget), *plain.teams[1:])
-    assert accounts(replace(plain, teams=teams))[f"qos {names.LOW}"]["MaxJobsPerUser"] == ANY_NUMBER_OF_JOBS
-
-
-def test_slurm_draining_says_more_than_a_hold() -> None:
-    fleet = held(slurm.fleet(), Hold.LOW_ONLY)
-    fleet = replace(fleet, teams=tuple(replace(t, draining=True) for t in fleet.teams))
-    research = accounts(fleet)["account research"]
-    assert (research["GrpJobs"], research["GrpSubmit"], research.get("MaxJobs")) == (0, 0, None)
+    assert "GrpJobs" not in accounts(plain)[f"qos {names.LOW}"]
+    assert accounts(low_only_somewhere(plain))[f"qos {names.LOW}"]["GrpJobs"] == ANY_NUMBER_OF_JOBS
 
 
 # --- Kueue

@@ -127,8 +127,8 @@ def _qos(ground: Ground) -> Iterator[WantedObject]:
             "Priority": LOW_PRIORITY,
             "Flags": ("NoReserve",),
             "Preempt": (names.GATE,),
-            # Hides the MaxJobs=0 of an account whose budget is spent: what is low starts all the same.
-            **({"MaxJobsPerUser": ANY_NUMBER_OF_JOBS} if ground.may_be_low_only() else {}),
+            # Hides the GrpJobs=0 of an account whose budget is spent: what is low starts all the same.
+            **({"GrpJobs": ANY_NUMBER_OF_JOBS} if ground.may_be_low_only() else {}),
         },
         after=(gate,),
     )
@@ -193,26 +193,28 @@ def _accounts(ground: Ground, known: Mapping[ObjectKey, WantedObject]) -> Iterat
             "Fairshare": team.share,
             "QOS": lists,
             **_limits(ground, team),
-            **_closed(team),
+            **_closed(ground, team),
         }
         parents = () if team.parent is None else (names.account_key(team.parent),)
         after = (*parents, *map(names.qos_key, lists))
         yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
 
 
-def _closed(team: Team) -> dict[str, Value]:
-    """What keeps its jobs from starting: all of them, or for a spent budget those that may wait in line.
+def _closed(ground: Ground, team: Team) -> dict[str, Value]:
+    """What keeps its jobs from starting. Slurm looks at it before it looks for a place: nobody is preempted.
 
-    `MaxJobs`, unlike `GrpJobs`, is hidden by a QOS's own limit, which `fairway.low` has. Slurm looks at both
-    before it looks for a place, so nobody is preempted for a job that is held.
+    A QOS's own limit hides an account's of the same kind. So `GrpJobs` does not bind what is low where low is
+    exempt from it, and `MaxJobs` binds nothing but what is low and lent, for guarantees have a limit of jobs
+    against the gate: only both together stop everything.
     """
+    everything: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if ground.may_be_low_only() else {})}
     if team.draining:
-        return {"GrpJobs": 0, "GrpSubmit": 0}
+        return {**everything, "GrpSubmit": 0}
     match team.hold:
         case Hold.STOP:
-            return {"GrpJobs": 0}
+            return everything
         case Hold.LOW_ONLY:
-            return {"MaxJobs": 0}
+            return {"GrpJobs": 0}
         case None:
             return {}
 
