@@ -98,8 +98,8 @@ def _fill(db: psycopg.Connection[Any], load: str, jobs: int) -> None:
     )
     db.execute("ALTER SEQUENCE job_class_id_seq RESTART")
     db.execute(_CLASSES)
-    db.execute(_JOBS.format(jobs=jobs))  # type: ignore[arg-type]
-    db.execute(_ATTEMPTS[load].format(upto=UPTO, hours=HOURS_EACH))  # type: ignore[arg-type]
+    db.execute(_JOBS.format(jobs=jobs))
+    db.execute(_ATTEMPTS[load].format(upto=UPTO, hours=HOURS_EACH))
     db.execute("VACUUM ANALYZE job, attempt, job_class")
 
 
@@ -114,7 +114,7 @@ async def _meter(ledger: Ledger, lease: Lease, hours: Hours, upto: int) -> int:
 
 
 def _rendered(db: psycopg.Connection[Any]) -> list[bytes]:
-    with db.cursor().copy(f"COPY {_ROWS} TO STDOUT") as out:  # type: ignore[arg-type]
+    with db.cursor().copy(f"COPY {_ROWS} TO STDOUT") as out:
         blocks: list[bytes] = []
         block = bytearray()
         for line in out:
@@ -130,7 +130,7 @@ _COLUMNS = "usage (hour, started_at, kept_at, job, attempt, class, seconds, devi
 
 
 async def _bare(db: psycopg.Connection[Any], blocks: list[bytes]) -> None:
-    with db.cursor().copy(f"COPY {_COLUMNS} FROM STDIN") as into:  # type: ignore[arg-type]
+    with db.cursor().copy(f"COPY {_COLUMNS} FROM STDIN") as into:
         for block in blocks:
             into.write(block)
 

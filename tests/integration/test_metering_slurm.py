@@ -184,7 +184,7 @@ def metered(db: psycopg.Connection[Any], table: str) -> Used:
     """What Fairway says, by its rows or by its sums."""
     value = "devices::bigint * seconds" if table == "usage" else "device_seconds"
     found = db.execute(
-        f"SELECT c.team, COALESCE(NULLIF(c.slice, ''), 'gpu'), sum({value}) FROM {table} u"  # type: ignore[arg-type]
+        f"SELECT c.team, COALESCE(NULLIF(c.slice, ''), 'gpu'), sum({value}) FROM {table} u"
         " JOIN job_class c ON c.id = u.class GROUP BY 1, 2"
     )
     return +Counter({(team, what): int(total) for team, what, total in found})
@@ -215,7 +215,7 @@ async def test_gpu_seconds_of_teams_equal_the_accounting(
     since = datetime.now(UTC).replace(microsecond=0)
     await line.look()
     mix = TwoTeams(slurm, line.engine, line.fleet, random.Random(count))
-    await mix.run(count, line, within=1200)  # type: ignore[arg-type]
+    await mix.run(count, line, within=1200)
     for team in TEAMS:
         await asyncio.to_thread(slurm.run, "scancel", f"--account={team}", check=False)
     said: list[str] = []

@@ -72,9 +72,7 @@ class Bench:
         return [(seconds(a) - NOON, seconds(b) - NOON, *rest) for a, b, *rest in found]
 
     def sums(self, table: str = "capacity_hour", key: str = "hour") -> dict[Any, tuple[int, ...]]:
-        found = self.db.execute(
-            f"SELECT {key}, total, drained, down, fragmented, gpu_seconds FROM {table}"  # type: ignore[arg-type]
-        )
+        found = self.db.execute(f"SELECT {key}, total, drained, down, fragmented, gpu_seconds FROM {table}")
         return {(seconds(at) - NOON if key == "hour" else at): tuple(rest) for at, *rest in found}
 
 

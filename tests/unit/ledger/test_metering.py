@@ -281,7 +281,7 @@ async def test_a_planted_fault_is_found(
         "INSERT INTO to_meter (cluster, job) VALUES ('hpc', 1)",
     ):
         with db.transaction(force_rollback=True):
-            db.execute(fault)  # type: ignore[call-overload]
+            db.execute(fault)
             assert read_inside(db).faults(Calendar(UTC)) != [], fault
     agree(db)
 

@@ -45,6 +45,7 @@ CREATE TABLE to_meter (
     job bigint NOT NULL,
     CONSTRAINT to_meter_pkey PRIMARY KEY (cluster, id)
 );
+INSERT INTO to_meter (cluster, job) SELECT cluster, id FROM job WHERE attempts > 0 ORDER BY id;
 CREATE TABLE meter_mark (
     cluster text COLLATE "C" NOT NULL,
     metered_to timestamptz NOT NULL,
