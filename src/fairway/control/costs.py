@@ -144,7 +144,7 @@ class Costs:
         until = min(now, span.end)
         points = await self._ledger.price_points([p.name for p in fleet.pools], span)
         capacity = await self._capacity(fleet, calendar, span, until, points)
-        rates = rate_spans(fleet, calendar, span, capacity, points)
+        rates = rate_spans(fleet, calendar, span, capacity, points, until=until)
         return Priced(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
 
     async def _charged(

@@ -64,12 +64,13 @@ def rate_spans(
     points: Mapping[PoolName, Sequence[PricePoint]],
     *,
     by_day: bool = True,
+    until: int | None = None,
 ) -> dict[PoolName, tuple[RateSpan, ...]]:
     """What devices of each pool cost through `window`, neighbours of equal rates joined.
 
     `capacity` by hour for `hourly_pools`, else by hour or day. `points` of each pool ascending, with the last
     one before the window. `by_day`: cut where days begin, as `charges` needs it; without, only usage can be
-    charged.
+    charged. `until`: now, in a window that ends with the hour that runs: nothing is owed yet for the rest.
     """
     hourly = hourly_pools(fleet, points)
     days = tuple((calendar.day_of(day.start), day) for day in calendar.days(window))
@@ -78,7 +79,8 @@ def rate_spans(
     found: dict[PoolName, tuple[RateSpan, ...]] = {}
     for pool in fleet.pools:
         if pool.name in hourly:
-            spans = _hour_rates(pool, hours, there.get(pool.name, {}), points.get(pool.name, ()))
+            known = there.get(pool.name, {})
+            spans = _hour_rates(pool, hours, known, points.get(pool.name, ()), until or window.end)
         else:
             spans = (
                 (day, RateSpan(span, {None: per_second(pool.list_price(day), pool.pricing.discount)}, _WHOLE))
@@ -155,6 +157,7 @@ def _hour_rates(
     hours: Sequence[tuple[date, Span]],
     there: Mapping[int, _There],
     points: Sequence[PricePoint],
+    until: int,
 ) -> Iterator[_Dated]:
     market = _Market(points)
     nothing = _There({})
@@ -166,11 +169,12 @@ def _hour_rates(
         if day != list_day:
             list_day, list_rate = day, per_second(pool.list_price(day), pool.pricing.discount)
         had = there.get(hour.start, nothing)
-        rate = market.rate(hour, list_rate)
+        past = hour if hour.end <= until else Span(hour.start, max(hour.start, until))
+        rate = market.rate(past, list_rate)
         # Most hours are like the one before.
-        key = (day, hour.end - hour.start, rate, had.gpu_seconds, had.totals)
+        key = (day, past.end - past.start, rate, had.gpu_seconds, had.totals)
         if found is None or key != before:
-            before, found = key, _hour_rate(pool, day, hour, had, rate)
+            before, found = key, _hour_rate(pool, day, past, had, rate)
         yield day, RateSpan(hour, found.rates, found.parts, found.absent, found.absent_gpu_seconds)
 
 

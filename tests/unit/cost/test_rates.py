@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -130,3 +131,20 @@ def test_which_pools_need_their_capacity_by_hour() -> None:
     assert hourly_pools(fleet(gpus(), slices()), {}) == {MIG}
     assert hourly_pools(fleet(committed), {}) == {GPUS}
     assert hourly_pools(fleet(gpus()), {GPUS: [PricePoint(at(0), Decimal(1))]}) == {GPUS}
+
+
+def test_nothing_is_owed_yet_for_the_rest_of_the_hour_that_runs() -> None:
+    pool = priced(gpus("7.2"), commitments=(commitment(8, "3.6"),))
+    rows = [had(0, 8), replace(had(1, 8), total=8 * 600, gpu_seconds=8 * 600)]
+    window, now = Span(START, START + 2 * H), START + H + 600
+    (span,) = rate_spans(fleet(pool), CALENDAR, window, rows, {}, until=now)[GPUS]
+    assert (span.span, span.rates[None]) == (window, THOUSANDTH)
+    assert span.absent == 0
+    assert sum(s.absent for s in rate_spans(fleet(pool), CALENDAR, window, rows, {})[GPUS]) > 0
+
+
+def test_a_price_to_come_weighs_nothing_yet() -> None:
+    points = {GPUS: [PricePoint(at(0.25), Decimal("7.2"))]}
+    window = Span(START, START + 2 * H)
+    spans = rate_spans(fleet(gpus()), CALENDAR, window, [], points, until=START + 900)[GPUS]
+    assert [s.rates[None] for s in spans] == [THOUSANDTH, 2 * THOUSANDTH]
