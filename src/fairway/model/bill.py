@@ -35,6 +35,8 @@ class BillLine:
     cost: Decimal
     lines: int = 1
     """How many lines of the bill it was made of."""
+    places: int = 10
+    """Digits after the point that their costs have at most: how finely the bill is told."""
 
 
 @dataclass(frozen=True, slots=True)
