@@ -35,7 +35,7 @@ from fairway.model.names import PoolName, SliceName, TeamName
 from fairway.model.team import Supply
 from lab import Instance, find
 from tests.contract.driver import absent
-from tests.integration.slurm_jobs import FLEET, Watch, order, sbatch, send
+from tests.integration.slurm_jobs import FLEET, Watch, in_thread, order, sbatch, send
 from tests.integration.slurm_mix import Mix
 from tests.metered import read
 from tests.scenarios.conftest import instance_of
@@ -91,20 +91,12 @@ class Line(Watch):
         assert self.mirror is not None
         assert self.meter is not None
         assert self.meter_lease is not None
-        before = self.mark
-        batch = await self.engine.changes(before, self.fleet)
-        self.mark = batch.mark
+        batch = await self.engine.changes(self.mark, self.fleet)
         async with self.ledger.writing(self.mirror) as tx:
             await tx.keep_seen(batch.jobs, batch.mark)
-        await super_keep(self, batch.jobs)
+        self.mark = batch.mark
+        self.jobs |= {job.engine_id: job for job in batch.jobs}
         await self.meter(self.meter_lease)
-
-
-async def super_keep(line: Line, jobs: Any) -> None:
-    """As Watch remembers them, for whoever troubles them."""
-    for job in jobs:
-        line.jobs[job.engine_id] = job
-        line.when.setdefault((job.engine_id, job.state), time.time())
 
 
 @dataclass
@@ -112,6 +104,15 @@ class TwoTeams(Mix):
     """The mix, of two teams and with slices."""
 
     teams: Counter[str] = field(default_factory=Counter)
+
+    async def _look(self, watch: Watch, within: float) -> None:
+        """Until Slurm has nothing left."""
+        deadline = time.monotonic() + within
+        while True:
+            await watch.look()
+            if self.sent_all and not await in_thread(self.slurm, "squeue", "-h"):
+                return
+            assert time.monotonic() < deadline, "Slurm has not done with them"
 
     async def _wave(self, count: int) -> None:
         orders: list[Order] = []

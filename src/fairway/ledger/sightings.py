@@ -76,7 +76,9 @@ def is_stale(known: Sequence[Numbered], seen: SeenJob) -> bool:
         return False
     last, shown = known[-1].attempt, seen.attempts[-1]
     if shown.started_at < last.started_at - SAME_START:
-        return True
+        # Slurm may show a start that comes to nothing, and its accounting never hears of: once the job is
+        # over, after that, what it tells is all there was.
+        return seen.state in OPEN_JOBS or seen.ended_at is None or seen.ended_at < last.started_at
     same = shown.started_at <= last.started_at + SAME_START
     return same and last.ended_at is not None and shown.ended_at is None
 

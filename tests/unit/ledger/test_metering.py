@@ -19,7 +19,7 @@ from fairway.ledger import HoursTooFew, Lease, LeaseLost, Ledger, MeteredBatch
 from fairway.model.job import Ending, EngineId, JobState
 from fairway.model.usage import Holding, Piece
 from tests.metered import CLUSTER, Hand, Key, read, seconds
-from tests.unit.ledger.job_samples import Desk, new_job, run, seen
+from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
 
 ZONES = ("UTC", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo")
 NOON = int(datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp())
@@ -332,3 +332,20 @@ async def test_lost_jobs_are_queued(ledger: Ledger, db: psycopg.Connection[Any])
     async with ledger.writing(desk.mirror) as tx:
         await tx.keep_lost([EngineId("n1")])
     assert await queued(db) == [id_]
+
+
+async def test_a_start_that_came_to_nothing_is_taken_back_when_the_job_is_over(
+    ledger: Ledger, db: psycopg.Connection[Any]
+) -> None:
+    """Seen on Slurm: sent back, about to start again, cancelled; the accounting knows one attempt only."""
+    desk = await Desk.of(ledger)
+    first = run(20, 27, Ending.REQUEUED)
+    await desk.see(seen("n1", "native", JobState.RUNNING, first, run(27)))
+    (id_,) = await queued(db)
+    await desk.see(seen("n1", "native", JobState.WAITING, first))  # may be older than what was seen
+    assert len((await desk.detail(id_)).attempts) == 2
+    await desk.see(seen("n1", "native", JobState.CANCELLED, first, ended_at=at(62)))
+    detail = await desk.detail(id_)
+    assert detail.row.state is JobState.CANCELLED
+    assert [kept.attempt for kept in detail.attempts] == [first]
+    assert id_ in await queued(db)
