@@ -32,7 +32,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Show a job: what was asked, where it went and why, its attempts and events in order.",
     ),
     "export": Verb("fairway.cli.export", "Write charges as files for other tools."),
-    "get": Verb("fairway.cli.get", "Show jobs, clusters, pools, nodes, teams, drift or nudges."),
+    "get": Verb("fairway.cli.get", "Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."),
     "history": Verb("fairway.cli.history", "Show what was applied: who, when, before and after."),
     "hold": Verb("fairway.cli.hold", "Keep jobs from starting; what runs goes on."),
     "import": Verb(
