@@ -50,8 +50,10 @@ GPU_HOUR = Decimal("3.60")  # a tenth of a cent a GPU-second: easy to read
 NODES, GPUS = 3, 8
 LEAVES_AFTER = 90.0
 TAIL_SECONDS = 120.0  # for the last scrapes
-SETTINGS = {60: ("default", "1m"), 15: ("1m", "15s")}
-"""Seconds between scrapes, and resolutions OpenCost is asked for; its own default is five minutes."""
+SETTINGS = {60: ("5m", "1m"), 15: ("1m", "15s")}
+"""Seconds between scrapes, and resolutions OpenCost is asked for, the first as it is set up: the defaults,
+and what its maintainers advise for pods that live shortly."""
+RESOLUTION_SECONDS = {60: 300, 15: 60}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +153,33 @@ async def look(api: Api, pods: dict[str, tuple[Json, float]]) -> None:
         await asyncio.sleep(0.5)
 
 
-def by_pods(pods: Iterable[tuple[Json, float]]) -> list[Held]:
-    """What each pod held, by its own times. One that vanished ended when it was told to."""
+def deletions(api: Api) -> dict[str, int]:
+    """When pods were deleted for their Jobs, by the events of those: a pod takes its own record along."""
+    found = {}
+    for team in (RESEARCH, PRODUCTS):
+        path = f"/api/v1/namespaces/{team}/events?fieldSelector=reason=SuccessfulDelete&limit=1000"
+        for event in api.get(path)["items"]:
+            found[event["message"].removeprefix("Deleted pod: ")] = _seconds(event["lastTimestamp"])
+    return found
+
+
+def by_pods(pods: Iterable[tuple[Json, float]], deleted: Mapping[str, int]) -> list[Held]:
+    """What each pod held, by Kubernetes' own times: until it finished, was deleted, or was seen last."""
     found = []
     for pod, last_seen in pods:
         status = pod["status"]
         if "startTime" not in status:
             continue
         container: Json = next(iter(status.get("containerStatuses", [])), {"state": {}})
-        ended = container["state"].get("terminated", {}).get("finishedAt")
-        ended = ended or pod["metadata"].get("deletionTimestamp")
-        end = _seconds(ended) if ended else int(last_seen)
+        meta = pod["metadata"]
+        if ended := container["state"].get("terminated", {}).get("finishedAt"):
+            end = _seconds(ended)
+        elif meta["name"] in deleted:
+            end = deleted[meta["name"]]
+        elif told := meta.get("deletionTimestamp"):  # which is when its grace is over
+            end = _seconds(told) - meta.get("deletionGracePeriodSeconds", 0)
+        else:
+            end = int(last_seen)
         (resource, devices), *_ = [
             (key, int(value))
             for key, value in pod["spec"]["containers"][0]["resources"]["limits"].items()
@@ -169,7 +187,6 @@ def by_pods(pods: Iterable[tuple[Json, float]]) -> list[Held]:
         ]
         slice_ = resource.partition("mig-")[2]
         supply = Supply(SMALL.pool, SliceName(slice_)) if slice_ else GPU
-        meta = pod["metadata"]
         held = Held(meta["namespace"], meta["name"], supply, devices, _seconds(status["startTime"]), end)
         found.append(held)
     return found
@@ -224,7 +241,8 @@ async def measure(
         await engine.close()
     ended = int(time.time() // 60 * 60)
     nodes = _nodes(int(began), ended, node, int(left))
-    truth, ours = by_pods(pods.values()), by_attempts(seen.values())
+    truth = by_pods(pods.values(), await asyncio.to_thread(deletions, api))
+    ours = by_attempts(seen.values())
     window = f"{_text(began)},{_text(ended)}"
     answers = [
         await asyncio.to_thread(
@@ -294,7 +312,7 @@ def main() -> None:
             prometheus = obtain("prometheus", f"{args.instance}-{scrape}s", None, {})
             prometheus.up()
             stack.callback(prometheus.wipe)
-            setting = opencost.Setting(prometheus, scrape, str(GPU_HOUR))
+            setting = opencost.Setting(prometheus, scrape, RESOLUTION_SECONDS[scrape], str(GPU_HOUR))
             watching = opencost.running(Path(instance.env()["KUBECONFIG"]), setting, folder / str(scrape))
             urls[scrape] = stack.enter_context(watching)
         fleet = fleet_of(instance)

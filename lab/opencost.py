@@ -40,6 +40,8 @@ class Setting:
     prometheus: Instance
     scrape_seconds: int
     """OpenCost's own manifests say 60."""
+    resolution_seconds: int
+    """Of nodes' hours, and of pods' where a question says nothing else; OpenCost's own default is 300."""
     gpu_hour: str
     """What a GPU costs; CPU and memory cost nothing, so that only GPUs are compared."""
 
@@ -78,6 +80,7 @@ def running(kubeconfig: Path, setting: Setting, folder: Path) -> Iterator[str]:
         "API_PORT": str(port),
         "PROMETHEUS_SERVER_ENDPOINT": setting.prometheus.facts()["url"],
         "CLUSTER_ID": "lab",
+        "ETL_RESOLUTION_SECONDS": str(setting.resolution_seconds),
         **dict.fromkeys(("ERROR_REPORTING_ENABLED", "PRODUCT_ANALYTICS_ENABLED"), "false"),
         **dict.fromkeys(("VALUES_REPORTING_ENABLED", "LOG_COLLECTION_ENABLED"), "false"),
     }
