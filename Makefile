@@ -20,6 +20,7 @@ venv: .venv/.done  ## make .venv from the locks
 lock:  ## write the hashed locks anew from pyproject.toml (make lock UPGRADE=--upgrade for newer versions)
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet $(UPGRADE) --python-version 3.12 --generate-hashes --no-emit-index-url requirements/focus.in -o requirements/focus.txt
 
 format: venv  ## format and mend what can be mended
 	$(BIN)/ruff format .
@@ -47,7 +48,7 @@ lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
 integration: venv  ## tests against the engines that `make lab-up` started
-	$(PY) -m pytest tests/contract tests/integration -m "not slow" -n 3 --durations 12
+	FAIRWAY_REQUIRE_FOCUS=1 $(PY) -m pytest tests/contract tests/integration -m "not slow" -n 3 --durations 12
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
