@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairway.files import price_shape as ps
+from fairway.files.records import Key
 from tests.unit.files.fleets import SOUND, checked
 
 GUIDE = (Path(__file__).parents[3] / "docs/guides/prices.md").read_text()
@@ -25,6 +27,6 @@ def test_every_piece_of_a_file_is_valid(block: str) -> None:
 
 
 def test_it_names_every_key() -> None:
-    keys = [*ps.POOL_PRICING, ps.OVERHEAD, ps.TIMEZONE, ps.IDLE, ps.OVERHEAD_RULE, ps.COST]
+    keys: list[Key[Any]] = [*ps.POOL_PRICING, ps.OVERHEAD, ps.TIMEZONE, ps.IDLE, ps.OVERHEAD_RULE, ps.COST]
     for key in keys:
         assert re.search(rf"\b{key.name}:", GUIDE), key.name
