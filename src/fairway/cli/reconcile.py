@@ -153,32 +153,27 @@ def reconciliation_view(
     columns = [
         Column("DAY"),
         Column("POOL", fit=Fit.MIDDLE),
-        Column("OUR HOURS", right=True),
-        Column("BILL HOURS", right=True),
         Column("OURS", right=True),
         Column("BILL", right=True),
-        Column(f"DIFFERENCE {currency}", right=True),
+        Column(f"MORE {currency}", right=True),
         Column("WHY", fit=Fit.END),
     ]
     rows = [
         [
             c.day.isoformat(),
             c.pool or "(no pool)",
-            figure(c.our_hours),
-            figure(c.bill_hours),
-            figure(c.ours),
-            figure(c.bill),
-            f"{c.difference:+,}",
+            f"{c.ours:,.2f}",
+            f"{c.bill:,.2f}",
+            f"{c.difference:+,.2f}",
             c.explanation,
         ]
         for c in shown
     ]
     if rows:
-        rows.append(
-            ["TOTAL", "", "", "", figure(found.ours), figure(found.bill), f"{found.bill - found.ours:+,}", ""]
-        )
+        totals = [f"{found.ours:,.2f}", f"{found.bill:,.2f}", f"{found.bill - found.ours:+,.2f}"]
+        rows.append(["TOTAL", "", *totals, ""])
     reasons = [
-        f"{gap.value.replace('-', ' ')}: {amount:+,} {currency}" for gap, amount in found.by_gap if amount
+        f"{gap.value.replace('-', ' ')}: {amount:+,.2f} {currency}" for gap, amount in found.by_gap if amount
     ]
     days = len({(c.day, c.pool) for c in found.comparisons})
     return View(
