@@ -49,7 +49,7 @@ SMALL, HALF = (Supply(PoolName("mig"), name) for name in SLICES)
 GPU_HOUR = Decimal("3.60")  # a tenth of a cent a GPU-second: easy to read
 NODES, GPUS = 3, 8
 LEAVES_AFTER = 90.0
-TAIL_SECONDS = 120.0  # for the last scrapes
+TAIL_SECONDS = 90.0  # for the last scrapes
 SETTINGS = {60: ("5m", "1m"), 15: ("1m", "15s")}
 """Seconds between scrapes, and resolutions OpenCost is asked for, the first as it is set up: the defaults,
 and what its maintainers advise for pods that live shortly."""
@@ -78,7 +78,8 @@ def load() -> list[Step]:
         Step(40, RESEARCH, "serve", HALF, 1, 180),
         Step(150, RESEARCH, "finetune", GPU, 4, 100),
     ]
-    steps += [Step(10 + 30 * i, RESEARCH, "sweep", GPU, 1, 20, 2) for i in range(12)]
+    # At all sorts of seconds of a minute: it matters to whoever samples.
+    steps += [Step(10 + 37 * i, RESEARCH, "sweep", GPU, 1, 20, 2) for i in range(10)]
     steps += [Step(20 + 97 * i, PRODUCTS, "eval", GPU, 2, 75) for i in range(4)]
     return sorted(steps, key=lambda step: step.at)
 
