@@ -1,0 +1,108 @@
+"""Rows of a document: they sum both ways, whatever they are; and which time a window means."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.cost.calendar import Calendar
+from fairway.cost.report import Column, Entry, column_of, table
+from fairway.cost.window import parse_window
+from fairway.model.charge import ChargeKind
+from fairway.model.errors import PermanentError
+
+CENT = Decimal("0.01")
+
+entries = st.lists(
+    st.builds(
+        Entry,
+        labels=st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", ""])),
+        kind=st.sampled_from(ChargeKind),
+        carried=st.booleans(),
+        amount=st.fractions(Fraction(-50), Fraction(10**5), max_denominator=3600),
+        gpu_seconds=st.fractions(0, 10**6, max_denominator=7),
+        device_seconds=st.integers(0, 10**6),
+        slice_seconds=st.integers(0, 10**6),
+    ),
+    max_size=40,
+)
+
+
+@given(found=entries, most=st.integers(1, 6))
+def test_rows_and_columns_sum_to_what_is_shown(found: list[Entry], most: int) -> None:
+    made = table(found, CENT, most=most)
+    whole = sum((e.amount for e in found), Fraction(0))
+    assert made.total.total == round(whole * 100) * CENT
+    assert sum((r.total for r in made.rows), Decimal(0)) == made.total.total
+    for column in Column:
+        shown = sum((r.amounts[column] for r in made.rows), Decimal(0))
+        assert shown == made.total.amounts[column]
+    hours = sum((e.gpu_seconds for e in found), Fraction(0)) / 3600
+    assert sum((r.gpu_hours for r in made.rows), Decimal(0)) == round(hours * 100) * CENT
+    assert sum(r.device_seconds for r in made.rows) == sum(e.device_seconds for e in found)
+
+
+@given(found=entries)
+def test_no_cell_is_further_than_a_cent_from_what_it_is(found: list[Entry]) -> None:
+    for row in table(found, CENT, most=1000).rows:
+        mine = [e for e in found if e.labels == row.labels and (None if e.carried else e.kind) == row.kind]
+        for column in Column:
+            exact = sum((e.amount for e in mine if column_of(e.kind) is column), Fraction(0))
+            assert abs(Fraction(row.amounts[column]) - exact) <= Fraction(2, 100)
+
+
+def test_columns_are_what_they_exactly_are() -> None:
+    """Three thirds of a cent's part each: rows alone would leave a column a cent off."""
+    found = [
+        Entry((name,), kind, True, Fraction(100, 3))
+        for name in "abc"
+        for kind in (ChargeKind.USAGE, ChargeKind.IDLE, ChargeKind.OVERHEAD)
+    ]
+    made = table(found, CENT, most=10)
+    assert {made.total.amounts[c] for c in Column} == {Decimal("100.00")}
+
+
+BERLIN = Calendar(ZoneInfo("Europe/Berlin"))
+NOW = int(datetime(2026, 10, 25, 12, 20, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "until"),
+    [
+        ("1d", date(2026, 10, 25), date(2026, 10, 26)),
+        ("30d", date(2026, 9, 26), date(2026, 10, 26)),
+        ("2026-02", date(2026, 2, 1), date(2026, 3, 1)),
+        ("2025-12", date(2025, 12, 1), date(2026, 1, 1)),
+        ("2026-10-03", date(2026, 10, 3), date(2026, 10, 4)),
+        ("2026-10-01..2026-10-15", date(2026, 10, 1), date(2026, 10, 16)),
+    ],
+)
+def test_windows(text: str, first: date, until: date) -> None:
+    found = parse_window(text, BERLIN, NOW)
+    assert (found.first, found.until) == (first, until)
+    assert found.span.start == BERLIN.day_start(first)
+
+
+def test_a_window_ends_where_this_hour_does() -> None:
+    found = parse_window("2026-10", BERLIN, NOW)
+    assert found.span.end == int(datetime(2026, 10, 25, 13, tzinfo=UTC).timestamp())
+    assert found.end == NOW
+    later = parse_window("2027-01", BERLIN, NOW)
+    assert later.span.start == later.span.end
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0d", "9999d", "2026-13", "2026-02-30", "2026-10-02..2026-10-01", "1960-01", "9999-12", "7", "x"],
+)
+def test_what_is_no_window(text: str) -> None:
+    with pytest.raises(PermanentError, match="window|long|day|month|years") as told:
+        parse_window(text, BERLIN, NOW)
+    assert told.value.code == "InvalidWindow"
+    assert "2026-10" in told.value.hint
