@@ -102,7 +102,7 @@ def test_a_window_ends_where_this_hour_does() -> None:
     ["", "0d", "9999d", "2026-13", "2026-02-30", "2026-10-02..2026-10-01", "1960-01", "9999-12", "7", "x"],
 )
 def test_what_is_no_window(text: str) -> None:
-    with pytest.raises(PermanentError, match="window|long|day|month|years") as told:
+    with pytest.raises(PermanentError, match=r"window|long|day|month|years") as told:
         parse_window(text, BERLIN, NOW)
     assert told.value.code == "InvalidWindow"
     assert "2026-10" in told.value.hint
