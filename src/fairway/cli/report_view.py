@@ -299,7 +299,10 @@ def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str
         return [f"({count(row.others, 'more row')})", *[""] * (len(by) - 1)]
     kind = row.kind if isinstance(row, wire.CostRow) else None
     if kind is None:
-        return [text or _NONE.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
+        # What a team carries by its guarantee is no user's.
+        share = isinstance(row, wire.CostRow) and not row.usage and not row.gpu_hours
+        none = _NONE | dict.fromkeys(_PEOPLE[1:], "(share)") if share else _NONE
+        return [text or none.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
     # Nobody carries it: what it is stands where somebody's name would.
     named = [
         text or ("whole GPUs" if label is Label.SLICE else "")
