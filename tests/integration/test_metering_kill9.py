@@ -158,7 +158,7 @@ class Writer:
                 for _ in range(5):
                     befall(hand, self._dice, self._dice.choice(jobs), classes, int(self._clock()), AGES)
             self.changes += 5
-            await asyncio.sleep(self._dice.uniform(0, 0.05))
+            await asyncio.sleep(self._dice.uniform(0.05, 0.2))  # the meter keeps up, and has to correct
 
 
 @contextmanager
@@ -234,10 +234,12 @@ async def torment(
         meter.kill()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
+    with looking(server.url) as db:
+        by_killed = db.execute("SELECT count(*) FROM usage").fetchone()
     faults, told, hours = await settle(server.url, clock)
     return faults, (
         f"{kills} kills ({inside} within a transaction), {crashes} crashes of PostgreSQL,"
-        f" {writer.changes} changes;"
+        f" {writer.changes} changes; {by_killed} rows by those killed;"
         f" {dict(told)} in {hours} hours and classes; {(clock() - BEGAN) / 3600:.0f} hours went by"
     )
 

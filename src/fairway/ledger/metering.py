@@ -187,10 +187,12 @@ _METER = text(f"""
         UPDATE metered
         SET class = now.class, devices = now.devices, started_at = now.began, metered_to = now.ended
         FROM both_ AS now
-        WHERE now.holds AND now.place IS NOT NULL AND metered.ctid = now.place
+        -- Said twice: the array makes it fetch these rows, and none beside, whatever the planner expects.
+        WHERE metered.ctid = ANY(ARRAY(SELECT place FROM both_ WHERE holds AND place IS NOT NULL))
+            AND metered.ctid = now.place
     ), gone AS (
-        DELETE FROM metered USING both_ AS now
-        WHERE NOT now.holds AND now.place IS NOT NULL AND metered.ctid = now.place
+        DELETE FROM metered
+        WHERE ctid = ANY(ARRAY(SELECT place FROM both_ WHERE NOT holds AND place IS NOT NULL))
     ), told AS (
         SELECT team, pool, slice, sum(used) AS used, sum(taken_back) AS taken_back FROM (
             SELECT class, sum(greatest(devices, 0) * date_part('epoch', ended - began)) AS used,
