@@ -198,7 +198,7 @@ def test_a_focus_file(place: Place) -> None:
     frame = pl.read_parquet(folder / "focus.parquet")
     assert len(frame) >= len(rows) > 0
     assert frame["EffectiveCost"].dtype == pl.Decimal(38, 12)
-    total = sum(Decimal(r["EffectiveCost"]) for r in rows)
+    total = sum((Decimal(r["EffectiveCost"]) for r in rows), Decimal(0))
     assert total == total.quantize(Decimal("0.01"))  # whole cents, for it sums to the report's
     assert not list(folder.glob(".*part"))
 
