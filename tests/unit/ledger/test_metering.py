@@ -16,7 +16,7 @@ from fairway.control.meter import hours_of
 from fairway.cost.calendar import Calendar
 from fairway.cost.metering import difference
 from fairway.ledger import HoursTooFew, Lease, LeaseLost, Ledger, MeteredBatch
-from fairway.model.job import Ending, EngineId, JobState
+from fairway.model.job import Ending, EngineId, JobId, JobState
 from fairway.model.usage import Holding, Piece
 from tests.metered import CLUSTER, Hand, Key, read, seconds
 from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
@@ -343,9 +343,9 @@ async def test_a_start_that_came_to_nothing_is_taken_back_when_the_job_is_over(
     await desk.see(seen("n1", "native", JobState.RUNNING, first, run(27)))
     (id_,) = await queued(db)
     await desk.see(seen("n1", "native", JobState.WAITING, first))  # may be older than what was seen
-    assert len((await desk.detail(id_)).attempts) == 2
+    assert len((await desk.detail(JobId(id_))).attempts) == 2
     await desk.see(seen("n1", "native", JobState.CANCELLED, first, ended_at=at(62)))
-    detail = await desk.detail(id_)
+    detail = await desk.detail(JobId(id_))
     assert detail.row.state is JobState.CANCELLED
     assert [kept.attempt for kept in detail.attempts] == [first]
     assert id_ in await queued(db)
