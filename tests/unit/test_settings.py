@@ -49,8 +49,7 @@ def test_flag_before_variable_before_file(tmp_path: Path) -> None:
 
 def test_where_old_usage_goes(tmp_path: Path) -> None:
     assert (read(tmp_path).archive_url, read(tmp_path).keep_usage_months) == (None, 13)
-    given = {"FAIRWAY_ARCHIVE_URL": "s3://bucket/fairway", "FAIRWAY_KEEP_USAGE_MONTHS": "3"}
-    settings = read(tmp_path, **given)
+    settings = read(tmp_path, FAIRWAY_ARCHIVE_URL="s3://bucket/fairway", FAIRWAY_KEEP_USAGE_MONTHS="3")
     assert (settings.archive_url, settings.keep_usage_months) == ("s3://bucket/fairway", 3)
     assert "s3://BUCKET" in faults(tmp_path, FAIRWAY_ARCHIVE_URL="bucket")
     assert "whole number" in faults(tmp_path, FAIRWAY_KEEP_USAGE_MONTHS="1.5")
