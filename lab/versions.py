@@ -14,7 +14,7 @@ ETCD = "v3.7.3"
 CONTAINERD = "v2.4.2"
 RUNC = "v1.5.2"
 CNI_PLUGINS = "v1.9.1"
-# The newest whose parts all come as Go modules: later ones are cut into modules that only a checkout has.
+# The newest that is one Go module: later ones refer to parts of themselves by folder.
 OPENCOST = "v1.108.1"
 # Real nodes' own image; raise the number when what goes into it changes.
 NODE_IMAGE_SUITE = "trixie"
