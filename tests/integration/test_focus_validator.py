@@ -59,8 +59,9 @@ def test_what_is_exported_is_accepted(tmp_path: Path) -> None:
 def test_a_wrong_row_is_found(tmp_path: Path) -> None:
     found = rows()
     wrong = list(found[7])
-    wrong[PLACE["ListCost"]] = "123.4"
-    wrong[PLACE["ChargeCategory"]] = "Gift"
+    wrong[PLACE["ListUnitPrice"]] = "-1.0"
+    wrong[PLACE["PricingUnit"]] = ""
+    wrong[PLACE["SkuId"]] = "another"
     found[7] = tuple(wrong)
     said = validate(written(found, tmp_path / "focus.csv"))
-    assert {"ListCost-C-009-C", "ChargeCategory-C-003-M"} <= said.failed
+    assert {"ListUnitPrice-C-008-M", "PricingUnit-C-006-C", "SkuPriceId-C-008-M"} <= said.failed
