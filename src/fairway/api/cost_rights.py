@@ -23,6 +23,17 @@ def teams_seen(token: Token, fleet: Fleet) -> frozenset[str] | None:
     return frozenset(person_of(token, fleet).teams)
 
 
+def check_sees_all(token: Token, fleet: Fleet) -> None:
+    """Raise ApiError unless all money is theirs to see: a whole bill tells what others spent."""
+    if teams_seen(token, fleet) is not None:
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "NotYourMoney",
+            "the bill of a pool is everybody's, and you see your own teams' alone",
+            "ask an operator, or one with a viewer's token; yours is  fairway report cost",
+        )
+
+
 def usage_filter(
     token: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
 ) -> UsageFilter:

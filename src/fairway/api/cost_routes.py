@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from fairway.api import cost_known as known
 from fairway.api import cost_wire as wire
 from fairway.api.access import allow, caller_of
-from fairway.api.cost_rights import teams_seen, usage_filter
+from fairway.api.cost_rights import check_sees_all, teams_seen, usage_filter
 from fairway.api.fleets import Fleets
 from fairway.api.problems import ApiError
 from fairway.api.routes import PROBLEMS, VIEWER, Name
@@ -146,6 +146,7 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     ) -> wire.CapacityReport:
         """What was there, used or not, by day and pool: what a provider would bill."""
         fleet, question, _ = await asked(request, [Label.POOL], window, 1, pool=pool)
+        check_sees_all(caller_of(request), fleet)
         found, days = await _answered(reports.capacity(fleet, question))
         return known.capacity(fleet, found, days)
 

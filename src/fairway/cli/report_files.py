@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fairway.api import cost_wire as wire
+from fairway.cost.cells import plain
 from fairway.model.charge import UNUSED_KINDS
 from fairway.model.errors import PermanentError
 
@@ -49,7 +50,7 @@ def csv_text(records: Sequence[Record]) -> str:
     if records:
         writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(records)
+        writer.writerows({key: plain(value) for key, value in record.items()} for record in records)
     return out.getvalue()
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from fairway.control.closing import Closing, Line
 from fairway.control.costs import EVERYBODY, Costs, calendar_of
+from fairway.cost.cells import plain
 from fairway.cost.corrections import correction
 from fairway.cost.focus import COLUMNS, Book, Correction, DayCharges, Row, Totals, rows
 from fairway.cost.window import Window
@@ -119,5 +120,5 @@ def _rows(fleet: Fleet, days: Days, corrections: Sequence[Correction]) -> Iterat
 
 def _text(lines: Iterable[Row]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
+    csv.writer(out, lineterminator="\n").writerows(map(plain, line) for line in lines)
     return out.getvalue()

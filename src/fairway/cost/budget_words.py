@@ -80,9 +80,9 @@ def money_text(amount: Fraction | Decimal, like: Decimal) -> str:
     cents = abs(like) < _SMALL or like != like.to_integral_value()
     exact = Fraction(amount)
     hundredths = round(exact * 100)
-    if not cents:
+    if not cents or hundredths % 100 == 0:
         return f"{round(exact):,}"
-    return f"{hundredths // 100:,}.{hundredths % 100:02}" if hundredths % 100 else f"{hundredths // 100:,}"
+    return f"{Decimal(hundredths).scaleb(-2):,.2f}"
 
 
 def period_text(start: date, every: Every) -> str:

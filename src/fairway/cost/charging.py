@@ -250,7 +250,7 @@ def _unused(
             yield _Line(kind, pool.cluster, supply, span.span.start, seconds, amount)
     for name, spans in rates.items():
         for span in spans:
-            if span.absent_gpu_seconds:
+            if span.absent or span.absent_gpu_seconds:
                 at = span.span.start
                 seconds, cluster = span.absent_gpu_seconds, pools[name].cluster
                 yield _Line(ChargeKind.COMMITMENT, cluster, Supply(name), at, seconds, span.absent)

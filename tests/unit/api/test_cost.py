@@ -76,6 +76,8 @@ async def test_what_a_member_may_not_ask(http: httpx2.AsyncClient, ledger: Ledge
         refused = await ask(http, f"{path}?team=product", alice, 403)
         assert refused["code"] == "NotYourTeam"
         assert "nlp" in refused["hint"]
+    whole_bill = await ask(http, "/v1/reports/capacity?window=2026-10", alice, 403)
+    assert whole_bill["code"] == "NotYourMoney"
     closing = await http.post("/v1/statements/2026-10/close", headers=alice)
     assert closing.status_code == 403
     mine = await ask(http, "/v1/statements/2026-10", alice)

@@ -54,6 +54,8 @@ def test_where_nothing_starts_no_priority_is_offered() -> None:
         ("7.006", "5", "7.01"),
         ("1234567", "1000000", "1,234,567"),
         ("0", "5", "0"),
+        ("-1.5", "5", "-1.50"),
+        ("-2", "5", "-2"),
     ],
 )
 def test_cents_where_they_matter(amount: str, like: str, text: str) -> None:
