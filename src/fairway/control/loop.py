@@ -94,15 +94,30 @@ class LeasedLoop:
         self._metrics.holding(self.name, self.cluster)
         self._log.info("lease taken", token=lease.token)
         try:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._keep_renewed(lease))
-                both.create_task(self._rounds(lease))
-        except* LeaseLost as lost:
-            self._log.warning("lease lost", token=lease.token, message=str(lost.exceptions[0]))
-        except* Exception as unexpected:
+            await self._work(lease)
+        except LeaseLost as lost:
+            self._log.warning("lease lost", token=lease.token, message=str(lost))
+        except Exception as unexpected:
             self._after(unexpected, failures=1)
         finally:
             await self._leave(lease)
+
+    async def _work(self, lease: Lease) -> None:
+        """Rounds beside renewals, until one of them fails.
+
+        Not by a TaskGroup: before Python 3.13 one that fails while it is being cancelled forgets the latter,
+        and a loop that lost its lease just when it was to end would go on for ever.
+        """
+        both = (asyncio.create_task(self._keep_renewed(lease)), asyncio.create_task(self._rounds(lease)))
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            ends = await asyncio.gather(*both, return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, Exception)]
+        if failures:
+            raise next((end for end in failures if isinstance(end, LeaseLost)), failures[0])
 
     async def _take(self) -> Lease:
         failures = 0

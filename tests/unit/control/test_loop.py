@@ -244,3 +244,18 @@ def test_codes_are_bounded() -> None:
     assert sum(s.value for s in samples) == 1000
     metrics.forget("observe", "hpc")
     assert not [s for m in registry.collect() for s in m.samples]
+
+
+async def test_a_lease_lost_while_it_is_told_to_end_does_not_keep_it_going(ledger: Ledger) -> None:
+    begun = asyncio.Event()
+
+    async def step(lease: Lease) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise LeaseLost("LeaseLost", "gone", "nothing")
+
+    async with asyncio.timeout(10):
+        async with Bench(ledger, step).running():
+            await begun.wait()

@@ -30,11 +30,13 @@ BEYOND_A_SCHEMA = {
     "CannotRun",
     "DuplicateKey",
     "DuplicateTeam",
+    "EmptyBudget",
     "GpusDisagree",
     "GuaranteesTooHigh",
     "KeyNotText",
     "KnownGpuType",
     "NotAMember",
+    "NothingIsLow",
     "NotOneDefault",
     "ParentWithout",
     "PreemptibleTooHigh",
@@ -94,7 +96,7 @@ EXPRESSIBLE = [
     (text, old, new)
     for text, mistakes in ((SOUND, MISTAKES), (SHARED, TEAM_MISTAKES))
     for old, new, code, *_ in mistakes
-    if code not in BEYOND_A_SCHEMA and not re.search("1e99|0x10|010|0.0000001|[.]nan|^0[sh]$", new)
+    if code not in BEYOND_A_SCHEMA and not re.search("1e99|0x10|010|0.0000001|[.]nan|^0[sh]$|101%", new)
 ]
 
 
