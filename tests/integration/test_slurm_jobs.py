@@ -15,6 +15,7 @@ import pytest
 
 from fairway.engines.port import LogPart, Refused, Unreachable
 from fairway.engines.slurm import SlurmEngine
+from fairway.engines.slurm.jobs import mirroring
 from fairway.model.fleet import Fleet, SlurmConnection
 from fairway.model.job import ENDED_JOBS, Ending, EngineId, EngineName, JobState, Order, SeenJob, job_word
 from fairway.model.names import PoolName, SliceName, TeamName
@@ -404,8 +405,16 @@ async def test_logs_are_read_from_nothing_but_plain_files_of_the_user(
 @pytest.mark.parametrize("count", [60, pytest.param(1200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(1200)
 async def test_the_mirror_equals_the_accounting_to_the_second(
-    engine: SlurmEngine, fleet: Fleet, watch: Watch, slurm: Instance, count: int
+    engine: SlurmEngine,
+    fleet: Fleet,
+    watch: Watch,
+    slurm: Instance,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Tasks that slurmctld forgot before anybody looked, and that the accounting never hears of, are given up
+    # after this long; ten minutes are for accounting that is away, which here it is not.
+    monkeypatch.setattr(mirroring, "LOST_SECONDS", 60.0)
     mix = Mix(slurm, engine, fleet, random.Random(count))
     await mix.run(count, watch, within=1000)
     await asyncio.to_thread(slurm.run, "scancel", "--account=lab", check=False)
