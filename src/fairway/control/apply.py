@@ -28,7 +28,7 @@ from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, KeptChange, Lease, LeaseLost, Ledger, Revision
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
-from fairway.model.fleet import Cluster, Fleet
+from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.policy.objects import Change, ObjectKey
 from fairway.policy.plan import ClusterPlan
 
@@ -46,6 +46,7 @@ class ApplyToCluster:
     def __init__(
         self,
         cluster: Cluster,
+        pools: tuple[Pool, ...],
         build: Callable[[], Governs],
         ledger: Ledger,
         parse: Callable[[Revision], Fleet],
@@ -57,6 +58,7 @@ class ApplyToCluster:
     ) -> None:
         """`writing` is held by whoever writes policy to the cluster."""
         self._cluster = cluster
+        self._pools = pools
         self._build = build
         self._ledger = ledger
         self._parse = parse
@@ -70,6 +72,8 @@ class ApplyToCluster:
     async def __call__(self, lease: Lease) -> None:
         """Carry out everything that waits. A temporary fault is noted and raised on, to slow the loop."""
         while (work := await self._ledger.next_apply(self._cluster.name)) is not None:
+            if await self._is_anothers(work):
+                return
             apply = _Apply(work, self._ledger, lease, self._metrics)
             try:
                 async with self._writing:
@@ -90,6 +94,16 @@ class ApplyToCluster:
             except Exception as error:
                 await apply.end(ApplyState.FAILED, _defect(error))
                 raise
+
+    async def _is_anothers(self, work: ApplyWork) -> bool:
+        """Whether the loops are about to be started anew for the fleet of this apply.
+
+        Its pools are other ones: this loop's engine would look for them where they no longer are.
+        """
+        if work.revision is None or work.revision.id != await self._ledger.fleet_revision():
+            return False
+        fleet = self._parse(work.revision)
+        return fleet.pools_of(self._cluster.name) != self._pools
 
     async def _carry_out(self, apply: _Apply) -> None:
         fleet = None if apply.work.revision is None else self._parse(apply.work.revision)

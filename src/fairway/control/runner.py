@@ -201,7 +201,9 @@ class Runner:
         applied = LastApplied(cluster.name, self._ledger, self._parse)
         observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
         writing = asyncio.Lock()
-        apply = ApplyToCluster(cluster, build, self._ledger, self._parse, self._policy_metrics, writing)
+        apply = ApplyToCluster(
+            cluster, pools, build, self._ledger, self._parse, self._policy_metrics, writing
+        )
         drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
         nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics, writing)
         yield _Loop(OBSERVE, self._pace(self._settings.observe_seconds), observe, observe.close)

@@ -35,6 +35,16 @@ def find_drift(wanted: Translation, found: FoundPolicy, changes: Iterable[Change
     )
 
 
+def without_holds(entries: Iterable[DriftEntry], free: Translation) -> tuple[DriftEntry, ...]:
+    """What differs in more than a hold that is not there yet; `free`: the same fleet with nobody held."""
+    fields = {o.key: o.fields for o in free.objects}
+    return tuple(
+        e
+        for e in entries
+        if e.kind is not DriftKind.CHANGED or e.key not in fields or e.found != fields[e.key].get(e.field)
+    )
+
+
 def _entries(change: Change, have: FoundObject | None) -> Iterator[DriftEntry]:
     by = have.changed_by if have else None
     match change.action:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,8 +16,9 @@ from fairway.control.metrics import LoopMetrics, PolicyMetrics
 from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import Apply, ApplyCluster, ApplyState, Lease, LeaseLost, Ledger, Revision
 from fairway.ledger.applies import restored, storable
-from fairway.model.fleet import Cluster, Fleet, VirtualConnection
-from fairway.model.names import ClusterName, TeamName
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Team
 from fairway.policy.objects import Action, Activity, ObjectKey
 from tests.unit.control.toy import Toy, World
@@ -58,10 +60,11 @@ class Bench:
         assert lease is not None
         return lease
 
-    def step(self) -> ApplyToCluster:
+    def step(self, pools: tuple[Pool, ...] = ()) -> ApplyToCluster:
         metrics = PolicyMetrics(CollectorRegistry())
         return ApplyToCluster(
             CLUSTER,
+            pools,
             lambda: Toy(self.world),
             self.ledger,
             parse,
@@ -344,3 +347,22 @@ async def test_a_cluster_that_leaves_the_fleet_skips_what_waits(ledger: Ledger) 
 def test_values_survive_the_ledger() -> None:
     assert restored([1, ["a", [None, True]], "x"]) == (1, ("a", (None, True)), "x")
     assert storable(("a\0b", 1)) == ("ab", 1)
+
+
+async def test_a_loop_of_other_pools_leaves_it_to_the_one_that_comes(ledger: Ledger) -> None:
+    """Its engine would look for the pools where they no longer are, and find that the cluster moved on."""
+    bench = Bench(ledger)
+    number = await bench.queue(fleet(research=2))
+    old = Pool(
+        PoolName("old"),
+        HPC,
+        GpuType("A100-80GB", 80),
+        Capacity.OWNED,
+        Decimal(1),
+        VirtualPlace(nodes=1),
+    )
+    lease = await bench.lease()
+    await bench.step((old,))(lease)
+    assert (await bench.apply(number)).state is ApplyState.WAITING
+    await bench.step()(lease)
+    assert (await bench.apply(number)).state is ApplyState.DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,7 +17,7 @@ from fairway.control.applied import LastApplied, held_fleet, holds_of
 from fairway.control.apply import ApplyToCluster
 from fairway.control.applying import plan_cluster
 from fairway.control.budget import CountBudgets, HoldTeams
-from fairway.control.drift import FindDrift
+from fairway.control.drift import ON_ITS_WAY_SECONDS, FindDrift
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Unreachable
 from fairway.ledger import BudgetLevel, BudgetStanding, Lease, Ledger, Revision
@@ -117,6 +118,7 @@ class Bench:
         await self.ledger.queue_apply(text, text, {HPC: mark}, force=True, by="ada")
         step = ApplyToCluster(
             CLUSTER,
+            wanted.pools_of(HPC),
             lambda: HoldToy(self.world),
             self.ledger,
             self.parse,
@@ -253,13 +255,23 @@ async def test_a_hold_is_no_drift_and_a_drift_is_not_healed_by_a_hold(bench: Ben
     await bench.counted()
     await bench.held()
     assert bench.world.objects[key].fields == {"value": 77, "hold": "stop"}
+    later = 0.0  # than now by the ledger's clock
     drift = FindDrift(
-        HPC, lambda: HoldToy(bench.world), bench.ledger, bench.applied, PolicyMetrics(CollectorRegistry())
+        HPC,
+        lambda: HoldToy(bench.world),
+        bench.ledger,
+        bench.applied,
+        PolicyMetrics(CollectorRegistry()),
+        clock=lambda: time.time() + later,
     )
     await drift(await bench.lease("drift"))
     assert [(d.entry.key, d.entry.field) for d in await bench.ledger.drift()] == [(key, "value")]
-    # Somebody takes the hold away by hand: that is drift, for them to see and an apply to heal.
+    # Not there: just after the budget was spent it is on its way; later somebody took it away by hand, and
+    # that is drift, for them to see and an apply to heal.
     bench.world.objects[key] = FoundObject(key, {"value": 3}, ours=True, changed_by="eve")
+    await drift(await bench.lease("drift"))
+    assert await bench.ledger.drift() == ()
+    later = ON_ITS_WAY_SECONDS + 1
     await drift(await bench.lease("drift"))
     assert [(d.entry.field, d.entry.wanted) for d in await bench.ledger.drift()] == [("hold", "stop")]
 
