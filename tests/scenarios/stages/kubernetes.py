@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CLEAR_SECONDS = 60
 NODE_SECONDS = 60
+IN_FORCE_SECONDS = 10
 ASK_AGAIN = 5.0  # seconds, for what was told to go and is still there
 QUOTA_PATHS = tuple(f"{kueue.API_ROOT}/{plural}" for plural in ("clusterqueues", "cohorts"))
 USED = "fairway.dev/used"
@@ -104,7 +105,16 @@ class KubernetesHand:
     # users
 
     async def submit(self, order: Order) -> str:
-        return await self._make(order.user, namespace_of(order), job_manifest(self._name(), order))
+        """An API server puts the policy that gives a job its queue in force some seconds after it is made,
+        and the one that asks for a queue at times before it."""
+        deadline = time.monotonic() + IN_FORCE_SECONDS
+        while True:
+            try:
+                return await self._make(order.user, namespace_of(order), job_manifest(self._name(), order))
+            except Denied as error:
+                if "needs a queue" not in str(error) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.5)
 
     def _name(self) -> str:
         return f"job-{next(self._numbers):04d}"
