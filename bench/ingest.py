@@ -12,24 +12,19 @@ rows), `hour` (a full hour goes by and everything runs: one row and one change o
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from bench.figure import Figure
-from bench.jobs import Meter, Taken, backends
+from bench.jobs import Meter, Taken
+from bench.ledger import backends, own_ledger
 from fairway.control.meter import BATCH, hours_of
 from fairway.cost.calendar import Calendar
-from fairway.ledger import Hours, Lease, Ledger, embedded
-from fairway.ledger.connection import Limits
+from fairway.ledger import Hours, Lease, Ledger
 
 SIZES = {"small": 20_000, "200000": 200_000, "1000000": 1_000_000}
 TARGET = 2.0
@@ -73,22 +68,6 @@ _ATTEMPTS = {
         SELECT id, 1, 'e' || id, to_timestamp({upto}) - interval '3 hours', 8, ARRAY['n1'] FROM job
     """,
 }
-
-
-@asynccontextmanager
-async def _ledger() -> AsyncIterator[tuple[Ledger, str]]:
-    """An empty one of its own, wiped at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="fairway-bench-"))
-    folder.chmod(0o711)  # as root, the server runs as somebody else and must get in
-    server = embedded.start(folder / "postgres")
-    try:
-        ledger = await Ledger.connect(server.url, Limits(connections=1))
-        await ledger.migrate()
-        yield ledger, server.url
-        await ledger.close()
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill(db: psycopg.Connection[Any], load: str, jobs: int) -> None:
@@ -141,7 +120,7 @@ async def _measure(load: str, jobs: int) -> Figure:
     ours: list[Taken] = []
     bare: list[Taken] = []
     rows = 0
-    async with _ledger() as (ledger, url):
+    async with own_ledger() as (ledger, url):
         lease = await ledger.take_lease("meter", CLUSTER, "bench", 600)
         assert lease is not None
         await ledger.ensure_partitions(hours.starts)

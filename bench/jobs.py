@@ -8,12 +8,9 @@ were used long ago, states that hardly occur.
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,8 +20,8 @@ from typing import Any
 import psycopg
 
 from bench.figure import Figure
-from fairway.ledger import JobFilter, Lease, Ledger, NewJob, embedded
-from fairway.ledger.connection import Limits
+from bench.ledger import backends, own_ledger
+from fairway.ledger import JobFilter, Lease, Ledger, NewJob
 from fairway.model.job import (
     Attempt,
     Ending,
@@ -273,13 +270,6 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
     }
 
 
-def backends(url: str) -> list[int]:
-    """The processes of PostgreSQL that serve Fairway's connections."""
-    with psycopg.connect(url) as db:
-        wanted = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairway'"
-        return [pid for (pid,) in db.execute(wanted)]
-
-
 def _fill(url: str, jobs: int) -> dict[str, object]:
     """Make the rows, and tell how large they are."""
     with psycopg.connect(url, autocommit=True) as db:
@@ -306,24 +296,8 @@ def _fill(url: str, jobs: int) -> dict[str, object]:
     return told
 
 
-@asynccontextmanager
-async def _ledger() -> AsyncIterator[tuple[Ledger, str]]:
-    """An empty one of its own, wiped at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="fairway-bench-"))
-    folder.chmod(0o711)  # as root, the server runs as somebody else and must get in
-    server = embedded.start(folder / "postgres")
-    try:
-        ledger = await Ledger.connect(server.url, Limits(connections=1))
-        await ledger.migrate()
-        yield ledger, server.url
-        await ledger.close()
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 async def _measure(jobs: int) -> Figure:
-    async with _ledger() as (ledger, url):
+    async with own_ledger() as (ledger, url):
         sizes = _fill(url, jobs)
         meter = Meter(backends(url))
         taken, bare = await _pages(ledger, meter, url, jobs)

@@ -7,9 +7,7 @@ too: what the rows and their sums take, and what a month takes in the archive an
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -20,9 +18,10 @@ from pathlib import Path
 import psycopg
 
 from bench.figure import Figure
+from bench.ledger import backends, own_server
 from bench.report_rows import MONTH, POOLS, fill
 from fairway.cost.calendar import Calendar
-from fairway.ledger import ArchivedPart, Ledger, UsageFilter, embedded
+from fairway.ledger import ArchivedPart, Ledger, UsageFilter
 from fairway.ledger.connection import Limits
 from fairway.model.charge import Label, UsageSum
 from fairway.model.names import PoolName
@@ -132,7 +131,7 @@ async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | N
     ledger = await Ledger.connect(url, Limits(connections=1))
     with psycopg.connect(url, autocommit=True) as db:
         asked = Questions(ledger, db)
-        (backend,) = _backends(url)
+        (backend,) = backends(url)
         ours, plain = Meter(backend), Meter(db.info.backend_pid)
         teams, teams_sum = await ours.each(asked.teams, ROUNDS)
         users, users_sum = await ours.each(asked.users, ROUNDS)
@@ -167,12 +166,6 @@ async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | N
     )
 
 
-def _backends(url: str) -> list[int]:
-    with psycopg.connect(url) as db:
-        wanted = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairway'"
-        return [pid for (pid,) in db.execute(wanted)]
-
-
 async def _archived(url: str, store: Path) -> dict[str, object]:
     ledger = await Ledger.connect(url)
     ledger.use_archive(store.as_uri())
@@ -189,21 +182,15 @@ async def _archived(url: str, store: Path) -> dict[str, object]:
 
 @asynccontextmanager
 async def _server() -> AsyncIterator[tuple[str, Path]]:
-    """A PostgreSQL of its own, wiped at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="fairway-bench-"))
-    folder.chmod(0o711)  # as root, the server runs as somebody else and must get in
-    server = embedded.start(folder / "postgres")
-    try:
-        with psycopg.connect(server.url, autocommit=True) as db:  # nothing here need survive a power cut
+    """A migrated PostgreSQL and its folder."""
+    with own_server() as (url, folder):
+        with psycopg.connect(url, autocommit=True) as db:  # nothing here need survive a power cut
             db.execute("ALTER SYSTEM SET fsync = off")
             db.execute("SELECT pg_reload_conf()")
-        ledger = await Ledger.connect(server.url)
+        ledger = await Ledger.connect(url)
         await ledger.migrate()
         await ledger.close()
-        yield server.url, folder
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        yield url, folder
 
 
 async def run(size: str) -> list[Figure]:

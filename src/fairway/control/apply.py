@@ -72,12 +72,13 @@ class ApplyToCluster:
     async def __call__(self, lease: Lease) -> None:
         """Carry out everything that waits. A temporary fault is noted and raised on, to slow the loop."""
         while (work := await self._ledger.next_apply(self._cluster.name)) is not None:
-            if await self._is_anothers(work):
-                return
             apply = _Apply(work, self._ledger, lease, self._metrics)
             try:
                 async with self._writing:
-                    await self._carry_out(apply)
+                    fleet = None if work.revision is None else self._parse(work.revision)
+                    if await self._is_anothers(work, fleet):
+                        return
+                    await self._carry_out(apply, fleet)
             except LeaseLost:
                 raise
             except TemporaryError as error:
@@ -95,18 +96,16 @@ class ApplyToCluster:
                 await apply.end(ApplyState.FAILED, _defect(error))
                 raise
 
-    async def _is_anothers(self, work: ApplyWork) -> bool:
+    async def _is_anothers(self, work: ApplyWork, fleet: Fleet | None) -> bool:
         """Whether the loops are about to be started anew for the fleet of this apply.
 
         Its pools are other ones: this loop's engine would look for them where they no longer are.
         """
-        if work.revision is None or work.revision.id != await self._ledger.fleet_revision():
+        if work.revision is None or fleet is None or fleet.pools_of(self._cluster.name) == self._pools:
             return False
-        fleet = self._parse(work.revision)
-        return fleet.pools_of(self._cluster.name) != self._pools
+        return work.revision.id == await self._ledger.fleet_revision()
 
-    async def _carry_out(self, apply: _Apply) -> None:
-        fleet = None if apply.work.revision is None else self._parse(apply.work.revision)
+    async def _carry_out(self, apply: _Apply, fleet: Fleet | None) -> None:
         late = TemporaryError(
             "PlanTimedOut",
             f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
-from fairway.control.costs import Costs, calendar_of
+from fairway.control.costs import Costs, calendar_of, second
 from fairway.cost.calendar import next_month
 from fairway.cost.corrections import Told, correction, told
 from fairway.ledger import ClosedCharge, ClosedMonth, Ledger
@@ -56,7 +56,7 @@ class Closing:
 
     async def statement(self, fleet: Fleet, month: date, now: int | None = None) -> Statement:
         """A closed month as it was told; an open one as it is now, with corrections if it is the next."""
-        now = int(datetime.now(UTC).timestamp()) if now is None else now
+        now = second(now)
         closed = {m.month: m for m in await self._ledger.closed_months()}
         if month in closed:
             return await self._as_told(closed[month])
@@ -68,7 +68,7 @@ class Closing:
 
     async def close(self, fleet: Fleet, month: date, by: str, now: int | None = None) -> Statement:
         """Keep a month as it is told now, for good. Raises MonthClosed, MonthOpen, or that it is not over."""
-        now = int(datetime.now(UTC).timestamp()) if now is None else now
+        now = second(now)
         open_ = await self.statement(fleet, month, now)
         if not open_.over:
             raise PermanentError(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from fairway.control.costs import EVERYBODY, Costs, calendar_of, own_labels
+from fairway.control.costs import EVERYBODY, Costs, calendar_of, own_labels, second
 from fairway.cost.report import Entry, Table, hours, table
 from fairway.cost.rounding import apportion_paths
 from fairway.cost.window import Window, parse_window
 from fairway.ledger import UsageFilter
-from fairway.model.charge import UNUSED_KINDS, Charge, ChargeKind, Label
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
 from fairway.model.price import cent
@@ -117,7 +117,7 @@ class CostReports:
             for row in await self._costs.usage(priced, question.by, UsageFilter(pools=pools)):
                 _add(seconds, (*row.labels, _USED), Fraction(row.device_seconds))
             for charge in await self._costs.unused(priced):
-                if pools is None or _pool(charge) in pools:
+                if pools is None or charge.pool in pools:
                     path = (*own_labels(charge, question.by, priced.calendar), charge.kind.value)
                     _add(seconds, path, Fraction(charge.device_seconds))
                     _add(amounts, path, charge.amount)
@@ -160,7 +160,7 @@ class CostReports:
 
 def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:
     """The time a text means for a fleet."""
-    return parse_window(text, calendar_of(fleet), int(datetime.now(UTC).timestamp()) if now is None else now)
+    return parse_window(text, calendar_of(fleet), second(now))
 
 
 def _table(fleet: Fleet, question: Question, found: Iterable[Entry]) -> Table:
@@ -197,10 +197,6 @@ def _waste_total(rows: Sequence[WasteRow]) -> WasteRow:
         {k: sum((r.hours.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
         {k: sum((r.amounts.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
     )
-
-
-def _pool(charge: Charge) -> str:
-    return charge.supply.pool if charge.supply else ""
 
 
 def _add(sums: dict[tuple[str, ...], Fraction], path: tuple[str, ...], value: Fraction) -> None:

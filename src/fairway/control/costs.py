@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
@@ -132,7 +132,7 @@ class Costs:
         Nothing is known of the future: a period that has not ended is cut where this hour ends.
         """
         calendar = calendar_of(fleet)
-        now = int(datetime.now(UTC).timestamp()) if now is None else now
+        now = second(now)
         end = min(period.end, calendar.next_hour(now))
         if period.start >= end:
             return ()
@@ -190,6 +190,11 @@ class Costs:
         return tuple(found)
 
 
+def second(given: int | None) -> int:
+    """The one that was given, or this one."""
+    return int(time.time()) if given is None else given
+
+
 def calendar_of(fleet: Fleet) -> Calendar:
     """The days of a fleet; its file was checked to name a time zone that exists."""
     return Calendar(ZoneInfo(fleet.cost.timezone))
@@ -208,7 +213,7 @@ def _entry(charge: Charge, by: Sequence[Label], calendar: Calendar) -> Entry:
 def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
     match label:
         case Label.POOL:
-            return charge.supply.pool if charge.supply else ""
+            return charge.pool
         case Label.SLICE:
             return (charge.supply.slice or "") if charge.supply else ""
         case Label.CLUSTER:
@@ -241,8 +246,7 @@ def _narrowed(
     wanted = {Label.TEAM: which.teams, Label.USER: which.users}
     checks = [(i, names) for i, label in enumerate(labels) if (names := wanted.get(label)) is not None]
     for charge in made:
-        pool = charge.supply.pool if charge.supply else ""
-        if which.pools is not None and pool not in which.pools:
+        if which.pools is not None and charge.pool not in which.pools:
             continue
         if charge.labels is None:
             if not _of_people(which):

@@ -175,9 +175,10 @@ class Runner:
         self._revision, self._fleet = revision, fleet
 
     def _start_missing(self, fleet: Fleet) -> None:
-        for loop in self._fleet_loops():
-            if loop.name not in self._whole or self._whole[loop.name].done():
-                self._whole[loop.name] = self._start(FLEET, loop)
+        if not self._whole or any(task.done() for task in self._whole.values()):
+            for loop in self._fleet_loops():
+                if loop.name not in self._whole or self._whole[loop.name].done():
+                    self._whole[loop.name] = self._start(FLEET, loop)
         for cluster in fleet.clusters:
             pools = fleet.pools_of(cluster.name)
             running = self._clusters.setdefault(cluster.name, _Running(cluster, pools, {}))

@@ -66,11 +66,6 @@ def next_month(month: date) -> date:
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
-def month_text(month: date) -> str:
-    """`2026-10`."""
-    return f"{month.year:04d}-{month.month:02d}"
-
-
 def _days(text: str, today: date) -> tuple[date, date]:
     if found := re.fullmatch(r"([1-9][0-9]{0,3})d", text):
         until = today + timedelta(days=1)

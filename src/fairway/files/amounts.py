@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from fairway.files.faults import FaultCode, Faults, shown
-from fairway.files.shape import At, Found, Schema, Shape, Whole, wrong_type
+from fairway.files.shape import At, Found, Schema, Shape, Whole, out_of_range, wrong_type
 from fairway.files.spelling import nearest
 from fairway.files.tree import Kind, Node, Scalar
 from fairway.model.duration import DURATION_PATTERN, duration_text, parse_duration
@@ -69,13 +69,7 @@ class Duration(Shape[int]):
             )
             return None
         if not self.least <= seconds <= self.most:
-            faults.add(
-                FaultCode.OUT_OF_RANGE,
-                at.spot(node),
-                f"{at.label} is {shown(node.text)}, which is out of range",
-                expected=self.expected,
-                hint=f"write {self.expected}",
-            )
+            out_of_range(node, at, faults, self.expected)
             return None
         return Found(seconds, at.spot(node))
 
@@ -115,13 +109,7 @@ class Percent(Shape[Decimal]):
             return None
         part = Decimal(node.text[:-1])
         if not self.least <= part <= self.most:
-            faults.add(
-                FaultCode.OUT_OF_RANGE,
-                at.spot(node),
-                f"{at.label} is {shown(node.text)}, which is out of range",
-                expected=self.expected,
-                hint=f"write {self.expected}",
-            )
+            out_of_range(node, at, faults, self.expected)
             return None
         return Found((part / 100).normalize() + 0, at.spot(node))
 

@@ -238,7 +238,7 @@ class Whole(Shape[int]):
             return None
         # The length first: int() of a thousand digits is slow, of ten thousand an exception.
         if len(node.text) > 18 or not self.least <= int(node.text) <= self.most:
-            _out_of_range(node, at, faults, expected)
+            out_of_range(node, at, faults, expected)
             return None
         return Found(int(node.text), at.spot(node))
 
@@ -263,7 +263,7 @@ class Price(Shape[Decimal]):
             return None
         digits, _, fraction = node.text.lstrip("+").partition(".")
         if len(digits) > 18 or len(fraction) > self.places or not 0 <= Decimal(node.text) <= self.most:
-            _out_of_range(node, at, faults, expected)
+            out_of_range(node, at, faults, expected)
             return None
         # abs() turns -0, which compares as 0 and prints as -0, into 0.
         return Found(abs(Decimal(node.text)), at.spot(node))
@@ -278,7 +278,8 @@ def _number_hint(node: Node, expected: str) -> str:
     return f"write {expected}"
 
 
-def _out_of_range(node: Scalar, at: At, faults: Faults, expected: str) -> None:
+def out_of_range(node: Scalar, at: At, faults: Faults, expected: str) -> None:
+    """Say that what was written is too small, too large or too finely divided."""
     faults.add(
         FaultCode.OUT_OF_RANGE,
         at.spot(node),

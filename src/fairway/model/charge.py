@@ -64,9 +64,13 @@ class ChargeKind(StrEnum):
 
     USAGE = "usage"
     IDLE = "idle"
+    """Free, and nobody wanted them, or somebody did and could have had them."""
     FRAGMENTED = "fragmented"
+    """Free, but of no use to anything that waits: too few on each node."""
     DRAINED = "drained"
+    """On nodes somebody closed to new work."""
     DOWN = "down"
+    """On nodes that are down, or held back by the engine."""
     COMMITMENT = "commitment"
     """Committed GPUs that were not there."""
     OVERHEAD = "overhead"
@@ -96,3 +100,8 @@ class Charge:
     device_seconds: int
     """Of usage and of what was unused; 0 for a share of something."""
     amount: Fraction
+
+    @property
+    def pool(self) -> str:
+        """Empty: of a cluster as a whole."""
+        return self.supply.pool if self.supply else ""

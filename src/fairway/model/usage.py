@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from fairway.model.team import Supply
 
@@ -35,19 +34,6 @@ class Piece:
     @property
     def device_seconds(self) -> int:
         return self.devices * (self.end - self.start)
-
-
-class Unused(StrEnum):
-    """Why devices earned nothing."""
-
-    IDLE = "idle"
-    """Free, and nobody wanted them, or somebody did and could have had them."""
-    FRAGMENTED = "fragmented"
-    """Free, but of no use to anything that waits: too few on each node."""
-    DRAINED = "drained"
-    """On nodes somebody closed to new work."""
-    DOWN = "down"
-    """On nodes that are down, or held back by the engine."""
 
 
 @dataclass(frozen=True, slots=True)
