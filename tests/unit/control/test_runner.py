@@ -180,7 +180,7 @@ async def test_a_new_fleet_restarts_only_what_changed(ledger: Ledger) -> None:
     await stage.give(fleet(hpc=3, cloud=5, old=1))
     async with stage.running():
         await stage.until(lambda s: len(s) == 3 and all(c.reachable for c in s.values()))
-        await stage.until_built(hpc=1, cloud=1, old=1)  # or a cluster leaves before all its loops looked at it
+        await stage.until_built(hpc=1, cloud=1, old=1)  # or one leaves before all its loops looked
         await stage.give(fleet(hpc=4, cloud=5, new=2))
         await stage.until(lambda s: set(s) == {"hpc", "cloud", "new"} and s["new"].reachable)
         async with asyncio.timeout(10):
