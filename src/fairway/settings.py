@@ -45,6 +45,20 @@ class Settings:
     archive_url: str | None = None
     """None: raw usage stays in PostgreSQL for good."""
     keep_usage_months: int = 13
+    public_url: str | None = None
+    """Where people reach the pages; None: wherever they asked."""
+    session_hours: float = 12
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret_file: Path | None = None
+    oidc_user_claim: str = "preferred_username"
+    oidc_groups_claim: str = "groups"
+    oidc_roles: tuple[tuple[str, str], ...] = ()
+    """Groups and the role each gives."""
+    serve: str = "all"
+    """What this server does: all, only answer (api), or only run loops (loops)."""
+    migrate: bool = True
+    """Whether it brings the ledger's tables forward when it starts."""
 
     def shown(self) -> dict[str, object]:
         """Every setting by name, fit to be logged."""
@@ -136,6 +150,42 @@ def _months(value: object) -> int:
     return int(number)
 
 
+def _web_address(value: object) -> str:
+    url = _words(value).rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
+        raise ValueError("a URL such as https://fairway.example.org")
+    return url
+
+
+def _optional(parse: Callable[[object], object]) -> Callable[[object], object]:
+    return lambda value: None if value == "none" else parse(value)
+
+
+def _yes_or_no(value: object) -> bool:
+    word = str(value).strip().lower()
+    if word not in ("yes", "no", "true", "false"):
+        raise ValueError("yes or no")
+    return word in ("yes", "true")
+
+
+_ROLES: Final = ("viewer", "member", "lead", "operator", "admin")
+
+
+def _group_roles(value: object) -> tuple[tuple[str, str], ...]:
+    """`GROUP=ROLE, …`; later ones do not hide earlier ones: the highest role counts."""
+    pairs = value.items() if isinstance(value, dict) else _pairs(str(value))
+    found = tuple((str(group).strip(), str(role).strip().lower()) for group, role in pairs)
+    if any(not group or role not in _ROLES for group, role in found):
+        raise ValueError(f"GROUP=ROLE, …  with roles out of {', '.join(_ROLES)}")
+    return found
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    words = [] if text.strip() == "none" else [word for word in text.split(",") if word.strip()]
+    cut = [word.rpartition("=") for word in words]
+    return [(group, role) for group, _, role in cut]
+
+
 def _one_of(*words: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         word = str(value).strip().lower()
@@ -205,6 +255,53 @@ SETTINGS: Final = (
         "Whole months before the running one whose raw usage stays in PostgreSQL, where there is an archive.",
         "13",
         _months,
+    ),
+    Setting(
+        "public_url",
+        "Where people reach the pages, if something in front of the server has another address.",
+        "none",
+        _optional(_web_address),
+    ),
+    Setting(
+        "session_hours", "How long somebody who signed in to the pages stays so.", "12", _number(0.01, 720)
+    ),
+    Setting(
+        "oidc_issuer",
+        "OpenID Connect provider that people sign in with, by its issuer URL. Without it, by token alone.",
+        "none",
+        _optional(_web_address),
+    ),
+    Setting("oidc_client_id", "What the provider calls Fairway.", "none", _optional(_words)),
+    Setting(
+        "oidc_client_secret_file",
+        "File with the secret the provider gave Fairway; none for a public client.",
+        "none",
+        _optional(_folder),
+    ),
+    Setting(
+        "oidc_user_claim",
+        "Claim that names the user, as the fleet's members do.",
+        "preferred_username",
+        _words,
+    ),
+    Setting("oidc_groups_claim", "Claim that lists the user's groups.", "groups", _words),
+    Setting(
+        "oidc_roles",
+        "Role that each group gives, e.g. platform=admin, leads=lead; everybody else is a member.",
+        "none",
+        _group_roles,
+    ),
+    Setting(
+        "serve",
+        "What this server does: all, api (answer only) or loops (look after the clusters only).",
+        "all",
+        _one_of("all", "api", "loops"),
+    ),
+    Setting(
+        "migrate",
+        "Whether a server brings the ledger's tables forward when it starts; no: something else did.",
+        "yes",
+        _yes_or_no,
     ),
     Setting(
         "log_level",

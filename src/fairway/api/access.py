@@ -57,7 +57,7 @@ class Rule:
     async def __call__(self, request: Request) -> None:
         if self.role is None or getattr(request.state, "passed", None) is self:
             return
-        caller = await _identify(request)
+        caller = await self.identify(request)
         request.state.caller = caller
         if not caller.role.may(self.role):
             raise ApiError(
@@ -69,6 +69,10 @@ class Rule:
         request.state.passed = self
         if self.most_body_bytes is not None:
             request.state.most_body_bytes = self.most_body_bytes
+
+    async def identify(self, request: Request) -> Token:
+        """Who asks; raises ApiError."""
+        return await _by_token(request)
 
 
 class GuardedRoute(APIRoute):
@@ -138,7 +142,7 @@ def _name(route: Any) -> str:
     return f"{methods} {getattr(route, 'path', route)}".strip()
 
 
-async def _identify(request: Request) -> Token:
+async def _by_token(request: Request) -> Token:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:

@@ -43,7 +43,7 @@ def create_app(
     )
     app.router.route_class = GuardedRoute
     app.state.ledger = ledger
-    fleets = Fleets(ledger, parse)
+    app.state.fleets = fleets = Fleets(ledger, parse)
     routes.add_fleet_routes(app, ledger, fleets)
     policy_routes.add_plan_routes(app, ledger, fleets, policy)
     policy_routes.add_history_routes(app, ledger, fleets)

@@ -21,6 +21,7 @@ from fairway.ledger import (
     migrate,
     mirroring,
     sending,
+    sessions,
     states,
     tokens,
 )
@@ -295,6 +296,37 @@ class Ledger(CostAnswers):
     async def has_tokens(self) -> bool:
         """Whether any live token exists."""
         return await tokens.any_live(self._connections)
+
+    # sessions of the pages
+
+    async def create_session(
+        self,
+        digest: bytes,
+        *,
+        token: Token | None,
+        user: UserName,
+        role: Role,
+        issuer: str = "",
+        seconds: float,
+    ) -> None:
+        """Keep a session by the hash of its cookie: of a token, or of whom an issuer vouches for."""
+        await sessions.create(
+            self._connections,
+            digest,
+            token=token,
+            user=user,
+            role=role,
+            issuer=issuer,
+            seconds=float(seconds),
+        )
+
+    async def session_caller(self, digest: bytes) -> Token | None:
+        """Who is behind a session; None: it is unknown, ran out, or its token is no longer valid."""
+        return await sessions.caller(self._connections, digest)
+
+    async def end_session(self, digest: bytes) -> None:
+        """End one session; nothing happens if there is none."""
+        await sessions.end(self._connections, digest)
 
     # leases
 

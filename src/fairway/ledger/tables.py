@@ -167,6 +167,21 @@ api_token: Final = Table(
     _one_of("role", Role),
 )
 
+web_session: Final = Table(
+    "web_session",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    # The token somebody signed in with: the session ends with it. None: signed in by OIDC.
+    Column("token", BigInteger),
+    Column("user_name", Name, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("issuer", Text, nullable=False, server_default=""),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+    Column("expires_at", Moment, nullable=False),
+    _one_of("role", Role),
+    Index("web_session_expires_at_idx", "expires_at"),
+)
+
 apply: Final = Table(
     "apply",
     metadata,

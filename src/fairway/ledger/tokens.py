@@ -16,7 +16,7 @@ from fairway.ledger.tables import NONE, api_token
 from fairway.model.access import Role
 from fairway.model.names import UserName
 
-_FIELDS = (
+FIELDS = (
     api_token.c.id,
     api_token.c.name,
     api_token.c.role,
@@ -28,7 +28,7 @@ _FIELDS = (
     api_token.c.user_name,
 )
 
-_LIVE = and_(
+LIVE = and_(
     api_token.c.revoked_at.is_(None),
     or_(api_token.c.expires_at.is_(None), api_token.c.expires_at > func.now()),
 )
@@ -54,25 +54,25 @@ async def create(
     }
     async with connections.single() as connection:
         try:
-            row = (await connection.execute(insert(api_token).values(values).returning(*_FIELDS))).one()
+            row = (await connection.execute(insert(api_token).values(values).returning(*FIELDS))).one()
         except IntegrityError as error:
             taken = error.orig
             if isinstance(taken, psycopg.Error) and taken.diag.constraint_name == "api_token_name_key":
                 raise _name_taken(name) from error
             raise
-    return _token(row)
+    return as_token(row)
 
 
 async def by_hash(connections: Connections, digest: bytes) -> Token | None:
     async with connections.single() as connection:
-        row = (await connection.execute(select(*_FIELDS).where(api_token.c.hash == digest, _LIVE))).first()
-    return None if row is None else _token(row)
+        row = (await connection.execute(select(*FIELDS).where(api_token.c.hash == digest, LIVE))).first()
+    return None if row is None else as_token(row)
 
 
 async def every(connections: Connections) -> tuple[Token, ...]:
     async with connections.single() as connection:
-        rows = (await connection.execute(select(*_FIELDS).order_by(api_token.c.name))).all()
-    return tuple(_token(row) for row in rows)
+        rows = (await connection.execute(select(*FIELDS).order_by(api_token.c.name))).all()
+    return tuple(as_token(row) for row in rows)
 
 
 async def revoke(connections: Connections, name: str) -> Token | None:
@@ -80,11 +80,11 @@ async def revoke(connections: Connections, name: str) -> Token | None:
         update(api_token)
         .where(api_token.c.name == name)
         .values(revoked_at=func.coalesce(api_token.c.revoked_at, func.now()))
-        .returning(*_FIELDS)
+        .returning(*FIELDS)
     )
     async with connections.single() as connection:
         row = (await connection.execute(ended)).first()
-    return None if row is None else _token(row)
+    return None if row is None else as_token(row)
 
 
 async def touch(connections: Connections, token: Token) -> None:
@@ -99,10 +99,11 @@ async def touch(connections: Connections, token: Token) -> None:
 
 async def any_live(connections: Connections) -> bool:
     async with connections.single() as connection:
-        return (await connection.execute(select(select(api_token.c.id).where(_LIVE).exists()))).scalar_one()
+        return (await connection.execute(select(select(api_token.c.id).where(LIVE).exists()))).scalar_one()
 
 
-def _token(row: Row[*tuple[Any, ...]]) -> Token:
+def as_token(row: Row[*tuple[Any, ...]]) -> Token:
+    """A row of FIELDS."""
     fields = {**row._mapping, "role": Role(row.role)}
     return Token(user=UserName(fields.pop("user_name") or row.name), **fields)
 

@@ -22,6 +22,7 @@ from fairway.ledger import Ledger, Revision, embedded
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.settings import Settings
+from fairway.web.app import add_pages
 from fairway.wiring.door import Serving, check_door, listening, own_url
 from fairway.wiring.engines import Engines
 from fairway.wiring.first_admin import ADMIN_TOKEN, make_first_admin
@@ -92,7 +93,9 @@ async def _serve(
             runner = Runner(ledger, engines, settings, registry, parse)
             policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
             jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
-            web = Web(serving, create_app(ledger, registry, parse, policy, jobs))
+            app = create_app(ledger, registry, parse, policy, jobs)
+            add_pages(app, ledger, app.state.fleets, policy, jobs, settings)
+            web = Web(serving, app)
             await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             await parts.enter_async_context(web.running(listener, stop))
             started = Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made)

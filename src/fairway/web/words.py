@@ -1,0 +1,59 @@
+"""How the pages write times, amounts and money: the same everywhere, and as the CLI does. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def duration(value: timedelta | float | None) -> str:
+    """`3 h 20 min`: the two largest units that say something."""
+    if value is None:
+        return "–"
+    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
+    for index, (size, unit) in enumerate(_UNITS):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            if index + 1 < len(_UNITS) and (small := rest // _UNITS[index + 1][0]):
+                return f"{whole} {unit} {small} {_UNITS[index + 1][1]}"
+            return f"{whole} {unit}"
+    return f"{max(0, seconds)} s"
+
+
+def ago(value: datetime | None, now: datetime) -> str:
+    """`5 min ago`."""
+    return "never" if value is None else f"{duration(now - value)} ago"
+
+
+def moment(value: datetime | None) -> str:
+    """`2026-11-15 18:03:22`, UTC: the page says so once."""
+    return "–" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def money(value: Decimal | float | str | None, currency: str = "") -> str:
+    """`1,234.50 USD`."""
+    return "–" if value is None else f"{Decimal(str(value)):,.2f} {currency}".rstrip()
+
+
+def number(value: float | Decimal | None, places: int = 0) -> str:
+    """`12,345`."""
+    return "–" if value is None else f"{value:,.{places}f}"
+
+
+def percent(part: float | Decimal, whole: float | Decimal) -> str:
+    """`42 %`; of nothing: a dash."""
+    return f"{float(part) / float(whole) * 100:.0f} %" if whole else "–"
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "duration": duration,
+    "ago": ago,
+    "moment": moment,
+    "money": money,
+    "number": number,
+    "percent": percent,
+}
