@@ -10,15 +10,13 @@ from importlib.resources import files
 from typing import Final
 
 from fairway.api import cost_wire as wire
+from fairway.api.cost_words import AnyRow, kind_word, row_names
 from fairway.cli.report_plots import COLOURS, NARROW, WIDE, Bar, Series, bars_plot, columns_plot, legend
 from fairway.cli.report_view import (
-    AnyRow,
     cost_view,
     during,
     figure,
-    kind_word,
     percent,
-    row_names,
     statement_state,
     statements_view,
     usage_view,

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final
 
 from fairway.api import cost_wire as wire
+from fairway.api.cost_words import AnyRow, kind_word, row_names
 from fairway.cli.layout import Column, Fit
 from fairway.cli.views import View
-from fairway.cli.words import count
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 
-_NONE: Final = {
-    Label.TEAM: "(no team)",
-    Label.USER: "(no user)",
-    Label.PRIORITY: "(none)",
-    Label.NAME: "(no name)",
-    Label.SLICE: "whole GPUs",
-}
-"""What a label that is not there is called."""
-_PEOPLE: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME)
 _TOTAL: Final = "TOTAL"
-_KIND_WORDS: Final = {
-    ChargeKind.USAGE: "used",
-    ChargeKind.IDLE: "idle",
-    ChargeKind.FRAGMENTED: "fragmented",
-    ChargeKind.DRAINED: "drained",
-    ChargeKind.DOWN: "down",
-    ChargeKind.COMMITMENT: "unused commitment",
-    ChargeKind.OVERHEAD: "overhead",
-}
 _NOTHING_YET: Final = (
     "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
 )
-
-
-AnyRow: TypeAlias = wire.CostRow | wire.UsageRow | wire.WasteRow
 
 
 def cost_view(report: wire.CostReport, *, wide: bool) -> View:
@@ -272,11 +251,6 @@ def during(window: wire.Window) -> str:
     return f"from {window.first_day} to {window.last_day}"
 
 
-def kind_word(kind: ChargeKind) -> str:
-    """As people say it."""
-    return _KIND_WORDS[kind]
-
-
 def figure(value: Decimal | int) -> str:
     """A number with its thousands told apart."""
     return f"{value:,}"
@@ -287,30 +261,8 @@ def percent(part: Decimal, whole: Decimal) -> str:
     return f"{part / whole * 100:.1f}" if whole else "-"
 
 
-def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
-    """What a row is of, in a reader's words."""
-    return _names(row, by)
-
-
 def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str]:
-    if total:
-        return [_TOTAL, *[""] * (len(by) - 1)]
-    if row.others:
-        return [f"({count(row.others, 'more row')})", *[""] * (len(by) - 1)]
-    kind = row.kind if isinstance(row, wire.CostRow) else None
-    if kind is None:
-        # What a team carries by its guarantee is no user's.
-        share = isinstance(row, wire.CostRow) and not row.usage and not row.gpu_hours
-        none = _NONE | dict.fromkeys(_PEOPLE[1:], "(share)") if share else _NONE
-        return [text or none.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
-    # Nobody carries it: what it is stands where somebody's name would.
-    named = [
-        text or ("whole GPUs" if label is Label.SLICE else "")
-        for label, text in zip(by, row.labels, strict=True)
-    ]
-    place = next((i for i, label in enumerate(by) if label in _PEOPLE), 0)
-    named[place] = f"{named[place]} ({kind_word(kind)})".strip()
-    return named
+    return [_TOTAL, *[""] * (len(by) - 1)] if total else row_names(row, by)
 
 
 def _label_column(label: Label) -> Column:
