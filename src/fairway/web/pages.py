@@ -22,7 +22,12 @@ CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS: Final = {"Content-Security-Policy": CSP, "Cross-Origin-Opener-Policy": "same-origin"}
+# With no referrer at all browsers also hide where a form comes from, and `from_here` could not tell.
+HEADERS: Final = {
+    "Content-Security-Policy": CSP,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+}
 
 NAVIGATION: Final = (
     ("Fleet", "/", "f"),
