@@ -29,6 +29,7 @@ from fairway.ledger.connection import Connections, Limits
 from fairway.ledger.cost_answers import CostAnswers
 from fairway.ledger.job_records import JobCount, JobDetail, JobFilter, JobRow, NewJob, ToDo, ToSend, Wish
 from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
+from fairway.ledger.pool_answers import PoolAnswers
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
 from fairway.ledger.writing import Writing
 from fairway.model.access import Role
@@ -41,7 +42,7 @@ from fairway.policy.objects import ObjectKey
 from fairway.policy.shelves import Alike, Known
 
 
-class Ledger(CostAnswers):
+class Ledger(CostAnswers, PoolAnswers):
     """All that Fairway knows. Safe to share between tasks; every call is bounded in time."""
 
     def __init__(self, connections: Connections) -> None:

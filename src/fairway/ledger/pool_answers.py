@@ -1,0 +1,218 @@
+"""What the pages of the fleet and of a pool ask: what waits and why, what is drained, who holds which nodes.
+
+None of it grows with jobs that are over: what waits is read by the index of states, what runs by the classes
+of one pool, nodes by the index of pools. Answers are bounded; whoever shows them says how much is beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Row, text
+
+from fairway.ledger.connection import Connections
+from fairway.model.job import JobId
+from fairway.model.names import (
+    ClusterName,
+    NodeName,
+    PoolName,
+    PriorityName,
+    SliceName,
+    TeamName,
+    UserName,
+)
+from fairway.model.observation import Health
+from fairway.model.team import Supply
+
+MOST_GROUPS: Final = 2000
+"""Of jobs that wait for the same reason."""
+MOST_DEVICES: Final = 20_000
+"""Rows of one pool: a row a node, or one for each kind of slice it has."""
+MOST_HOLDERS: Final = 5000
+"""Jobs that hold something on the nodes that were asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGroup:
+    """Jobs of one team, priority and supply that wait for the same reason."""
+
+    cluster: ClusterName
+    team: TeamName | None
+    priority: PriorityName | None
+    supply: Supply | None
+    """None: of no pool of the fleet."""
+    code: str
+    reason: str
+    jobs: int
+    devices: int
+    least: int
+    """The fewest devices any of them asks for on each node."""
+    oldest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """The devices of one supply on one node."""
+
+    node: NodeName
+    health: Health
+    reason: str
+    since: datetime
+    slice: SliceName | None
+    total: int
+    in_use: int
+    unhealthy: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that runs, with what it holds and where."""
+
+    job: JobId
+    name: str
+    user: UserName
+    team: TeamName | None
+    priority: PriorityName | None
+    slice: SliceName | None
+    devices: int
+    nodes: tuple[NodeName, ...]
+    since: datetime
+    rank: int
+    """1: holds the most of the pool."""
+
+
+_WAITING = text("""
+    WITH grouped AS MATERIALIZED (
+        SELECT class, code, reason, count(*) AS jobs, sum(devices) AS devices, min(gpus) AS least,
+            min(submitted_at) AS oldest
+        FROM job WHERE state IN ('queued', 'waiting') GROUP BY class, code, reason
+    )
+    SELECT cluster, team, priority, pool, slice, code, reason, jobs, devices, least, oldest
+    FROM grouped JOIN job_class ON job_class.id = grouped.class
+    ORDER BY jobs DESC, oldest LIMIT :most
+""")
+
+# The second condition lets the index of unready nodes serve.
+_DRAINED = text("""
+    SELECT device.pool, device.slice, sum(greatest(0, device.total - device.in_use)) AS devices
+    FROM node JOIN device ON device.cluster = node.cluster AND device.node = node.name
+    WHERE node.health = 'drained' AND node.health <> 'ready' AND device.pool <> ''
+    GROUP BY device.pool, device.slice
+""")
+
+_DEVICES = text("""
+    SELECT device.node, node.health, node.reason, node.since, device.slice,
+        device.total, device.in_use, device.unhealthy
+    FROM device JOIN node ON node.cluster = device.cluster AND node.name = device.node
+    WHERE device.pool = :pool AND device.cluster = :cluster
+    ORDER BY device.node, device.slice, device.kind LIMIT :most
+""")
+
+_HOLDERS = text("""
+    WITH running AS MATERIALIZED (
+        SELECT job.id, job.name, user_name, team, priority, slice, attempt.devices, attempt.nodes,
+            attempt.started_at
+        FROM job JOIN job_class ON job_class.id = job.class
+        JOIN attempt ON attempt.job = job.id AND attempt.ended_at IS NULL AND attempt.ending IS NULL
+        WHERE job.state = 'running' AND job.class = ANY(ARRAY(
+            SELECT id FROM job_class WHERE pool = :pool AND cluster = :cluster
+        ))
+    ), ranked AS (
+        SELECT *, row_number() OVER (ORDER BY devices DESC, started_at, id) AS rank FROM running
+    )
+    SELECT * FROM ranked WHERE rank <= :largest OR nodes && CAST(:nodes AS text[])
+    ORDER BY rank LIMIT :most
+""")
+
+
+class PoolAnswers:
+    """The part of `Ledger` that is about what a pool has, who holds it, and who waits for it."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def waiting_groups(self) -> tuple[WaitingGroup, ...]:
+        """What waits, the largest groups first, at most MOST_GROUPS. Grows with jobs that wait."""
+        async with self._connections.single() as connection:
+            rows = (await connection.execute(_WAITING, {"most": MOST_GROUPS})).all()
+        return tuple(_group(row) for row in rows)
+
+    async def drained_devices(self) -> dict[Supply, int]:
+        """What nobody holds on drained nodes, by supply. Grows with nodes that are not ready."""
+        async with self._connections.single() as connection:
+            rows = (await connection.execute(_DRAINED)).all()
+        return {_supply(row.pool, row.slice): int(row.devices) for row in rows}
+
+    async def pool_devices(self, cluster: str, pool: str) -> tuple[DeviceRow, ...]:
+        """Every node's devices of a pool, by node and slice, at most MOST_DEVICES."""
+        values = {"cluster": cluster, "pool": pool, "most": MOST_DEVICES}
+        async with self._connections.single() as connection:
+            rows = (await connection.execute(_DEVICES, values)).all()
+        return tuple(
+            DeviceRow(
+                NodeName(row.node),
+                Health(row.health),
+                row.reason,
+                row.since,
+                SliceName(row.slice) if row.slice else None,
+                row.total,
+                row.in_use,
+                row.unhealthy,
+            )
+            for row in rows
+        )
+
+    async def pool_holders(
+        self, cluster: str, pool: str, *, largest: int, nodes: Sequence[str]
+    ) -> tuple[Holder, ...]:
+        """The so many running jobs that hold most of a pool, and all that are on these nodes.
+
+        The largest first, at most MOST_HOLDERS. Grows with what runs on the pool.
+        """
+        values = {
+            "cluster": cluster,
+            "pool": pool,
+            "largest": largest,
+            "nodes": list(nodes),
+            "most": MOST_HOLDERS,
+        }
+        async with self._connections.single() as connection:
+            rows = (await connection.execute(_HOLDERS, values)).all()
+        return tuple(_holder(row) for row in rows)
+
+
+def _group(row: Row[*tuple[Any, ...]]) -> WaitingGroup:
+    return WaitingGroup(
+        cluster=ClusterName(row.cluster),
+        team=TeamName(row.team) if row.team else None,
+        priority=PriorityName(row.priority) if row.priority else None,
+        supply=_supply(row.pool, row.slice) if row.pool else None,
+        code=row.code,
+        reason=row.reason,
+        jobs=int(row.jobs),
+        devices=int(row.devices),
+        least=int(row.least),
+        oldest=row.oldest,
+    )
+
+
+def _holder(row: Row[*tuple[Any, ...]]) -> Holder:
+    return Holder(
+        job=JobId(row.id),
+        name=row.name,
+        user=UserName(row.user_name),
+        team=TeamName(row.team) if row.team else None,
+        priority=PriorityName(row.priority) if row.priority else None,
+        slice=SliceName(row.slice) if row.slice else None,
+        devices=row.devices,
+        nodes=tuple(NodeName(name) for name in row.nodes),
+        since=row.started_at,
+        rank=int(row.rank),
+    )
+
+
+def _supply(pool: str, slice_: str) -> Supply:
+    return Supply(PoolName(pool), SliceName(slice_) if slice_ else None)
