@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -19,13 +18,20 @@ from fairway.api.budget_known import explained
 from fairway.api.budget_routes import held_now
 from fairway.api.cursors import decode_number
 from fairway.api.fleets import Fleets
-from fairway.api.job_rights import Person, not_yours, person_of, require_all, submitting_user
+from fairway.api.job_answers import (
+    ReadsLogs,
+    change_jobs,
+    count_tasks_of,
+    find_job,
+    no_such_job,
+    read_log_part,
+)
+from fairway.api.job_rights import Person, person_of, submitting_user
 from fairway.api.problems import ApiError
 from fairway.api.routes import PROBLEMS, VIEWER, Cursor, Limit, Name, first_of
 from fairway.api.wire import PER_PAGE, Page
-from fairway.engines.port import LogPart, Unreachable
 from fairway.ledger import Ledger
-from fairway.ledger.job_records import JobDetail, JobFilter, JobRow, Wish
+from fairway.ledger.job_records import JobFilter, Wish
 from fairway.model.access import Deed, Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobSpec, JobState, Placement, job_number, job_word
@@ -117,14 +123,6 @@ class Submits(Protocol):
     async def dry_run(self, spec: JobSpec, user: UserName) -> TriedRun: ...
 
 
-class ReadsLogs(Protocol):
-    """Reads what a job's attempt printed. Raises Unreachable, or PermanentError where nothing can be read."""
-
-    async def read(
-        self, detail: JobDetail, attempt: int | None, offset: int, limit: int, node: int = 0
-    ) -> LogPart: ...
-
-
 @dataclass(frozen=True, slots=True)
 class JobParts:
     """What the routes of jobs need beside the ledger; `wiring` knows how to make them."""
@@ -141,7 +139,7 @@ def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
         specs = [job.to_model() for job in jobs]
         before = {a.job for spec in specs for a in spec.after}
         if before and (missing := before - {row.id for row in await ledger.job_rows(sorted(before))}):
-            raise _no_such_job([job_word(number) for number in sorted(missing)], "to come after")
+            raise no_such_job([job_word(number) for number in sorted(missing)], "to come after")
         return specs
 
     @app.post(
@@ -191,13 +189,6 @@ def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
 def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts) -> None:
     """Looking at jobs."""
 
-    async def find(word: str) -> JobDetail:
-        number = job_number(word)
-        found = await ledger.job(number) if number else None
-        if found is None:
-            raise _no_such_job([word])
-        return found
-
     @app.get("/v1/jobs", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def list_jobs(
         cluster: Name = None,
@@ -244,18 +235,14 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
     @app.get("/v1/jobs/{id}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def show_job(id: Word, request: Request) -> wire.JobDetail:  # noqa: A002
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""
-        found = await find(id)
+        found = await find_job(ledger, id)
         readable = (await _person(request, fleets)).may(Deed.READ, found.row)
         return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002
         """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
-        row = (await find(id)).row
-        states = Counter([row.state])
-        if row.array is not None:
-            states = Counter([task.state async for task in _tasks(ledger, row.array)])
-        return wire.TaskCounts(tasks=states.total(), counts=dict(states))
+        return await count_tasks_of(ledger, (await find_job(ledger, id)).row)
 
     @app.get("/v1/jobs/{id}/log", dependencies=VIEWER, responses=_LOG, tags=["jobs"])
     async def read_log(
@@ -267,21 +254,9 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         limit: Annotated[int, Query(ge=16, le=wire.MOST_LOG_BYTES, description="in bytes")] = _LOG_BYTES,
     ) -> wire.LogPart:
         """A piece of what an attempt printed. Ask on with next_offset."""
-        found = await find(id)
+        found = await find_job(ledger, id)
         who = await _person(request, fleets)
-        if not who.may(Deed.READ, found.row):
-            raise not_yours(who, Deed.READ, [found.row])
-        number = _attempt(found, id, attempt)
-        if number is None:
-            over = found.row.state in ENDED_JOBS
-            return wire.LogPart(attempt=0, text="", offset=offset, next_offset=offset, ended=over)
-        try:
-            part = await parts.log_reader.read(found, number, offset, limit, node)
-        except Unreachable as error:
-            raise ApiError(HTTPStatus.BAD_GATEWAY, error.code, error.message, error.hint) from error
-        except PermanentError as error:
-            raise ApiError(HTTPStatus.NOT_FOUND, error.code, error.message, error.hint) from error
-        return known.log_part(part, number, offset)
+        return await read_log_part(parts.log_reader, who, found, attempt, node, offset, limit)
 
 
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
@@ -303,35 +278,8 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         return await change(asked, request, Wish.RUN)
 
     async def change(asked: wire.AskedChange, request: Request, wish: Wish) -> wire.Changed:
-        numbers = {word: job_number(word) for word in asked.jobs}
-        rows = await ledger.job_rows([number for number in numbers.values() if number])
-        there = {row.id for row in rows}
-        if missing := [word for word, number in numbers.items() if number not in there]:
-            raise _no_such_job(missing)
-        require_all(await _person(request, fleets), Deed.CHANGE, rows)
-        every = list(dict.fromkeys([n for row in rows for n in await tasks(row)]))
-        changed = set(await ledger.wish(every, wish, by=caller_of(request).name))
-        return wire.Changed(
-            changed=[job_word(n) for n in every if n in changed],
-            unchanged=[job_word(n) for n in every if n not in changed],
-        )
-
-    async def tasks(row: JobRow) -> list[JobId]:
-        """The job itself, or of an array's first task all that are open; they are one person's."""
-        if row.array != row.id:
-            return [row.id]
-        return sorted([task.id async for task in _tasks(ledger, row.id, OPEN_JOBS)]) or [row.id]
-
-
-async def _tasks(ledger: Ledger, array: JobId, states: tuple[JobState, ...] = ()) -> AsyncIterator[JobRow]:
-    """Every task of an array: ten thousand at most, of a native one as many as its engine takes."""
-    which, before = JobFilter(array=array, states=states), None
-    while page := await ledger.jobs(which, before=before, limit=_ARRAY_PAGE):
-        for row in page:
-            yield row
-        if len(page) < _ARRAY_PAGE:
-            return
-        before = page[-1].id
+        who = await _person(request, fleets)
+        return await change_jobs(ledger, who, asked.jobs, wish, by=caller_of(request).name)
 
 
 async def _person(request: Request, fleets: Fleets) -> Person:
@@ -344,31 +292,6 @@ def _states(asked: Sequence[JobState | Several]) -> tuple[JobState, ...]:
     for word in asked:
         found += groups[word] if isinstance(word, Several) else [word]
     return tuple(dict.fromkeys(found))
-
-
-def _attempt(found: JobDetail, word: str, asked: int | None) -> int | None:
-    """Which attempt is meant; None: there was none yet."""
-    numbers = [a.number for a in found.attempts]
-    if asked is None:
-        return numbers[-1] if numbers else None
-    if asked not in numbers:
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            "NoSuchAttempt",
-            f"{word} has no attempt {asked}; it has {len(numbers)}",
-            f"fairway describe job {word}  lists them",
-        )
-    return asked
-
-
-def _no_such_job(words: Sequence[str], what_for: str = "") -> ApiError:
-    named = ", ".join(words[:_NAMED]) + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")
-    return ApiError(
-        HTTPStatus.NOT_FOUND,
-        "NoSuchJob",
-        f"there is no job {named} {what_for}".rstrip(),
-        "fairway get jobs  lists them; an id looks like 8f3k",
-    )
 
 
 def _refusal(error: PermanentError) -> ApiError:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from fairway.api.policy_wire import MOST_FLEET_CHARACTERS
-from fairway.cli.layout import clean
 from fairway.model.errors import PermanentError
+from fairway.model.wording import clean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -13,10 +13,10 @@ import click
 from fairway.api import policy_wire as wire
 from fairway.cli.failures import INTERRUPTED
 from fairway.cli.history_view import outcome_lines
-from fairway.cli.layout import clean
 from fairway.cli.output import Format, show_document, text_width
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.errors import TemporaryError
+from fairway.model.wording import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Final
 
 from fairway.api import policy_wire as wire
-from fairway.cli.layout import Column, Fit, Line, clean, fold
+from fairway.cli.layout import Column, Fit, Line, fold
 from fairway.cli.plan_view import change_lines, said_lines
 from fairway.cli.views import View
 from fairway.cli.words import count, moment, since, span
 from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
+from fairway.model.wording import clean
 
 _MOST_LEFT: Final = 10
 _WORDS: Final = {

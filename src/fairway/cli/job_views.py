@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fairway.api import job_wire as wire
+from fairway.api.job_words import BAD, gpus_text, note, pool_text, state_text, tasks_text
 from fairway.cli.layout import Column, Fit
 from fairway.cli.views import View
 from fairway.cli.words import UNKNOWN, count, since, span
-from fairway.model.job import OPEN_JOBS, JobState
-
-BAD = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
-"""States that need somebody's eye."""
-_ORDER = {state: i for i, state in enumerate(dict.fromkeys((JobState.RUNNING, *JobState)))}
+from fairway.model.job import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,52 +91,11 @@ def name_text(group: Group) -> str:
     return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
 
 
-def gpus_text(job: wire.Job) -> str:
-    """GPUs of a job: `8`, or `2x8` on two nodes."""
-    return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
-
-
-def pool_text(job: wire.Job) -> str:
-    """`hpc-a100`, `hpc-mig/1g.10gb`, or where it is if in no pool."""
-    if job.pool is None:
-        return f"({job.cluster})"
-    return f"{job.pool}/{job.slice}" if job.slice else job.pool
-
-
 def ran(job: wire.Job, now: datetime) -> str:
     """How long its last attempt ran, or runs."""
     if job.started_at is None or job.state in (JobState.QUEUED, JobState.WAITING, JobState.HELD):
         return UNKNOWN
     return span(((job.ended_at or now) - job.started_at).total_seconds())
-
-
-def state_text(job: wire.Job) -> str:
-    """Its state, and what people want of it if that is not so yet."""
-    if job.state in OPEN_JOBS:
-        if job.wish == "cancel":
-            return f"{job.state}, ends"
-        if job.wish == "hold" and job.state is not JobState.HELD:
-            return f"{job.state}, to hold"
-    return job.state.value
-
-
-def tasks_text(tasks: Mapping[JobState, int]) -> str:
-    """`3 running, 97 waiting`."""
-    return ", ".join(f"{n} {state}" for state, n in sorted(tasks.items(), key=lambda x: _ORDER[x[0]]) if n)
-
-
-def note(job: wire.Job) -> str:
-    """The one thing worth saying beside its state."""
-    tries = f"attempt {job.attempts}" if job.attempts > 1 else ""
-    if job.state is JobState.RUNNING:
-        said = ""
-    elif job.state is JobState.FAILED and job.exit_code is not None:
-        said = f"exit code {job.exit_code}"
-    elif job.state is JobState.DONE:
-        said = ""
-    else:
-        said = job.reason or job.code
-    return ", ".join(filter(None, (tries, said)))
 
 
 def _row(group: Group, now: datetime) -> list[str]:

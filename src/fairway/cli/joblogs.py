@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import click
 
+from fairway.api.job_words import headline
 from fairway.cli.connect import connect, server_options
-from fairway.cli.job_story import headline
 
 
 @click.command(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fairway.model.wording import clean
+
 _GAP: Final = "  "
 _ELLIPSIS: Final = "…"
 _NARROWEST: Final = 6
@@ -55,11 +57,6 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
         _GAP.join(_cell(c, text, w) for c, text, w in zip(columns, line, widths, strict=True)).rstrip()
         for line in lines
     ]
-
-
-def clean(text: str) -> str:
-    """Text that cannot move the cursor or break a row: an engine's words may hold anything."""
-    return "".join(" " if ch in "\t\r\n" else ch for ch in text if ch in "\t\r\n" or ch.isprintable())
 
 
 def cells_wide(text: str) -> int:

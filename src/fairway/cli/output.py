@@ -15,8 +15,9 @@ import click
 from pydantic import BaseModel
 
 from fairway.cli.failures import show_hint
-from fairway.cli.layout import Line, clean, fold, table
+from fairway.cli.layout import Line, fold, table
 from fairway.cli.views import View
+from fairway.model.wording import clean
 
 COLUMNS: Final = 100
 """How wide a table may be when there is no terminal to ask."""

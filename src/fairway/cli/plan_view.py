@@ -8,8 +8,9 @@ from itertools import groupby
 from typing import Final
 
 from fairway.api import policy_wire as wire
-from fairway.cli.layout import Line, cells_wide, clean, fold
+from fairway.cli.layout import Line, cells_wide, fold
 from fairway.cli.words import count
+from fairway.model.wording import clean
 from fairway.policy.objects import Action
 
 MOST_SAID: Final = 24

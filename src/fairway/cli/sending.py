@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from fairway.api import job_wire as wire
 from fairway.cli.connect import connect
 from fairway.cli.failures import INTERRUPTED
-from fairway.cli.layout import Line, clean
+from fairway.cli.layout import Line
 from fairway.cli.output import Format, plain, show_document, show_lines, yaml_text
 from fairway.cli.words import count
 from fairway.files import gpus_text
 from fairway.model.errors import PermanentError
 from fairway.model.job import JobSpec, JobState
+from fairway.model.wording import clean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

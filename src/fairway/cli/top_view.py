@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from fairway.api import job_wire, wire
-from fairway.cli.job_views import Group, gpus_text, name_text, note, pool_text, ran, state_text
+from fairway.api.job_words import gpus_text, note, pool_text, state_text
+from fairway.cli.job_views import Group, name_text, ran
 from fairway.cli.layout import Column, Fit
 from fairway.cli.views import View
 from fairway.cli.words import UNKNOWN, count, number, since

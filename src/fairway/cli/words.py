@@ -5,15 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
+from fairway.model.wording import count, span
+
+__all__ = ["UNKNOWN", "age", "count", "moment", "number", "price", "since", "span"]
+
 UNKNOWN = "-"
-
-
-def span(seconds: float) -> str:
-    """A length of time in its largest fitting unit: `12 s`, `5 min`, `3 h`, `9 d`."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(max(0, seconds))} s"
 
 
 def age(seconds: int | None) -> str:
@@ -35,11 +31,6 @@ def price(value: Decimal) -> str:
     """An amount to the cent, or finer if it is."""
     exponent = value.as_tuple().exponent
     return str(value) if isinstance(exponent, int) and exponent < -2 else f"{value:.2f}"
-
-
-def count(n: int, noun: str) -> str:
-    """`1 node`, `3 nodes`."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def moment(value: datetime | None, never: str) -> str:

@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from fairway.api import job_wire as wire
+from fairway.api.job_words import headline, timeline
 from fairway.cli.failures import run
-from fairway.cli.job_story import headline, story, timeline
+from fairway.cli.job_story import story
 from fairway.cli.job_views import Group, grouped, jobs_view
 from fairway.cli.layout import table
 from fairway.cli.root import VERBS, root

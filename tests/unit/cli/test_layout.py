@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cli.layout import Column, Fit, cells_wide, clean, fold, shorten, table
+from fairway.cli.layout import Column, Fit, cells_wide, fold, shorten, table
+from fairway.model.wording import clean
 
 NAMES = Column("NAME", fit=Fit.MIDDLE)
 WORDS = Column("WHY", fit=Fit.END)
