@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Awaitable
-from datetime import UTC, date, datetime
-from http import HTTPStatus
-from typing import Annotated, Any, Final, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import StreamingResponse
@@ -14,22 +11,14 @@ from fastapi.responses import StreamingResponse
 from fairway.api import cost_known as known
 from fairway.api import cost_wire as wire
 from fairway.api.access import allow, caller_of
-from fairway.api.cost_rights import check_sees_all, teams_seen, usage_filter
+from fairway.api.cost_desk import Asked, CostDesk, answered
+from fairway.api.cost_rights import usage_filter
 from fairway.api.fleets import Fleets
-from fairway.api.problems import ApiError
 from fairway.api.routes import PROBLEMS, VIEWER, Name
-from fairway.control.closing import Closing
-from fairway.control.cost_reports import PLACES, CostReports, Question, window_of
-from fairway.control.costs import Costs, calendar_of
-from fairway.control.exporting import focus_lines, month_corrections
-from fairway.control.fleet_history import FleetHistory
-from fairway.cost.focus import Correction
-from fairway.cost.window import parse_month
-from fairway.ledger import Ledger, PricePointRow, UsageFilter
+from fairway.control.costs import calendar_of
+from fairway.ledger import Ledger, PricePointRow
 from fairway.model.access import Role
 from fairway.model.charge import Label, Span
-from fairway.model.errors import PermanentError
-from fairway.model.fleet import Fleet
 from fairway.model.names import NAME_PATTERN, PoolName
 
 MOST_POINTS_BYTES: Final = 4 * 1024 * 1024
@@ -66,32 +55,10 @@ Most = Annotated[
 Month = Annotated[str, Path(pattern=wire.MONTH_PATTERN, max_length=7, examples=["2026-10"])]
 PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
 
-Found = TypeVar("Found")
-
-_STATUSES: Final = {
-    "InvalidWindow": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "UsageTooFine": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "MonthNotOver": HTTPStatus.CONFLICT,
-    "MonthClosed": HTTPStatus.CONFLICT,
-    "MonthOpen": HTTPStatus.CONFLICT,
-}
-"""What is the asker's to mend; everything else is the ledger's trouble."""
-
 
 def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """What was used, what it cost, what nobody used."""
-    reports = CostReports(Costs(ledger, FleetHistory(ledger, fleets)))
-
-    async def asked(
-        request: Request, by: list[Label], window: str, most: int, **only: str | None
-    ) -> tuple[Fleet, Question, dict[str, Any]]:
-        fleet = await _fleet(fleets)
-        caller = caller_of(request)
-        names = {key: only.get(key) or None for key in ("team", "user", "pool")}
-        which = usage_filter(caller, fleet, names["team"], names["user"], names["pool"])
-        seen = teams_seen(caller, fleet)
-        said = {**names, "of_teams": None if seen is None else sorted(seen)}
-        return fleet, Question(window, tuple(dict.fromkeys(by)), which, most), said
+    desk = CostDesk(ledger, fleets)
 
     @app.get("/v1/reports/cost", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_cost(
@@ -104,8 +71,7 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         most: Most = 1000,
     ) -> wire.CostReport:
         """What usage cost, with shares of what nobody used and of overhead. Rows sum to the total."""
-        fleet, question, said = await asked(request, by, window, most, team=team, user=user, pool=pool)
-        return known.cost(fleet, question, await _answered(reports.cost(fleet, question)), said)
+        return await desk.cost(caller_of(request), Asked(window, tuple(by), team, user, pool, most))
 
     @app.get("/v1/reports/usage", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_usage(
@@ -118,8 +84,7 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         most: Most = 1000,
     ) -> wire.UsageReport:
         """What was held: GPU-hours with slices by their part, and slices as they are."""
-        fleet, question, said = await asked(request, by, window, most, team=team, user=user, pool=pool)
-        return known.usage(fleet, question, await _answered(reports.usage(fleet, question)), said)
+        return await desk.usage(caller_of(request), Asked(window, tuple(by), team, user, pool, most))
 
     @app.get("/v1/reports/waste", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_waste(
@@ -130,51 +95,34 @@ def add_report_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         most: Most = 1000,
     ) -> wire.WasteReport:
         """What nobody used, by why, and what it cost."""
-        fleet, question, said = await asked(request, by, window, most, pool=pool)
-        if wrong := [label.value for label in question.by if label not in PLACES]:
-            raise ApiError(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "InvalidRequest",
-                f"by: nobody used it, so it has no {' and no '.join(wrong)}",
-                f"by is any of {', '.join(PLACES)}",
-            )
-        return known.waste(fleet, question, await _answered(reports.waste(fleet, question)), said)
+        return await desk.waste(caller_of(request), Asked(window, tuple(by), pool=pool, most=most))
 
     @app.get("/v1/reports/capacity", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_capacity(
         request: Request, window: WindowText = "30d", pool: Name = None
     ) -> wire.CapacityReport:
         """What was there, used or not, by day and pool: what a provider would bill."""
-        fleet, question, _ = await asked(request, [Label.POOL], window, 1, pool=pool)
-        check_sees_all(caller_of(request), fleet)
-        found, days = await _answered(reports.capacity(fleet, question))
-        return known.capacity(fleet, found, days)
+        return await desk.capacity(caller_of(request), Asked(window, (Label.POOL,), pool=pool, most=1))
 
 
 def add_statement_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Months, and closing them."""
-    closing = Closing(ledger, Costs(ledger, FleetHistory(ledger, fleets)))
+    desk = CostDesk(ledger, fleets)
 
     @app.get("/v1/statements/{month}", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
         """A month's charges by team. A closed month is shown as it was told."""
-        fleet, caller = await _fleet(fleets), caller_of(request)
-        which = usage_filter(caller, fleet, team or None, None, None)
-        found = await _answered(closing.statement(fleet, _month(month)))
-        return known.statements(fleet, found, teams_seen(caller, fleet), which.teams)
+        return await desk.statements(caller_of(request), month, team)
 
     @app.post("/v1/statements/{month}/close", dependencies=OPERATOR, responses=_CLOSE, tags=["cost"])
     async def close_month(request: Request, month: Month) -> wire.Statements:
         """Keep a month as it is told now, for good. What is found later lands in the next."""
-        fleet, caller = await _fleet(fleets), caller_of(request)
-        found = await _answered(closing.close(fleet, _month(month), caller.name))
-        return known.statements(fleet, found, None, None)
+        return await desk.close(caller_of(request), month)
 
 
 def add_export_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Files for other people's tools."""
-    costs = Costs(ledger, FleetHistory(ledger, fleets))
-    closing = Closing(ledger, costs)
+    desk = CostDesk(ledger, fleets)
 
     @app.get(
         "/v1/exports/focus",
@@ -187,29 +135,18 @@ def add_export_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         request: Request, window: WindowText = "30d", team: Name = None
     ) -> StreamingResponse:
         """Charges as FOCUS rows, CSV, a day at a time: any window in little memory."""
-        fleet, caller = await _fleet(fleets), caller_of(request)
-        which = usage_filter(caller, fleet, team or None, None, None)
-        lines = _focus(fleet, window, which)
-        # What can go wrong goes wrong before the first line: after it, all that is left is to break off.
-        first = await _answered(anext(lines))
-        return StreamingResponse(_after(first, lines), media_type="text/csv; charset=utf-8")
-
-    async def _focus(fleet: Fleet, text: str, which: UsageFilter) -> AsyncIterator[str]:
-        window = window_of(fleet, text)
-        corrections: tuple[Correction, ...] = ()
-        if re.fullmatch(wire.MONTH_PATTERN, text):
-            corrections = await month_corrections(closing, fleet, window.first, which, window.now)
-        async for piece in focus_lines(costs, fleet, window, which, corrections):
-            yield piece
+        pieces = await desk.focus(caller_of(request), window, team)
+        return StreamingResponse(pieces, media_type="text/csv; charset=utf-8")
 
 
 def add_price_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """What capacity costs."""
+    desk = CostDesk(ledger, fleets)
 
     @app.get("/v1/prices", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def list_prices() -> wire.Prices:
         """What each pool costs today."""
-        fleet = await _fleet(fleets)
+        fleet = await desk.fleet()
         now = int(datetime.now(UTC).timestamp())
         points = await ledger.price_points([p.name for p in fleet.pools], Span(now, now + 1))
         return known.prices(fleet, calendar_of(fleet).day_of(now), points)
@@ -221,44 +158,8 @@ def add_price_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         request: Request, pool: PoolPath, asked: wire.AskedPricePoints
     ) -> wire.KeptPricePoints:
         """Add to a pool's price series. A point of a moment that has one takes its place."""
-        fleet = await _fleet(fleets)
+        fleet = await desk.fleet()
         usage_filter(caller_of(request), fleet, None, None, pool)
         points = [PricePointRow(PoolName(pool), p.at, p.per_gpu_hour) for p in asked.points]
-        kept = await _answered(ledger.keep_price_points(points, by=caller_of(request).name))
+        kept = await answered(ledger.keep_price_points(points, by=caller_of(request).name))
         return wire.KeptPricePoints(pool=pool, kept=kept)
-
-
-async def _fleet(fleets: Fleets) -> Fleet:
-    """What was applied last, or, before anything was, what the server was given."""
-    fleet = await fleets.applied() or await fleets.current()
-    if not fleet.name:
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            "NoFleet",
-            "there is no fleet yet, so nothing has a price",
-            "give one:  fairway apply -f fleet.yaml",
-        )
-    return fleet
-
-
-def _month(text: str) -> date:
-    try:
-        return parse_month(text)
-    except PermanentError as error:
-        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, error.code, error.message, error.hint) from error
-
-
-async def _answered(answer: Awaitable[Found]) -> Found:
-    """What was asked for, or why not as the caller may know it."""
-    try:
-        return await answer
-    except PermanentError as error:
-        if error.code not in _STATUSES:
-            raise
-        raise ApiError(_STATUSES[error.code], error.code, error.message, error.hint) from error
-
-
-async def _after(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield first
-    async for piece in rest:
-        yield piece

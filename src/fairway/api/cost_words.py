@@ -39,7 +39,7 @@ def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
     """What a row is of, in a reader's words."""
     if row.others:
         return [
-            f"({row.others:,} more row{'' if row.others == 1 else 's'})",
+            f"({row.others} more row{'' if row.others == 1 else 's'})",
             *[""] * (len(by) - 1),
         ]
     kind = row.kind if isinstance(row, wire.CostRow) else None
