@@ -16,6 +16,7 @@ RUNC = "v1.5.2"
 CNI_PLUGINS = "v1.9.1"
 # The newest that is one Go module: later ones refer to parts of themselves by folder.
 OPENCOST = "v1.108.1"
+HELM = "v3.22.0"
 # Real nodes' own image; raise the number when what goes into it changes.
 NODE_IMAGE_SUITE = "trixie"
 NODE_IMAGES = 1

@@ -15,9 +15,10 @@ from fairway.api import budget_routes, cost_routes, job_routes, policy_routes, r
 from fairway.api.access import GuardedRoute, require_rules
 from fairway.api.edge import Edge, RequestMetrics
 from fairway.api.fleets import Fleets
+from fairway.api.guesses import Guesses
 from fairway.api.job_routes import JobParts
 from fairway.api.policy_routes import PolicyParts
-from fairway.api.problems import as_api_error, problem_response
+from fairway.api.problems import as_api_error, error_response
 from fairway.ledger import Ledger, Revision
 from fairway.model.fleet import Fleet
 
@@ -30,18 +31,7 @@ def create_app(
     jobs: JobParts,
 ) -> FastAPI:
     """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
-    app = FastAPI(
-        title="Fairway",
-        version=__version__,
-        description="What a GPU fleet has, how it is, its policy, its jobs, what they cost, and who may ask.",
-        # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
-    )
-    app.router.route_class = GuardedRoute
+    app = _bare_app()
     app.state.ledger = ledger
     app.state.fleets = fleets = Fleets(ledger, parse)
     routes.add_fleet_routes(app, ledger, fleets)
@@ -57,6 +47,35 @@ def create_app(
     budget_routes.add_budget_routes(app, ledger, fleets)
     routes.add_token_routes(app, ledger, fleets)
     routes.add_own_routes(app, ledger, registry)
+    return _guarded(app, registry)
+
+
+def create_own_app(ledger: Ledger, registry: CollectorRegistry) -> FastAPI:
+    """How a server is that only looks after clusters: its health and its metrics, and no more."""
+    app = _bare_app()
+    app.state.ledger = ledger
+    routes.add_own_routes(app, ledger, registry)
+    return _guarded(app, registry)
+
+
+def _bare_app() -> FastAPI:
+    app = FastAPI(
+        title="Fairway",
+        version=__version__,
+        description="What a GPU fleet has, how it is, its policy, its jobs, what they cost, and who may ask.",
+        # Served by our own routes, which have rules; the pages would load scripts from elsewhere.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.router.route_class = GuardedRoute
+    app.state.guesses = Guesses()
+    return app
+
+
+def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     require_rules(app)
     app.add_exception_handler(HTTPException, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_problem)
@@ -65,7 +84,7 @@ def create_app(
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
-    return problem_response(as_api_error(error), request.state.request_id)
+    return await error_response(request, as_api_error(error), request.state.request_id)
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -20,8 +20,9 @@ LOCAL: Final = "local"
 def tell(started: Started, ca_file: Path | None) -> None:
     """Say where the server answers, and how to ask it."""
     fleet = f"fleet {started.fleet}" if started.fleet else "no fleet yet (give it one with -f FILE)"
-    click.echo(f"fairway serves {fleet} on {started.url}", err=True)
-    if os.access(started.admin_token_file, os.R_OK):
+    verb = "serves" if started.answers else "looks after"
+    click.echo(f"fairway {verb} {fleet} on {started.url}", err=True)
+    if started.answers and os.access(started.admin_token_file, os.R_OK):
         _keep_context(started, ca_file)
 
 

@@ -38,6 +38,9 @@ VERBS: Final[dict[str, Verb]] = {
     "import": Verb(
         "fairway.cli.import_", "Write a fleet file from what people made on a cluster by hand.", "import_"
     ),
+    "ledger": Verb(
+        "fairway.cli.ledger", "Bring the ledger's tables forward or back, and make its first admin."
+    ),
     "logs": Verb("fairway.cli.joblogs", "Print what JOB printed."),
     "plan": Verb("fairway.cli.plan", "Show what a fleet file would change on each cluster."),
     "price": Verb(

@@ -24,6 +24,7 @@ from fairway.ledger.cost_records import (
 from fairway.ledger.errors import (
     ArchiveMissing,
     ArchiveUnreachable,
+    DowngradeRefused,
     KeyReused,
     LeaseLost,
     LedgerBusy,
@@ -53,6 +54,7 @@ from fairway.ledger.job_records import (
 )
 from fairway.ledger.ledger import Ledger
 from fairway.ledger.metering import Hours, HoursTooFew, MeteredBatch, Used
+from fairway.ledger.migrate import TableVersion
 from fairway.ledger.policy_records import (
     AppliedCluster,
     Apply,
@@ -66,6 +68,7 @@ from fairway.ledger.policy_records import (
     KeptChange,
     KeptNudge,
 )
+from fairway.ledger.pulse import Topic
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
 from fairway.ledger.writing import Writing
 
@@ -85,6 +88,7 @@ __all__ = [
     "ClosedCharge",
     "ClosedMonth",
     "ClusterState",
+    "DowngradeRefused",
     "Drift",
     "DriftEntry",
     "DriftKind",
@@ -119,10 +123,12 @@ __all__ = [
     "PoolState",
     "PricePointRow",
     "Revision",
+    "TableVersion",
     "ToDo",
     "ToSend",
     "Token",
     "TokenNameTaken",
+    "Topic",
     "UsageFilter",
     "UsageTooFine",
     "Used",

@@ -190,5 +190,5 @@ def not_migrated() -> LedgerNotMigrated:
     return LedgerNotMigrated(
         "LedgerNotMigrated",
         "the ledger's tables are missing or older than this Fairway",
-        "start  fairway server  once: it brings them forward",
+        "bring them forward:  fairway ledger upgrade   (servers do so themselves, unless told migrate: no)",
     )

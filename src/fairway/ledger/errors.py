@@ -25,6 +25,10 @@ class LedgerNewer(PermanentError):
     """The database was migrated by a newer Fairway; this one must not touch it."""
 
 
+class DowngradeRefused(PermanentError):
+    """The tables cannot go back that far, or not without losing something: nothing was changed."""
+
+
 class LeaseLost(TemporaryError):
     """Somebody else holds the lease now, or its time ran out: nothing was written."""
 

@@ -20,6 +20,7 @@ from fairway.ledger import (
     metering,
     migrate,
     mirroring,
+    pulse,
     sending,
     sessions,
     states,
@@ -28,8 +29,10 @@ from fairway.ledger import (
 from fairway.ledger.connection import Connections, Limits
 from fairway.ledger.cost_answers import CostAnswers
 from fairway.ledger.job_records import JobCount, JobDetail, JobFilter, JobRow, NewJob, ToDo, ToSend, Wish
+from fairway.ledger.migrate import TableVersion
 from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
 from fairway.ledger.pool_answers import PoolAnswers
+from fairway.ledger.pulse import Topic
 from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
 from fairway.ledger.writing import Writing
 from fairway.model.access import Role
@@ -67,6 +70,14 @@ class Ledger(CostAnswers, PoolAnswers):
     async def migrate(self) -> None:
         """Bring the tables forward to what this code needs; any number of servers may do so at once."""
         await migrate.migrate(self._connections)
+
+    async def table_version(self) -> TableVersion:
+        """Which step the tables are at; asks only."""
+        return await migrate.version(self._connections)
+
+    async def downgrade(self, to: str, *, force: bool = False) -> TableVersion:
+        """Take the tables back to step `to`; raises DowngradeRefused, then nothing was changed."""
+        return await migrate.downgrade(self._connections, to, force=force)
 
     async def ready(self) -> None:
         """Return if the ledger can serve now; raises LedgerUnreachable, LedgerBusy or LedgerNotMigrated."""
@@ -328,6 +339,14 @@ class Ledger(CostAnswers, PoolAnswers):
     async def end_session(self, digest: bytes) -> None:
         """End one session; nothing happens if there is none."""
         await sessions.end(self._connections, digest)
+
+    async def live_sessions(self, digests: Sequence[bytes]) -> frozenset[bytes]:
+        """Those of these sessions that are still good."""
+        return await sessions.live(self._connections, digests)
+
+    async def versions(self) -> Mapping[Topic, str]:
+        """A word for each topic that is another one whenever it changed: cheap, for polling."""
+        return await pulse.versions(self._connections)
 
     # leases
 

@@ -1,7 +1,14 @@
-"""Brings the tables forward: in one transaction, under a lock, so that many servers may start at once."""
+"""Brings the tables forward, or back: in one transaction, under a lock, so that many may do so at once.
+
+A step says in `LOSES` what going back before it throws away, "" if nothing; one without `downgrade` cannot be
+undone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -9,12 +16,12 @@ from typing import Final
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections, not_migrated
-from fairway.ledger.errors import LedgerNewer
+from fairway.ledger.errors import DowngradeRefused, LedgerNewer
 from fairway.ledger.tables import VERSION_TABLE
 
 FOLDER: Final = Path(__file__).parent / "migrations"
@@ -26,8 +33,40 @@ PATIENCE_SECONDS: Final = 600
 """A migration of a large ledger may take minutes; those who wait for it wait as long."""
 
 
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """Which step the tables are at, and which this code wants."""
+
+    current: str | None
+    """None: there are no tables of Fairway's yet."""
+    newest: str
+
+
 async def migrate(connections: Connections) -> None:
     """Run every step the database has not seen; raises LedgerNewer if it has seen an unknown one."""
+    async with _migrating(connections) as connection:
+        await connection.run_sync(_upgrade)
+
+
+async def downgrade(connections: Connections, to: str, *, force: bool = False) -> TableVersion:
+    """Undo every step after `to`, the newest first; raises DowngradeRefused if one must not be undone."""
+    async with _migrating(connections) as connection:
+        await connection.run_sync(_downgrade, to, force)
+        return TableVersion(to, _steps()[0])
+
+
+async def version(connections: Connections) -> TableVersion:
+    """Asks only; an empty database has no version."""
+    async with connections.single() as connection:
+        found = await connection.execute(text("SELECT to_regclass(:name)"), {"name": VERSION_TABLE})
+        if found.scalar() is None:
+            return TableVersion(None, _steps()[0])
+        row = (await connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))).first()  # noqa: S608
+        return TableVersion(row[0] if row else None, _steps()[0])
+
+
+@asynccontextmanager
+async def _migrating(connections: Connections) -> AsyncIterator[AsyncConnection]:
     async with connections.transaction(seconds=2 * PATIENCE_SECONDS) as connection:
         await connection.execute(
             text(
@@ -38,7 +77,7 @@ async def migrate(connections: Connections) -> None:
             {"patience": f"{PATIENCE_SECONDS}s"},
         )
         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-        await connection.run_sync(_upgrade)
+        yield connection
 
 
 async def check_version(connection: AsyncConnection) -> None:
@@ -65,15 +104,66 @@ def _steps() -> tuple[str, ...]:
 
 
 def _upgrade(connection: Connection) -> None:
-    current = MigrationContext.configure(
-        connection, opts={"version_table": VERSION_TABLE}
-    ).get_current_revision()
+    _known_step(connection)
+    command.upgrade(_connected(connection), "head")
+
+
+def _downgrade(connection: Connection, to: str, force: bool) -> None:
+    current, steps = _known_step(connection), _steps()
+    if current is None:
+        raise not_migrated()
+    if to not in steps:
+        raise DowngradeRefused(
+            "UnknownStep",
+            f"there is no step {to}; this Fairway knows {steps[-1]} to {steps[0]}",
+            "see where the ledger is:  fairway ledger version",
+        )
+    if steps.index(to) < steps.index(current):
+        raise DowngradeRefused(
+            "NotBackward",
+            f"the ledger is at step {current}, which is before {to}",
+            "bring it forward with:  fairway ledger upgrade",
+        )
+    scripts = ScriptDirectory.from_config(_config())
+    for step in steps[steps.index(current) : steps.index(to)]:
+        _check_undoing(scripts.get_revision(step), force)
+    command.downgrade(_connected(connection), to)
+
+
+def _check_undoing(step: Script, force: bool) -> None:
+    if not hasattr(step.module, "downgrade"):
+        raise DowngradeRefused(
+            "DowngradeImpossible",
+            f"step {step.revision} cannot be undone: {_first_line(step)}",
+            "restore the backup that was made before that step into a database of its own",
+        )
+    # A step that does not say is taken to lose something.
+    loses = getattr(step.module, "LOSES", f"whatever it brought ({_first_line(step)})")
+    if loses and not force:
+        raise DowngradeRefused(
+            "DowngradeLoses",
+            f"undoing step {step.revision} loses {loses}",
+            "make a backup, then say that this is meant:  --force",
+        )
+
+
+def _first_line(step: Script) -> str:
+    return step.doc.partition("\n")[0].rstrip(".")
+
+
+def _known_step(connection: Connection) -> str | None:
+    options = {"version_table": VERSION_TABLE}
+    current = MigrationContext.configure(connection, opts=options).get_current_revision()
     if current is not None and current not in _steps():
         raise LedgerNewer(
             "LedgerNewer",
             f"a newer Fairway brought the ledger to step {current}; this one knows steps up to {_steps()[0]}",
             "upgrade this server:  pip install --upgrade fairway",
         )
+    return current
+
+
+def _connected(connection: Connection) -> Config:
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config

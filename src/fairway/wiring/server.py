@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from fairway.api.app import create_app
+from fairway.api.app import create_app, create_own_app
 from fairway.control import Runner
 from fairway.files import fleet_digest, parse_fleet, read_fleet
-from fairway.ledger import Ledger, Revision, embedded
+from fairway.ledger import Ledger, LedgerNotMigrated, Revision, embedded
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.settings import Settings
@@ -32,6 +32,8 @@ from fairway.wiring.stopping import Stop
 from fairway.wiring.web import Web
 
 _LOOPS_END_SECONDS: Final = 8
+_TABLES_SECONDS: Final = 60
+"""How long a server that leaves the tables to somebody else waits for them before it gives up."""
 _REVISIONS_KEPT: Final = 8
 
 log = structlog.get_logger("fairway.server")
@@ -47,6 +49,8 @@ class Started:
     """Where a server keeps the token it makes on a ledger without any; need not exist."""
     made_admin: bool
     """Whether this start made it."""
+    answers: bool = True
+    """Whether it serves the API, or only looks after clusters."""
 
 
 Beside = Callable[[Started, Engines], Coroutine[None, None, None]]
@@ -81,24 +85,30 @@ async def _serve(
         async with AsyncExitStack() as parts:
             parts.enter_context(stop.on_signals())
             ledger = await parts.enter_async_context(_open_ledger(settings, stop))
-            await ledger.migrate()
+            await _tables(ledger, settings)
             if text is not None:
                 await _keep_fleet(ledger, text)
             parse = _parser(serving.fleet_file)
             newest = await ledger.fleet()
             fleet = parse(newest).name if newest else None
-            made = await make_first_admin(ledger, settings.state_dir)
+            # Who leaves the tables to others has no disk where anybody would look for a token.
+            made = settings.migrate and await make_first_admin(ledger, settings.state_dir)
             registry = _registry()
             engines = Engines()
-            runner = Runner(ledger, engines, settings, registry, parse)
-            policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
-            jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
-            app = create_app(ledger, registry, parse, policy, jobs)
-            add_pages(app, ledger, app.state.fleets, policy, jobs, settings)
+            if settings.serve == "loops":
+                app = create_own_app(ledger, registry)
+            else:
+                policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
+                jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
+                app = create_app(ledger, registry, parse, policy, jobs)
+                add_pages(app, ledger, app.state.fleets, policy, jobs, settings)
+            if settings.serve != "api":
+                runner = Runner(ledger, engines, settings, registry, parse)
+                await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             web = Web(serving, app)
-            await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             await parts.enter_async_context(web.running(listener, stop))
-            started = Started(own_url(serving, listener), fleet, settings.state_dir / ADMIN_TOKEN, made)
+            token_file = settings.state_dir / ADMIN_TOKEN
+            started = Started(own_url(serving, listener), fleet, token_file, made, settings.serve != "loops")
             tell(started)
             if beside is not None:
                 running = _running(beside(started, engines), "what runs beside the server", stop)
@@ -109,6 +119,23 @@ async def _serve(
         if not stop.asked:
             raise
     stop.raise_failure()
+
+
+async def _tables(ledger: Ledger, settings: Settings) -> None:
+    """Bring the tables forward, or wait for whoever does; raises LedgerNotMigrated if nobody did."""
+    if settings.migrate:
+        await ledger.migrate()
+        return
+    for second in range(_TABLES_SECONDS):
+        try:
+            await ledger.ready()
+        except LedgerNotMigrated as error:
+            if second == 0:
+                log.warning("waiting for the ledger's tables", code=error.code, hint=error.hint)
+            await asyncio.sleep(1)
+        else:
+            return
+    await ledger.ready()
 
 
 @asynccontextmanager

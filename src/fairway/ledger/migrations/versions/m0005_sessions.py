@@ -6,6 +6,7 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
+LOSES = "the sessions of the pages: people sign in again"
 
 SESSION = """
 CREATE TABLE web_session (
