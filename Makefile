@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down bench reference wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages bench reference wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,11 +64,14 @@ mutations: venv  ## plant deliberate faults in the translations; some scenario m
 promises: venv  ## write docs/promises.md from what `make scenarios` found
 	$(PY) -m tests.scenarios.table
 
+pages: venv  ## every page in a real browser (Debian's chromium), over a demo of its own
+	$(PY) -m pytest tests/pages -n 2 --durations 8
+
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small
 
 reference: venv  ## write docs/reference and the schema anew from the code
-	$(PY) docs/reference/generate.py
+	$(PY) -m docs.reference.generate
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist

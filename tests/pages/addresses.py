@@ -1,0 +1,44 @@
+"""Every page there is, by name; those of one pool, job or apply are found by asking the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.pages.served import Served
+
+
+def _job(state: str) -> Callable[[Served], str]:
+    return lambda served: f"/jobs/{served.ask('/v1/jobs', state=state, limit=1)['items'][0]['id']}"
+
+
+def _pool(sliced: bool) -> Callable[[Served], str]:
+    def address(served: Served) -> str:
+        pools = served.ask("/v1/pools")["items"]
+        return next(f"/pools/{p['name']}" for p in pools if bool(p["slices"]) is sliced)
+
+    return address
+
+
+def _apply(served: Served) -> str:
+    return f"/policy/history/{served.ask('/v1/applies', limit=1)['items'][0]['id']}"
+
+
+PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
+    "fleet": lambda _: "/",
+    "pool": _pool(sliced=False),
+    "pool-sliced": _pool(sliced=True),
+    "teams": lambda _: "/teams",
+    "jobs": lambda _: "/jobs",
+    "jobs-none": lambda _: "/jobs?q=no-job-is-called-so",
+    "job-running": _job("running"),
+    "job-waiting": _job("waiting"),
+    "job-done": _job("done"),
+    "cost": lambda _: "/cost",
+    "policy": lambda _: "/policy",
+    "policy-history": lambda _: "/policy/history",
+    "policy-apply": _apply,
+    "policy-plan": lambda _: "/policy/plan",
+    "no-such-job": lambda _: "/jobs/zzzz",
+    "no-such-pool": lambda _: "/pools/no-such-pool",
+}

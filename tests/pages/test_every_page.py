@@ -1,0 +1,55 @@
+"""What holds for every page: it opens, fits, can be read by all, asks nobody else, and keeps the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pages.addresses import PAGES
+from tests.pages.browser import THEMES, WIDTHS
+from tests.pages.conftest import Visit
+from tests.pages.served import Served
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(name: str, visit: Visit, served: Served, signed_in_state: dict[str, Any]) -> None:
+    """At a desk, on a tablet and on a phone, in light and dark."""
+    visitor = visit(storage_state=signed_in_state)
+    answer = visitor.open(PAGES[name](served))
+    assert answer is not None
+    assert answer.status == (404 if name.startswith("no-such") else 200)
+    assert visitor.page.locator("h1").count() == 1
+    found: dict[str, list[str]] = {}
+    for width in WIDTHS:
+        for theme in THEMES:
+            visitor.show(theme, width)
+            found[f"{width} {theme}: sticks out"] = visitor.sticks_out()
+            if width != 768:  # between the other two nothing new stands beside anything else
+                found[f"{width} {theme}: axe"] = visitor.faults_for_people()
+    assert not {where: faults for where, faults in found.items() if faults}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_of_a_member(name: str, visit: Visit, served: Served, member_state: dict[str, Any]) -> None:
+    """Alice sees a page or a refusal with a hint, never a fault."""
+    visitor = visit(storage_state=member_state)
+    answer = visitor.open(PAGES[name](served))
+    assert answer is not None
+    if name == "policy-plan":
+        assert answer.status == 403
+        assert "operator" in visitor.page.locator("main").inner_text()
+    else:
+        assert answer.status == (404 if name.startswith("no-such") else 200)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_sign_in_page(theme: Any, visit: Visit) -> None:
+    visitor = visit(theme=theme)
+    for width in WIDTHS:
+        visitor.open("/sign-in")
+        visitor.show(theme, width)
+        assert visitor.sticks_out() == []
+        assert visitor.faults_for_people() == []
