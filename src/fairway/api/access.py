@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
 
+from fairway.api.guesses import Guesses
 from fairway.api.problems import ApiError
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
@@ -142,6 +143,21 @@ def _name(route: Any) -> str:
     return f"{methods} {getattr(route, 'path', route)}".strip()
 
 
+async def token_of(request: Request, secret: str) -> Token | None:
+    """The token somebody shows; None: it is none, or no longer. Raises ApiError if they tried too often."""
+    guesses: Guesses = request.app.state.guesses
+    digest = hash_secret(secret)
+    guesses.check(request, digest)
+    ledger: Ledger = request.app.state.ledger
+    plausible = secret.startswith(_PREFIX) and len(secret) <= _LONGEST_SECRET
+    found = await ledger.token_by_hash(digest) if plausible else None
+    if found is None:
+        guesses.note_wrong(request)
+    else:
+        guesses.note_good(digest)
+    return found
+
+
 async def _by_token(request: Request) -> Token:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     secret = secret.strip()
@@ -149,12 +165,10 @@ async def _by_token(request: Request) -> Token:
         raise _unauthorized(
             "TokenMissing", "this needs a token", "fairway context list  shows which token is used"
         )
-    if not secret.startswith(_PREFIX) or len(secret) > _LONGEST_SECRET:
-        raise _unknown()
-    ledger: Ledger = request.app.state.ledger
-    found = await ledger.token_by_hash(hash_secret(secret))
+    found = await token_of(request, secret)
     if found is None:
         raise _unknown()
+    ledger: Ledger = request.app.state.ledger
     if found.last_used_at is None or datetime.now(UTC) - found.last_used_at > _USE_NOTED_EVERY:
         await ledger.touch_token(found)
     return found

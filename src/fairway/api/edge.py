@@ -11,9 +11,10 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairway.api.problems import ApiError, as_api_error, problem_response
+from fairway.api.problems import ApiError, as_api_error, error_response
 from fairway.control.metrics import Metric
 from fairway.model.errors import FairwayError
 
@@ -77,9 +78,12 @@ class Edge:
             _log_failure(error, scope, request_id)
             if answer.status is not None:  # headers are out; the server closes the connection
                 raise
-            await problem_response(known, request_id)(scope, receive, answer.send)
+            response = await error_response(Request(scope), known, request_id)
+            await response(scope, receive, answer.send)
         finally:
-            seconds = time.perf_counter() - started
+            # What goes on for hours is as quick as its first word.
+            ended = answer.started if scope["state"].get("open_ended") else None
+            seconds = (ended or time.perf_counter()) - started
             self._metrics.note(scope, answer.status, seconds)
             _log_request(scope, answer.status, seconds, request_id)
 
@@ -92,10 +96,12 @@ class _Answer:
         self._request_id = request_id
         self._secure = secure
         self.status: int | None = None
+        self.started: float | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
+            self.started = time.perf_counter()
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)

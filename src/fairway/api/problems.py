@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 
+import structlog
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -14,6 +16,7 @@ from fairway.model.errors import FairwayError
 
 MEDIA_TYPE = "application/problem+json"
 _MOST_FAULTS = 20
+log = structlog.get_logger("fairway.api")
 
 
 class ApiError(FairwayError):
@@ -33,6 +36,10 @@ class ApiError(FairwayError):
         self.status = status
         self.headers = dict(headers or {})
         self.faults = list(faults)
+
+
+ErrorPage = Callable[[Request, ApiError], Awaitable[Response]]
+"""Shows an error to people; an app without pages has none."""
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -87,6 +94,22 @@ def problem_response(error: ApiError, request_id: str) -> Response:
     return Response(
         problem.model_dump_json(), status_code=error.status, headers=error.headers, media_type=MEDIA_TYPE
     )
+
+
+async def error_response(request: Request, error: ApiError, request_id: str) -> Response:
+    """The error as whoever asked can read it: people get a page, if there are pages, programs a problem."""
+    show: ErrorPage | None = getattr(request.app.state, "error_page", None)
+    if show is None or not _is_for_people(request):
+        return problem_response(error, request_id)
+    try:
+        return await show(request, error)
+    except Exception:  # the page about a failure failed too: what went wrong first is still told
+        log.exception("error page failed", request_id=request_id)
+        return problem_response(error, request_id)
+
+
+def _is_for_people(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 
 def _invalid_request(error: RequestValidationError) -> ApiError:

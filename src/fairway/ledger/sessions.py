@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import delete, func, insert, or_, select, text
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.records import Token
@@ -72,3 +73,15 @@ async def end(connections: Connections, digest: bytes) -> None:
     """End one session."""
     async with connections.single() as connection:
         await connection.execute(delete(web_session).where(web_session.c.hash == digest))
+
+
+async def live(connections: Connections, digests: Sequence[bytes]) -> frozenset[bytes]:
+    """Which of these are still good; one question however many pages are open."""
+    behind = select(api_token.c.id).where(api_token.c.id == web_session.c.token, LIVE).exists()
+    found = select(web_session.c.hash).where(
+        web_session.c.hash.in_(digests),
+        web_session.c.expires_at > func.now(),
+        or_(web_session.c.token.is_(None), behind),
+    )
+    async with connections.single() as connection:
+        return frozenset(bytes(row.hash) for row in await connection.execute(found))

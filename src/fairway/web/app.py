@@ -10,9 +10,18 @@ from fairway.api.job_routes import JobParts
 from fairway.api.policy_routes import PolicyParts
 from fairway.ledger import Ledger
 from fairway.settings import Settings
-from fairway.web import cost_pages, fleet_pages, job_pages, policy_pages, pool_pages, sign_in, team_pages
+from fairway.web import (
+    cost_pages,
+    fleet_pages,
+    job_pages,
+    live,
+    policy_pages,
+    pool_pages,
+    sign_in,
+    team_pages,
+)
 from fairway.web.pages import Pages
-from fairway.web.rules import PageRoute
+from fairway.web.rules import PageRoute, error_page_with_navigation
 from fairway.web.site import Site
 from fairway.web.static import StaticFiles
 
@@ -24,10 +33,13 @@ def add_pages(
     static = StaticFiles()
     pages = Pages(static)
     app.state.pages = pages
+    app.state.public_url = settings.public_url
+    app.state.error_page = error_page_with_navigation
     app.router.route_class = PageRoute
     site = Site(app, ledger, fleets, pages, policy, jobs, settings)
     static.add_route(app)
-    sign_in.add_sign_in(app, ledger, pages, settings)
+    sign_in.add_sign_in(site)
+    live.add_live(app, ledger)
     fleet_pages.add_fleet_pages(site)
     pool_pages.add_pool_pages(site)
     team_pages.add_team_pages(site)

@@ -38,6 +38,13 @@ NAVIGATION: Final = (
 )
 """Name, address and the key that, after `g`, opens it."""
 
+_HINTS: Final = {
+    "NoSuchPath": "the address may be mistyped, or what it showed is gone",
+    "MethodNotAllowed": "go back, and load the page again",
+    "InvalidRequest": "the address may be mistyped; go back and follow a link",
+}
+"""Of errors that the API explains to programs, what people may do."""
+
 
 class Pages:
     """Templates and what they all know."""
@@ -79,7 +86,11 @@ class Pages:
 
     def error(self, request: Request, error: ApiError) -> Response:
         """What went wrong, and what to do."""
-        known = {"error": error, "request_id": getattr(request.state, "request_id", "")}
+        known = {
+            "error": error,
+            "hint": _HINTS.get(error.code, error.hint),
+            "request_id": getattr(request.state, "request_id", ""),
+        }
         answer = self.show(request, "error.html", known, status=error.status)
         for name, value in error.headers.items():
             answer.headers[name] = value

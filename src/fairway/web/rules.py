@@ -22,6 +22,7 @@ COOKIE: Final = "fairway_session"
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf"
 _SAFE: Final = frozenset({"GET", "HEAD"})
+_LONGEST_SECRET: Final = 128
 
 
 class NotSignedIn(ApiError):
@@ -37,15 +38,38 @@ class PageRule(Rule):
     """As the API's rules; what changes something must also come from one of our own pages."""
 
     async def identify(self, request: Request) -> Token:
-        secret = request.cookies.get(COOKIE, "")
-        ledger: Ledger = request.app.state.ledger
-        caller = await ledger.session_caller(hash_secret(secret)) if secret else None
+        secret = session_secret(request)
+        caller = await session_caller(request)
         if caller is None:
             raise NotSignedIn
         if request.method not in _SAFE:
             await check_csrf(request, secret)
         request.state.csrf = csrf_of(secret)
         return caller
+
+
+def is_secure(request: Request) -> bool:
+    """Whether browsers reach us by https, here or at what is in front of us."""
+    public: str | None = request.app.state.public_url
+    return public.startswith("https:") if public else request.url.scheme == "https"
+
+
+def cookie_name(request: Request, name: str = COOKIE) -> str:
+    """By https no neighbour under the same domain can plant a cookie of this name: browsers see to it."""
+    return f"__Host-{name}" if is_secure(request) else name
+
+
+def session_secret(request: Request) -> str:
+    """What the browser shows; empty: nothing that could be a session."""
+    given = request.cookies.get(cookie_name(request), "")
+    return given if len(given) <= _LONGEST_SECRET else ""
+
+
+async def session_caller(request: Request) -> Token | None:
+    """Who signed in, if somebody did."""
+    secret = session_secret(request)
+    ledger: Ledger = request.app.state.ledger
+    return await ledger.session_caller(hash_secret(secret)) if secret else None
 
 
 def csrf_of(secret: str) -> str:
@@ -68,17 +92,24 @@ async def check_csrf(request: Request, secret: str) -> None:
 def from_here(request: Request) -> bool:
     """Whether the browser says that the request comes from our own pages. One that says nothing is let pass:
     the form's secret is what counts."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    public: str | None = request.app.state.public_url
+    own = {request.headers.get("host"), urlsplit(public).netloc if public else None}
+    return origin is None or urlsplit(origin).netloc in own
 
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a posted form, each once. The edge bounds its size."""
     body = (await request.body()).decode("utf-8", "replace")
-    return {
-        name: values[-1]
-        for name, values in parse_qs(body, keep_blank_values=True, max_num_fields=100).items()
-    }
+    try:
+        fields = parse_qs(body, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "FormTooLong", "the form has too many fields", "load the page again"
+        ) from None
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def page_allow(role: Role | None, *, most_body_bytes: int | None = None) -> Sequence[DependsParam]:
@@ -109,7 +140,7 @@ class PageRoute(GuardedRoute):
             except Exception as error:
                 known = as_api_error(error)
                 if known.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise
+                    raise  # the edge logs it, and answers with a page
                 return error_page(request, known)
 
         return answered
@@ -118,7 +149,8 @@ class PageRoute(GuardedRoute):
 def to_sign_in(request: Request) -> Response:
     """To the sign-in page, and back here afterwards."""
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    where = f"/sign-in?next={quote(here, safe='')}" if request.method in _SAFE and here != "/" else "/sign-in"
+    again = request.method in _SAFE and here not in ("/", "/live")
+    where = f"/sign-in?next={quote(here, safe='')}" if again else "/sign-in"
     if request.headers.get("hx-request"):  # htmx follows a plain redirect inside the part it asked for
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": where})
     return RedirectResponse(where, HTTPStatus.SEE_OTHER)
@@ -129,3 +161,12 @@ def error_page(request: Request, error: ApiError) -> Response:
     app: FastAPI = request.app
     response: Response = app.state.pages.error(request, error)
     return response
+
+
+async def error_page_with_navigation(request: Request, error: ApiError) -> Response:
+    """The page of an error that came from no route: nobody asked yet who it is."""
+    if error.status < HTTPStatus.INTERNAL_SERVER_ERROR and not hasattr(request.state, "caller"):
+        caller = await session_caller(request)
+        if caller is not None:
+            request.state.caller, request.state.csrf = caller, csrf_of(session_secret(request))
+    return error_page(request, error)

@@ -1,5 +1,6 @@
 // Before anything is drawn: what the visitor chose, or else what the system says.
 (() => {
-  const chosen = localStorage.getItem("fairway-theme");
-  if (chosen) document.documentElement.dataset.theme = chosen;
+  let chosen = null;
+  try { chosen = localStorage.getItem("fairway-theme"); } catch { /* private windows may forbid it */ }
+  if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();
