@@ -1,18 +1,63 @@
-"""The pages of fleet."""
+"""The page of the fleet: what there is, what of it works for whom, what waits, what it costs.
+
+The page and its live part answer from one look that all open pages share; see `fleet_look` for what it costs.
+"""
 
 from __future__ import annotations
 
-from fastapi import Request, Response
+from typing import Annotated, Any
 
+from fastapi import Query, Request, Response
+from starlette.responses import JSONResponse
+
+from fairway.api import known
+from fairway.api.access import caller_of
+from fairway.api.cost_rights import teams_seen
+from fairway.ledger import Token
+from fairway.web import fleet_known as shown
+from fairway.web.fleet_look import FleetLook, FleetLooks
+from fairway.web.fleet_plots import MOST_DAYS, Plots
+from fairway.web.pages import HEADERS
 from fairway.web.rules import PAGE
 from fairway.web.site import Site
+from fairway.web.supply_known import MEANINGS
+
+Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
 
 
 def add_fleet_pages(site: Site) -> None:
-    """Fleet."""
+    """The fleet, and the data of its plot."""
     app, pages = site.app, site.pages
+    looks, plots = FleetLooks.of(site.app, site.ledger, site.fleets), Plots(site.ledger, site.fleets)
 
     @app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_fleet(request: Request) -> Response:
-        """Fleet."""
-        return pages.show(request, "fleet.html", {})
+        """The fleet at a glance."""
+        look = await looks.now.get()
+        return pages.show(request, "fleet.html", await _shown(look, looks, caller_of(request)))
+
+    @app.get("/fleet/data", dependencies=PAGE, include_in_schema=False)
+    async def fleet_data(days: Days = 1) -> Response:
+        """GPUs there were and GPUs used, by hour."""
+        return JSONResponse(await plots.fleet(days), headers=HEADERS)
+
+
+async def _shown(look: FleetLook, looks: FleetLooks, caller: Token) -> dict[str, Any]:
+    if not look.fleet.pools:
+        return {"look": look}
+    seen = teams_seen(caller, look.policy)
+    cards = shown.cards(look)
+    rows = shown.queue_rows(look)
+    clusters = known.clusters(look.known)
+    return {
+        "look": look,
+        "cards": cards,
+        "figures": shown.figures(look, cards),
+        "money": shown.money(look, await looks.spend.get(), seen),
+        "budgets": shown.budgets(look, seen),
+        "queues": rows[: shown.MOST_QUEUES],
+        "queues_beyond": max(0, len(rows) - shown.MOST_QUEUES),
+        "clusters": clusters,
+        "unreachable": [c for c in clusters if c.reachable is False],
+        "meanings": MEANINGS,
+    }

@@ -1,0 +1,112 @@
+"""GPUs there were and GPUs used, by hour: the data of plots, read at most once a minute for all who look.
+
+Read from the sums by hour: grows with the hours asked for and with the classes of jobs that ran in them, not
+with jobs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from fairway.api.fleets import Fleets
+from fairway.control.costs import calendar_of
+from fairway.cost.slicing import parts
+from fairway.ledger import Ledger, UsageFilter
+from fairway.model.charge import CapacitySum, Span, UsageSum
+from fairway.model.fleet import Pool
+from fairway.model.names import PoolName, SliceName
+from fairway.web.shared_look import SharedLook
+
+MOST_DAYS: Final = 7
+KEEP_SECONDS: Final = 60
+_HOUR: Final = 3600
+Hours = dict[int, Fraction]
+
+
+class Plots:
+    """Series for all open pages of this server."""
+
+    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
+        self._ledger = ledger
+        self._fleets = fleets
+        self._looks: dict[tuple[int, PoolName | None], SharedLook[dict[str, Any]]] = {}
+
+    async def fleet(self, days: int) -> dict[str, Any]:
+        """Of all pools."""
+        return await self._shared(days, None)
+
+    async def pool(self, pool: PoolName, days: int) -> dict[str, Any]:
+        """Of one pool; the caller knows that it is there."""
+        return await self._shared(days, pool)
+
+    async def _shared(self, days: int, pool: PoolName | None) -> dict[str, Any]:
+        key = (days, pool)
+        if key not in self._looks:
+            self._looks[key] = SharedLook(lambda: self._read(days, pool), keep_seconds=KEEP_SECONDS)
+        return await self._looks[key].get()
+
+    async def _read(self, days: int, pool: PoolName | None) -> dict[str, Any]:
+        fleet = await self._fleets.current()
+        pools = {p.name: p for p in fleet.pools if pool in (None, p.name)}
+        calendar = calendar_of(fleet)
+        now = int(time.time())
+        window = Span(calendar.hour_start(now - days * 24 * _HOUR), calendar.next_hour(now))
+        hours = calendar.hours(window)
+        if not pools:
+            return series((), {}, {}, now)
+        capacity = await self._ledger.capacity_sums(
+            window,
+            local=calendar,
+            by_day=False,
+            clusters={p.cluster for p in pools.values()},
+            live_until=now,
+        )
+        usage = await self._ledger.usage_sums(
+            dict.fromkeys(pools, hours), (), UsageFilter(), now, local=calendar
+        )
+        there = [row for row in capacity if row.supply.pool in pools]
+        total = {start: Fraction(0) for start in (hour.start for hour in hours)}
+        for row in there:
+            total[row.start] = total.get(row.start, Fraction(0)) + row.gpu_seconds
+        used = used_by_hour(pools, hours, there, usage)
+        return series([hour.start for hour in hours], total, used, now)
+
+
+def used_by_hour(
+    pools: Mapping[PoolName, Pool],
+    hours: Collection[Span],
+    capacity: Collection[CapacitySum],
+    usage: Collection[UsageSum],
+) -> Hours:
+    """GPU-seconds used; slices count as the part of a GPU that they were in that hour. Pure."""
+    cut: dict[tuple[int, PoolName], dict[SliceName | None, int]] = {}
+    gpus: dict[tuple[int, PoolName], int] = {}
+    for row in capacity:
+        key = (row.start, row.supply.pool)
+        cut.setdefault(key, {})[row.supply.slice] = row.total
+        gpus[key] = gpus.get(key, 0) + row.gpu_seconds
+    starts = [hour.start for hour in hours]
+    found: Hours = {}
+    for used in usage:
+        key = (starts[used.span], used.supply.pool)
+        totals = cut.get(key, {}) | ({} if used.supply.slice in cut.get(key, {}) else {used.supply.slice: 0})
+        each = parts(pools[used.supply.pool].gpu, totals, gpus.get(key, 0))
+        seconds = each[used.supply.slice] * used.device_seconds
+        found[key[0]] = found.get(key[0], Fraction(0)) + seconds
+    return found
+
+
+def series(starts: Collection[int], total: Hours, used: Hours, now: int) -> dict[str, Any]:
+    """Averages of each hour, as uPlot takes them; the hour that runs counts up to now. Pure."""
+    answer: dict[str, Any] = {"time": [], "total": [], "used": []}
+    for start in starts:
+        seconds = max(1, min(_HOUR, now - start))
+        answer["time"].append(start)
+        # Before anything was seen there is a gap, not a zero.
+        known = start in total and total[start] > 0
+        answer["total"].append(round(float(total[start] / seconds), 2) if known else None)
+        answer["used"].append(round(float(used.get(start, Fraction(0)) / seconds), 2) if known else None)
+    return answer
