@@ -119,7 +119,7 @@ def text(demo: Demo, *arguments: str) -> str:
 
 
 def test_it_says_what_to_type(running: Demo) -> None:
-    assert "2 virtual clusters with 168 GPUs and 32 slices, 5 teams, 20 people" in running.log
+    assert "2 virtual clusters with 200 GPUs and 32 slices, 6 teams, 60 people" in running.log
     commands = re.findall(r"^  (fairway [a-z].*?)  +\S", running.log, re.MULTILINE)
     assert len(commands) >= 8
     for command in commands:

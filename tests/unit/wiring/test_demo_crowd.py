@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from importlib.resources import files
+from datetime import date
 from statistics import mean
 
 import pytest
@@ -14,10 +14,9 @@ from fairway.files import parse_fleet
 from fairway.model.names import PriorityName
 from fairway.model.team import Supply
 from fairway.wiring.demo.crowd import Crowd, Wanted
+from fairway.wiring.demo.fleet_text import fleet_text
 
-FLEET = parse_fleet(
-    files("fairway.wiring.demo").joinpath("fleet.yaml").read_text(encoding="utf-8"), "fleet.yaml"
-)
+FLEET = parse_fleet(fleet_text(date(2026, 11, 1)), "fleet.yaml")
 
 
 class Clusters:

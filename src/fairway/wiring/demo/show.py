@@ -8,8 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.settings import read_settings
+from fairway.wiring.demo.fleet_text import fleet_text
 from fairway.wiring.demo.load import Beat, Load
 from fairway.wiring.door import Serving
 from fairway.wiring.engines import Engines
@@ -72,7 +73,7 @@ class Telling:
 
 def serve_demo(options: Options, telling: Telling) -> None:
     """Run it until SIGTERM, SIGINT or the end of its time. Raises FairwayError if it cannot start."""
-    text = files("fairway.wiring.demo").joinpath("fleet.yaml").read_text(encoding="utf-8")
+    text = fleet_text(datetime.now(UTC).date().replace(day=1))
     fleet_file = options.folder / "fleet.yaml"
     fleet_file.write_text(text, encoding="utf-8")
     # Nothing of the visitor's own settings: a demo must never end up in somebody's database.

@@ -1,0 +1,231 @@
+"""Lets the past happen: the virtual engine's own simulator, on its own clock, runs what people asked for.
+
+So nobody ever holds more than there is, guarantees are kept, what is lent is taken back, and a job that lost
+its place has an attempt for each time. Nodes break and are repaired, spot nodes come and go.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from random import Random
+from typing import Final
+
+from fairway.engines.port import Refused
+from fairway.engines.virtual import JobRequest, JobState, Simulator, terms_of
+from fairway.engines.virtual.jobs import Attempt, Ending
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool
+from fairway.model.names import ClusterName, NodeName, PoolName
+from fairway.model.observation import Health
+from fairway.wiring.demo.past_work import DAY, HOUR, Asked
+
+HELD_BACK: Final = 70
+"""Jobs that wait in a cluster before people send fewer."""
+LAST_SECONDS: Final = 1200
+"""What would still run at the end ends within so many seconds before it: the live clusters begin empty."""
+_TELL_EVERY: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A job that is over, each task of an array by itself."""
+
+    asked: Asked
+    cluster: ClusterName
+    task: int
+    state: JobState
+    ended: float
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node that was of no use for a while."""
+
+    node: NodeName
+    pool: PoolName
+    start: int
+    end: int
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """All that happened."""
+
+    start: int
+    end: int
+    jobs: tuple[Ran, ...]
+    """In the order in which they were submitted."""
+    outages: tuple[Outage, ...]
+
+
+def outages(fleet: Fleet, start: int, end: int, seed: int) -> tuple[Outage, ...]:
+    """Owned nodes fail rarely and for hours, spot nodes go often and come back soon; a rack is maintained."""
+    random = Random(seed)  # noqa: S311 - nothing secret
+    found = [one for pool in fleet.pools for one in _of_pool(pool, start, end, random)]
+    return tuple(sorted(found, key=lambda one: (one.start, one.node)))
+
+
+def run(
+    fleet: Fleet,
+    asked: Iterable[Asked],
+    broken: tuple[Outage, ...],
+    start: int,
+    end: int,
+    tell: Callable[[float], None] = lambda _part: None,
+) -> PastRun:
+    """Play it. `tell`: which part is done. Takes seconds of processor time; call it in a thread."""
+    clusters = {cluster.name: _Played(fleet, cluster, broken, start, end) for cluster in fleet.clusters}
+    of_pool = {pool.name: clusters[pool.cluster] for pool in fleet.pools}
+    for place, one in enumerate(asked):
+        of_pool[one.supply.pool].send(one)
+        if place % _TELL_EVERY == 0:
+            tell((one.at - start) / (end - start))
+    ran = [job for played in clusters.values() for job in played.over()]
+    ran.sort(key=lambda job: (job.asked.at, job.asked.number, job.task))
+    return PastRun(start, end, tuple(ran), broken)
+
+
+class _Played:
+    """One cluster of the past."""
+
+    def __init__(
+        self, fleet: Fleet, cluster: Cluster, broken: tuple[Outage, ...], start: int, end: int
+    ) -> None:
+        pools = fleet.pools_of(cluster.name)
+        mine = {pool.name for pool in pools}
+        self._cluster = cluster.name
+        self._end = end
+        self._simulator = Simulator(pools, terms_of(fleet), float(start), remember=1_000_000)
+        self._asked: dict[int, tuple[Asked, int]] = {}
+        self._numbers = count()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._random = Random(end)  # noqa: S311 - nothing secret
+        for outage in broken:
+            if outage.pool in mine:
+                self._plan_outage(outage)
+
+    def send(self, one: Asked) -> None:
+        """Submit it when its moment comes, unless many wait already."""
+        self._advance(one.at)
+        waiting = self._simulator.waiting()
+        if waiting > HELD_BACK and self._random.random() < 1 - HELD_BACK / waiting:
+            return
+        request = JobRequest(
+            one.user,
+            one.supply.pool,
+            gpus=one.gpus,
+            nodes=one.nodes,
+            slice=one.supply.slice,
+            team=one.team,
+            seconds=one.seconds,
+            limit_seconds=one.limit_seconds,
+            priority=one.priority,
+            tolerates_loss=one.spot,
+            exit_code=one.exit_code,
+        )
+        for task in range(one.tasks):
+            try:
+                number = self._simulator.submit(request)
+            except Refused:
+                return  # nobody of its team may run this: it never was
+            self._asked[number] = (one, task)
+            if one.patience is not None:
+                self._at(one.at + one.patience, lambda number=number: self._give_up(number))
+
+    def over(self) -> Iterator[Ran]:
+        """Everything that started or was given up; what still waits at the end never was."""
+        self._advance(self._end)
+        for view in self._simulator.jobs():
+            one, task = self._asked[view.id]
+            attempts = self._simulator.attempts(view.id)
+            if view.ended is not None:
+                cancelled = one.regretted and view.state is JobState.DONE
+                if cancelled:
+                    attempts = (*attempts[:-1], replace(attempts[-1], ending=Ending.CANCELLED))
+                state = JobState.CANCELLED if cancelled else view.state
+                yield Ran(one, self._cluster, task, state, view.ended, attempts)
+            elif attempts:
+                yield self._cut_off(one, task, attempts)
+
+    def _cut_off(self, one: Asked, task: int, attempts: tuple[Attempt, ...]) -> Ran:
+        """One that ran or waited once more at the end."""
+        last = attempts[-1]
+        if last.ended is not None:
+            return Ran(one, self._cluster, task, JobState.CANCELLED, float(self._end), attempts)
+        ended = max(last.started + 1, self._end - LAST_SECONDS * self._random.random())
+        ended = min(round(ended, 3), float(self._end))
+        state, ending = (
+            (JobState.CANCELLED, Ending.CANCELLED) if one.regretted else (JobState.DONE, Ending.DONE)
+        )
+        return Ran(
+            one,
+            self._cluster,
+            task,
+            state,
+            ended,
+            (*attempts[:-1], replace(last, ended=ended, ending=ending)),
+        )
+
+    def _advance(self, until: float) -> None:
+        while self._agenda and self._agenda[0][0] <= until:
+            at, _, happens = heapq.heappop(self._agenda)
+            self._simulator.advance(at)
+            happens()
+        self._simulator.advance(until)
+
+    def _at(self, at: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (at, next(self._numbers), happens))
+
+    def _give_up(self, number: int) -> None:
+        if self._simulator.job(number).state is JobState.WAITING:
+            self._simulator.cancel(number)
+
+    def _plan_outage(self, outage: Outage) -> None:
+        simulator, node = self._simulator, outage.node
+        if outage.health is Health.DOWN:
+            self._at(outage.start, lambda: void(simulator.lose(node)))
+            self._at(outage.end, lambda: simulator.recover(node))
+        else:
+            self._at(outage.start, lambda: simulator.drain(node, "maintenance"))
+            self._at(outage.end, lambda: simulator.resume(node))
+
+
+def void(_value: object) -> None:
+    """What comes of it is of no interest."""
+
+
+def _of_pool(pool: Pool, start: int, end: int, random: Random) -> Iterator[Outage]:
+    machines = Simulator([pool]).machines()
+    nodes = sorted(machines)
+    spot = pool.capacity is Capacity.SPOT
+    every, gone = (14 * HOUR, (900, 5400)) if spot else (9 * DAY, (2 * HOUR, 20 * HOUR))
+    free_at = dict.fromkeys(nodes, start)
+    at = start + int(random.expovariate(1 / every))
+    while at < end:
+        node = random.choice(nodes)
+        until = at + int(random.uniform(*gone))
+        if free_at[node] <= at and until < end - HOUR:
+            free_at[node] = until + HOUR
+            yield Outage(node, pool.name, at, until, Health.DOWN)
+        at += 1 + int(random.expovariate(1 / every))
+    if pool.capacity is Capacity.OWNED and not pool.slices:
+        yield from _maintained(pool, nodes[: max(1, len(nodes) // 3)], free_at, start, end)
+
+
+def _maintained(
+    pool: Pool, nodes: list[NodeName], free_at: dict[NodeName, int], start: int, end: int
+) -> Iterator[Outage]:
+    """Six hours of a Tuesday morning, once, about two thirds into the time."""
+    day = start + (end - start) * 2 // 3 // DAY * DAY
+    day -= day % DAY
+    while (day // DAY + 3) % 7 != 1:
+        day += DAY
+    begins, ends = day + 6 * HOUR, day + 12 * HOUR
+    if start < begins and ends < end - HOUR:
+        for node in nodes:
+            if free_at[node] <= begins:
+                yield Outage(node, pool.name, begins, ends, Health.DRAINED)
