@@ -1,4 +1,4 @@
-"""Lists of jobs by any filter, newest first.
+"""Lists of jobs by any filter, newest first; from a job on to older ones, or to newer ones.
 
 With a filter that few jobs pass, neither the ids nor any one index leads to them quickly. So a page is found
 in steps. The classes that pass are found; mostly they are few. If not, the newest jobs are looked through:
@@ -33,7 +33,7 @@ LATE: Final = timedelta(minutes=1)
 """A job that was kept later than that after it was submitted is marked as late."""
 _SLACK: Final = timedelta(minutes=2)
 """Of the clock of ids: it knows minutes, and a transaction lasts seconds."""
-_BEYOND: Final = 2**63 - 1
+BEYOND: Final = 2**63 - 1
 
 _ROW: Final = """
     SELECT job.id, job.cluster, job.name, job_class.user_name, job_class.team, job_class.priority,
@@ -53,34 +53,85 @@ _BY_STATE: Final = """
     SELECT found.id FROM unnest(CAST(:states AS text[])) AS states (state) CROSS JOIN LATERAL (
         SELECT job.id FROM job
         WHERE job.state = states.state COLLATE "C" AND job.id < :high AND job.id >= :low {more}
-        ORDER BY job.id DESC LIMIT :limit
+        ORDER BY job.id {order} LIMIT :limit
     ) AS found
-    ORDER BY found.id DESC LIMIT :limit
+    ORDER BY found.id {order} LIMIT :limit
 """
 
 _PROBES: Final = """
     WITH head AS MATERIALIZED (
-        SELECT class, state, newest.id AS newest
+        SELECT class, state, nearest.id AS nearest
         FROM (SELECT id FROM job_class WHERE {of_class}) AS classes (class)
         CROSS JOIN unnest(CAST(:states AS text[])) AS states (state)
         CROSS JOIN LATERAL (
             SELECT job.id FROM job
             WHERE job.class = classes.class AND job.state = states.state COLLATE "C"
                 AND job.id < :high AND job.id >= :low {more}
-            ORDER BY job.id DESC LIMIT 1
-        ) AS newest
-        ORDER BY newest.id DESC LIMIT :limit
+            ORDER BY job.id {order} LIMIT 1
+        ) AS nearest
+        ORDER BY nearest.id {order} LIMIT :limit
     ), cut AS MATERIALIZED (
-        SELECT CASE WHEN count(*) < :limit THEN :low ELSE min(newest) END AS id FROM head
+        SELECT CASE WHEN count(*) < :limit THEN {end} ELSE {farthest}(nearest) END AS id FROM head
     )
     SELECT rest.id FROM head CROSS JOIN cut CROSS JOIN LATERAL (
         SELECT job.id FROM job
         WHERE job.class = head.class AND job.state = head.state COLLATE "C"
-            AND job.id <= head.newest AND job.id >= cut.id {more}
-        ORDER BY job.id DESC LIMIT :limit
+            AND job.id >= {from_id} AND job.id <= {to_id} AND job.id < :high {more}
+        ORDER BY job.id {order} LIMIT :limit
     ) AS rest
-    ORDER BY rest.id DESC LIMIT :limit
+    ORDER BY rest.id {order} LIMIT :limit
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Which way a list goes, as the words of SQL."""
+
+    order: str
+    end: str
+    farthest: str
+    from_id: str
+    to_id: str
+    window: str
+
+    def probes(self, of_class: str, more: str) -> str:
+        """The page of some classes and states."""
+        return _PROBES.format(
+            of_class=of_class,
+            more=more,
+            order=self.order,
+            end=self.end,
+            farthest=self.farthest,
+            from_id=self.from_id,
+            to_id=self.to_id,
+        )
+
+
+_NEWEST_ID: Final = "LEAST(:high, (SELECT max(id) + 1 FROM job))"
+_OLDER: Final = _Way(
+    order="DESC",
+    end=":low",
+    farthest="min",
+    from_id="cut.id",
+    to_id="head.nearest",
+    window=f"id < :high AND id >= GREATEST(:low, {_NEWEST_ID} - :window)",
+)
+_NEWER: Final = _Way(
+    order="ASC",
+    end=":high",
+    farthest="max",
+    from_id="head.nearest",
+    to_id="cut.id",
+    window="id >= :low AND id < LEAST(:high, :low + :window)",
+)
+
+# Of an array the first task that passes stands for all; its tasks may be of several classes, seldom.
+_FIRST_TASK: Final = """(job.array_first IS NULL OR NOT EXISTS (
+    SELECT FROM job AS earlier
+    WHERE earlier.array_first = job.array_first AND earlier.id < job.id AND earlier.class = job.class {more}
+))"""
+
+_LAST_LETTER: Final = chr(0x10FFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +141,12 @@ class _Asked:
     of_class: tuple[str, ...]
     of_job: tuple[str, ...]
     of_time: tuple[str, ...]
+    """And of its place in an array."""
     values: dict[str, object]
+    way: _Way
 
     @classmethod
-    def of(cls, which: JobFilter) -> _Asked:
+    def of(cls, which: JobFilter, way: _Way) -> _Asked:
         values: dict[str, object] = {}
 
         def said(column: str, value: object) -> tuple[str, ...]:
@@ -109,8 +162,17 @@ class _Asked:
             *said("job_class.user_name", which.user),
             *said("job_class.pool", which.pool),
             *said("job_class.native", which.native),
+            *said("job_class.priority", which.priority),
         )
+        if which.teams is not None:
+            values["teams"] = list(which.teams)
+            of_class = (*of_class, "job_class.team = ANY(CAST(:teams AS text[]))")
+        if which.user_begins is not None:
+            values |= {"user_from": which.user_begins, "user_to": which.user_begins + _LAST_LETTER}
+            of_class = (*of_class, "job_class.user_name >= :user_from", "job_class.user_name < :user_to")
         of_job = (*said("job.name", which.name), *said("job.array_first", which.array))
+        if which.name_begins:
+            of_job = (*of_job, _begins(which.name_begins, values))
         if which.states:
             values["states"] = [state.value for state in which.states]
             of_job = (*of_job, "job.state = ANY(CAST(:states AS text[]))")
@@ -121,7 +183,9 @@ class _Asked:
         if which.submitted_before is not None:
             values["until"] = which.submitted_before
             of_time = (*of_time, "job.submitted_at < :until")
-        return cls(of_class, of_job, of_time, values)
+        if which.once_an_array:
+            of_time = (*of_time, _first_task(which, of_time))
+        return cls(of_class, of_job, of_time, values, way)
 
     @property
     def limit(self) -> int:
@@ -140,21 +204,34 @@ class _Asked:
 
 
 async def page(
-    connections: Connections, which: JobFilter, *, before: JobId | None, limit: int
+    connections: Connections,
+    which: JobFilter,
+    *,
+    before: JobId | None = None,
+    after: JobId | None = None,
+    low: int = 0,
+    limit: int,
 ) -> tuple[JobRow, ...]:
-    asked = _Asked.of(which)
+    """Newest first: the newest before a job, or, with `after`, the oldest after one; none below `low`."""
+    asked = _Asked.of(which, _OLDER if after is None else _NEWER)
     asked.values["limit"] = limit = max(1, min(limit, LONGEST_PAGE))
+    floor = low if after is None else max(low, after + 1)
+    ceiling = before if before is not None else BEYOND
     async with connections.single() as connection:
-        high = before if before is not None else _BEYOND
         if which.array is not None:
-            return tuple(await _through(connection, asked, 0, high))
-        low, top = await _ids_of_times(connection, which)
-        asked.values.update({"low": low, "high": min(high, top)})
-        found = await _found(connection, which, asked)
-        if top < high:  # what was kept late may be old and have a new id
-            late = await _through(connection, asked, top, high, "job.late")
-            found = sorted([*late, *found], key=lambda row: -row.id)[:limit]
-    return tuple(found)
+            return _newest_first(await _through(connection, asked, floor, ceiling), asked)
+        bottom, top = await _ids_of_times(connection, which)
+        asked.values.update({"low": max(bottom, floor), "high": min(ceiling, top)})
+        found = await _found(connection, which, asked) if asked.low < asked.high else []
+        if top < ceiling:  # what was kept late may be old and have a new id
+            found += await _through(connection, asked, max(top, floor), ceiling, "job.late")
+    return _newest_first(found, asked)
+
+
+def _newest_first(found: Sequence[JobRow], asked: _Asked) -> tuple[JobRow, ...]:
+    """As many as are wanted of the nearer ones."""
+    ordered = sorted(found, key=lambda row: -row.id)
+    return tuple(ordered[: asked.limit] if asked.way is _OLDER else ordered[-asked.limit :])
 
 
 async def rows(connections: Connections, numbers: Sequence[JobId]) -> tuple[JobRow, ...]:
@@ -169,31 +246,33 @@ async def _found(connection: AsyncConnection, which: JobFilter, asked: _Asked) -
     more = "".join(f" AND {one}" for one in asked.of_time)
     if not (asked.of_class or asked.of_job):
         return await _through(connection, asked, asked.low, asked.high)
-    if not asked.of_class and which.name is None:
-        return await _by_ids(connection, asked, _BY_STATE.format(more=more))
+    named = which.name is not None or bool(which.name_begins)
+    if not asked.of_class and not named:
+        return await _by_ids(connection, asked, _BY_STATE.format(more=more, order=asked.way.order))
     states = [state.value for state in which.states or JobState]
     asked.values["states"] = states
-    if not await _are_few(connection, asked, FEW_PROBES // len(states)):
+    # Very many names may begin so: unless the newest are looked at first, all of them would be read.
+    if which.name_begins or not await _are_few(connection, asked, FEW_PROBES // len(states)):
         window = max(NEWEST, 4 * asked.limit)
         found = await _look_through(connection, asked, window)
         if len(found) >= asked.limit:
             return found
-        if which.name is None and not await _are_few(connection, asked, MOST_PROBES // len(states)):
+        if not named and not await _are_few(connection, asked, MOST_PROBES // len(states)):
             return await _ever_more(connection, asked, window)
-    if which.name is not None:
+    if named:
         return await _by_ids(connection, asked, _named(asked))
-    return await _by_ids(connection, asked, _PROBES.format(more=more, of_class=" AND ".join(asked.of_class)))
+    return await _by_ids(connection, asked, asked.way.probes(" AND ".join(asked.of_class), more))
 
 
 async def _ids_of_times(connection: AsyncConnection, which: JobFilter) -> tuple[int, int]:
     """Whatever was submitted in these times, and was not kept late, has an id from here to below there."""
-    low, high = 0, _BEYOND
+    low, high = 0, BEYOND
     if which.submitted_after is not None:
         moment = which.submitted_after - _SLACK
         low = (await connection.execute(_FROM_ID, {"moment": moment})).scalar() or 0
     if which.submitted_before is not None:
         moment = which.submitted_before + LATE + _SLACK
-        high = (await connection.execute(_UNTIL_ID, {"moment": moment})).scalar() or _BEYOND
+        high = (await connection.execute(_UNTIL_ID, {"moment": moment})).scalar() or BEYOND
     return low, high
 
 
@@ -202,17 +281,17 @@ async def _through(
 ) -> list[JobRow]:
     """By the order of ids, or of an index that has it."""
     where = asked.where("job.id < :high", "job.id >= :low", *more)
-    wanted = text(f"{_ROW} WHERE {where} ORDER BY job.id DESC LIMIT :limit")
+    wanted = text(f"{_ROW} WHERE {where} ORDER BY job.id {asked.way.order} LIMIT :limit")
     return [_row(r) for r in await connection.execute(wanted, asked.values | {"low": low, "high": high})]
 
 
 async def _look_through(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
-    """Each of the newest jobs is looked at; OFFSET 0 keeps the planner from a cleverer way."""
-    newest = "LEAST(:high, (SELECT max(id) + 1 FROM job))"
-    few = f"(SELECT * FROM job WHERE id < :high AND id >= GREATEST(:low, {newest} - :window) OFFSET 0)"  # noqa: S608
-    wanted = _ROW.replace("FROM job ", f"FROM {few} AS job ") + f"WHERE {asked.where()} ORDER BY job.id DESC"
+    """Each of the nearest jobs is looked at; OFFSET 0 keeps the planner from a cleverer way."""
+    few = f"(SELECT * FROM job WHERE {asked.way.window} OFFSET 0)"  # noqa: S608
+    wanted = _ROW.replace("FROM job ", f"FROM {few} AS job ") + f"WHERE {asked.where()}"
     values = asked.values | {"window": window}
-    return [_row(r) for r in await connection.execute(text(f"{wanted} LIMIT :limit"), values)]
+    rows = await connection.execute(text(f"{wanted} ORDER BY job.id {asked.way.order} LIMIT :limit"), values)
+    return [_row(r) for r in rows]
 
 
 async def _ever_more(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
@@ -233,12 +312,27 @@ async def _are_few(connection: AsyncConnection, asked: _Asked, few: int) -> bool
     return int(found.scalar_one()) <= few
 
 
+def _begins(names: Sequence[str], values: dict[str, object]) -> str:
+    """Ranges, which an index in bytewise order answers."""
+    ranges: list[str] = []
+    for n, name in enumerate(names):
+        values |= {f"name_from{n}": name, f"name_to{n}": name + _LAST_LETTER}
+        ranges.append(f"job.name >= :name_from{n} AND job.name < :name_to{n}")
+    return f"({' OR '.join(ranges)})"
+
+
+def _first_task(which: JobFilter, of_time: tuple[str, ...]) -> str:
+    conditions = ["job.state = ANY(CAST(:states AS text[]))"] if which.states else []
+    more = "".join(f" AND {one.replace('job.', 'earlier.')}" for one in (*conditions, *of_time))
+    return _FIRST_TASK.format(more=more)
+
+
 def _named(asked: _Asked) -> str:
     """All of a name are read from the index of names, which knows class and state too."""
     classes = f"SELECT id FROM job_class WHERE {' AND '.join(asked.of_class)}"  # noqa: S608
     of_class = (f"job.class = ANY(ARRAY({classes}))",) if asked.of_class else ()
     where = " AND ".join(("job.id < :high", "job.id >= :low", *of_class, *asked.of_job, *asked.of_time))
-    return f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 DESC LIMIT :limit"  # noqa: S608
+    return f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 {asked.way.order} LIMIT :limit"  # noqa: S608
 
 
 async def _by_ids(connection: AsyncConnection, asked: _Asked, ids: str) -> list[JobRow]:

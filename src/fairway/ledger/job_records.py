@@ -134,6 +134,14 @@ class JobFilter:
     native: bool | None = None
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+    teams: tuple[str, ...] | None = None
+    """Any of these."""
+    priority: str | None = None
+    name_begins: tuple[str, ...] = ()
+    """With any of these; empty: any name."""
+    user_begins: str | None = None
+    once_an_array: bool = False
+    """Of an array only the first task that is meant, which stands for all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from fairway.ledger import (
 from fairway.ledger.connection import Connections, Limits
 from fairway.ledger.cost_answers import CostAnswers
 from fairway.ledger.job_records import JobCount, JobDetail, JobFilter, JobRow, NewJob, ToDo, ToSend, Wish
+from fairway.ledger.job_search import JobLists
 from fairway.ledger.migrate import TableVersion
 from fairway.ledger.policy_records import AppliedCluster, Apply, ApplyWork, Drift, KeptNudge
 from fairway.ledger.pool_answers import PoolAnswers
@@ -45,7 +46,7 @@ from fairway.policy.objects import ObjectKey
 from fairway.policy.shelves import Alike, Known
 
 
-class Ledger(CostAnswers, PoolAnswers):
+class Ledger(CostAnswers, PoolAnswers, JobLists):
     """All that Fairway knows. Safe to share between tasks; every call is bounded in time."""
 
     def __init__(self, connections: Connections) -> None:
