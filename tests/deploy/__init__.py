@@ -1,1 +1,1 @@
-"""What people install: the verb for the ledger, servers apart from loops, units, the image, the chart, the rules."""
+"""What people install: units, the image, the chart, rules and dashboards, the ledger's verb."""
