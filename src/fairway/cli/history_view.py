@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from fairway.api import policy_wire as wire
+from fairway.api.plan_words import outcome
 from fairway.cli.layout import Column, Fit, Line, fold
 from fairway.cli.plan_view import change_lines, said_lines
 from fairway.cli.views import View
@@ -15,14 +16,6 @@ from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
 from fairway.model.wording import clean
 
 _MOST_LEFT: Final = 10
-_WORDS: Final = {
-    ApplyState.WAITING: "waits for its turn",
-    ApplyState.RUNNING: "is being applied",
-    ApplyState.DONE: "done",
-    ApplyState.REFUSED: "refused, nothing was changed",
-    ApplyState.FAILED: "stopped",
-    ApplyState.SKIPPED: "skipped, it left the fleet",
-}
 
 
 def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool) -> View:
@@ -99,17 +92,7 @@ def outcome_lines(detail: wire.ApplyDetail, width: int | None) -> list[Line]:
 def _cluster_lines(c: wire.ApplyClusterDetail, width: int | None) -> list[Line]:
     done = c.state is ApplyState.DONE
     colour = "green" if done else None if c.state in OPEN_STATES else "yellow"
-    took = ""
-    if c.started_at and c.finished_at:
-        seconds = (c.finished_at - c.started_at).total_seconds()
-        took = f" in {span(seconds)}" if seconds >= 1 else ""
-    if c.state is ApplyState.DONE and c.total == 0:
-        said = "nothing had to change"
-    elif c.state in (ApplyState.DONE, ApplyState.FAILED, ApplyState.RUNNING):
-        said = f"{_WORDS[c.state]}, {c.done} of {count(c.total, 'change')} made{took}"
-    else:
-        said = _WORDS[c.state]
-    lines = [Line(f"  {c.cluster}: {said}", colour)]
+    lines = [Line(f"  {c.cluster}: {outcome(c)}", colour)]
     if c.code:
         lines += [Line(x, "red") for x in _folded(f"    {c.code}: {c.message}", width)]
         lines += [Line(x) for x in _folded(f"    hint: {c.hint}", width)]

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from fairway.api import policy_wire as wire
+from fairway.api.plan_words import suggested_name
 from fairway.cli.connect import connect, server_options
 from fairway.cli.fleet_text import FleetText, file_option, read_fleet_text
 from fairway.cli.output import Format, output_option, show_document, show_lines, text_width
-from fairway.cli.plan_file import suggested_name, write_plan
+from fairway.cli.plan_file import write_plan
 from fairway.cli.plan_view import plan_lines
 from fairway.model.errors import PermanentError
 

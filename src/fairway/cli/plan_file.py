@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from fairway.api.plan_words import suggested_name
 from fairway.api.policy_wire import Plan, PlanFile
 from fairway.cli.fleet_text import FleetText
 from fairway.client.private import write_private
@@ -15,12 +15,6 @@ from fairway.model.errors import PermanentError
 
 FORMAT: Final = "fairway/plan/v1"
 _LARGEST: Final = 256 * 1024 * 1024
-
-
-def suggested_name(plan: Plan) -> str:
-    """`plan-7c1e.json`: the same for the same plan."""
-    seen = "".join(sorted(c.fingerprint for c in plan.clusters)) + plan.digest
-    return f"plan-{hashlib.sha256(seen.encode()).hexdigest()[:4]}.json"
 
 
 def write_plan(path: Path, plan: Plan, fleet: FleetText) -> Path:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 from fairway.api import policy_wire as wire
+from fairway.api.plan_words import (
+    NOTHING_TOUCHED,
+    SIGNS,
+    TOUCHES,
+    difference,
+    engine_text,
+    headline,
+    is_new,
+    objects_text,
+    touched,
+)
 from fairway.cli.layout import Line, cells_wide, fold
 from fairway.cli.words import count
 from fairway.model.wording import clean
@@ -22,17 +33,13 @@ _LONG_NOTE: Final = 80
 _FEW_OBJECTS: Final = 10
 _FEW_TEAMS: Final = 2
 """Not worth leaving out."""
-_MOST_VALUE: Final = 60
-_TOUCHES: Final = "JobsUnderChanges"
-"""The notice that counts the jobs under objects which change."""
-_SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
 _COLOURS: Final = {"+": "green", "~": "yellow", "-": "red", "=": "cyan"}
 
 
 def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     """The whole plan. `width` None: lines are as long as they must be."""
     blocks = [
-        [Line(_headline(plan))],
+        [Line(headline(plan))],
         said_lines(plan.said, wide=wide),
         _clusters(plan.clusters, wide=wide or _only_bent(plan)),
         _advice(plan.clusters, width, wide=wide),
@@ -44,61 +51,6 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
         if block:
             lines += [Line(), *block] if lines else block
     return lines
-
-
-def value_text(value: wire.Value) -> str:
-    """A field's value on one line."""
-    match value:
-        case None:
-            return "not set"
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            text = ", ".join(value_text(v) for v in value) or "none"
-        case _:
-            text = clean(str(value)) or '""'
-    return text if len(text) <= _MOST_VALUE else text[: _MOST_VALUE - 1] + "…"
-
-
-def engine_text(cluster: wire.ClusterPlan) -> str:
-    """The engine with its version: `slurm 24.11`."""
-    version = clean(cluster.engine_version)
-    return version if version[:1].isalpha() else f"{cluster.engine.value} {version}".strip()
-
-
-def objects_text(actions: Iterable[Action]) -> str:
-    """`5 objects: 3 new, 2 changed`."""
-    found = list(actions)
-    named = (
-        (Action.CREATE, "new"),
-        (Action.UPDATE, "changed"),
-        (Action.DELETE, "removed"),
-        (Action.ADOPT, "adopted"),
-    )
-    parts = [f"{found.count(action)} {word}" for action, word in named if action in found]
-    return f"{count(len(found), 'object')}: {', '.join(parts)}" if found else "no changes"
-
-
-def _headline(plan: wire.Plan) -> str:
-    changed = [c for c in plan.clusters if c.changes]
-    name = clean(plan.fleet)
-    if not plan.clusters:
-        return f"{name}: no cluster could be planned" if plan.failures else f"{name}: no cluster to change"
-    if changed and _is_new(plan):
-        teams = sum((s.sign, s.what) == ("+", "team") for s in plan.said)
-        return f"{name}: a new fleet, {count(teams, 'team')} on {count(len(changed), 'cluster')}"
-    if plan.said and changed:
-        return f"{name}: {count(len(plan.said), 'change')} on {count(len(changed), 'cluster')}"
-    if plan.said:
-        return f"{name}: {count(len(plan.said), 'change')}, and no cluster has to change for it"
-    if changed:
-        objects, verb = count(plan.changes, "object"), "is" if plan.changes == 1 else "are"
-        return f"{name}: the policy is as it was, {objects} on {count(len(changed), 'cluster')} {verb} not"
-    return f"{name}: no changes"
-
-
-def _is_new(plan: wire.Plan) -> bool:
-    return any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.said)
 
 
 def _only_bent(plan: wire.Plan) -> bool:
@@ -180,25 +132,14 @@ def _clusters(clusters: Sequence[wire.ClusterPlan], *, wide: bool) -> list[Line]
 
 def change_lines(change: wire.Change) -> Iterator[Line]:
     """One object, and under it what differs."""
-    sign = _SIGNS[change.action]
+    sign = SIGNS[change.action]
     yield Line(f"    {sign} {clean(change.kind)} {clean(change.name)}", _COLOURS[sign])
     if change.action is Action.DELETE:
         return
     fields = [f for f in change.fields if f.before is not None or f.after is not None]
     names = max((cells_wide(f.field) for f in fields), default=0)
     for f in fields:
-        yield Line(f"        {clean(f.field):{names}}   {_difference(f, change.action)}")
-
-
-def _difference(f: wire.FieldChange, action: Action) -> str:
-    if action is Action.CREATE:
-        return value_text(f.after)
-    if isinstance(f.before, list) and isinstance(f.after, list):  # of a long list only what comes and goes
-        come = [f"+ {value_text(v)}" for v in f.after if v not in f.before]
-        go = [f"- {value_text(v)}" for v in f.before if v not in f.after]
-        if come or go:
-            return ", ".join([*come, *go])
-    return f"{value_text(f.before)} → {value_text(f.after)}"
+        yield Line(f"        {clean(f.field):{names}}   {difference(f, change.action)}")
 
 
 def _advice(clusters: Sequence[wire.ClusterPlan], width: int | None, *, wide: bool) -> list[Line]:
@@ -241,24 +182,21 @@ def _file_lines(
 
 def _quiet(clusters: Sequence[wire.ClusterPlan]) -> list[Line]:
     """The sentence everybody looks for: whether anything that runs is touched."""
-    told = [
-        f"  {clean(n.message)} (on {c.cluster})" for c in clusters for n in c.notices if n.code == _TOUCHES
+    return [
+        Line(f"  {told}") if told == NOTHING_TOUCHED else Line(f"  {told} (on {cluster})", "yellow")
+        for cluster, told in touched(clusters)
     ]
-    touched = any(t.running or t.waiting for c in clusters for t in c.touched)
-    if not touched and any(c.changes for c in clusters):
-        return [Line("  Nothing that runs is touched.")]
-    return [Line(line, "yellow") for line in told]  # what would end stands among the objections
 
 
 def _notices(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Line]:
     """What the reader should know; what stands whether or not anything changes only when asked for."""
     where: dict[tuple[str, str, str | None], dict[str, None]] = {}
     for c in plan.clusters:
-        for n in (n for n in c.notices if n.code != _TOUCHES):
+        for n in (n for n in c.notices if n.code != TOUCHES):
             where.setdefault((n.message, n.hint, n.promise), {})[c.cluster] = None
     standing = [key for key in where if key[2] is not None]
     long = len(standing) > _FEW_NOTES or any(len(message) > _LONG_NOTE for message, _, _ in standing)
-    quiet = not wide and not _is_new(plan) and (long or not plan.changes)
+    quiet = not wide and not is_new(plan) and (long or not plan.changes)
     lines = []
     for (message, hint, promise), named in where.items():
         if promise and quiet:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fairway.api import policy_wire as wire
+from fairway.api.plan_words import wanted_and_found
 from fairway.cli.layout import Column, Fit
-from fairway.cli.plan_view import value_text
 from fairway.cli.views import View
 from fairway.cli.words import UNKNOWN, count, since, span
-from fairway.model.apply import DriftKind
 
 _INDENT = "  "
 
@@ -66,7 +65,14 @@ def drift_view(drift: Sequence[wire.Drift], now: datetime) -> View:
         Column("SINCE", right=True),
     ]
     rows = [
-        [d.cluster, f"{d.kind} {d.name}", d.field, *_both(d), d.changed_by or "", since(d.since, now)]
+        [
+            d.cluster,
+            f"{d.kind} {d.name}",
+            d.field,
+            *wanted_and_found(d),
+            d.changed_by or "",
+            since(d.since, now),
+        ]
         for d in drift
     ]
     clusters = sorted({d.cluster for d in drift})
@@ -114,15 +120,3 @@ def _limits(team: wire.Team) -> list[str]:
         ", ".join(team.priorities) or UNKNOWN,
         ", ".join(team.members) or UNKNOWN,
     ]
-
-
-def _both(d: wire.Drift) -> tuple[str, str]:
-    match d.difference:
-        case DriftKind.CHANGED:
-            return value_text(d.wanted), value_text(d.found)
-        case DriftKind.MISSING:
-            return "there", "gone"
-        case DriftKind.EXTRA:
-            return "not there", "there, with Fairway's mark"
-        case DriftKind.UNMARKED:
-            return "with Fairway's mark", "without it"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fairway.api import policy_wire as wire
+from fairway.api.plan_words import value_text
 from fairway.cli.layout import cells_wide
-from fairway.cli.plan_view import MOST_SAID, plan_lines, value_text
+from fairway.cli.plan_view import MOST_SAID, plan_lines
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
 
