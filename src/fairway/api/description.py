@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from fairway.api.access import rule_of
 from fairway.api.problems import MEDIA_TYPE
 
+_OF_TOKENS: Final = {"429": "too many wrong tokens came from this address"}
 _OF_BODIES: Final = {"400": "the body is not JSON", "413": "the body is too large"}
 
 
@@ -29,6 +30,8 @@ def description(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             operation["security"] = [{"token": []}] if role else []
             operation["x-fairway-role"] = str(role) if role else "public"
+            for status, why in _OF_TOKENS.items() if role else ():
+                operation["responses"].setdefault(status, {"description": why})
             if "requestBody" in operation:
                 for status, why in _OF_BODIES.items():
                     operation["responses"].setdefault(status, {"description": why})

@@ -48,3 +48,10 @@ def add_pages(
     policy_pages.add_policy_pages(site)
     app.router.route_class = GuardedRoute
     require_rules(app)
+
+
+def stop_pages(app: FastAPI) -> None:
+    """End what open pages listen to; an app without pages has nothing of it."""
+    pulse: live.Pulse | None = getattr(app.state, "pulse", None)
+    if pulse is not None:
+        pulse.stop()

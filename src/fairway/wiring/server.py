@@ -22,7 +22,7 @@ from fairway.ledger import Ledger, LedgerNotMigrated, Revision, embedded
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.settings import Settings
-from fairway.web.app import add_pages
+from fairway.web.app import add_pages, stop_pages
 from fairway.wiring.door import Serving, check_door, listening, own_url
 from fairway.wiring.engines import Engines
 from fairway.wiring.first_admin import ADMIN_TOKEN, make_first_admin
@@ -107,6 +107,7 @@ async def _serve(
                 await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             web = Web(serving, app)
             await parts.enter_async_context(web.running(listener, stop))
+            parts.callback(stop_pages, app)  # open pages listen for ever: the web server would wait for them
             token_file = settings.state_dir / ADMIN_TOKEN
             started = Started(own_url(serving, listener), fleet, token_file, made, settings.serve != "loops")
             tell(started)

@@ -31,7 +31,7 @@ class Web:
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                limit_concurrency=1000,
+                limit_concurrency=2000,  # half of them may be open pages that listen
                 ssl_certfile=serving.tls_cert,
                 ssl_keyfile=serving.tls_key,
             )
