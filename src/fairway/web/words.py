@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from fairway.model.price import MINOR_DIGITS
+
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -35,8 +37,13 @@ def moment(value: datetime | None) -> str:
 
 
 def money(value: Decimal | float | str | None, currency: str = "") -> str:
-    """`1,234.50 USD`."""
-    return "–" if value is None else f"{Decimal(str(value)):,.2f} {currency}".rstrip()
+    """`1,234.50 USD`, `1,234 JPY`: with as many digits as the currency has."""
+    return "–" if value is None else f"{amount(Decimal(str(value)), currency)} {currency}".rstrip()
+
+
+def amount(value: Decimal | int | None, currency: str = "") -> str:
+    """`1,234.50`: money, or hours, where a heading says of what."""
+    return "–" if value is None else f"{value:,.{MINOR_DIGITS.get(currency, 2)}f}"
 
 
 def number(value: float | Decimal | None, places: int = 0) -> str:
@@ -54,6 +61,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "ago": ago,
     "moment": moment,
     "money": money,
+    "amount": amount,
     "number": number,
     "percent": percent,
 }

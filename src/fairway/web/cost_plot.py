@@ -1,0 +1,192 @@
+"""What the plot over time shows, from reports by day: a few names in colours, the others as one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from fairway.api import cost_wire as wire
+from fairway.api.cost_words import kind_word, row_names
+from fairway.model.charge import ChargeKind, Label
+
+COLOURS: Final = 8
+"""Of names; the last is that of all others."""
+_ZERO: Final = Decimal(0)
+_DAYS: Final = 100
+"""More days than that are shown by week, more weeks by month."""
+_WEEKS: Final = 120
+_OWN: Final = "own"
+"""The pattern of what nobody carries."""
+
+Values = dict[str, dict[str, Decimal]]
+"""By name, then day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One colour of the plot."""
+
+    name: str
+    colour: str
+    values: tuple[Decimal, ...]
+
+    @property
+    def total(self) -> Decimal:
+        return sum(self.values, _ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Figures over time, the largest at the bottom."""
+
+    unit: str
+    every: str
+    """`day`, `week` or `month`."""
+    days: tuple[str, ...]
+    """The first day of each column."""
+    series: tuple[Series, ...]
+
+    @property
+    def totals(self) -> list[Decimal]:
+        """Of each column."""
+        return [sum((s.values[i] for s in self.series), _ZERO) for i in range(len(self.days))]
+
+    @property
+    def total(self) -> Decimal:
+        return sum(self.totals, _ZERO)
+
+    def data(self) -> dict[str, Any]:
+        """As the script takes it: amounts as exact text."""
+        return {
+            "unit": self.unit,
+            "every": self.every,
+            "days": self.days,
+            "series": [
+                {"name": s.name, "colour": s.colour, "values": [f"{v:f}" for v in s.values]}
+                for s in self.series
+            ],
+        }
+
+
+def cost_plot(whole: wire.CostReport, named: wire.CostReport | None = None) -> Plot:
+    """`whole` tells every name by day; or, where there are too many, days alone, and `named` the largest.
+
+    What nobody carries has its own colours.
+    """
+    if named is None:
+        return _plot(whole.window, whole.currency, _by_name(whole.rows, whole.by, lambda row: row.total))
+    values = _by_name(named.rows, named.by, lambda row: row.total)
+    rest = _by_name(whole.rows, whole.by, lambda row: row.total)
+    carried = {row.labels[0]: row.total for row in whole.rows if row.kind is None and not row.others}
+    own = {name: days for name, days in rest.items() if name in _OWN_NAMES}
+    return _plot(whole.window, whole.currency, values | own, others=_less(carried, values))
+
+
+def parts_plot(report: wire.CostReport) -> Plot:
+    """By day alone: used, idle share, overhead."""
+    place = report.by.index(Label.DAY)
+    values: Values = {"used": {}, "idle": {}, "overhead": {}}
+    for row in report.rows:
+        day = row.labels[place]
+        for name, amount in (("used", row.usage), ("idle", row.idle), ("overhead", row.overhead)):
+            if amount and day:
+                values[name][day] = values[name].get(day, _ZERO) + amount
+    return _plot(report.window, report.currency, {name: days for name, days in values.items() if days})
+
+
+def usage_plot(whole: wire.UsageReport, named: wire.UsageReport | None = None) -> Plot:
+    """GPU-hours; as `cost_plot`."""
+    if named is None:
+        return _plot(whole.window, "GPU-hours", _by_name(whole.rows, whole.by, lambda row: row.gpu_hours))
+    values = _by_name(named.rows, named.by, lambda row: row.gpu_hours)
+    held = {row.labels[0]: row.gpu_hours for row in whole.rows if not row.others}
+    return _plot(whole.window, "GPU-hours", values, others=_less(held, values))
+
+
+def waste_plot(report: wire.WasteReport) -> Plot:
+    """Money by why nobody used it."""
+    place = report.by.index(Label.DAY)
+    values: Values = {}
+    for row in report.rows:
+        for kind, amount in row.amounts.items():
+            if amount and row.labels[place]:
+                of_kind = values.setdefault(kind_word(kind), {})
+                of_kind[row.labels[place]] = of_kind.get(row.labels[place], _ZERO) + amount
+    return _plot(report.window, report.currency, values)
+
+
+def _by_name(rows: Iterable[Any], by: Sequence[Label], value: Callable[[Any], Decimal]) -> Values:
+    place, found = by.index(Label.DAY), Values()
+    for row in rows:
+        day = row.labels[place]
+        if not day:
+            continue
+        kind = getattr(row, "kind", None)
+        names = [name for i, name in enumerate(row_names(row, by)) if i != place]
+        name = _own_name(kind) if kind else " ".join(filter(None, names)) or "all"
+        of_name = found.setdefault(name, {})
+        of_name[day] = of_name.get(day, _ZERO) + value(row)
+    return found
+
+
+def _less(whole: Mapping[str, Decimal], values: Values) -> dict[str, Decimal]:
+    """What is left of each day."""
+    return {
+        day: amount - sum((days.get(day, _ZERO) for days in values.values()), _ZERO)
+        for day, amount in whole.items()
+    }
+
+
+def _own_name(kind: ChargeKind) -> str:
+    return f"{kind_word(kind)} (nobody's)"
+
+
+_OWN_NAMES: Final = tuple(_own_name(kind) for kind in ChargeKind)
+
+
+def _plot(
+    window: wire.Window, unit: str, values: Values, others: Mapping[str, Decimal] | None = None
+) -> Plot:
+    every, columns = _columns(window)
+    own = [name for name in values if name in _OWN_NAMES]
+    ranked = sorted(
+        (name for name in values if name not in own), key=lambda n: (-sum(values[n].values(), _ZERO), n)
+    )
+    room = COLOURS - (1 if others is not None else 0)
+    shown = ranked if len(ranked) <= room else ranked[: COLOURS - 1]
+    series = [Series(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
+    rest = dict(others or {})
+    for name in ranked[len(shown) :]:
+        for day, amount in values[name].items():
+            rest[day] = rest.get(day, _ZERO) + amount
+    if any(rest.values()):
+        series.append(Series("all others", "others", _summed(rest, columns)))
+    series += [Series(name, f"{_OWN}{i}", _summed(values[name], columns)) for i, name in enumerate(own)]
+    return Plot(unit, every, tuple(dict.fromkeys(columns.values())), tuple(series))
+
+
+def _columns(window: wire.Window) -> tuple[str, dict[str, str]]:
+    """The column of each day, by the day it begins with."""
+    last = min(window.last_day, window.end.astimezone(ZoneInfo(window.timezone)).date())
+    days = [window.first_day + timedelta(days=n) for n in range((last - window.first_day).days + 1)]
+    if len(days) <= _DAYS:
+        return "day", {day.isoformat(): day.isoformat() for day in days}
+    if len(days) <= 7 * _WEEKS:
+        return "week", {day.isoformat(): _monday(day).isoformat() for day in days}
+    return "month", {day.isoformat(): day.replace(day=1).isoformat() for day in days}
+
+
+def _monday(day: date) -> date:
+    return day - timedelta(days=day.weekday())
+
+
+def _summed(days: Mapping[str, Decimal], columns: Mapping[str, str]) -> tuple[Decimal, ...]:
+    sums = dict.fromkeys(columns.values(), _ZERO)
+    for day, amount in days.items():
+        if (column := columns.get(day)) is not None:
+            sums[column] += amount
+    return tuple(sums.values())

@@ -1,0 +1,224 @@
+"""Reports as the page shows them: figures on top, a table whose rows sum to its total. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from fairway.api import cost_wire as wire
+from fairway.api.cost_words import AnyRow, kind_word, row_names
+from fairway.model.charge import UNUSED_KINDS, ChargeKind
+from fairway.web.cost_query import CostQuery
+from fairway.web.words import amount, money, percent
+
+_ZERO: Final = Decimal(0)
+_DASH: Final = "–"
+_WASTED: Final = tuple(kind for kind in UNUSED_KINDS if kind is not ChargeKind.COMMITMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number on top, with what it is."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a row is of, and where to look into it."""
+
+    text: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One line of the table."""
+
+    names: tuple[Named, ...]
+    cells: tuple[str, ...]
+    part: float = 0.0
+    """Of the total, 0 to 100: how long its bar is."""
+    own: bool = False
+    """Nobody carries it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """Headings, rows, and what they sum to."""
+
+    labels: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[ShownRow, ...]
+    total: tuple[str, ...]
+    more: int = 0
+    """Rows that are summed up in one."""
+
+
+def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> list[Figure]:
+    """What was spent, and what of it nobody used."""
+    total, code = report.total, report.currency
+    return [
+        Figure("Total", money(total.total, code), _compared(total.total, before and before.total.total)),
+        Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
+        Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
+        Figure("Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of it"),
+        Figure("GPU-hours", amount(total.gpu_hours)),
+        Figure(
+            "A GPU-hour used",
+            money(total.total / total.gpu_hours, code) if total.gpu_hours else _DASH,
+            "with idle share and overhead",
+        ),
+    ]
+
+
+def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> list[Figure]:
+    """What was held."""
+    total = report.total
+    found = [
+        Figure(
+            "GPU-hours",
+            amount(total.gpu_hours),
+            _compared(total.gpu_hours, before and before.total.gpu_hours),
+        )
+    ]
+    if total.slice_seconds:
+        found.append(Figure("Slice-hours", amount(total.slice_hours), "of them, as slices"))
+    days = max(1, round((report.window.end - report.window.start).total_seconds() / 86400))
+    found.append(Figure("GPUs on average", amount((total.gpu_hours / (24 * days)).quantize(Decimal("0.1")))))
+    return found
+
+
+def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> list[Figure]:
+    """What nobody used."""
+    total, code = report.total, report.currency
+    unused = sum((total.hours.get(kind, _ZERO) for kind in _WASTED), _ZERO)
+    found = [
+        Figure(
+            "Cost of what nobody used",
+            money(total.amount, code),
+            _compared(total.amount, before and before.total.amount),
+        ),
+        Figure(
+            "Unused",
+            percent(unused, total.capacity_hours),
+            f"{amount(unused)} of {amount(total.capacity_hours)} hours",
+        ),
+    ]
+    found += [
+        Figure(kind_word(kind).capitalize(), money(paid, code))
+        for kind in UNUSED_KINDS
+        if (paid := total.amounts.get(kind, _ZERO))
+    ]
+    return found
+
+
+def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
+    """Shares stand in columns of their own where there are any."""
+    total, code = report.total, report.currency
+    idle, overhead = bool(total.idle), bool(total.overhead)
+
+    def cells(row: wire.CostRow) -> tuple[str, ...]:
+        return (
+            _or_dash(row.gpu_hours),
+            _or_dash(row.usage, code),
+            *((_or_dash(row.idle, code),) if idle else ()),
+            *((_or_dash(row.overhead, code),) if overhead else ()),
+            amount(row.total, code),
+            percent(row.total, total.total),
+        )
+
+    columns = (
+        "GPU-hours",
+        "Usage",
+        *(("Idle share",) if idle else ()),
+        *(("Overhead",) if overhead else ()),
+        f"Total {code}",
+        "Of all",
+    )
+    rows = [
+        ShownRow(_named(row, query), cells(row), _part(row.total, total.total), row.kind is not None)
+        for row in report.rows
+    ]
+    return _table(query, columns, rows, cells(total), report.rows)
+
+
+def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
+    """GPU-hours with slices by their part; slices as they were held where there are any."""
+    total = report.total
+    slices = bool(total.slice_seconds)
+
+    def cells(row: wire.UsageRow) -> tuple[str, ...]:
+        return (
+            *((_or_dash(row.slice_hours),) if slices else ()),
+            amount(row.gpu_hours),
+            percent(row.gpu_hours, total.gpu_hours),
+        )
+
+    columns = (*(("Slice-hours",) if slices else ()), "GPU-hours", "Of all")
+    rows = [
+        ShownRow(_named(row, query), cells(row), _part(row.gpu_hours, total.gpu_hours)) for row in report.rows
+    ]
+    return _table(query, columns, rows, cells(total), report.rows)
+
+
+def waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
+    """Hours by why they earned nothing, and what they cost."""
+    total, code = report.total, report.currency
+    kinds = [kind for kind in _WASTED if total.hours.get(kind)]
+
+    def cells(row: wire.WasteRow) -> tuple[str, ...]:
+        return (
+            _or_dash(row.capacity_hours),
+            _or_dash(row.used_hours),
+            *(_or_dash(row.hours.get(kind, _ZERO)) for kind in kinds),
+            percent(row.capacity_hours - row.used_hours, row.capacity_hours),
+            amount(row.amount, code),
+        )
+
+    words = (f"{kind_word(kind).capitalize()} h" for kind in kinds)
+    columns = ("There, hours", "Used h", *words, "Unused", f"Cost {code}")
+    rows = [ShownRow(_named(row, query), cells(row), _part(row.amount, total.amount)) for row in report.rows]
+    return _table(query, columns, rows, cells(total), report.rows)
+
+
+def _table(
+    query: CostQuery,
+    columns: Sequence[str],
+    rows: Sequence[ShownRow],
+    total: tuple[str, ...],
+    found: Sequence[AnyRow],
+) -> ShownTable:
+    labels = tuple(label.value.capitalize() for label in query.by)
+    return ShownTable(labels, tuple(columns), tuple(rows), total, sum(row.others for row in found))
+
+
+def _named(row: AnyRow, query: CostQuery) -> tuple[Named, ...]:
+    """A row of one label leads into it; of several, each name leads into its own."""
+    texts = row_names(row, query.by)
+    plain = row.others or getattr(row, "kind", None) is not None
+    return tuple(
+        Named(text, None if plain else query.narrowed(label, name))
+        for label, text, name in zip(query.by, texts, row.labels, strict=True)
+    )
+
+
+def _compared(now: Decimal, before: Decimal | None) -> str:
+    if before is None or not before:
+        return ""
+    change = (now - before) / before * 100
+    if abs(change) < Decimal("0.5"):
+        return "as before"
+    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
+
+
+def _part(value: Decimal, whole: Decimal) -> float:
+    return max(0.0, min(100.0, float(value / whole * 100))) if whole else 0.0
+
+
+def _or_dash(value: Decimal, currency: str = "") -> str:
+    return amount(value, currency) if value else _DASH
