@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from docs.reference import code_pages, shapes
 from fairway.api.edge import REQUESTS
 from fairway.api.openapi import document
 from fairway.cli.root import root
@@ -18,6 +19,14 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
 
 HERE = Path(__file__).parent
+FLEET_FILE = (
+    "Every key. `NAME` is a name of your own. How they are used: [Say who shares the fleet](../guides/fleet-file.md); `fairway check -f FILE` finds "
+    "every fault, `fairway schema` writes the JSON Schema for editors."
+)
+JOB_FILE = (
+    "Every key. How they are used: [Run jobs](../guides/jobs.md); `fairway check -f FILE` finds every fault, `fairway schema job` writes the JSON "
+    "Schema for editors."
+)
 NOTE = "<!-- made by `make reference` from the code; edit there -->\n\n"
 
 
@@ -90,11 +99,24 @@ def pages() -> dict[Path, str]:
         HERE / "gpu-types.md": gpu_types(),
         HERE / "cli.md": cli(),
         HERE / "openapi.json": document(),
+        HERE / "api.md": shapes.api_page(NOTE, json.loads(document())),
+        HERE / "fleet-file.md": shapes.file_page("The fleet file", FLEET_FILE, NOTE, fleet_schema()),
+        HERE / "job-file.md": shapes.file_page("The job file", JOB_FILE, NOTE, job_schema()),
+        **code_pages.pages(NOTE),
         HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",
         HERE.parents[1] / "examples/jobs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n",
     }
 
 
-if __name__ == "__main__":
-    for path, text in pages().items():
+def write() -> None:
+    """Writes every page, and takes away those of codes that are gone."""
+    wanted = pages()
+    for old in set((HERE / "codes").glob("*.md")) - set(wanted):
+        old.unlink()
+    for path, text in wanted.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -80,7 +80,12 @@ Examples:
 )
 @click.option("--all", "all_", is_flag=True, help="Also days on which both agree.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
+    "-o",
+    "--output",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How the comparison is shown.",
 )
 @server_options
 def reconcile(

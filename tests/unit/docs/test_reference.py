@@ -1,16 +1,134 @@
-"""The committed reference says what the code says."""
+"""The committed reference says what the code says, and the code leaves nothing without words."""
 
 from __future__ import annotations
 
-import runpy
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-ROOT = Path(__file__).parents[3]
-PAGES: dict[Path, str] = runpy.run_path(str(ROOT / "docs/reference/generate.py"))["pages"]()
+from docs.reference import code_pages, shapes
+from docs.reference.collect import collect
+from docs.reference.generate import HERE, pages
+from fairway.api.edge import REQUESTS
+from fairway.cli.root import root
+from fairway.control.metrics import METRICS
+from fairway.files import fleet_schema, job_schema
+from fairway.files.faults import EXPLANATIONS, FaultCode
+from fairway.settings import SETTINGS
+
+PAGES: dict[Path, str] = pages()
+SINGLE = [page for page in PAGES if page.parent.name != "codes"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", SINGLE, ids=lambda page: page.name)
 def test_the_page_is_up_to_date(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == PAGES[page], "run `make reference`"
+
+
+def test_the_pages_of_codes_are_up_to_date() -> None:
+    wanted = {page: text for page, text in PAGES.items() if page.parent.name == "codes"}
+    there = {page: page.read_text(encoding="utf-8") for page in (HERE / "codes").glob("*.md")}
+
+    assert {page.stem for page in there} == {page.stem for page in wanted}, "run `make reference`"
+    assert [page.stem for page in wanted if there[page] != wanted[page]] == [], "run `make reference`"
+
+
+def test_every_code_of_the_source_has_words_and_no_word_is_without_a_code() -> None:
+    written = set(code_pages.words()["codes"])
+    found = set(collect())
+
+    assert sorted(found - written) == [], (
+        "say in docs/reference/codes.yaml what they mean, then `make reference`"
+    )
+    assert sorted(written - found) == [], "docs/reference/codes.yaml explains codes that are gone"
+
+
+def test_every_fault_of_a_file_has_words() -> None:
+    assert set(EXPLANATIONS) == set(FaultCode)
+
+
+def test_every_code_has_a_remedy() -> None:
+    without = [
+        entry.name
+        for entry in code_pages.entries()
+        if not entry.do and not any(len(hint.replace("…", " ").split()) > 1 for _, hint in entry.sayings)
+    ]
+    assert without == [], "add { means, do } in docs/reference/codes.yaml"
+
+
+def test_codes_are_found_however_they_are_given(tmp_path: Path) -> None:
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room/part.py").write_text(
+        """
+class FairwayError(Exception):
+    def __init__(self, code: str, message: str, hint: str) -> None: ...
+class Child(FairwayError): ...
+class BuiltIn(FairwayError):
+    def __init__(self) -> None:
+        super().__init__("OfItsOwn", "it is", "do that")
+def refuse(status: int, code: str, message: str) -> None: ...
+def one(x: int) -> None:
+    raise Child("Positional", f"{x} of them", "try less")
+def two(x: int) -> None:
+    refuse(4, "EitherWay" if x else "OrThis", "no")
+    refuse(4, code="Named", message="no")
+    print("NotACode", "some words", "more words")
+"""
+    )
+
+    found = collect(tmp_path)
+
+    assert set(found) == {"Positional", "OfItsOwn", "EitherWay", "OrThis", "Named"}
+    assert found["Positional"].sayings == [("… of them", "try less")]
+    assert found["Positional"].rooms == {"room"}
+
+
+@pytest.mark.parametrize("schema", [fleet_schema(), job_schema()], ids=["fleet", "job"])
+def test_every_key_of_a_file_has_words(schema: shapes.Schema) -> None:
+    keys = shapes.keys(schema)
+    assert len(keys) > 20
+    assert [key.path for key in keys if not key.means] == []
+
+
+def test_every_route_has_words_and_a_role() -> None:
+    document = json.loads(PAGES[HERE / "openapi.json"])
+    operations = [
+        (f"{method} {path}", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert len(operations) > 30
+    assert [name for name, operation in operations if not operation.get("description")] == []
+    assert [name for name, operation in operations if not operation.get("x-fairway-role")] == []
+
+
+def test_every_setting_and_metric_has_words() -> None:
+    assert [setting.name for setting in SETTINGS if not setting.help.strip()] == []
+    assert [metric.name for metric in (*METRICS, REQUESTS) if not metric.help.strip()] == []
+
+
+def _verbs(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _verbs(child, f"{path} {name}")
+
+
+def test_every_verb_and_option_has_words() -> None:
+    verbs = list(_verbs(root, "fairway"))
+    page = PAGES[HERE / "cli.md"]
+
+    assert [path for path, verb in verbs if not verb.help] == []
+    assert [path for path, _ in verbs if f"\n## {path}\n" not in page] == []
+    assert [
+        f"{path} {option.name}"
+        for path, verb in verbs
+        for option in verb.params
+        if isinstance(option, click.Option) and not option.hidden and not option.help
+    ] == []
