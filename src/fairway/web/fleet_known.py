@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,8 +24,10 @@ from fairway.model.team import Supply, TeamTree
 from fairway.web.fleet_look import FleetLook, Spend
 from fairway.web.supply_known import WAITS, SupplyBar, by_team, supply_bar
 
-MOST_QUEUES: Final = 12
+MOST_QUEUES: Final = 8
 MOST_REASONS: Final = 2
+_NUMBERED: Final = re.compile(r"\S*\d\S*(,? \S*\d\S*)*")
+"""What two reasons of one kind differ in: counts, and names of nodes."""
 _NEAR: Final = Decimal("0.9")
 """Of what is warned at: from there on a budget is worth a line."""
 
@@ -113,8 +116,9 @@ def pool_card(
     bars = []
     for state in rows:
         supply = Supply(pool.name, state.slice)
-        lent = look.grants.lent(supply, held.get(supply, {}))
-        bars.append(supply_bar(supply, state, lent, look.drained.get(supply, 0)))
+        mine = held.get(supply, {})
+        lent = look.grants.lent(supply, mine)
+        bars.append(supply_bar(supply, state, lent, sum(mine.values()), look.drained.get(supply, 0)))
     return PoolCard(
         told,
         tuple(bars),
@@ -169,11 +173,13 @@ def _queue_row(
     held: Mapping[TeamName, SpentBudget],
     low: Iterable[str],
 ) -> QueueRow:
-    reasons: dict[str, int] = {}
-    for group in groups:
+    told: dict[str, tuple[str, int]] = {}
+    for group in groups:  # the largest first: its words stand for all that differ from them in numbers alone
         said = _reason(group, held, low)
-        reasons[said] = reasons.get(said, 0) + group.jobs
-    often = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        shape = _NUMBERED.sub("#", said)
+        words, jobs = told.get(shape, (said, 0))
+        told[shape] = (words, jobs + group.jobs)
+    often = sorted(told.values(), key=lambda item: (-item[1], item[0]))
     return QueueRow(
         pool,
         team,

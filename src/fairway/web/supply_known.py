@@ -151,9 +151,12 @@ def by_team(counts: Iterable[JobCount], *states: JobState) -> dict[Supply, dict[
     return found
 
 
-def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> SupplyBar:
-    """A supply as its nodes were last seen. Jobs and nodes are seen at two moments: nodes are right."""
-    lent = min(lent, state.in_use)
+def supply_bar(supply: Supply, state: PoolState, lent: int, held: int, drained: int) -> SupplyBar:
+    """A supply as its nodes were last seen, `lent` of the `held` devices of its jobs being lent.
+
+    Jobs and nodes are seen at two moments: nodes are right, and what is lent is the same part of them.
+    """
+    lent = round(state.in_use * lent / held) if held else 0
     drained = min(drained, state.unhealthy)
     counts = {
         "used": state.in_use - lent,

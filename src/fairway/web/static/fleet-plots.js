@@ -3,6 +3,13 @@
   const drawn = new Map();
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  // 24 hours, and the day where one begins.
+  const hour = (seconds) => {
+    const at = new Date(seconds * 1000);
+    if (at.getUTCHours() || at.getUTCMinutes()) return at.toISOString().slice(11, 16);
+    return at.toLocaleDateString("en", { month: "short", day: "numeric", timeZone: "UTC" });
+  };
+
   const draw = (where, data) => {
     drawn.get(where)?.destroy();
     where.replaceChildren();
@@ -27,7 +34,7 @@
       cursor: { y: false, drag: { x: false } },
       legend: { show: false },
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } },
-      axes: [axis, { ...axis, size: 44 }],
+      axes: [{ ...axis, values: (_, marks) => marks.map(hour), space: 64 }, { ...axis, size: 44 }],
       series: [
         {},
         { label: "there", stroke: colour("--dim"), width: 1.5, dash: [5, 4], points: { show: false } },

@@ -1,0 +1,182 @@
+"""What the page of a pool shows beside its map: fragmentation, teams, prices. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Final
+
+from fairway.ledger.pool_answers import DeviceRow, WaitingGroup
+from fairway.model.fleet import Pool
+from fairway.model.job import JobState
+from fairway.model.names import SliceName
+from fairway.model.observation import Devices, free_devices
+from fairway.model.price import PricePoint
+from fairway.model.team import Supply
+from fairway.policy.shelves import WANT_OF_ROOM, Alike, Held, fragmented
+from fairway.web.fleet_look import FleetLook
+from fairway.web.pool_map import Machine
+from fairway.web.supply_known import WAITS, TeamRow, by_team, part
+
+SIZES: Final = (1, 2, 4, 8)
+MOST_TEAMS: Final = 40
+MOST_HOLDERS: Final = 20
+MOST_UNREADY: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """How many jobs of so many devices on one node would fit now."""
+
+    size: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free devices of one supply, by how they are spread."""
+
+    supply: Supply
+    free: int
+    spread: tuple[tuple[int, int], ...]
+    """How many nodes have so many free: (free, nodes), the most free first."""
+    fits: tuple[Fits, ...]
+    least: int
+    """The fewest devices on one node that a job which waits for room asks for; 0: none does."""
+    of_no_use: int
+    """Free, but on nodes where nothing that waits for room fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeamLine:
+    """A team's row with its bar."""
+
+    row: TeamRow
+    own: str
+    """Held within the guarantee, held beyond it, and the guarantee: in percent of the bar."""
+    borrowed: str
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True)
+class SupplyTeams:
+    """The teams on one supply."""
+
+    supply: Supply
+    lines: tuple[TeamLine, ...]
+    beyond: int
+    no_team: int
+    """Devices held by jobs under no team of the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceNow:
+    """What a pool costs, and when that changes."""
+
+    today: Decimal
+    currency: str
+    steps: tuple[tuple[date | None, Decimal, bool], ...]
+    """From when (None: from the beginning), how much, whether it holds today."""
+    discount: Decimal
+    """In percent."""
+    commitments: tuple[tuple[int, Decimal, date, date], ...]
+    slices: Mapping[SliceName, Decimal]
+    spot: PricePoint | None
+
+
+def rooms(pool: Pool, rows: Sequence[DeviceRow], waiting: Iterable[WaitingGroup]) -> list[Room]:
+    """Each supply of the pool."""
+    room_wanted = re.compile(WANT_OF_ROOM)
+    least: dict[Supply, int] = {}
+    for group in waiting:
+        supply = group.supply
+        if supply and supply.pool == pool.name and group.least > 0 and room_wanted.search(group.reason):
+            least[supply] = min(group.least, least.get(supply, group.least))
+    alike = [
+        Alike(r.health, (Held(Supply(pool.name, r.slice), r.total, r.in_use, r.unhealthy),)) for r in rows
+    ]
+    useless = fragmented(alike, least)
+    kinds = sorted({r.slice for r in rows}, key=lambda kind: kind or "")
+    return [_room(pool, kind, rows, least, useless) for kind in kinds]
+
+
+def _room(
+    pool: Pool,
+    kind: SliceName | None,
+    rows: Iterable[DeviceRow],
+    least: Mapping[Supply, int],
+    useless: Mapping[Supply, int],
+) -> Room:
+    supply = Supply(pool.name, kind)
+    free: dict[int, int] = {}
+    for row in rows:
+        if row.slice == kind:
+            there = free_devices(
+                row.health, Devices(pool.name, "", kind, row.total, row.in_use, row.unhealthy)
+            )
+            free[there] = free.get(there, 0) + 1
+    most = max((r.total for r in rows if r.slice == kind), default=0)
+    return Room(
+        supply,
+        sum(there * nodes for there, nodes in free.items()),
+        tuple(sorted(((n, nodes) for n, nodes in free.items() if n), reverse=True)),
+        tuple(
+            Fits(size, sum(there // size * nodes for there, nodes in free.items()))
+            for size in SIZES
+            if size <= max(1, most)
+        ),
+        least.get(supply, 0),
+        useless.get(supply, 0),
+    )
+
+
+def teams(look: FleetLook, pool: Pool) -> list[SupplyTeams]:
+    """Guarantees and what is held on each supply of the pool."""
+    held, waiting = by_team(look.counts, JobState.RUNNING), by_team(look.counts, *WAITS)
+    found = []
+    for supply in pool.supplies:
+        mine = held.get(supply, {})
+        rows = look.grants.rows(supply, mine, waiting.get(supply, {}))
+        scale = max((max(r.held, r.guarantee) for r in rows), default=0)
+        found.append(
+            SupplyTeams(
+                supply,
+                tuple(_line(row, scale) for row in rows[:MOST_TEAMS]),
+                max(0, len(rows) - MOST_TEAMS),
+                mine.get(None, 0),
+            )
+        )
+    return found
+
+
+def _line(row: TeamRow, scale: int) -> TeamLine:
+    own = row.held - row.borrowed
+    return TeamLine(row, part(own, scale), part(row.borrowed, scale), part(row.guarantee, scale))
+
+
+def unready(machines: Iterable[Machine]) -> list[DeviceRow]:
+    """One row for each node that is drained or down, the newest first."""
+    found = [m.devices[0] for m in machines if m.health != "ready"]
+    return sorted(found, key=lambda row: row.since, reverse=True)
+
+
+def price(pool: Pool, currency: str, today: date, points: Sequence[PricePoint]) -> PriceNow:
+    """List price with its steps, and what refines it."""
+    pricing = pool.pricing
+    steps: list[tuple[date | None, Decimal]] = [
+        (None, pool.price),
+        *((step.since, step.per_gpu_hour) for step in pricing.steps),
+    ]
+    holds = max(i for i, (since, _) in enumerate(steps) if since is None or since <= today)
+    return PriceNow(
+        pool.list_price(today),
+        currency,
+        tuple((since, amount, i == holds) for i, (since, amount) in enumerate(steps)),
+        100 * pricing.discount,
+        tuple((c.gpus, c.per_gpu_hour, c.since, c.until) for c in pricing.commitments if c.until > today),
+        pricing.slices,
+        points[-1] if points else None,
+    )
