@@ -37,7 +37,7 @@ class Demo:
         self.began = time.monotonic()
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [*FAIRWAY, "demo", *arguments],
+                [*FAIRWAY, "demo", *(() if "--days" in arguments else ("--days", "1")), *arguments],
                 env=self.environment,
                 stdout=log,
                 stderr=log,

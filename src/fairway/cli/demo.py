@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from fairway.cli.demo_home import Home
-    from fairway.wiring.demo import Beat, Opened
+    from fairway.wiring.demo import Beat, Opened, Options
 
 _EXAMPLES = """\b
 Examples:
@@ -41,21 +41,50 @@ _EVERY_SECONDS: Final = 10
     help="How many times shorter the jobs of its people are than they would be in life.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where it answers.  [any free one]")
+@click.option(
+    "--days",
+    type=click.IntRange(0, 400),
+    default=60,
+    show_default=True,
+    help="How long a past it has; 0 is the fastest to start.",
+)
+@click.option("--seed", type=int, default=20, show_default=True, help="Another one: other jobs.")
 @click.option("--for", "seconds", type=click.FloatRange(1), metavar="SECONDS", help="End by itself.")
 @click.option("--quiet", is_flag=True, help="Only say when it is ready.")
 @click.option("--inside", hidden=True, type=click.Path(path_type=Path))
-def demo(*, speed: float, port: int, seconds: float | None, quiet: bool, inside: Path | None) -> None:
+def demo(
+    *,
+    speed: float,
+    port: int,
+    days: int,
+    seed: int,
+    seconds: float | None,
+    quiet: bool,
+    inside: Path | None,
+) -> None:
     """Try Fairway without a cluster: two virtual ones, busy with jobs.
 
     Everything is real but the clusters: a server, a PostgreSQL in a temporary folder, a policy, tokens. All
     other verbs work against it from another terminal. Ctrl-C ends it and leaves nothing behind.
     """
     if inside is not None:
-        _run_inside(inside, speed, port, seconds, quiet=quiet)
+        from fairway.wiring.demo import Options
+
+        _run_inside(Options(inside, speed, port, seconds, days, seed), quiet=quiet)
         return
     from fairway.cli.demo_home import demo_home
 
-    words = ["--speed", str(speed), "--port", str(port), *(["--quiet"] if quiet else [])]
+    words = [
+        "--speed",
+        str(speed),
+        "--port",
+        str(port),
+        "--days",
+        str(days),
+        "--seed",
+        str(seed),
+        *(["--quiet"] if quiet else []),
+    ]
     if seconds is not None:
         words += ["--for", str(seconds)]
     stopped = _Stopped()
@@ -119,10 +148,10 @@ def _keep(home: Home, words: list[str], stopped: _Stopped) -> int:
 # the demo itself
 
 
-def _run_inside(folder: Path, speed: float, port: int, seconds: float | None, *, quiet: bool) -> None:
+def _run_inside(options: Options, *, quiet: bool) -> None:
     from fairway.cli.demo_home import keep_contexts, take_away, uses_demo
     from fairway.cli.logs import configure_logs
-    from fairway.wiring.demo import Options, Telling, serve_demo
+    from fairway.wiring.demo import Telling, serve_demo
 
     began = time.monotonic()
     alone = threading.Event()
@@ -131,15 +160,15 @@ def _run_inside(folder: Path, speed: float, port: int, seconds: float | None, *,
     shown = _Screen(quiet=quiet)
 
     def opened(ready: Opened) -> None:
-        names = keep_contexts(folder, ready.url, ready.token_files)
+        names = keep_contexts(options.folder, ready.url, ready.token_files)
         shown.opened(ready, names, time.monotonic() - began, current=uses_demo(names["admin"]))
 
     try:
-        serve_demo(Options(folder, speed, port, seconds), Telling(shown.step, opened, shown.beat))
+        serve_demo(options, Telling(shown.step, lambda _part: None, opened, shown.beat))
     finally:
         shown.end()
         if alone.is_set():
-            take_away(folder)
+            take_away(options.folder)
 
 
 def _watch_keeper(alone: threading.Event) -> None:

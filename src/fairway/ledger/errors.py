@@ -63,3 +63,7 @@ class ArchiveUnreachable(TemporaryError):
 
 class UsageTooFine(PermanentError):
     """The answer would have more lines than anybody reads."""
+
+
+class LedgerNotEmpty(PermanentError):
+    """There are jobs already: a past that is made up is not mixed with them."""

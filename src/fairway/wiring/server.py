@@ -55,16 +55,23 @@ class Started:
 
 Beside = Callable[[Started, Engines], Coroutine[None, None, None]]
 """What runs in a server's process as long as it does; if it ends by itself, so does the server."""
+Before = Callable[[Ledger], Coroutine[None, None, None]]
+"""What is done with a ledger before anybody else is let to it."""
 
 
-def serve(serving: Serving, tell: Callable[[Started], None], beside: Beside | None = None) -> None:
+def serve(
+    serving: Serving,
+    tell: Callable[[Started], None],
+    beside: Beside | None = None,
+    before: Before | None = None,
+) -> None:
     """Run a server until SIGTERM or SIGINT. Raises FairwayError if it cannot start."""
     # Whatever can be found wrong without starting anything is found first.
     text = _checked_text(serving.fleet_file) if serving.fleet_file else None
     check_door(serving)
     collect_garbage_less_often()
     with listening(serving.settings) as listener:
-        asyncio.run(_serve(serving, text, listener, tell, beside))
+        asyncio.run(_serve(serving, text, listener, tell, beside, before))
 
 
 def collect_garbage_less_often() -> None:
@@ -78,6 +85,7 @@ async def _serve(
     listener: socket.socket,
     tell: Callable[[Started], None],
     beside: Beside | None,
+    before: Before | None,
 ) -> None:
     settings = serving.settings
     stop = Stop()
@@ -86,6 +94,8 @@ async def _serve(
             parts.enter_context(stop.on_signals())
             ledger = await parts.enter_async_context(_open_ledger(settings, stop))
             await _tables(ledger, settings)
+            if before is not None:
+                await before(ledger)
             if text is not None:
                 await _keep_fleet(ledger, text)
             parse = _parser(serving.fleet_file)

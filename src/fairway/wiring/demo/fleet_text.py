@@ -1,4 +1,4 @@
-"""The demo's fleet file: prices that changed lately and budgets that fit what is spent, whatever day it is."""
+"""The demo's fleet file: a price that changed lately, budgets that fit what is spent, whatever day it is."""
 
 from __future__ import annotations
 

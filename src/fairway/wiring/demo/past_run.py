@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Final
@@ -134,7 +135,7 @@ class _Played:
                 return  # nobody of its team may run this: it never was
             self._asked[number] = (one, task)
             if one.patience is not None:
-                self._at(one.at + one.patience, lambda number=number: self._give_up(number))
+                self._at(one.at + one.patience, partial(self._give_up, number))
 
     def over(self) -> Iterator[Ran]:
         """Everything that started or was given up; what still waits at the end never was."""

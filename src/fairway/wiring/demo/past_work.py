@@ -28,30 +28,10 @@ LOAD: Final = 0.66
 LONGEST_SECONDS: Final = 5 * DAY
 LOW: Final = PriorityName("low")
 
-_BY_HOUR: Final = (
-    38,
-    30,
-    26,
-    24,
-    24,
-    28,
-    36,
-    52,
-    80,
-    112,
-    130,
-    132,
-    116,
-    120,
-    134,
-    138,
-    134,
-    124,
-    106,
-    92,
-    84,
-)
-_EVENING: Final = (74, 62, 50)
+_NIGHT: Final = (38, 30, 26, 24, 24, 28, 36, 52)
+_DAY: Final = (80, 112, 130, 132, 116, 120, 134, 138, 134, 124)
+_EVENING: Final = (106, 92, 84, 74, 62, 50)
+_BY_HOUR: Final = (*_NIGHT, *_DAY, *_EVENING)
 _BY_WEEKDAY: Final = (1.0, 1.12, 1.15, 1.12, 1.02, 0.55, 0.52)
 """From Monday on."""
 
@@ -275,9 +255,8 @@ def _neat(limit: float, seconds: float, *, late: bool) -> int:
 
 def _pressure(at: int) -> float:
     """Of the mean over a week."""
-    shape = (*_BY_HOUR, *_EVENING)
     hour, weekday = at % DAY // HOUR, (at // DAY + 3) % 7
-    return shape[hour] / _mean(shape) * _BY_WEEKDAY[weekday] * 7 / sum(_BY_WEEKDAY)
+    return _BY_HOUR[hour] / _mean(_BY_HOUR) * _BY_WEEKDAY[weekday] * 7 / sum(_BY_WEEKDAY)
 
 
 def _poisson(random: Random, mean: float) -> int:

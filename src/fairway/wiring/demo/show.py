@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,15 +16,14 @@ from fairway.client.client import Client
 from fairway.client.contexts import Target, read_token
 from fairway.client.private import write_private
 from fairway.engines.virtual import VirtualEngine
-from fairway.files import parse_fleet
 from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.settings import read_settings
-from fairway.wiring.demo.fleet_text import fleet_text
 from fairway.wiring.demo.load import Beat, Load
+from fairway.wiring.demo.past import Steps, Yesterdays
 from fairway.wiring.door import Serving
 from fairway.wiring.engines import Engines
 from fairway.wiring.server import Started, serve
@@ -46,6 +44,9 @@ class Options:
     port: int = 0
     seconds: float | None = None
     """How long it lasts; None: until it is stopped."""
+    days: int = 60
+    """Of a past; 0: none."""
+    seed: int = SEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,14 @@ class Telling:
     """How the visitor hears of it."""
 
     step: Callable[[str], None]
+    part: Callable[[float], None]
+    """Which part of the step is done."""
     opened: Callable[[Opened], None]
     beat: Callable[[Beat], None]
 
 
 def serve_demo(options: Options, telling: Telling) -> None:
     """Run it until SIGTERM, SIGINT or the end of its time. Raises FairwayError if it cannot start."""
-    text = fleet_text(datetime.now(UTC).date().replace(day=1))
-    fleet_file = options.folder / "fleet.yaml"
-    fleet_file.write_text(text, encoding="utf-8")
     # Nothing of the visitor's own settings: a demo must never end up in somebody's database.
     settings = read_settings(
         {
@@ -88,8 +88,10 @@ def serve_demo(options: Options, telling: Telling) -> None:
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
     )
     telling.step("starting PostgreSQL and the server")
+    past = Yesterdays(options.days, options.seed, Steps(telling.step, telling.part))
+    past.begin()
     try:
-        serve(Serving(settings, fleet_file), lambda _: None, partial(_show, options, telling, text))
+        serve(Serving(settings), lambda _: None, partial(_show, options, telling, past), past.write)
     except PermanentError as error:
         if error.code != "CannotListen":
             raise
@@ -97,12 +99,14 @@ def serve_demo(options: Options, telling: Telling) -> None:
         raise PermanentError(error.code, error.message, hint) from error
 
 
-async def _show(options: Options, telling: Telling, text: str, started: Started, engines: Engines) -> None:
+async def _show(
+    options: Options, telling: Telling, past: Yesterdays, started: Started, engines: Engines
+) -> None:
     began = time.monotonic()
-    fleet = parse_fleet(text, "fleet.yaml", options.folder)
+    fleet = past.fleet
     telling.step("applying the policy")
     admin = read_token(started.admin_token_file)
-    tokens = await asyncio.to_thread(_prepare, started.url, admin, text, fleet)
+    tokens = await asyncio.to_thread(_prepare, started.url, admin, past.text, fleet)
     guide = options.folder / f"{GUIDE}.token"
     write_private(guide, tokens[GUIDE] + "\n")
     load = Load(
@@ -111,7 +115,7 @@ async def _show(options: Options, telling: Telling, text: str, started: Started,
         started.url,
         {**tokens, "admin": admin},
         speed=options.speed,
-        seed=SEED,
+        seed=options.seed,
     )
     telling.step("filling the clusters")
     await load.fill()
