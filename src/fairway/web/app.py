@@ -15,6 +15,7 @@ from fairway.web import (
     fleet_pages,
     job_pages,
     live,
+    oidc_pages,
     policy_pages,
     pool_pages,
     sign_in,
@@ -39,6 +40,7 @@ def add_pages(
     site = Site(app, ledger, fleets, pages, policy, jobs, settings)
     static.add_route(app)
     sign_in.add_sign_in(site)
+    oidc_pages.add_oidc(site)
     live.add_live(app, ledger)
     fleet_pages.add_fleet_pages(site)
     pool_pages.add_pool_pages(site)
