@@ -1,18 +1,128 @@
-"""The pages of jobs."""
+"""The Jobs page: search, filters, live, newest first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
 from fastapi import Request, Response
 
+from fairway.api import job_known as known
+from fairway.api.access import caller_of
+from fairway.api.budget_known import explained
+from fairway.api.budget_routes import held_now
+from fairway.api.cost_rights import teams_seen
+from fairway.api.job_rights import person_of
+from fairway.ledger import Ledger, Token
+from fairway.ledger.job_records import JobRow
+from fairway.model.fleet import Fleet
+from fairway.model.job import JobId
+from fairway.web import job_page
+from fairway.web.job_cost import about
+from fairway.web.job_lines import Line, line
+from fairway.web.job_query import AGES, STATES, JobQuery
 from fairway.web.rules import PAGE
 from fairway.web.site import Site
 
+PER_PAGE: Final = 50
+
 
 def add_job_pages(site: Site) -> None:
-    """Jobs."""
-    app, pages = site.app, site.pages
+    """Jobs, and each job."""
+    app, pages, ledger = site.app, site.pages, site.ledger
 
     @app.get("/jobs", dependencies=PAGE, include_in_schema=False)
     async def show_jobs(request: Request) -> Response:
         """Jobs."""
-        return pages.show(request, "jobs.html", {})
+        caller, now = caller_of(request), datetime.now(UTC)
+        asked = JobQuery.of(request.query_params)
+        fleet = await site.fleets.current()
+        person = person_of(caller, fleet)
+        rows, newer, older = await _page(ledger, asked, now, person.teams)
+        lines = await _lines(site, caller, fleet, asked, rows, now)
+        return pages.show(
+            request,
+            "jobs.html",
+            {
+                "asked": asked,
+                "lines": lines,
+                "newer": newer,
+                "older": older,
+                "chips": asked.chips,
+                "helps": [] if lines else await _what_helps(ledger, asked, now, person.teams),
+                "fleet": fleet,
+                "states": STATES,
+                "ages": AGES,
+                "mine": str(person.user),
+                "my_teams": sorted(person.teams),
+            },
+        )
+
+    job_page.add_job_page(site)
+
+
+async def _page(
+    ledger: Ledger, asked: JobQuery, now: datetime, teams: frozenset[str]
+) -> tuple[Sequence[JobRow], str, str]:
+    """The jobs, and where newer and older ones are; empty: there are none."""
+    which = asked.filter(now, teams)
+    rows = await ledger.job_lines(
+        which, search=asked.q, before=asked.before, after=asked.after, limit=PER_PAGE + 1
+    )
+    more = len(rows) > PER_PAGE
+    if asked.after is not None:
+        rows = rows[-PER_PAGE:]
+        newer, older = more, bool(rows)
+    else:
+        rows = rows[:PER_PAGE]
+        newer, older = asked.before is not None, more
+    first = asked.newer_than(rows[0].id) if rows else asked.address()
+    return rows, first if newer else "", asked.older_than(rows[-1].id) if older else ""
+
+
+async def _lines(
+    site: Site, caller: Token, fleet: Fleet, asked: JobQuery, rows: Sequence[JobRow], now: datetime
+) -> list[Line]:
+    whole = frozenset[JobId]() if asked.array else frozenset(r.array for r in rows if r.array is not None)
+    counts = await site.ledger.array_counts(sorted(whole))
+    costs = await _costs(site.ledger, caller, fleet, [r for r in rows if r.array not in whole], now)
+    applied, held = await held_now(site.ledger, site.fleets)
+    return [
+        line(
+            row,
+            explained(known.job(row), applied, held),
+            counts.get(row.array) if row.array in whole and row.array is not None else None,
+            costs.get(row.id),
+            now,
+        )
+        for row in rows
+    ]
+
+
+async def _costs(
+    ledger: Ledger, caller: Token, fleet: Fleet, rows: Sequence[JobRow], now: datetime
+) -> dict[JobId, Decimal]:
+    """Of those whose money the caller may see."""
+    seen = teams_seen(caller, fleet)
+    pools = {pool.name: pool for pool in fleet.pools}
+    shown = [r for r in rows if r.attempts and r.pool in pools and (seen is None or r.team in seen)]
+    held = await ledger.held_seconds([row.id for row in shown])
+    return {
+        row.id: about(fleet, pools[row.pool], row.slice, held[row.id], now)
+        for row in shown
+        if row.pool is not None and row.id in held
+    }
+
+
+async def _what_helps(
+    ledger: Ledger, asked: JobQuery, now: datetime, teams: frozenset[str]
+) -> list[tuple[str, str]]:
+    """Filters without which there would be jobs: their words, and the address without them."""
+    found = []
+    for chip in asked.chips:
+        fewer = asked.without(chip.field)
+        if await ledger.job_lines(fewer.filter(now, teams), search=fewer.q, limit=1):
+            found.append((chip.text, fewer.address()))
+    return found

@@ -1,0 +1,112 @@
+"""The lines of the Jobs page: a job each, or an array as a whole. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from fairway.api import job_wire as wire
+from fairway.api.job_words import BAD, gpus_text, note, pool_text, state_text
+from fairway.ledger.job_records import JobRow
+from fairway.model.job import OPEN_JOBS, JobState, job_word
+from fairway.model.wording import clean
+from fairway.web.words import duration
+
+SIGNS: Final[Mapping[JobState, str]] = {
+    JobState.QUEUED: "○",
+    JobState.WAITING: "◔",
+    JobState.HELD: "‖",
+    JobState.RUNNING: "▶",
+    JobState.DONE: "✓",
+    JobState.FAILED: "✗",
+    JobState.CANCELLED: "–",
+    JobState.TIMED_OUT: "◷",
+    JobState.REFUSED: "⊘",
+    JobState.LOST: "?",
+}
+_ORDER: Final = (JobState.RUNNING, *(s for s in JobState if s is not JobState.RUNNING))
+
+
+def tone(state: JobState) -> str:
+    """Which of the page's colours goes with the word."""
+    if state in BAD:
+        return "bad"
+    if state is JobState.RUNNING or state is JobState.DONE:
+        return "good"
+    return "warn" if state in OPEN_JOBS else "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state as it is shown: a sign, a word, a tone; of an array with how many tasks are in it."""
+
+    sign: str
+    word: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the list."""
+
+    id: str
+    name: str
+    tasks: int
+    """Of an array; 0: a single job, or a task by itself."""
+    states: tuple[State, ...]
+    gpus: str
+    pool: str
+    pool_link: str
+    team: str
+    user: str
+    priority: str
+    time: str
+    note: str
+    native: bool
+    submitted_at: datetime
+    cost: Decimal | None
+
+
+def line(
+    row: JobRow,
+    job: wire.Job,
+    tasks: Mapping[JobState, int] | None,
+    cost: Decimal | None,
+    now: datetime,
+) -> Line:
+    """`job` is `row` as the API tells it, with the budget it may wait for; `tasks` those of a whole array."""
+    index = "" if job.array_index is None or tasks is not None else f"[{job.array_index}]"
+    states: tuple[State, ...] = (State(SIGNS[row.state], state_text(job), tone(row.state)),)
+    if tasks is not None:
+        states = tuple(State(SIGNS[s], f"{tasks[s]:,} {s.value}", tone(s)) for s in _ORDER if tasks.get(s))
+    return Line(
+        id=job_word(row.array) if tasks is not None and row.array is not None else job.id,
+        name=clean(job.name) + index,
+        tasks=sum(tasks.values()) if tasks is not None else 0,
+        states=states,
+        gpus=gpus_text(job),
+        pool=clean(pool_text(job)),
+        pool_link=row.pool or "",
+        team=row.team or "",
+        user=row.user,
+        priority=row.priority or "",
+        time=time_text(row, now) if tasks is None else f"since {duration(now - row.submitted_at)}",
+        note="" if tasks is not None else clean(note(job)),
+        native=row.native,
+        submitted_at=row.submitted_at,
+        cost=cost if tasks is None else None,
+    )
+
+
+def time_text(row: JobRow, now: datetime) -> str:
+    """How long it waits, runs or ran."""
+    if row.state is JobState.RUNNING and row.started_at is not None:
+        return f"runs {duration(now - row.started_at)}"
+    if row.state in OPEN_JOBS:
+        return f"waits {duration(now - row.submitted_at)}"
+    if row.started_at is not None and row.ended_at is not None:
+        return f"ran {duration(row.ended_at - row.started_at)}"
+    return "never ran"

@@ -1,0 +1,40 @@
+// Asks in a dialog before a job is changed, and follows its log while somebody looks.
+(() => {
+  const EVERY = 2000;
+  const MOST = 300; // pieces of a log that is followed for long
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-dialog]");
+    const dialog = link && document.getElementById(link.dataset.dialog);
+    if (!dialog || !dialog.showModal) return;
+    event.preventDefault();
+    dialog.showModal();
+  });
+
+  // A part that is replaced while a dialog is open would close it.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.target.id === "job-part" && document.querySelector("dialog[open]")) event.preventDefault();
+  });
+
+  const follows = () => {
+    const box = document.querySelector("[data-follow]");
+    return box && box.checked;
+  };
+
+  const toEnd = (log) => { log.scrollTop = log.scrollHeight; };
+
+  setInterval(() => {
+    if (!document.hidden && follows()) document.body.dispatchEvent(new CustomEvent("fw-log"));
+  }, EVERY);
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    const log = document.querySelector("pre[data-log]");
+    if (!log || !event.target.closest("#log-part")) return;
+    while (log.childNodes.length > MOST) log.firstChild.remove();
+    if (follows() || event.target.id === "log-part") toEnd(log);
+    if (!document.getElementById("log-more")) {
+      const box = document.querySelector(".follow");
+      if (box) box.remove(); // it ended
+    }
+  });
+})();
