@@ -8,6 +8,7 @@ resourceVersion of a list.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -132,7 +133,7 @@ async def connect(connection: KubernetesConnection) -> ApiServer:
 
 
 def _connect(connection: KubernetesConnection) -> ApiServer:
-    from lightkube.config.client_adapter import AsyncClient, ConnectionParams  # noqa: PLC0415
+    from lightkube.config.client_adapter import ConnectionParams  # noqa: PLC0415
     from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415
 
     source = connection.kubeconfig or "the pod's service account"
@@ -147,11 +148,19 @@ def _connect(connection: KubernetesConnection) -> ApiServer:
         if chosen.user.exec is not None:
             _speak_exec_v1(chosen.user.exec)
         timeout = httpx2.Timeout(30, connect=_CONNECT_SECONDS)
-        return ApiServer(AsyncClient(chosen, ConnectionParams(timeout=timeout)), chosen.cluster.server)
+        parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
+        _take_plain_authorities(parameters["verify"])
+        return ApiServer(httpx2.AsyncClient(**parameters), chosen.cluster.server)
     except (
         Exception
     ) as e:  # yaml, msgspec, ssl, OSError, KeyError, ConfigError: all mean the file is unusable
         raise Refused("BadKubeconfig", f"cannot use {source}: {_fault(e)}", _fix(connection)) from e
+
+
+def _take_plain_authorities(trust: ssl.SSLContext) -> None:
+    """Take what kubectl takes. Chain, name and dates are still looked at; what goes is that Python from 3.13 on
+    turns away an authority that does not say what its key is for, as many a cluster's own does not."""
+    trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def _speak_exec_v1(plugin: UserExec) -> None:
