@@ -7,6 +7,7 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def _pause(folder: Path) -> None:
     with tarfile.open(fileobj=root, mode="w") as archive:
         archive.add(program, "pause")
     program.unlink()
-    write_image(PAUSE, root.getvalue(), folder / "pause.tar", {"Entrypoint": ["/pause"]})
+    write_image(PAUSE, [root.getvalue()], folder / "pause.tar", {"Entrypoint": ["/pause"]})
 
 
 def _python(folder: Path) -> None:
@@ -63,12 +64,12 @@ def _python(folder: Path) -> None:
     ]
     tool("mmdebstrap", *words, versions.NODE_IMAGE_SUITE, root, apt.mirror(), env={"TMPDIR": str(folder)})
     settings = {"Cmd": ["python3"], "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED=1"]}
-    write_image(PYTHON, root.read_bytes(), folder / "python.tar", settings)
+    write_image(PYTHON, [root.read_bytes()], folder / "python.tar", settings)
     root.unlink()
 
 
-def write_image(name: str, root: bytes, out: Path, settings: dict[str, Any]) -> None:
-    """An OCI archive with the tar `root` as its only layer."""
+def write_image(name: str, layers: Sequence[bytes], out: Path, settings: dict[str, Any]) -> None:
+    """An OCI archive with these tars as its layers, the lowest first."""
     blobs: dict[str, bytes] = {}
 
     def keep(blob: bytes, kind: str) -> dict[str, Any]:
@@ -80,13 +81,13 @@ def write_image(name: str, root: bytes, out: Path, settings: dict[str, Any]) -> 
         "architecture": architecture(),
         "os": "linux",
         "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": [_digest(root)]},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
     }
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{OCI}manifest.v1+json",
         "config": keep(_encoded(config), "config.v1+json"),
-        "layers": [keep(root, "layer.v1.tar")],
+        "layers": [keep(layer, "layer.v1.tar") for layer in layers],
     }
     entry = keep(_encoded(manifest), "manifest.v1+json")
     entry["annotations"] = {"io.containerd.image.name": name}

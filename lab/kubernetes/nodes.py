@@ -22,6 +22,7 @@ from lab.kubernetes import builds, images, kwok, node_files
 from lab.kubernetes.api import NOT_NOW, Api, Json
 from lab.kubernetes.control_plane import LOOPBACK
 from lab.kubernetes.pki import Pki
+from lab.programs import output_of
 from lab.progress import step
 from lab.waiting import listening, wait_until
 
@@ -82,6 +83,12 @@ class RealNodes:
                 f"{self.instance.name} has no real node {name}", hint=f"known: {', '.join(self.names)}"
             )
         (self._folder(name) / "sick-gpus").write_text(" ".join(map(str, numbers)))
+
+    def load_image(self, name: str, archive: Path) -> None:
+        """Give a node an image: it can pull none."""
+        inside = ["nsenter", "--mount", "--pid", "--target", str(self.pid_inside(name, "containerd"))]
+        ctr = builds.node_builds().containerd / "ctr"
+        output_of(*inside, ctr, "-n", "k8s.io", "images", "import", "--local", archive)
 
     # how they start
 
