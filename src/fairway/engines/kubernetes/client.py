@@ -158,8 +158,8 @@ def _connect(connection: KubernetesConnection) -> ApiServer:
 
 
 def _take_plain_authorities(trust: ssl.SSLContext) -> None:
-    """Take what kubectl takes. Chain, name and dates are still looked at; what goes is that Python from 3.13 on
-    turns away an authority that does not say what its key is for, as many a cluster's own does not."""
+    """Take what kubectl takes. Python from 3.13 on turns away an authority that does not say what its key is
+    for, as many a cluster's own does not. Chain, name and dates are still looked at."""
     trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
