@@ -6,14 +6,21 @@ of one pool, nodes by the index of pools. Answers are bounded; whoever shows the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from fairway.ledger import applies, budget_rows, job_details, states
 from fairway.ledger.connection import Connections
+from fairway.ledger.cost_records import BudgetStanding
+from fairway.ledger.job_records import JobCount
+from fairway.ledger.policy_records import AppliedCluster
+from fairway.ledger.records import ClusterState, PoolState
 from fairway.model.job import JobId
 from fairway.model.names import (
     ClusterName,
@@ -84,6 +91,44 @@ class Holder:
     """1: holds the most of the pool."""
 
 
+@dataclass(frozen=True, slots=True)
+class FleetNow:
+    """All that the page of the fleet shows of it."""
+
+    clusters: tuple[ClusterState, ...]
+    pools: tuple[PoolState, ...]
+    counts: tuple[JobCount, ...]
+    waiting: tuple[WaitingGroup, ...]
+    """The largest groups first, at most MOST_GROUPS."""
+    drained: Mapping[Supply, int]
+    """What nobody holds on drained nodes."""
+    standings: tuple[BudgetStanding, ...]
+    applied: tuple[AppliedCluster, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNow:
+    """All that the page of a pool shows of it, beside what the fleet's does."""
+
+    devices: tuple[DeviceRow, ...]
+    """By node and slice, at most MOST_DEVICES."""
+    holders: tuple[Holder, ...]
+    """The largest first, at most MOST_HOLDERS."""
+
+
+class _OneConnection(Connections):
+    """Gives every question of a look the same connection: taking and checking one costs more than a
+    question does."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @asynccontextmanager
+    async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+        del seconds  # the look as a whole is bounded
+        yield self._connection
+
+
 _WAITING = text("""
     WITH grouped AS MATERIALIZED (
         SELECT class, code, reason, count(*) AS jobs, sum(devices) AS devices, min(gpus) AS least,
@@ -134,54 +179,40 @@ class PoolAnswers:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def waiting_groups(self) -> tuple[WaitingGroup, ...]:
-        """What waits, the largest groups first, at most MOST_GROUPS. Grows with jobs that wait."""
+    async def fleet_now(self) -> FleetNow:
+        """The fleet at a glance. Grows with open jobs, clusters, pools and nodes that are not ready."""
         async with self._connections.single() as connection:
-            rows = (await connection.execute(_WAITING, {"most": MOST_GROUPS})).all()
-        return tuple(_group(row) for row in rows)
-
-    async def drained_devices(self) -> dict[Supply, int]:
-        """What nobody holds on drained nodes, by supply. Grows with nodes that are not ready."""
-        async with self._connections.single() as connection:
-            rows = (await connection.execute(_DRAINED)).all()
-        return {_supply(row.pool, row.slice): int(row.devices) for row in rows}
-
-    async def pool_devices(self, cluster: str, pool: str) -> tuple[DeviceRow, ...]:
-        """Every node's devices of a pool, by node and slice, at most MOST_DEVICES."""
-        values = {"cluster": cluster, "pool": pool, "most": MOST_DEVICES}
-        async with self._connections.single() as connection:
-            rows = (await connection.execute(_DEVICES, values)).all()
-        return tuple(
-            DeviceRow(
-                NodeName(row.node),
-                Health(row.health),
-                row.reason,
-                row.since,
-                SliceName(row.slice) if row.slice else None,
-                row.total,
-                row.in_use,
-                row.unhealthy,
+            one = _OneConnection(connection)
+            waiting = (await connection.execute(_WAITING, {"most": MOST_GROUPS})).all()
+            drained = (await connection.execute(_DRAINED)).all()
+            return FleetNow(
+                clusters=await states.clusters(one),
+                pools=await states.pools(one),
+                counts=await job_details.counts(one, None),
+                waiting=tuple(map(_group, waiting)),
+                drained={_supply(row.pool, row.slice): int(row.devices) for row in drained},
+                standings=await budget_rows.standings(one),
+                applied=await applies.applied(one),
             )
-            for row in rows
-        )
 
-    async def pool_holders(
-        self, cluster: str, pool: str, *, largest: int, nodes: Sequence[str]
-    ) -> tuple[Holder, ...]:
-        """The so many running jobs that hold most of a pool, and all that are on these nodes.
+    async def pool_now(
+        self,
+        cluster: str,
+        pool: str,
+        *,
+        largest: int,
+        look_at: Callable[[Sequence[DeviceRow]], Sequence[NodeName]],
+    ) -> PoolNow:
+        """A pool's nodes, the so many running jobs that hold most of it, and all on the nodes to look at.
 
-        The largest first, at most MOST_HOLDERS. Grows with what runs on the pool.
+        Grows with the nodes of the pool and with what runs on it.
         """
-        values = {
-            "cluster": cluster,
-            "pool": pool,
-            "largest": largest,
-            "nodes": list(nodes),
-            "most": MOST_HOLDERS,
-        }
+        asked: dict[str, object] = {"cluster": cluster, "pool": pool}
         async with self._connections.single() as connection:
-            rows = (await connection.execute(_HOLDERS, values)).all()
-        return tuple(_holder(row) for row in rows)
+            rows = (await connection.execute(_DEVICES, asked | {"most": MOST_DEVICES})).all()
+            devices = tuple(map(_device, rows))
+            asked |= {"largest": largest, "nodes": list(look_at(devices)), "most": MOST_HOLDERS}
+            return PoolNow(devices, tuple(map(_holder, (await connection.execute(_HOLDERS, asked)).all())))
 
 
 def _group(row: Row[*tuple[Any, ...]]) -> WaitingGroup:
@@ -196,6 +227,19 @@ def _group(row: Row[*tuple[Any, ...]]) -> WaitingGroup:
         devices=int(row.devices),
         least=int(row.least),
         oldest=row.oldest,
+    )
+
+
+def _device(row: Row[*tuple[Any, ...]]) -> DeviceRow:
+    return DeviceRow(
+        NodeName(row.node),
+        Health(row.health),
+        row.reason,
+        row.since,
+        SliceName(row.slice) if row.slice else None,
+        row.total,
+        row.in_use,
+        row.unhealthy,
     )
 
 

@@ -104,7 +104,7 @@ class Budgets:
 def cards(look: FleetLook) -> list[PoolCard]:
     """Every pool of the fleet, in the order of the file."""
     told = {p.name: p for p in known.pools(look.known)}
-    held = by_team(look.counts, JobState.RUNNING)
+    held = by_team(look.now.counts, JobState.RUNNING)
     return [pool_card(look, pool, told[pool.name], held) for pool in look.fleet.pools]
 
 
@@ -118,11 +118,11 @@ def pool_card(
         supply = Supply(pool.name, state.slice)
         mine = held.get(supply, {})
         lent = look.grants.lent(supply, mine)
-        bars.append(supply_bar(supply, state, lent, sum(mine.values()), look.drained.get(supply, 0)))
+        bars.append(supply_bar(supply, state, lent, sum(mine.values()), look.now.drained.get(supply, 0)))
     return PoolCard(
         told,
         tuple(bars),
-        queue_of(look, [g for g in look.waiting if g.supply and g.supply.pool == pool.name], pool.name),
+        queue_of(look, [g for g in look.now.waiting if g.supply and g.supply.pool == pool.name], pool.name),
         max((s.nodes for s in rows), default=0),
         max((s.nodes_drained for s in rows), default=0),
         max((s.nodes_down for s in rows), default=0),
@@ -131,7 +131,7 @@ def pool_card(
 
 def queue_of(look: FleetLook, groups: Iterable[WaitingGroup], pool: str | None = None) -> Queue:
     """Exact counts; the oldest among the groups that were read."""
-    counts = [c for c in look.counts if c.state in WAITS and pool in (None, c.pool)]
+    counts = [c for c in look.now.counts if c.state in WAITS and pool in (None, c.pool)]
     return Queue(
         sum(c.jobs for c in counts),
         sum(c.devices for c in counts),
@@ -147,18 +147,18 @@ def figures(look: FleetLook, of: Sequence[PoolCard]) -> Figures:
     return Figures(
         {"total": sum(b.total for b in whole), **{k: sum(b.count(k) for b in whole) for k in kinds}},
         {"total": sum(b.total for b in slices), **{k: sum(b.count(k) for b in slices) for k in kinds}},
-        sum(c.jobs for c in look.counts if c.state is JobState.RUNNING),
-        queue_of(look, look.waiting),
-        sum(c.jobs for c in look.counts if c.state is JobState.HELD),
+        sum(c.jobs for c in look.now.counts if c.state is JobState.RUNNING),
+        queue_of(look, look.now.waiting),
+        sum(c.jobs for c in look.now.counts if c.state is JobState.HELD),
     )
 
 
 def queue_rows(look: FleetLook, pool: str | None = None) -> list[QueueRow]:
     """What waits by pool and team, the most GPUs first; of one pool, or of all."""
-    held = budget_known.spent_budgets(look.policy, look.standings, int(look.known.now.timestamp()))
+    held = budget_known.spent_budgets(look.policy, look.now.standings, int(look.known.now.timestamp()))
     low = {p.name for p in look.policy.priorities if p.preemptible}
     rows: dict[tuple[str | None, TeamName | None], list[WaitingGroup]] = {}
-    for group in look.waiting:
+    for group in look.now.waiting:
         where = group.supply.pool if group.supply else None
         if pool in (None, where):
             rows.setdefault((where, group.team), []).append(group)
@@ -218,7 +218,7 @@ def money(look: FleetLook, spend: Spend, seen: frozenset[str] | None) -> Money:
 def budgets(look: FleetLook, seen: frozenset[str] | None) -> Budgets:
     """Budgets that are spent, warned of or soon will be; those that the caller may see."""
     now = int(look.known.now.timestamp())
-    every = budget_known.budgets(look.policy, look.standings, (), now, seen).budgets
+    every = budget_known.budgets(look.policy, look.now.standings, (), now, seen).budgets
     near = [b for b in every if b.part is not None and b.part >= 100 * b.warn_at * _NEAR]
     near.sort(key=lambda b: (-(b.part or 0), b.team))
     return Budgets(tuple(near), len(every) - len(near))

@@ -1,7 +1,7 @@
 """What the pages of the fleet and its pools read, at one moment, for all who have them open.
 
-A look is eight small queries: none grows with jobs that are over. It grows with jobs that are open, clusters,
-pools and teams. Money is read anew at most twice a minute, plots once.
+A look is eight small queries on two connections: none grows with jobs that are over. It grows with jobs that
+are open, clusters, pools and teams. Money is read anew at most twice a minute, plots once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fairway.api.fleets import Fleets
 from fairway.api.known import Known
 from fairway.control.costs import Costs, calendar_of
 from fairway.control.fleet_history import FleetHistory
-from fairway.ledger import BudgetStanding, Ledger
-from fairway.ledger.job_records import JobCount
-from fairway.ledger.pool_answers import WaitingGroup
+from fairway.ledger import Ledger
+from fairway.ledger.pool_answers import FleetNow
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-from fairway.model.team import Supply
 from fairway.web.shared_look import SharedLook
 from fairway.web.supply_known import Grants
 
 SPEND_SECONDS: Final = 30
+APART_SECONDS: Final = 0.25
+"""Between the looks of a crowd of open pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,11 @@ class FleetLook:
     """The fleet as it is now."""
 
     known: Known
+    now: FleetNow
     policy: Fleet
     """As it was last applied, or else as it was given: whose guarantees and budgets count."""
     grants: Grants
     """Of `policy`."""
-    counts: tuple[JobCount, ...]
-    waiting: tuple[WaitingGroup, ...]
-    drained: dict[Supply, int]
-    standings: tuple[BudgetStanding, ...]
 
     @property
     def fleet(self) -> Fleet:
@@ -69,7 +66,7 @@ class FleetLooks:
         self._fleets = fleets
         self._costs = Costs(ledger, FleetHistory(ledger, fleets))
         self._grants = Grants(Fleet(name="", currency="", clusters=(), pools=()))
-        self.now: Final = SharedLook(self._now)
+        self.now: Final = SharedLook(self._now, apart_seconds=APART_SECONDS)
         self.spend: Final = SharedLook(self._spend, keep_seconds=SPEND_SECONDS)
 
     @classmethod
@@ -81,25 +78,15 @@ class FleetLooks:
         return looks
 
     async def _now(self) -> FleetLook:
-        ledger = self._ledger
         fleet = await self._fleets.current()
-        policy = await self._fleets.applied() or fleet
+        now = await self._ledger.fleet_now()
+        applied = max((cluster.revision for cluster in now.applied), default=None)
+        policy = fleet if applied is None else await self._fleets.at(applied) or fleet
         if self._grants.fleet is not policy:
             self._grants = Grants(policy)
-        return FleetLook(
-            known=Known(
-                fleet=fleet,
-                clusters={s.cluster: s for s in await ledger.clusters()},
-                pools=await ledger.pools(),
-                now=datetime.now(UTC),
-            ),
-            policy=policy,
-            grants=self._grants,
-            counts=await ledger.job_counts(),
-            waiting=await ledger.waiting_groups(),
-            drained=await ledger.drained_devices(),
-            standings=await ledger.budget_standings(),
-        )
+        clusters = {state.cluster: state for state in now.clusters}
+        known = Known(fleet, clusters, now.pools, datetime.now(UTC))
+        return FleetLook(known, now, policy, self._grants)
 
     async def _spend(self) -> Spend:
         """Reads today's sums alone: usage by hour, and what runs."""

@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse
 from fairway.api import known
 from fairway.api.access import caller_of
 from fairway.api.cost_rights import teams_seen
-from fairway.ledger import Token
 from fairway.web import fleet_known as shown
-from fairway.web.fleet_look import FleetLook, FleetLooks
+from fairway.web.fleet_look import FleetLook, FleetLooks, Spend
 from fairway.web.fleet_plots import MOST_DAYS, Plots
 from fairway.web.pages import HEADERS
 from fairway.web.rules import PAGE
+from fairway.web.shared_look import SharedParts
 from fairway.web.site import Site
 from fairway.web.supply_known import MEANINGS
 
@@ -28,13 +28,20 @@ Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
 def add_fleet_pages(site: Site) -> None:
     """The fleet, and the data of its plot."""
     app, pages = site.app, site.pages
+    parts = SharedParts("fleet-part")
     looks, plots = FleetLooks.of(site.app, site.ledger, site.fleets), Plots(site.ledger, site.fleets)
 
     @app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_fleet(request: Request) -> Response:
         """The fleet at a glance."""
-        look = await looks.now.get()
-        return pages.show(request, "fleet.html", await _shown(look, looks, caller_of(request)))
+        look, spend = await looks.now.get(), await looks.spend.get()
+        seen = teams_seen(caller_of(request), look.policy)
+        return parts.show(
+            request,
+            (look, spend),
+            seen,
+            lambda: pages.show(request, "fleet.html", _shown(look, spend, seen)),
+        )
 
     @app.get("/fleet/data", dependencies=PAGE, include_in_schema=False)
     async def fleet_data(days: Days = 1) -> Response:
@@ -42,10 +49,9 @@ def add_fleet_pages(site: Site) -> None:
         return JSONResponse(await plots.fleet(days), headers=HEADERS)
 
 
-async def _shown(look: FleetLook, looks: FleetLooks, caller: Token) -> dict[str, Any]:
+def _shown(look: FleetLook, spend: Spend, seen: frozenset[str] | None) -> dict[str, Any]:
     if not look.fleet.pools:
         return {"look": look}
-    seen = teams_seen(caller, look.policy)
     cards = shown.cards(look)
     rows = shown.queue_rows(look)
     clusters = known.clusters(look.known)
@@ -53,7 +59,7 @@ async def _shown(look: FleetLook, looks: FleetLooks, caller: Token) -> dict[str,
         "look": look,
         "cards": cards,
         "figures": shown.figures(look, cards),
-        "money": shown.money(look, await looks.spend.get(), seen),
+        "money": shown.money(look, spend, seen),
         "budgets": shown.budgets(look, seen),
         "queues": rows[: shown.MOST_QUEUES],
         "queues_beyond": max(0, len(rows) - shown.MOST_QUEUES),

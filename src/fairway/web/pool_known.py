@@ -135,7 +135,7 @@ def _room(
 
 def teams(look: FleetLook, pool: Pool) -> list[SupplyTeams]:
     """Guarantees and what is held on each supply of the pool."""
-    held, waiting = by_team(look.counts, JobState.RUNNING), by_team(look.counts, *WAITS)
+    held, waiting = by_team(look.now.counts, JobState.RUNNING), by_team(look.now.counts, *WAITS)
     found = []
     for supply in pool.supplies:
         mine = held.get(supply, {})

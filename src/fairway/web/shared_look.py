@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from fastapi import Request, Response
 
 T = TypeVar("T")
 
@@ -18,9 +20,17 @@ class SharedLook(Generic[T]):
     that look began after they asked, so it shows the change they heard of.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[T]], *, keep_seconds: float = 0) -> None:
-        """With `keep_seconds`, a look that began less than that ago is good enough."""
+    def __init__(
+        self, look: Callable[[], Awaitable[T]], *, keep_seconds: float = 0, apart_seconds: float = 0
+    ) -> None:
+        """With `keep_seconds`, a look that began less than that ago is good enough.
+
+        With `apart_seconds`, looks of a crowd begin at least so far apart: those who ask during one wait
+        a moment and share the next. Who asks alone never waits.
+        """
         self._look = look
+        self._apart_seconds = apart_seconds
+        self._began = 0.0
         self._keep_seconds = keep_seconds
         self._under_way: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
@@ -39,12 +49,42 @@ class SharedLook(Generic[T]):
     async def _after(self, before: asyncio.Task[T] | None) -> T:
         if before is not None:
             await asyncio.wait([before])
+            await asyncio.sleep(max(0.0, self._began + self._apart_seconds - time.monotonic()))
         self._under_way, self._next = self._next, None
-        began = time.monotonic()
-        seen = await self._look()
+        self._began = began = time.monotonic()
+        try:
+            seen = await self._look()
+        finally:
+            self._under_way = None
         if self._keep_seconds:
             self._kept = (began, seen)
         return seen
+
+
+class SharedParts:
+    """A part of a page as it was drawn last: all open pages that share a look share the drawing."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._of: tuple[object, ...] = ()
+        self._drawn: dict[Hashable, Response] = {}
+
+    def show(
+        self, request: Request, of: tuple[object, ...], key: Hashable, draw: Callable[[], Response]
+    ) -> Response:
+        """What `draw` makes of these looks; `key` says all that the part depends on beside them.
+
+        The whole page, which greets its reader, is drawn for each.
+        """
+        if not request.headers.get("hx-request") or request.headers.get("hx-target") != self._target:
+            return draw()
+        if len(of) != len(self._of) or any(a is not b for a, b in zip(of, self._of, strict=True)):
+            self._of, self._drawn = of, {}
+        if key not in self._drawn:
+            self._drawn[key] = draw()
+        first = self._drawn[key]
+        # A new one: what an answer passes on its way out adds headers to it.
+        return Response(first.body, headers=dict(first.headers))
 
 
 def _heed(task: asyncio.Task[T]) -> None:
