@@ -16,6 +16,8 @@ RUNC = "v1.5.2"
 CNI_PLUGINS = "v1.9.1"
 # The newest that is one Go module: later ones refer to parts of themselves by folder.
 OPENCOST = "v1.108.1"
+# Of npm; runs on Node 20.
+OIDC_PROVIDER = "9.13.3"
 HELM = "v3.22.0"
 # Real nodes' own image; raise the number when what goes into it changes.
 NODE_IMAGE_SUITE = "trixie"

@@ -89,6 +89,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class _WrongClient(OidcFault):
+    """The provider does not believe that we are who we say, in the way we said it."""
+
+    def __init__(self, fault: OidcFault) -> None:
+        super().__init__(fault.status, fault.code, fault.message, fault.hint, fault.why)
+
+
 class Provider:
     """Remembers what the provider says of itself, and its keys; asks for the rest."""
 
@@ -97,6 +104,8 @@ class Provider:
         self._clock = clock
         self._metadata: tuple[float, dict[str, Any]] | None = None
         self._keys: tuple[float, KeySet] | None = None
+        self._way = ""
+        """How we last said who we are, and were believed."""
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def metadata(self) -> Mapping[str, Any]:
@@ -120,11 +129,28 @@ class Provider:
         body = prepare_token_request(
             "authorization_code", redirect_uri=redirect_uri, code=code, code_verifier=attempt.verifier
         )
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        secret = await asyncio.to_thread(self.client.secret)
-        auth = _client_auth(self.client.id, secret, metadata.get("token_endpoint_auth_methods_supported"))
-        url, headers, body = auth.prepare("POST", metadata["token_endpoint"], headers, body)
-        return await self._ask("POST", url, headers, body)
+        secret = await asyncio.to_thread(self._secret)
+        ways = ways_to_say_who(secret, metadata.get("token_endpoint_auth_methods_supported"))
+        refusal: OidcFault | None = None
+        for way in sorted(ways, key=lambda way: way != self._way):  # what worked last time comes first
+            auth, form = _client_auth(self.client.id, secret, way), "application/x-www-form-urlencoded"
+            url, headers, sent = auth.prepare(
+                "POST", metadata["token_endpoint"], {"Content-Type": form}, body
+            )
+            try:
+                tokens = await self._ask("POST", url, headers, sent)
+            except _WrongClient as fault:
+                refusal = fault
+            else:
+                self._way = way
+                return tokens
+        raise refusal or self._wrong("it takes none of the ways in which Fairway can say who it is")
+
+    def _secret(self) -> str | None:
+        try:
+            return self.client.secret()
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._wrong(f"{self.client.secret_file} cannot be read: {type(error).__name__}") from error
 
     async def _verified(self, token: object, nonce: str) -> dict[str, Any]:
         issuer = (await self.metadata())["issuer"]
@@ -190,6 +216,8 @@ class Provider:
         if status != HTTPStatus.OK or found is None:
             said = str((found or {}).get("error", "no JSON object"))[:80]
             why = f"{method} {named} answered {status}: {said}"
+            if said == "invalid_client":
+                raise _WrongClient(self._wrong(why))
             if found is not None and said == "invalid_grant":  # used, too old, or another browser's
                 raise refused(why)
             raise self._unreachable(why) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else self._wrong(why)
@@ -214,14 +242,21 @@ class Provider:
         )
 
 
-def _client_auth(client_id: str, secret: str | None, supported: object) -> ClientAuth:
-    """How Fairway says who it is. In the body where that is offered: in the header, what must be quoted in a
-    secret is understood in more than one way."""
+def ways_to_say_who(secret: str | None, supported: object) -> tuple[str, ...]:
+    """How Fairway may say who it is to the provider. Which of them it was registered for, a provider does not
+    tell, and some insist on it: the usual one first."""
     if secret is None:
-        return ClientAuth(client_id, None, "none")
-    if isinstance(supported, list) and "client_secret_post" in supported:
-        return ClientAuth(client_id, secret, "client_secret_post")
-    return ClientAuth(quote_plus(client_id), quote_plus(secret), "client_secret_basic")
+        return ("none",)
+    offered = supported if isinstance(supported, list) else ["client_secret_basic"]
+    return tuple(way for way in ("client_secret_basic", "client_secret_post") if way in offered)
+
+
+def _client_auth(client_id: str, secret: str | None, way: str) -> ClientAuth:
+    if (
+        way == "client_secret_basic"
+    ):  # RFC 6749, 2.3.1: both are quoted as in a form; Authlib leaves that to us
+        return ClientAuth(quote_plus(client_id), quote_plus(secret or ""), way)
+    return ClientAuth(client_id, secret, way)
 
 
 async def _call(
