@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages bench reference wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages screenshots bench reference wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ promises: venv  ## write docs/promises.md from what `make scenarios` found
 
 pages: venv  ## every page in a real browser (Debian's chromium), over a demo of its own
 	$(PY) -m pytest tests/pages -n 2 --durations 8
+
+screenshots: venv  ## every page of a demo on three screens, light and dark: build/screenshots, and docs/pictures
+	$(PY) -m tests.pages.screenshots --docs
 
 bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the figures
 	$(PY) -m bench all --size small
