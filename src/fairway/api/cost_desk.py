@@ -17,6 +17,7 @@ from fairway.api.problems import ApiError
 from fairway.control.closing import Closing
 from fairway.control.cost_reports import PLACES, CostReports, Question, window_of
 from fairway.control.costs import Costs
+from fairway.control.costs_quick import QuickCosts
 from fairway.control.exporting import focus_lines, month_corrections
 from fairway.control.fleet_history import FleetHistory
 from fairway.cost.focus import Correction
@@ -55,9 +56,11 @@ class Asked:
 class CostDesk:
     """Answers a caller as far as they may know; raises ApiError with a hint for what they may not."""
 
-    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
+    def __init__(self, ledger: Ledger, fleets: Fleets, *, quick: bool = False) -> None:
+        """`quick`: for those who ask again and again; what runs may count only up to some seconds ago."""
         self._fleets = fleets
-        self._costs = Costs(ledger, FleetHistory(ledger, fleets))
+        history = FleetHistory(ledger, fleets)
+        self._costs = QuickCosts(ledger, history) if quick else Costs(ledger, history)
         self._reports = CostReports(self._costs)
         self._closing = Closing(ledger, self._costs)
 
@@ -86,14 +89,34 @@ class CostDesk:
     async def waste(self, caller: Token, asked: Asked) -> wire.WasteReport:
         """What nobody used: nobody's, so everybody may see it."""
         fleet, question, said = await self._question(caller, asked)
-        if wrong := [label.value for label in question.by if label not in PLACES]:
-            raise ApiError(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "InvalidRequest",
-                f"by: nobody used it, so it has no {' and no '.join(wrong)}",
-                f"by is any of {', '.join(PLACES)}",
-            )
+        _check_places(question)
         return known.waste(fleet, question, await answered(self._reports.waste(fleet, question)), said)
+
+    async def cost_by_day(
+        self, caller: Token, asked: Asked, label: Label | None
+    ) -> tuple[wire.CostReport, wire.CostReport]:
+        """What was asked, and the same by a label of few names and day, from one look."""
+        fleet, question, said = await self._question(caller, asked)
+        told, daily = await answered(self._reports.cost_by_day(fleet, question, label))
+        over_time = replace(question, by=_daily(label))
+        return known.cost(fleet, question, told, said), known.cost(fleet, over_time, daily, said)
+
+    async def usage_by_day(
+        self, caller: Token, asked: Asked, label: Label | None
+    ) -> tuple[wire.UsageReport, wire.UsageReport]:
+        """As `cost_by_day`, without money."""
+        fleet, question, said = await self._question(caller, asked)
+        told, daily = await answered(self._reports.usage_by_day(fleet, question, label))
+        over_time = replace(question, by=_daily(label))
+        return known.usage(fleet, question, told, said), known.usage(fleet, over_time, daily, said)
+
+    async def waste_by_day(self, caller: Token, asked: Asked) -> tuple[wire.WasteReport, wire.WasteReport]:
+        """What nobody used, and the same by day."""
+        fleet, question, said = await self._question(caller, asked)
+        _check_places(question)
+        told, daily = await answered(self._reports.waste_by_day(fleet, question))
+        over_time = replace(question, by=_daily(None))
+        return known.waste(fleet, question, told, said), known.waste(fleet, over_time, daily, said)
 
     async def capacity(self, caller: Token, asked: Asked) -> wire.CapacityReport:
         """What was there, used or not: a whole bill, which tells what others spent."""
@@ -143,6 +166,21 @@ class CostDesk:
         seen = teams_seen(caller, fleet)
         said = {**names, "of_teams": None if seen is None else sorted(seen)}
         return fleet, Question(asked.window, tuple(dict.fromkeys(asked.by)), which, asked.most), said
+
+
+def _daily(label: Label | None) -> tuple[Label, ...]:
+    return (Label.DAY,) if label is None else (label, Label.DAY)
+
+
+def _check_places(question: Question) -> None:
+    """Raise ApiError for a label that what nobody used cannot have."""
+    if wrong := [label.value for label in question.by if label not in PLACES]:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "InvalidRequest",
+            f"by: nobody used it, so it has no {' and no '.join(wrong)}",
+            f"by is any of {', '.join(PLACES)}",
+        )
 
 
 def _among(which: UsageFilter, label: Label, names: frozenset[str]) -> UsageFilter:

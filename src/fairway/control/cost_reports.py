@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from fairway.control.costs import EVERYBODY, Costs, calendar_of, own_labels, second
 from fairway.cost.report import Entry, Table, hours, table
@@ -22,6 +22,10 @@ from fairway.model.price import cent
 PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
 """What can be said of devices nobody used."""
 _USED: Final = "used"
+MOST_DAYS: Final = 20_000
+"""Rows of an answer by day: ten years of days, of a few names each."""
+
+_ByPath: TypeAlias = dict[tuple[str, ...], Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +96,65 @@ class CostReports:
     async def cost(self, fleet: Fleet, question: Question, now: int | None = None) -> Answer:
         """What it cost, with shares of what nobody used and of overhead."""
         window = window_of(fleet, question.window, now)
-        found: list[Entry] = []
-        for priced in await self._costs.priced(fleet, window.span, window.now):
-            found += await self._costs.entries(priced, question.by, question.which)
-        return Answer(window, _table(fleet, question, found))
+        return Answer(window, _table(fleet, question, await self._cost(fleet, window, question)))
 
     async def usage(self, fleet: Fleet, question: Question, now: int | None = None) -> Answer:
         """What was held, without money."""
         window = window_of(fleet, question.window, now)
-        found: list[Entry] = []
-        for priced in await self._costs.priced(fleet, window.span, window.now):
-            usage = await self._costs.usage(priced, question.by, question.which)
-            found += [priced.held(row, len(question.by)) for row in usage]
-        return Answer(window, _table(fleet, question, found))
+        return Answer(window, _table(fleet, question, await self._usage(fleet, window, question)))
+
+    async def cost_by_day(
+        self, fleet: Fleet, question: Question, label: Label | None, now: int | None = None
+    ) -> tuple[Answer, Answer]:
+        """The same, and by a label and day; both from one look. For labels that have few names."""
+        window, finer = window_of(fleet, question.window, now), _finer(question, label)
+        return _both(fleet, window, question, finer, label, await self._cost(fleet, window, finer))
+
+    async def usage_by_day(
+        self, fleet: Fleet, question: Question, label: Label | None, now: int | None = None
+    ) -> tuple[Answer, Answer]:
+        """As `cost_by_day`, without money."""
+        window, finer = window_of(fleet, question.window, now), _finer(question, label)
+        return _both(fleet, window, question, finer, label, await self._usage(fleet, window, finer))
 
     async def waste(self, fleet: Fleet, question: Question, now: int | None = None) -> WasteAnswer:
         """What nobody used, by why; `question.by` only of PLACES."""
         window = window_of(fleet, question.window, now)
+        return _waste_answer(fleet, window, question, *await self._waste(fleet, window, question))
+
+    async def waste_by_day(
+        self, fleet: Fleet, question: Question, now: int | None = None
+    ) -> tuple[WasteAnswer, WasteAnswer]:
+        """The same, and by day; both from one look."""
+        window, finer = window_of(fleet, question.window, now), _finer(question, None)
+        seconds, amounts = await self._waste(fleet, window, finer)
+        daily = replace(question, by=(Label.DAY,), most=MOST_DAYS)
+        told = [
+            _waste_answer(
+                fleet, window, each, _of_places(seconds, each, finer), _of_places(amounts, each, finer)
+            )
+            for each in (question, daily)
+        ]
+        return told[0], told[1]
+
+    async def _cost(self, fleet: Fleet, window: Window, question: Question) -> list[Entry]:
+        found: list[Entry] = []
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            found += await self._costs.entries(priced, question.by, question.which)
+        return found
+
+    async def _usage(self, fleet: Fleet, window: Window, question: Question) -> list[Entry]:
+        found: list[Entry] = []
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            usage = await self._costs.usage(priced, question.by, question.which)
+            found += [priced.held(row, len(question.by)) for row in usage]
+        return found
+
+    async def _waste(self, fleet: Fleet, window: Window, question: Question) -> tuple[_ByPath, _ByPath]:
+        """Device-seconds and amounts, by labels and then why."""
         pools = question.which.pools
-        seconds: dict[tuple[str, ...], Fraction] = {}
-        amounts: dict[tuple[str, ...], Fraction] = {}
+        seconds: _ByPath = {}
+        amounts: _ByPath = {}
         for priced in await self._costs.priced(fleet, window.span, window.now):
             # Used by anybody: whoever asks, what was there is the same.
             for row in await self._costs.usage(priced, question.by, UsageFilter(pools=pools)):
@@ -121,11 +164,7 @@ class CostReports:
                     path = (*own_labels(charge, question.by, priced.calendar), charge.kind.value)
                     _add(seconds, path, Fraction(charge.device_seconds))
                     _add(amounts, path, charge.amount)
-        rows = _waste_rows(seconds, amounts, cent(fleet.currency))
-        total = _waste_total(rows)
-        in_order = [i for i, label in enumerate(question.by) if label is Label.DAY]
-        shown = sorted(rows, key=lambda r: ([r.labels[i] for i in in_order], -r.amount, r.labels))
-        return WasteAnswer(window, tuple(shown[: question.most]), total)
+        return seconds, amounts
 
     async def capacity(
         self, fleet: Fleet, question: Question, now: int | None = None
@@ -161,6 +200,47 @@ class CostReports:
 def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:
     """The time a text means for a fleet."""
     return parse_window(text, calendar_of(fleet), second(now))
+
+
+def _finer(question: Question, label: Label | None) -> Question:
+    """Also told apart by a label, and by day."""
+    more = (Label.DAY,) if label is None else (label, Label.DAY)
+    return replace(question, by=tuple(dict.fromkeys((*question.by, *more))))
+
+
+def _both(
+    fleet: Fleet,
+    window: Window,
+    question: Question,
+    finer: Question,
+    label: Label | None,
+    found: Sequence[Entry],
+) -> tuple[Answer, Answer]:
+    daily = replace(question, by=(Label.DAY,) if label is None else (label, Label.DAY), most=MOST_DAYS)
+    places = [[finer.by.index(label) for label in each.by] for each in (question, daily)]
+    coarse, by_day = (
+        [replace(entry, labels=tuple(entry.labels[i] for i in where)) for entry in found] for where in places
+    )
+    return Answer(window, _table(fleet, question, coarse)), Answer(window, _table(fleet, daily, by_day))
+
+
+def _of_places(found: _ByPath, question: Question, finer: Question) -> _ByPath:
+    """Summed over what the question does not tell apart; why stays last."""
+    where = [*(finer.by.index(label) for label in question.by), -1]
+    sums: _ByPath = {}
+    for path, value in found.items():
+        _add(sums, tuple(path[i] for i in where), value)
+    return sums
+
+
+def _waste_answer(
+    fleet: Fleet, window: Window, question: Question, seconds: _ByPath, amounts: _ByPath
+) -> WasteAnswer:
+    rows = _waste_rows(seconds, amounts, cent(fleet.currency))
+    total = _waste_total(rows)
+    in_order = [i for i, label in enumerate(question.by) if label is Label.DAY]
+    shown = sorted(rows, key=lambda r: ([r.labels[i] for i in in_order], -r.amount, r.labels))
+    return WasteAnswer(window, tuple(shown[: question.most]), total)
 
 
 def _table(fleet: Fleet, question: Question, found: Iterable[Entry]) -> Table:

@@ -38,8 +38,8 @@ _ATTACHED: Final = 'attachment; filename="{name}"'
 
 def add_cost_pages(site: Site) -> None:
     """Cost, its files, and months."""
+    add_cost_page(site, CostDesk(site.ledger, site.fleets, quick=True))
     desk = CostDesk(site.ledger, site.fleets)
-    add_cost_page(site, desk)
     add_cost_files(site, desk)
     add_month_pages(site, desk)
 

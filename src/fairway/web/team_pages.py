@@ -99,7 +99,7 @@ class _Money:
 
 def add_team_pages(site: Site) -> None:
     """Teams, and each team."""
-    desk = CostDesk(site.ledger, site.fleets)
+    desk = CostDesk(site.ledger, site.fleets, quick=True)
     add_teams_page(site, RecentUsage(desk))
     add_team_page(site, desk, RecentUsage(desk))
 
