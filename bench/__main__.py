@@ -17,6 +17,7 @@ BENCHMARKS = {
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",
     "mirror_slurm": "how soon a change of a job on Slurm is known, against a bare squeue",
     "mirror_kubernetes": "changes of jobs on Kueue through the mirror, against a bare watch of them",
+    "pages": "pages over a ledger of very many jobs, against the same questions in plain SQL",
     "plan": "planning a fleet on ten clusters, against writing its objects as JSON",
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",

@@ -1,0 +1,287 @@
+"""Pages over a ledger that holds very many jobs: the whole answer to a browser, beside the bare SQL of it.
+
+The app is the real one, asked in process: rights, session, queries, template. Bare: the same question in
+plain SQL by psycopg, as somebody would write it who knows the tables, ended after five seconds. The target is
+one of seconds: 0.3 s at the 95th percentile. The rows are those of `bench jobs`, with usage by hour and day.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import psycopg
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from bench import jobs
+from bench.figure import Figure
+from bench.ledger import own_server
+from fairway.api.access import hash_secret, new_secret
+from fairway.api.app import create_app
+from fairway.api.openapi import NO_JOBS, NO_PARTS
+from fairway.ledger import Ledger
+from fairway.ledger.connection import Limits
+from fairway.model.access import Role
+from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
+from fairway.model.gpu import GpuType
+from fairway.model.job import job_word
+from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Grant, Supply, Team
+from fairway.settings import read_settings
+from fairway.web.app import add_pages
+
+SIZES = {"small": 20_000, "100000": 100_000, "1000000": 1_000_000}
+TARGET_SECONDS: Final = 0.3
+ROUNDS: Final = 20
+LINES: Final = 50
+CLUSTERS: Final = (*(f"cluster-{n}" for n in range(5)), "cluster-old")
+
+_SUMS = (
+    "INSERT INTO usage_hour SELECT date_trunc('hour', started_at), class,"
+    " sum(devices * extract(epoch FROM COALESCE(ended_at, now()) - started_at)::bigint)"
+    " FROM job WHERE started_at IS NOT NULL GROUP BY 1, 2",
+    "INSERT INTO usage_day SELECT (hour AT TIME ZONE 'UTC')::date, class, sum(device_seconds)"
+    " FROM usage_hour GROUP BY 1, 2",
+    "VACUUM ANALYZE usage_hour",
+    "VACUUM ANALYZE usage_day",
+)
+
+_LIST = """
+    SELECT * FROM job JOIN job_class ON job_class.id = job.class
+    WHERE {where} AND job.id < {high} ORDER BY job.id DESC LIMIT 50
+"""
+_SPENT = """
+    SELECT team, sum(device_seconds) FROM usage_day JOIN job_class ON job_class.id = class
+    WHERE day >= date_trunc('month', now())::date GROUP BY team
+"""
+_OPEN = """
+    SELECT pool, state, count(*), sum(devices) FROM job JOIN job_class ON job_class.id = job.class
+    WHERE state IN ('queued', 'waiting', 'held', 'running') GROUP BY pool, state
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A page, and what it asks of the ledger as plain SQL."""
+
+    path: str
+    bare: str
+
+
+def fleet() -> Fleet:
+    """The one that the rows of `bench jobs` are of."""
+    pools = [(f"pool-{n}", f"cluster-{n // 4}") for n in range(20)] + [("pool-old", "cluster-old")]
+    priorities = tuple(PriorityName(f"priority-{n}") for n in range(2))
+    return Fleet(
+        "bench",
+        "USD",
+        tuple(Cluster(ClusterName(name), VirtualConnection()) for name in CLUSTERS),
+        tuple(
+            Pool(
+                PoolName(pool),
+                ClusterName(cluster),
+                GpuType("A100-80GB", 80),
+                Capacity.OWNED,
+                Decimal("1.90"),
+                VirtualPlace(64),
+            )
+            for pool, cluster in pools
+        ),
+        tuple(
+            Team(
+                TeamName(name),
+                grants=(Grant(Supply(PoolName(f"pool-{n % 20}")), 8),),
+                priorities=priorities,
+                members=(UserName(f"user-{n}"),),
+            )
+            for n, name in enumerate([*(f"team-{n}" for n in range(50)), "team-old", "team-rare"])
+        ),
+    )
+
+
+def rows(count: int) -> Mapping[str, list[Row]]:
+    """Each kind of page, with the addresses that are asked in turn."""
+    chance = random.Random(7)
+    deep = [chance.randrange(count // 20, count) for _ in range(ROUNDS)]
+    newest = count + 1
+    hour = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+
+    def listed(query: str, where: str, high: int = newest) -> Row:
+        before = "" if high == newest else f"&before={job_word(high)}"
+        return Row(f"/jobs?{query}{before}", _LIST.format(where=where, high=high))
+
+    begins = "name >= '{0}' AND name < '{0}\U0010ffff'"
+    anything = "({0} OR user_name >= '{1}' AND user_name < '{1}\U0010ffff')"  # what the search field means
+    filters = {
+        "team": ("team=team-7", "team = 'team-7'"),
+        "team long ago": ("team=team-old", "team = 'team-old'"),
+        "team rare": ("team=team-rare", "team = 'team-rare'"),
+        "user": ("user=user-7", "user_name = 'user-7'"),
+        "user unknown": ("user=nobody", "user_name = 'nobody'"),
+        "pool": ("pool=pool-2", "pool = 'pool-2'"),
+        "cluster": ("cluster=cluster-3", "job.cluster = 'cluster-3'"),
+        "priority": ("priority=priority-1", "priority = 'priority-1'"),
+        "open": ("state=open", "state IN ('queued', 'waiting', 'held', 'running')"),
+        "running": ("state=running", "state = 'running'"),
+        "went wrong": ("state=wrong", "state IN ('failed', 'timed-out', 'refused', 'lost')"),
+        "lost": ("state=lost", "state = 'lost'"),
+        "held, none": ("state=held", "state = 'held'"),
+        "last hour": ("age=1h", f"submitted_at >= '{hour}'"),
+        "team, failed, last day": (
+            "team=team-7&state=failed&age=24h",
+            "team = 'team-7' AND state = 'failed' AND submitted_at >= now() - interval '1 day'",
+        ),
+        "pool, priority, running": (
+            "pool=pool-2&priority=priority-0&state=running",
+            "pool = 'pool-2' AND priority = 'priority-0' AND state = 'running'",
+        ),
+        "an array": (
+            f"array={job_word(count // 3000 * 1000 + 1)}",
+            f"array_first = {count // 3000 * 1000 + 1}",
+        ),
+    }
+    searches = {
+        "common": "train",
+        "very common": "run-",
+        "one array": f"sweep-{count // 3000}",
+        "once": f"run-{count // 3}",
+        "unknown": "nothing",
+        "a user": "user-7",
+        "an id": job_word(count // 3),
+        "one letter": "r",
+    }
+    return {
+        "jobs": [listed("", "true")],
+        "jobs, deep page": [listed("", "true", high) for high in deep],
+        **{f"jobs by {name}": [listed(*pair)] for name, pair in filters.items()},
+        **{
+            f"jobs by {name}, deep page": [listed(*filters[name], high) for high in deep]
+            for name in ("team", "user", "went wrong", "priority")
+        },
+        **{
+            f"search {name}": [listed(f"q={word}", anything.format(begins.format(word), word))]
+            for name, word in searches.items()
+        },
+        "search very common, deep page": [
+            listed("q=run-", anything.format(begins.format("run-"), "run-"), high) for high in deep
+        ],
+        "search common by team long ago": [
+            listed("q=train&team=team-old", f"{begins.format('train')} AND team = 'team-old'")
+        ],
+        "job": [
+            Row(
+                f"/jobs/{job_word(n)}",
+                f"SELECT * FROM job JOIN job_class ON job_class.id = class LEFT JOIN attempt ON job = job.id"
+                f" WHERE job.id = {n}",
+            )
+            for n in deep
+        ],
+        "fleet": [Row("/", _OPEN)],
+        "teams": [Row("/teams", _OPEN.replace("pool", "team"))],
+        "cost": [Row("/cost", _SPENT)],
+    }
+
+
+def _p95(taken: list[float]) -> float:
+    return statistics.quantiles(taken, n=20, method="inclusive")[-1]
+
+
+async def _asked(client: httpx2.AsyncClient, path: str) -> float:
+    start = time.perf_counter()
+    answer = await client.get(path)
+    taken = time.perf_counter() - start
+    if answer.status_code != 200:
+        raise RuntimeError(f"{path}: {answer.status_code}")
+    return taken
+
+
+async def _bare(plain: psycopg.AsyncConnection[Any], sql: str) -> float:
+    start = time.perf_counter()
+    with suppress(psycopg.errors.QueryCanceled):
+        await (await plain.execute(sql)).fetchall()
+    return time.perf_counter() - start
+
+
+async def _app(ledger: Ledger, folder: Path) -> FastAPI:
+    made = fleet()
+    await ledger.keep_fleet("made by the benchmark", "digest", "bench")
+    app = create_app(ledger, CollectorRegistry(), lambda _: made, NO_PARTS, NO_JOBS)
+    settings = read_settings({"state_dir": str(folder)}, {"XDG_CONFIG_HOME": str(folder)})
+    add_pages(app, ledger, app.state.fleets, NO_PARTS, NO_JOBS, settings)
+    return app
+
+
+async def _measure(count: int) -> list[Figure]:
+    figures: list[Figure] = []
+    with own_server() as (url, _), tempfile.TemporaryDirectory(prefix="fairway-bench-") as folder:
+        ledger = await Ledger.connect(url, Limits(connections=4))
+        await ledger.migrate()
+        jobs._fill(url, count)
+        with psycopg.connect(url, autocommit=True) as db:
+            for statement in _SUMS:
+                db.execute(statement)
+        app = await _app(ledger, Path(folder))
+        secret = new_secret()
+        await ledger.create_token("bench", Role.ADMIN, hash_secret(secret), "bench")
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            httpx2.AsyncClient(transport=transport, base_url="http://bench.test") as client,
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as plain,
+        ):
+            await plain.execute("SET statement_timeout = '5s'")
+            await client.post("/sign-in", data={"token": secret})
+            for name, asked in rows(count).items():
+                figures.append(await _figure(client, plain, name, asked, count))
+        await ledger.close()
+    return figures
+
+
+async def _figure(
+    client: httpx2.AsyncClient, plain: psycopg.AsyncConnection[Any], name: str, asked: list[Row], count: int
+) -> Figure:
+    ours: list[float] = []
+    bare: list[float] = []
+    for turn in range(-1, ROUNDS):  # the first is not counted
+        row = asked[turn % len(asked)]
+        taken = await _asked(client, row.path)
+        if turn < 0 or sum(bare) < 10:  # who writes it plainly may wait for seconds each time
+            plainly = await _bare(plain, row.bare)
+        if turn >= 0:
+            ours.append(taken)
+            bare.append(plainly)
+    bare_p95 = _p95(bare)
+    return Figure(
+        f"page: {name}",
+        str(count),
+        _p95(ours),
+        bare_p95,
+        "s",
+        round(TARGET_SECONDS / bare_p95, 2),
+        "queries of the ledger and the template; on a busy machine whatever else runs",
+        {
+            "target_seconds": TARGET_SECONDS,
+            "p50_ms": round(statistics.median(ours) * 1000, 1),
+            "p95_ms": round(_p95(ours) * 1000, 1),
+            "bare_p50_ms": round(statistics.median(bare) * 1000, 1),
+            "bare_p95_ms": round(bare_p95 * 1000, 1),
+            "load": round(os.getloadavg()[0], 1),
+            "path": asked[0].path,
+        },
+    )
+
+
+async def run(size: str) -> list[Figure]:
+    """small: 20,000 jobs. 1000000: a million."""
+    return await _measure(SIZES.get(size, SIZES["small"]))
