@@ -137,7 +137,7 @@ def visiting(
     context.on("console", lambda message: _note_message(noticed, message))
     page = context.new_page()
     page.on("pageerror", lambda error: noticed.errors.append(str(error)))
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(40_000)  # a machine that runs other tests beside this one is slow
     try:
         yield Visitor(page, noticed, url)
     finally:

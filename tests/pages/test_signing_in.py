@@ -1,0 +1,62 @@
+"""Coming in, being turned away, going out."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.pages.browser import Visitor
+from tests.pages.conftest import Visit
+from tests.pages.served import Served
+
+
+def test_a_token_that_nobody_has(visit: Visit) -> None:
+    visitor = visit()
+    visitor.open("/jobs?state=running")
+    page = visitor.page
+    page.get_by_label("Token").fill("fw_no-such-token")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
+    expect(page.get_by_label("Token")).to_have_value("")
+    expect(page.get_by_role("navigation", name="Pages")).to_have_count(0)
+
+
+def test_where_one_wanted_to_go(visit: Visit, served: Served) -> None:
+    visitor = visit()
+    visitor.sign_in(served.member, "/jobs?state=running")
+    expect(visitor.page).to_have_url(f"{served.url}/jobs?state=running")
+    expect(visitor.page.locator(".who")).to_contain_text("alice")
+
+
+def test_signing_out(visit: Visit, served: Served) -> None:
+    visitor = visit()
+    visitor.sign_in(served.member)
+    cookies = visitor.page.context.cookies()
+    assert [(c["name"], c["httpOnly"], c["sameSite"]) for c in cookies] == [("fairway_session", True, "Lax")]
+    visitor.page.get_by_role("button", name="Sign out").click()
+    expect(visitor.page).to_have_url(re.compile("/sign-in"))
+    visitor.page.context.add_cookies([dict(c) for c in cookies])  # type: ignore[misc]
+    visitor.open("/policy")
+    expect(visitor.page).to_have_url(re.compile("/sign-in"))
+
+
+def test_keys_and_theme(admin: Visitor) -> None:
+    admin.open("/")
+    page = admin.page
+    page.keyboard.press("g")
+    page.keyboard.press("p")
+    expect(page.get_by_role("heading", name="Policy", level=1)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
