@@ -80,7 +80,7 @@ class OidcProvider:
             "keys": [key.as_dict(private=True)],
         }
         (self.folder / "setting.json").write_text(json.dumps(told))
-        command = ["node", SCRIPT, program(), self.folder / "setting.json"]
+        command: list[str | Path] = ["node", SCRIPT, program(), self.folder / "setting.json"]
         with (self.folder / "log").open("w") as log:
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
         wait_until(self._answers, START_SECONDS, "oidc-provider does not answer", why=self._last_words)
