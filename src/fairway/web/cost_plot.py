@@ -19,11 +19,28 @@ _ZERO: Final = Decimal(0)
 _DAYS: Final = 100
 """More days than that are shown by week, more weeks by month."""
 _WEEKS: Final = 120
-_OWN: Final = "own"
-"""The pattern of what nobody carries."""
+_KIND_COLOURS: Final = {
+    ChargeKind.USAGE: "c0",
+    ChargeKind.IDLE: "idle",
+    ChargeKind.FRAGMENTED: "fragmented",
+    ChargeKind.DRAINED: "drained",
+    ChargeKind.DOWN: "down",
+    ChargeKind.COMMITMENT: "commitment",
+    ChargeKind.OVERHEAD: "overhead",
+}
+"""As on every page: what is idle is grey, what is down is not."""
 
 Values = dict[str, dict[str, Decimal]]
 """By name, then day."""
+
+
+def _own_name(kind: ChargeKind) -> str:
+    """What is a line of its own."""
+    return f"{kind_word(kind)} (nobody's)"
+
+
+_PART_COLOURS: Final = {kind_word(kind): colour for kind, colour in _KIND_COLOURS.items()}
+_OWN_COLOURS: Final = {_own_name(kind): colour for kind, colour in _KIND_COLOURS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +99,7 @@ def cost_plot(whole: wire.CostReport, named: wire.CostReport | None = None) -> P
     values = _by_name(named.rows, named.by, lambda row: row.total)
     rest = _by_name(whole.rows, whole.by, lambda row: row.total)
     carried = {row.labels[0]: row.total for row in whole.rows if row.kind is None and not row.others}
-    own = {name: days for name, days in rest.items() if name in _OWN_NAMES}
+    own = {name: days for name, days in rest.items() if name in _OWN_COLOURS}
     return _plot(whole.window, whole.currency, values | own, others=_less(carried, values))
 
 
@@ -95,7 +112,8 @@ def parts_plot(report: wire.CostReport) -> Plot:
         for name, amount in (("used", row.usage), ("idle", row.idle), ("overhead", row.overhead)):
             if amount and day:
                 values[name][day] = values[name].get(day, _ZERO) + amount
-    return _plot(report.window, report.currency, {name: days for name, days in values.items() if days})
+    told = {name: days for name, days in values.items() if days}
+    return _plot(report.window, report.currency, told, colours=_PART_COLOURS)
 
 
 def usage_plot(whole: wire.UsageReport, named: wire.UsageReport | None = None) -> Plot:
@@ -116,7 +134,7 @@ def waste_plot(report: wire.WasteReport) -> Plot:
             if amount and row.labels[place]:
                 of_kind = values.setdefault(kind_word(kind), {})
                 of_kind[row.labels[place]] = of_kind.get(row.labels[place], _ZERO) + amount
-    return _plot(report.window, report.currency, values)
+    return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
 
 
 def _by_name(rows: Iterable[Any], by: Sequence[Label], value: Callable[[Any], Decimal]) -> Values:
@@ -141,23 +159,20 @@ def _less(whole: Mapping[str, Decimal], values: Values) -> dict[str, Decimal]:
     }
 
 
-def _own_name(kind: ChargeKind) -> str:
-    return f"{kind_word(kind)} (nobody's)"
-
-
-_OWN_NAMES: Final = tuple(_own_name(kind) for kind in ChargeKind)
-
-
 def _plot(
-    window: wire.Window, unit: str, values: Values, others: Mapping[str, Decimal] | None = None
+    window: wire.Window,
+    unit: str,
+    values: Values,
+    others: Mapping[str, Decimal] | None = None,
+    colours: Mapping[str, str] = _OWN_COLOURS,
 ) -> Plot:
+    """`colours`: of names that always have the same; the others take theirs by size."""
     every, columns = _columns(window)
-    own = [name for name in values if name in _OWN_NAMES]
+    own = [name for name in colours if name in values]
     ranked = sorted(
         (name for name in values if name not in own), key=lambda n: (-sum(values[n].values(), _ZERO), n)
     )
-    room = COLOURS - (1 if others is not None else 0)
-    shown = ranked if len(ranked) <= room else ranked[: COLOURS - 1]
+    shown = ranked if others is None and len(ranked) <= COLOURS else ranked[: COLOURS - 1]
     series = [Series(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
     rest = dict(others or {})
     for name in ranked[len(shown) :]:
@@ -165,7 +180,7 @@ def _plot(
             rest[day] = rest.get(day, _ZERO) + amount
     if any(rest.values()):
         series.append(Series("all others", "others", _summed(rest, columns)))
-    series += [Series(name, f"{_OWN}{i}", _summed(values[name], columns)) for i, name in enumerate(own)]
+    series += [Series(name, colours[name], _summed(values[name], columns)) for name in own]
     return Plot(unit, every, tuple(dict.fromkeys(columns.values())), tuple(series))
 
 

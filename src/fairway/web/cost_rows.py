@@ -63,7 +63,11 @@ def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> lis
     """What was spent, and what of it nobody used."""
     total, code = report.total, report.currency
     return [
-        Figure("Total", money(total.total, code), _compared(total.total, before and before.total.total)),
+        Figure(
+            "Total",
+            money(total.total, code),
+            _compared(total.total, None if before is None else before.total.total),
+        ),
         Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
         Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
         Figure("Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of it"),
@@ -83,7 +87,7 @@ def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> 
         Figure(
             "GPU-hours",
             amount(total.gpu_hours),
-            _compared(total.gpu_hours, before and before.total.gpu_hours),
+            _compared(total.gpu_hours, None if before is None else before.total.gpu_hours),
         )
     ]
     if total.slice_seconds:
@@ -101,7 +105,7 @@ def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> 
         Figure(
             "Cost of what nobody used",
             money(total.amount, code),
-            _compared(total.amount, before and before.total.amount),
+            _compared(total.amount, None if before is None else before.total.amount),
         ),
         Figure(
             "Unused",
@@ -118,27 +122,27 @@ def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> 
 
 
 def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
-    """Shares stand in columns of their own where there are any."""
+    """What it sums to first: on a phone the rest is further right."""
     total, code = report.total, report.currency
     idle, overhead = bool(total.idle), bool(total.overhead)
 
     def cells(row: wire.CostRow) -> tuple[str, ...]:
         return (
-            _or_dash(row.gpu_hours),
+            amount(row.total, code),
+            percent(row.total, total.total),
             _or_dash(row.usage, code),
             *((_or_dash(row.idle, code),) if idle else ()),
             *((_or_dash(row.overhead, code),) if overhead else ()),
-            amount(row.total, code),
-            percent(row.total, total.total),
+            _or_dash(row.gpu_hours),
         )
 
     columns = (
-        "GPU-hours",
+        f"Total {code}",
+        "Of all",
         "Usage",
         *(("Idle share",) if idle else ()),
         *(("Overhead",) if overhead else ()),
-        f"Total {code}",
-        "Of all",
+        "GPU-hours",
     )
     rows = [
         ShownRow(_named(row, query), cells(row), _part(row.total, total.total), row.kind is not None)
@@ -154,12 +158,12 @@ def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
 
     def cells(row: wire.UsageRow) -> tuple[str, ...]:
         return (
-            *((_or_dash(row.slice_hours),) if slices else ()),
             amount(row.gpu_hours),
             percent(row.gpu_hours, total.gpu_hours),
+            *((_or_dash(row.slice_hours),) if slices else ()),
         )
 
-    columns = (*(("Slice-hours",) if slices else ()), "GPU-hours", "Of all")
+    columns = ("GPU-hours", "Of all", *(("Slice-hours",) if slices else ()))
     rows = [
         ShownRow(_named(row, query), cells(row), _part(row.gpu_hours, total.gpu_hours)) for row in report.rows
     ]
@@ -173,15 +177,15 @@ def waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
 
     def cells(row: wire.WasteRow) -> tuple[str, ...]:
         return (
+            amount(row.amount, code),
+            percent(row.capacity_hours - row.used_hours, row.capacity_hours),
             _or_dash(row.capacity_hours),
             _or_dash(row.used_hours),
             *(_or_dash(row.hours.get(kind, _ZERO)) for kind in kinds),
-            percent(row.capacity_hours - row.used_hours, row.capacity_hours),
-            amount(row.amount, code),
         )
 
     words = (f"{kind_word(kind).capitalize()} h" for kind in kinds)
-    columns = ("There, hours", "Used h", *words, "Unused", f"Cost {code}")
+    columns = (f"Cost {code}", "Unused", "There h", "Used h", *words)
     rows = [ShownRow(_named(row, query), cells(row), _part(row.amount, total.amount)) for row in report.rows]
     return _table(query, columns, rows, cells(total), report.rows)
 

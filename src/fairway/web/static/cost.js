@@ -3,7 +3,8 @@
 (() => {
   let drawn = null;
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const styles = () => getComputedStyle(document.documentElement);
+  const colour = (name) => (styles().getPropertyValue(`--kind-${name}`) || styles().getPropertyValue(`--${name}`)).trim();
 
   function stacked(series) {
     const below = new Array(series[0].values.length).fill(0);
@@ -64,6 +65,10 @@
     const next = { ArrowLeft: at == null ? last : Math.max(0, at - 1), ArrowRight: at == null ? 0 : Math.min(last, at + 1), Home: 0, End: last }[event.key];
     drawn.plot.setCursor({ left: drawn.plot.valToPos(next, "x"), top: 10 });
   });
+  // A live update brings the table of figures closed: keep it as the reader left it.
+  let opened = false;
+  document.addEventListener("htmx:beforeSwap", () => { opened = !!document.querySelector("#plot-table[open]"); });
+  document.addEventListener("htmx:afterSettle", () => { const table = document.getElementById("plot-table"); if (table && opened) table.open = true; });
   document.addEventListener("DOMContentLoaded", draw);
   document.addEventListener("htmx:afterSettle", draw);
   document.addEventListener("click", (event) => { if (event.target.closest("#theme")) setTimeout(draw, 0); });
