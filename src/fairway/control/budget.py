@@ -106,7 +106,7 @@ class CountBudgets:
             return
         now = int(self._clock())
         standings = [s async for s in self._standings(fleet, now)]
-        events = [e for s in standings for e in _events(fleet, known.get(s.team), s)]
+        events = [e for s in standings for e in events_of(fleet, known.get(s.team), s)]
         async with self._ledger.writing(lease) as tx:
             await tx.keep_budgets(standings, events)
         for team, text in events:
@@ -207,7 +207,9 @@ _SAID: Final = {
 }
 
 
-def _events(fleet: Fleet, was: BudgetStanding | None, now: BudgetStanding) -> Iterator[tuple[TeamName, str]]:
+def events_of(
+    fleet: Fleet, was: BudgetStanding | None, now: BudgetStanding
+) -> Iterator[tuple[TeamName, str]]:
     """What is worth a line in a budget's story: it was told, held, lifted."""
     same = was is not None and was.period == now.period
     before = was.level if was is not None and same else BudgetLevel.OK

@@ -279,7 +279,7 @@ async def _write(
 
 
 def _counted(changes: Sequence[KeptChange]) -> dict[str, object]:
-    return {"changes": _encoded(changes), "total": len(changes), "done": sum(c.made for c in changes)}
+    return {"changes": encoded_changes(changes), "total": len(changes), "done": sum(c.made for c in changes)}
 
 
 def _said(error: FairwayError | None) -> dict[str, object]:
@@ -311,7 +311,7 @@ def _keys(pairs: Iterable[tuple[str, str]]) -> tuple[ObjectKey, ...]:
     return tuple(ObjectKey(kind, name) for kind, name in pairs)
 
 
-def _encoded(changes: Iterable[KeptChange]) -> str:
+def encoded_changes(changes: Iterable[KeptChange]) -> str:
     """In a fixed order of columns: field names would be most of a long apply."""
     rows = [
         (
