@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
@@ -69,7 +68,7 @@ def attempt_of(cookie: str) -> Attempt | None:
         return None
     try:
         where = base64.urlsafe_b64decode(path + "=" * (-len(path) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, or not text
         return None
     return Attempt(secret, where)
 

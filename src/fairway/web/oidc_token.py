@@ -89,6 +89,8 @@ def _check(claims: dict[str, Any], issuer: str, client_id: str, nonce: str, now:
         nonce={"essential": True, "value": nonce},
     )
     registry.validate(claims)
+    if claims["nonce"] != nonce:  # of a list, one would do above
+        raise ValueError("it answers another question (nonce)")
     others = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if claims.get("azp", None if others else client_id) != client_id:
         raise ValueError("it was made for somebody else (azp)")
