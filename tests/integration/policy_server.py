@@ -101,7 +101,8 @@ class PolicyServer:
         assert found is not None
         return found.clusters[0]
 
-    async def until(self, number: int, *states: ApplyState, within: float = 90) -> ApplyCluster:
+    async def until(self, number: int, *states: ApplyState, within: float = 240) -> ApplyCluster:
+        """Kueue may take over a minute to let go of queues that the test before gave up."""
         deadline = time.monotonic() + within
         while (now := await self.state(number)).state not in states:
             assert time.monotonic() < deadline, f"{now}\n{self.server.log if self.server else ''}"

@@ -17,6 +17,8 @@ import pytest
 from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
 from tests.waiting import until
 
+pytestmark = pytest.mark.timeout(300)  # a thousand teams, and a command after the other beside other tests
+
 FLEET = """\
 apiVersion: fairway/v1alpha1
 kind: Fleet
