@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages screenshots bench reference wheel clean
+.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the f
 
 reference: venv  ## write docs/reference and the schema anew from the code
 	$(PY) -m docs.reference.generate
+
+docs: venv  ## build the docs site into build/site; every link must hold
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist

@@ -117,7 +117,7 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> View:
         columns,
         rows,
         empty="no pools yet",
-        hint="write pools into the fleet file and give it to the server:  fairway server -f fleet.yaml",
+        hint="have them written from what a cluster has:  fairway import CLUSTER --out fleet.yaml",
         notes=_stale_notes(pools),
         alarming=frozenset(alarming),
     )

@@ -1,0 +1,96 @@
+"""Every command of the docs is typed, page by page, and must do what the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.desk import Desk, page_name
+from tests.docs.reading import ROOT, Block, blocks, pages, stage
+from tests.integration.server_process import Home, temporary_home
+
+pytestmark = pytest.mark.timeout(300)
+
+ELSEWHERE = ("tutorial", "slurm-lab", "kubernetes-lab", "wheel")
+"""Where else they are typed: tests/lab/test_tutorial.py, tests/docs/test_lab_pages.py, CI with the wheel."""
+MOST_NOT_RUN = 25
+IN_LAB = ("slurm-lab", "kubernetes-lab", "tutorial")
+
+
+def console(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "console"]
+
+
+def typed_here(page: Path) -> bool:
+    return stage(page) not in IN_LAB and any(
+        not block.says("not run") and not block.says("runs") for block in console(page)
+    )
+
+
+@pytest.fixture(scope="module")
+def acme() -> Iterator[Home]:
+    """A server with the fleet of the docs, and a reader who is alice and may do everything."""
+    with temporary_home() as home:
+        server = home.start(
+            "-f", str(ROOT / "tests/docs/acme.yaml"), "--listen", "127.0.0.1:0", FAIRWAY_NUDGE_SECONDS="2"
+        )
+        for arguments in (
+            ("apply", "-f", str(ROOT / "tests/docs/acme.yaml"), "--yes"),
+            ("token", "create", "alice", "--role", "admin"),
+        ):
+            done = home.fairway(*arguments, FAIRWAY_URL=server.url, FAIRWAY_TOKEN_FILE=str(home.token_file))
+            assert done.returncode == 0, done.stderr
+        (home.folder / "alice.token").write_text(done.stdout)
+        home.environment |= {
+            "FAIRWAY_URL": server.url,
+            "FAIRWAY_TOKEN_FILE": str(home.folder / "alice.token"),
+        }
+        yield home
+        server.stop()
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if typed_here(page)], ids=page_name)
+def test_every_command_does_what_the_page_shows(page: Path, request: pytest.FixtureRequest) -> None:
+    with temporary_home() as home:
+        desk = Desk(home)
+        desk.bring("examples", "deploy")
+        if stage(page) == "acme":
+            there: Home = request.getfixturevalue("acme")
+            desk.environment |= {k: there.environment[k] for k in ("FAIRWAY_URL", "FAIRWAY_TOKEN_FILE")}
+            (desk.folder / "fleet.yaml").write_text((ROOT / "tests/docs/acme.yaml").read_text())
+        try:
+            for block in blocks(page):
+                if not block.says("not run") and not block.says("runs"):
+                    desk.follow(block)
+        finally:
+            desk.close()
+
+
+def test_what_is_not_typed_is_said_and_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out, elsewhere = [], []
+    for page in pages():
+        for block in console(page):
+            number = len(block.commands)
+            if reason := block.says("not run"):
+                left_out += [f"{block.where}: {number}, {reason}"] * number
+            elif where := block.says("runs") or (stage(page) if stage(page) in IN_LAB else ""):
+                assert where in ELSEWHERE, block.where
+                elsewhere += [f"{block.where}: {number}, {where}"] * number
+    with capsys.disabled():
+        print(f"\ntyped elsewhere: {len(elsewhere)}", *sorted(set(elsewhere)), sep="\n  ")  # noqa: T201
+        print(f"not run: {len(left_out)}", *sorted(set(left_out)), sep="\n  ")  # noqa: T201
+    assert len(left_out) <= MOST_NOT_RUN
+
+
+def test_commands_stand_in_blocks_that_are_typed() -> None:
+    """A `$ ` outside a console block would never be tried."""
+    loose = [
+        block.where
+        for page in pages()
+        for block in blocks(page)
+        if block.language in ("", "text", "bash", "sh", "shell")
+        and any(line.startswith(("$ ", "fairway ", "python -m lab")) for line in block.text.splitlines())
+    ]
+    assert loose == [], "make these ```console blocks"
