@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from tests.pages.served import Served
@@ -29,12 +30,17 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "pool": _pool(sliced=False),
     "pool-sliced": _pool(sliced=True),
     "teams": lambda _: "/teams",
+    "team": lambda served: f"/teams/{served.ask('/v1/teams')['items'][0]['name']}",
     "jobs": lambda _: "/jobs",
     "jobs-none": lambda _: "/jobs?q=no-job-is-called-so",
     "job-running": _job("running"),
     "job-waiting": _job("waiting"),
     "job-done": _job("done"),
+    "job-log": lambda served: _job("running")(served) + "/log",
+    "job-cancel": lambda served: _job("running")(served) + "/cancel",
     "cost": lambda _: "/cost",
+    "cost-waste": lambda _: "/cost?what=waste&by=pool",
+    "cost-month": lambda _: f"/cost/months/{datetime.now(UTC):%Y-%m}",
     "policy": lambda _: "/policy",
     "policy-history": lambda _: "/policy/history",
     "policy-apply": _apply,

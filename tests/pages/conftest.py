@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.pages.browser import CHROMIUM, Visitor, launched, visiting
 from tests.pages.served import Served, busy, served_demo
 
 Visit = Callable[..., Visitor]
+
+expect.set_options(timeout=40_000)  # a machine that runs other tests beside this one is slow
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from tests.pages.browser import THEMES, WIDTHS
 from tests.pages.conftest import Visit
 from tests.pages.served import Served
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.mark.parametrize("name", PAGES)

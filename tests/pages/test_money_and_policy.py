@@ -15,7 +15,7 @@ from tests.pages.browser import Visitor
 
 @pytest.mark.parametrize("kind", ["CSV", "JSON", "FOCUS"])
 def test_export(kind: str, admin: Visitor) -> None:
-    admin.open("/cost")
+    admin.open("/cost?window=2d")
     with admin.page.expect_download() as waiting:
         admin.page.locator(".export").get_by_role("link", name=kind, exact=True).click()
     text = waiting.value.path().read_text()
