@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import FrameType
 
     from fairway.cli.demo_home import Home
-    from fairway.wiring.demo import Beat, Opened, Options
+    from fairway.wiring.demo import Opened, Options
 
 _EXAMPLES = """\b
 Examples:
   fairway demo                     until Ctrl-C; an hour of the clusters takes a minute
   fairway demo --speed 600         ten times as lively
+  fairway demo --days 0            without a past, the fastest to start
   fairway demo --for 120 --quiet   two minutes, for scripts
+  fairway demo tour                in another terminal: a walk through it
 """
 END_SECONDS: Final = 25.0
 """How long a demo may take to end before it is killed."""
-_EVERY_SECONDS: Final = 10
-"""How often a line is written where there is no terminal."""
 
 
-@click.command(epilog=_EXAMPLES)
+@click.group(epilog=_EXAMPLES, invoke_without_command=True)
 @click.option(
     "--speed",
     type=click.FloatRange(1, 1000),
@@ -52,7 +51,9 @@ _EVERY_SECONDS: Final = 10
 @click.option("--for", "seconds", type=click.FloatRange(1), metavar="SECONDS", help="End by itself.")
 @click.option("--quiet", is_flag=True, help="Only say when it is ready.")
 @click.option("--inside", hidden=True, type=click.Path(path_type=Path))
+@click.pass_context
 def demo(
+    context: click.Context,
     *,
     speed: float,
     port: int,
@@ -67,6 +68,8 @@ def demo(
     Everything is real but the clusters: a server, a PostgreSQL in a temporary folder, a policy, tokens. All
     other verbs work against it from another terminal. Ctrl-C ends it and leaves nothing behind.
     """
+    if context.invoked_subcommand is not None:
+        return
     if inside is not None:
         from fairway.wiring.demo import Options
 
@@ -93,6 +96,21 @@ def demo(
         stopped.ignore()
     if not quiet:
         click.echo("the demo is over: nothing is left of it", err=True)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+@demo.command(epilog="\b\nExamples:\n  fairway demo tour\n  fairway demo tour --yes    without a question\n")
+@click.option("--yes", is_flag=True, help="Go on without waiting for Enter.")
+def tour(*, yes: bool) -> None:
+    """Walk through it: a plan, an apply, a job that waits, what it all costs.
+
+    Shows each command and runs it, against the demo that runs, or one that it starts for as long as it lasts.
+    Its plan lets students borrow a few more GPUs; nothing else changes.
+    """
+    from fairway.cli.demo_tour import walk
+
+    code = walk(ask=not yes and sys.stdin.isatty() and sys.stdout.isatty())
     if code:
         raise click.exceptions.Exit(code)
 
@@ -150,6 +168,7 @@ def _keep(home: Home, words: list[str], stopped: _Stopped) -> int:
 
 def _run_inside(options: Options, *, quiet: bool) -> None:
     from fairway.cli.demo_home import keep_contexts, take_away, uses_demo
+    from fairway.cli.demo_screen import Screen
     from fairway.cli.logs import configure_logs
     from fairway.wiring.demo import Telling, serve_demo
 
@@ -157,14 +176,14 @@ def _run_inside(options: Options, *, quiet: bool) -> None:
     alone = threading.Event()
     threading.Thread(target=_watch_keeper, args=(alone,), daemon=True).start()
     configure_logs("warning", "text")
-    shown = _Screen(quiet=quiet)
+    shown = Screen(quiet=quiet)
 
     def opened(ready: Opened) -> None:
         names = keep_contexts(options.folder, ready.url, ready.token_files)
         shown.opened(ready, names, time.monotonic() - began, current=uses_demo(names["admin"]))
 
     try:
-        serve_demo(options, Telling(shown.step, lambda _part: None, opened, shown.beat))
+        serve_demo(options, Telling(shown.step, shown.part, opened, shown.beat))
     finally:
         shown.end()
         if alone.is_set():
@@ -177,73 +196,3 @@ def _watch_keeper(alone: threading.Event) -> None:
         pass
     alone.set()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-class _Screen:
-    """What the visitor sees: steps, then what to try, then one line that follows the clusters."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
-        self._line = False
-        self._told_at = float("-inf")
-
-    def step(self, what: str) -> None:
-        if not self._quiet:
-            click.echo(f"  {what} …", err=True)
-
-    def opened(self, ready: Opened, names: Mapping[str, str], seconds: float, *, current: bool) -> None:
-        for line in screen(ready, names, seconds, current=current, quiet=self._quiet):
-            click.echo(line, err=True)
-
-    def beat(self, beat: Beat) -> None:
-        if self._quiet:
-            return
-        text = (
-            f"  {beat.held} of {beat.devices} GPUs and slices in use;"
-            f" {beat.running} jobs run, {beat.waiting} wait, {beat.ended} are over"
-        )
-        if self._terminal:
-            click.echo(f"\r{text}\x1b[K", err=True, nl=False)
-            self._line = True
-        elif time.monotonic() - self._told_at >= _EVERY_SECONDS:
-            self._told_at = time.monotonic()
-            click.echo(text, err=True)
-
-    def end(self) -> None:
-        if self._line:
-            click.echo(err=True)
-            self._line = False
-
-
-def screen(
-    ready: Opened, names: Mapping[str, str], seconds: float, *, current: bool, quiet: bool
-) -> list[str]:
-    """What to try, for somebody who never saw Fairway."""
-    admin = "" if current else f" --context {names['admin']}"
-    alice = f" --context {names['alice']}"
-    head = f"fairway demo is ready after {seconds:.0f} s on {ready.url}"
-    if quiet:
-        return [head]
-    tries = (
-        (f"fairway get pools{admin}", "what there is, and what of it is in use"),
-        (f"fairway get jobs{admin}", "what runs and waits, everybody's"),
-        (f"fairway top{admin}", "the same, live"),
-        (f"fairway run{alice} --gpus 1 -- sleep 30", "send a job as alice"),
-        (f"fairway get jobs{alice} --mine", "and see what became of it"),
-        (f"fairway describe job ID{alice}", "where it ran, every attempt, why it waits"),
-        (f"fairway logs -f ID{alice}", "what it prints"),
-        (f"fairway cancel ID{alice}", "enough of it"),
-    )
-    width = max(len(command) for command, _ in tries)
-    return [
-        head,
-        f"  {ready.clusters} virtual clusters with {ready.gpus} GPUs and {ready.slices} slices,"
-        f" {ready.teams} teams, {ready.people} people who send jobs",
-        "",
-        "In another terminal:",
-        *(f"  {command:<{width}}  {what}" for command, what in tries),
-        "",
-        "Ctrl-C ends it and leaves nothing behind.",
-        "",
-    ]

@@ -52,6 +52,7 @@ class Yesterdays:
         self.text = fleet_text(self.price_day)
         self.fleet: Fleet = parse_fleet(self.text, "fleet.yaml")
         self._played: Future[Past] = Future()
+        self._waited_for = False
 
     @property
     def price_day(self) -> date:
@@ -69,6 +70,7 @@ class Yesterdays:
             await ledger.keep_fleet(self.text, fleet_digest(self.text), PEOPLE[-1])
             return
         self._steps.step(f"playing the last {self._days} days")
+        self._waited_for = True
         past = await asyncio.wrap_future(self._played)
         self._steps.step(f"writing {len(past.jobs):,} jobs to the ledger")
         await backfill(ledger, past, self._steps.part)
@@ -99,8 +101,13 @@ class Yesterdays:
         try:
             work = asked(self.fleet, self._start, self._end, self._seed)
             broken = outages(self.fleet, self._start, self._end, self._seed)
-            ran = run(self.fleet, work, broken, self._start, self._end, self._steps.part)
+            ran = run(self.fleet, work, broken, self._start, self._end, self._part_played)
             zone = ZoneInfo(self.fleet.cost.timezone)
             self._played.set_result(past_of(self.fleet, ran, Calendar(zone)))
         except BaseException as error:
             self._played.set_exception(error)
+
+    def _part_played(self, part: float) -> None:
+        """What is done while another step is told of is not that step's."""
+        if self._waited_for:
+            self._steps.part(part)

@@ -104,6 +104,7 @@ async def _show(
 ) -> None:
     began = time.monotonic()
     fleet = past.fleet
+    (options.folder / "fleet.yaml").write_text(past.text, encoding="utf-8")
     telling.step("applying the policy")
     admin = read_token(started.admin_token_file)
     tokens = await asyncio.to_thread(_prepare, started.url, admin, past.text, fleet)
