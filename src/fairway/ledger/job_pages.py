@@ -141,7 +141,8 @@ class _Asked:
     of_class: tuple[str, ...]
     of_job: tuple[str, ...]
     of_time: tuple[str, ...]
-    """And of its place in an array."""
+    of_array: tuple[str, ...]
+    """Dear: to be asked last, of few."""
     values: dict[str, object]
     way: _Way
 
@@ -183,9 +184,8 @@ class _Asked:
         if which.submitted_before is not None:
             values["until"] = which.submitted_before
             of_time = (*of_time, "job.submitted_at < :until")
-        if which.once_an_array:
-            of_time = (*of_time, _first_task(which, of_time))
-        return cls(of_class, of_job, of_time, values, way)
+        of_array = (_first_task(which, of_time),) if which.once_an_array else ()
+        return cls(of_class, of_job, of_time, of_array, values, way)
 
     @property
     def limit(self) -> int:
@@ -201,6 +201,11 @@ class _Asked:
 
     def where(self, *more: str) -> str:
         return " AND ".join((*more, *self.of_class, *self.of_job, *self.of_time)) or "true"
+
+    @property
+    def more(self) -> str:
+        """What is asked beyond class, state and name."""
+        return "".join(f" AND {one}" for one in (*self.of_time, *self.of_array))
 
 
 async def page(
@@ -243,7 +248,7 @@ async def rows(connections: Connections, numbers: Sequence[JobId]) -> tuple[JobR
 
 async def _found(connection: AsyncConnection, which: JobFilter, asked: _Asked) -> list[JobRow]:
     """The page between two ids."""
-    more = "".join(f" AND {one}" for one in asked.of_time)
+    more = asked.more
     if not (asked.of_class or asked.of_job):
         return await _through(connection, asked, asked.low, asked.high)
     named = which.name is not None or bool(which.name_begins)
@@ -280,18 +285,25 @@ async def _through(
     connection: AsyncConnection, asked: _Asked, low: int, high: int, *more: str
 ) -> list[JobRow]:
     """By the order of ids, or of an index that has it."""
-    where = asked.where("job.id < :high", "job.id >= :low", *more)
+    where = asked.where("job.id < :high", "job.id >= :low", *more, *asked.of_array)
     wanted = text(f"{_ROW} WHERE {where} ORDER BY job.id {asked.way.order} LIMIT :limit")
     return [_row(r) for r in await connection.execute(wanted, asked.values | {"low": low, "high": high})]
 
 
 async def _look_through(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
     """Each of the nearest jobs is looked at; OFFSET 0 keeps the planner from a cleverer way."""
-    few = f"(SELECT * FROM job WHERE {asked.way.window} OFFSET 0)"  # noqa: S608
-    wanted = _ROW.replace("FROM job ", f"FROM {few} AS job ") + f"WHERE {asked.where()}"
+    near = f"(SELECT * FROM job WHERE {asked.way.window} OFFSET 0)"  # noqa: S608
+    # Those that pass first; which of them stand for their arrays is asked of them alone.
+    passing = (
+        f"(SELECT job.* FROM {near} AS job JOIN job_class ON job_class.id = job.class"  # noqa: S608
+        f" WHERE {asked.where()} ORDER BY job.id {asked.way.order} OFFSET 0)"
+    )
+    wanted = (
+        _ROW.replace("FROM job ", f"FROM {passing} AS job ")
+        + f"WHERE {' AND '.join(asked.of_array) or 'true'} ORDER BY job.id {asked.way.order} LIMIT :limit"
+    )
     values = asked.values | {"window": window}
-    rows = await connection.execute(text(f"{wanted} ORDER BY job.id {asked.way.order} LIMIT :limit"), values)
-    return [_row(r) for r in rows]
+    return [_row(r) for r in await connection.execute(text(wanted), values)]
 
 
 async def _ever_more(connection: AsyncConnection, asked: _Asked, window: int) -> list[JobRow]:
@@ -331,7 +343,8 @@ def _named(asked: _Asked) -> str:
     """All of a name are read from the index of names, which knows class and state too."""
     classes = f"SELECT id FROM job_class WHERE {' AND '.join(asked.of_class)}"  # noqa: S608
     of_class = (f"job.class = ANY(ARRAY({classes}))",) if asked.of_class else ()
-    where = " AND ".join(("job.id < :high", "job.id >= :low", *of_class, *asked.of_job, *asked.of_time))
+    of_job = (*asked.of_job, *asked.of_time, *asked.of_array)
+    where = " AND ".join(("job.id < :high", "job.id >= :low", *of_class, *of_job))
     return f"SELECT job.id FROM job WHERE {where} ORDER BY job.id + 0 {asked.way.order} LIMIT :limit"  # noqa: S608
 
 
