@@ -23,7 +23,7 @@ from fairway.web.supply_known import WAITS, TeamRow, by_team, part
 
 SIZES: Final = (1, 2, 4, 8)
 MOST_TEAMS: Final = 40
-MOST_HOLDERS: Final = 20
+MOST_HOLDERS: Final = 12
 MOST_UNREADY: Final = 20
 
 

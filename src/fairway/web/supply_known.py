@@ -88,6 +88,9 @@ class Grants:
             for grant in team.grants:
                 self._of.setdefault(grant.supply, {})[team.name] = grant
 
+    def __contains__(self, team: str) -> bool:
+        return team in self._tree
+
     def lent(self, supply: Supply, held: Held) -> int:
         """Devices that teams hold beyond a guarantee, their own or that of a team they are inside of.
 
