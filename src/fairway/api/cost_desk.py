@@ -49,8 +49,6 @@ class Asked:
     user: str | None = None
     pool: str | None = None
     most: int = 1000
-    among: frozenset[str] | None = None
-    """Of the first label, only these names; None: all. A team, a user or a pool has others beside it."""
 
 
 class CostDesk:
@@ -161,8 +159,6 @@ class CostDesk:
         fleet = await self.fleet()
         names = {"team": asked.team or None, "user": asked.user or None, "pool": asked.pool or None}
         which = usage_filter(caller, fleet, names["team"], names["user"], names["pool"])
-        if asked.among is not None:
-            which = _among(which, asked.by[0], asked.among)
         seen = teams_seen(caller, fleet)
         said = {**names, "of_teams": None if seen is None else sorted(seen)}
         return fleet, Question(asked.window, tuple(dict.fromkeys(asked.by)), which, asked.most), said
@@ -181,13 +177,6 @@ def _check_places(question: Question) -> None:
             f"by: nobody used it, so it has no {' and no '.join(wrong)}",
             f"by is any of {', '.join(PLACES)}",
         )
-
-
-def _among(which: UsageFilter, label: Label, names: frozenset[str]) -> UsageFilter:
-    """Narrowed further, never widened: what the caller may see stays all they see."""
-    field = {Label.TEAM: "teams", Label.USER: "users", Label.POOL: "pools"}[label]
-    allowed: frozenset[str] | None = getattr(which, field)
-    return replace(which, **{field: names if allowed is None else names & allowed})
 
 
 async def answered(answer: Awaitable[Found]) -> Found:

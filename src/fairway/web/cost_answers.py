@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Final, TypeAlias, TypeVar
+from enum import StrEnum
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from fairway.api import cost_wire as wire
 from fairway.api.cost_desk import Asked, CostDesk
+from fairway.api.cost_rights import usage_filter
 from fairway.ledger import Token
 from fairway.model.charge import Label
+from fairway.model.fleet import Fleet
 from fairway.web import cost_plot as plots
 from fairway.web import cost_rows as shown
 from fairway.web.cost_query import CostQuery, What, window_before
 
-Row = TypeVar("Row", wire.CostRow, wire.UsageRow)
 Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
 
 _MANY: Final = 80
-"""Names: more are not each told by day, only the largest."""
+"""Names: more are not each told by day."""
+_LATE: Final = 400
+"""People, or teams."""
 _BY_DAY: Final = wire.MOST_ROWS
 
 
@@ -31,61 +34,113 @@ class Answer:
     report: Report
     figures: Sequence[shown.Figure]
     table: shown.ShownTable
-    plot: plots.Plot
+    plot: plots.Plot | None
+    """None: it comes later, by itself."""
     before: Report | None
-    """The window before, summed up; None: it would not be fair to compare."""
+    """The window before, summed up; None: it would not be fair to compare, or comes later."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The part of an answer that is told by day, and compared."""
+
+    plot: plots.Plot
+    said: str
+
+
+class Size(StrEnum):
+    """How much a question adds up."""
+
+    FEW = "few"
+    """Each name by day at once."""
+    MANY = "many"
+    """Names would be too many for a plot: it shows parts."""
+    LATE = "late"
+    """So many people that days are told after the page is there."""
+
+
+def size_of(fleet: Fleet, caller: Token, query: CostQuery) -> Size:
+    """By how many people's usage it is about; what nobody used is known from what all used."""
+    if query.user is not None:
+        return Size.FEW
+    which = None if query.what is What.WASTE else usage_filter(caller, fleet, query.team, None, None).teams
+    teams = [team for team in fleet.teams if which is None or team.name in which]
+    people = sum(len(team.members) for team in teams)
+    if max(people, len(teams)) > _LATE:
+        return Size.LATE
+    many = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
+    return Size.MANY if any(many.get(label, 0) > _MANY for label in query.by) else Size.FEW
 
 
 async def answer_of(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
-    """Everything the page shows; raises ApiError."""
+    """Everything the page shows at once; raises ApiError."""
+    size = size_of(await desk.fleet(), caller, query)
     match query.what:
         case What.COST:
-            return await _cost(desk, caller, query)
+            return await _cost(desk, caller, query, size)
         case What.USAGE:
-            return await _usage(desk, caller, query)
+            return await _usage(desk, caller, query, size)
         case What.WASTE:
-            return await _waste(desk, caller, query)
+            return await _waste(desk, caller, query, size)
 
 
-async def _cost(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
-    asked, first = query.asked(), _told_apart(query)
+async def over_time(desk: CostDesk, caller: Token, query: CostQuery) -> OverTime:
+    """What came late: days by part, and the window before."""
+    asked = query.asked()
+    daily = _by_day(asked)
+    match query.what:
+        case What.COST:
+            cost = await desk.cost(caller, daily)
+            earlier = _before(asked, cost)
+            past = None if earlier is None else (await desk.cost(caller, earlier)).total.total
+            return OverTime(plots.parts_plot(cost), shown.compared(cost.total.total, past))
+        case What.USAGE:
+            used = await desk.usage(caller, daily)
+            earlier = _before(asked, used)
+            past = None if earlier is None else (await desk.usage(caller, earlier)).total.gpu_hours
+            return OverTime(plots.usage_plot(used), shown.compared(used.total.gpu_hours, past))
+        case What.WASTE:
+            lost = await desk.waste(caller, daily)
+            earlier = _before(asked, lost)
+            past = None if earlier is None else (await desk.waste(caller, earlier)).total.amount
+            return OverTime(plots.waste_plot(lost), shown.compared(lost.total.amount, past))
+
+
+async def _cost(desk: CostDesk, caller: Token, query: CostQuery, size: Size) -> Answer:
+    asked, first = query.asked(), _told_apart(query, size)
+    if size is Size.LATE:
+        report = await desk.cost(caller, asked)
+        return Answer(report, shown.cost_figures(report, None), shown.cost_table(report, query), None, None)
     if Label.NAME in query.by:  # read row by row, so not by day as well
-        report = await desk.cost(caller, asked)
-        plot = plots.parts_plot(await desk.cost(caller, _by_day(asked)))
-    elif first is None or not await _many(desk, first):
-        report, daily = await desk.cost_by_day(caller, asked, first)
-        plot = plots.parts_plot(daily) if first is None else plots.cost_plot(daily)
+        report, daily = await desk.cost(caller, asked), await desk.cost(caller, _by_day(asked))
     else:
-        report = await desk.cost(caller, asked)
-        names = [row.labels[query.by.index(first)] for row in _carried(report.rows, lambda row: row.total)]
-        whole = await desk.cost(caller, _by_day(asked))
-        plot = plots.cost_plot(whole, await desk.cost(caller, _by_day(asked, first, _largest(names))))
+        report, daily = await desk.cost_by_day(caller, asked, first)
+    plot = plots.parts_plot(daily) if first is None else plots.cost_plot(daily)
     earlier = _before(asked, report)
     before = None if earlier is None else await desk.cost(caller, earlier)
     return Answer(report, shown.cost_figures(report, before), shown.cost_table(report, query), plot, before)
 
 
-async def _usage(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
-    asked, first = query.asked(), _told_apart(query)
+async def _usage(desk: CostDesk, caller: Token, query: CostQuery, size: Size) -> Answer:
+    asked = query.asked()
+    if size is Size.LATE:
+        report = await desk.usage(caller, asked)
+        return Answer(report, shown.usage_figures(report, None), shown.usage_table(report, query), None, None)
     if Label.NAME in query.by:
-        report = await desk.usage(caller, asked)
-        plot = plots.usage_plot(await desk.usage(caller, _by_day(asked)))
-    elif first is None or not await _many(desk, first):
-        report, daily = await desk.usage_by_day(caller, asked, first)
-        plot = plots.usage_plot(daily)
+        report, daily = await desk.usage(caller, asked), await desk.usage(caller, _by_day(asked))
     else:
-        report = await desk.usage(caller, asked)
-        rows = _carried(report.rows, lambda row: row.gpu_hours)
-        names = [row.labels[query.by.index(first)] for row in rows]
-        whole = await desk.usage(caller, _by_day(asked))
-        plot = plots.usage_plot(whole, await desk.usage(caller, _by_day(asked, first, _largest(names))))
+        report, daily = await desk.usage_by_day(caller, asked, _told_apart(query, size))
     earlier = _before(asked, report)
     before = None if earlier is None else await desk.usage(caller, earlier)
+    plot = plots.usage_plot(daily)
     return Answer(report, shown.usage_figures(report, before), shown.usage_table(report, query), plot, before)
 
 
-async def _waste(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
+async def _waste(desk: CostDesk, caller: Token, query: CostQuery, size: Size) -> Answer:
     asked = query.asked()
+    if size is Size.LATE:
+        report = await desk.waste(caller, asked)
+        return Answer(report, shown.waste_figures(report, None), shown.waste_table(report, query), None, None)
     report, daily = await desk.waste_by_day(caller, asked)
     earlier = _before(asked, report)
     before = None if earlier is None else await desk.waste(caller, earlier)
@@ -93,39 +148,16 @@ async def _waste(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
     return Answer(report, shown.waste_figures(report, before), shown.waste_table(report, query), plot, before)
 
 
-def _told_apart(query: CostQuery) -> Label | None:
-    """The label the plot has colours for; None: it shows parts, for names of jobs are too many."""
+def _told_apart(query: CostQuery, size: Size) -> Label | None:
+    """The label the plot has colours for; None: it shows parts, for names are too many."""
+    if size is not Size.FEW:
+        return None
     first = next((label for label in query.by if label is not Label.DAY), None)
     return None if first is Label.NAME else first
 
 
-async def _many(desk: CostDesk, label: Label) -> bool:
-    """Whether a label may have so many names that telling each by day takes long."""
-    fleet = await desk.fleet()
-    match label:
-        case Label.TEAM:
-            return len(fleet.teams) > _MANY
-        case Label.POOL:
-            return len(fleet.pools) > _MANY
-        case Label.CLUSTER | Label.SLICE | Label.PRIORITY:
-            return False
-        case _:
-            return sum(len(team.members) for team in fleet.teams) > _MANY
-
-
-def _carried(rows: Sequence[Row], value: Callable[[Row], Decimal]) -> list[Row]:
-    """Somebody's, the largest first."""
-    mine = [row for row in rows if not row.others and getattr(row, "kind", None) is None]
-    return sorted(mine, key=lambda row: -value(row))
-
-
-def _largest(names: Sequence[str]) -> frozenset[str]:
-    return frozenset(list(dict.fromkeys(names))[: plots.COLOURS - 1])
-
-
-def _by_day(asked: Asked, label: Label | None = None, among: frozenset[str] | None = None) -> Asked:
-    by = (Label.DAY,) if label is None else (label, Label.DAY)
-    return replace(asked, by=by, most=_BY_DAY, among=among)
+def _by_day(asked: Asked) -> Asked:
+    return replace(asked, by=(Label.DAY,), most=_BY_DAY)
 
 
 def _before(asked: Asked, report: Report) -> Asked | None:

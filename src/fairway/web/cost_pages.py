@@ -24,13 +24,15 @@ from fairway.control.costs import calendar_of
 from fairway.ledger import Token
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.web.cost_answers import Answer, answer_of
+from fairway.web.cost_answers import Answer, answer_of, over_time
 from fairway.web.cost_query import MANY_ROWS, CostQuery, What, month_beside, months_until, windows
 from fairway.web.rules import PAGE
 from fairway.web.site import Site
 
 LONGEST_SECONDS: Final = 8.0
 """How long a page looks before it says that it would take too long. Files may take longer."""
+LATE_PART: Final = "cost-over-time"
+"""What of the page is asked for after the rest is there."""
 _MONTHS: Final = 6
 _EXPORT_ROWS: Final = wire.MOST_ROWS
 _ATTACHED: Final = 'attachment; filename="{name}"'
@@ -56,9 +58,13 @@ def add_cost_page(site: Site, desk: CostDesk) -> None:
         known = _known(fleet, caller, query)
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
+                if request.headers.get("hx-target") == LATE_PART:
+                    late = await over_time(desk, caller, query)
+                    return pages.show(request, "cost.html", known | {"late": late}, part=LATE_PART)
                 answer = await answer_of(desk, caller, query)
         except TimeoutError:
-            return pages.show(request, "cost.html", known | {"fault": too_slow(query)})
+            part = LATE_PART if request.headers.get("hx-target") == LATE_PART else None
+            return pages.show(request, "cost.html", known | {"fault": too_slow(query)}, part=part)
         except ApiError as error:
             if error.status is not HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
@@ -149,6 +155,7 @@ def _known(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, Any]:
         "seen": None if seen is None else sorted(seen),
         "many": MANY_ROWS,
         "fault": None,
+        "late": None,
         "months": [],
     }
 

@@ -89,18 +89,9 @@ class Plot:
         }
 
 
-def cost_plot(whole: wire.CostReport, named: wire.CostReport | None = None) -> Plot:
-    """`whole` tells every name by day; or, where there are too many, days alone, and `named` the largest.
-
-    What nobody carries has its own colours.
-    """
-    if named is None:
-        return _plot(whole.window, whole.currency, _by_name(whole.rows, whole.by, lambda row: row.total))
-    values = _by_name(named.rows, named.by, lambda row: row.total)
-    rest = _by_name(whole.rows, whole.by, lambda row: row.total)
-    carried = {row.labels[0]: row.total for row in whole.rows if row.kind is None and not row.others}
-    own = {name: days for name, days in rest.items() if name in _OWN_COLOURS}
-    return _plot(whole.window, whole.currency, values | own, others=_less(carried, values))
+def cost_plot(report: wire.CostReport) -> Plot:
+    """By a label and day. What nobody carries has its own colours."""
+    return _plot(report.window, report.currency, _by_name(report.rows, report.by, lambda row: row.total))
 
 
 def parts_plot(report: wire.CostReport) -> Plot:
@@ -116,13 +107,9 @@ def parts_plot(report: wire.CostReport) -> Plot:
     return _plot(report.window, report.currency, told, colours=_PART_COLOURS)
 
 
-def usage_plot(whole: wire.UsageReport, named: wire.UsageReport | None = None) -> Plot:
-    """GPU-hours; as `cost_plot`."""
-    if named is None:
-        return _plot(whole.window, "GPU-hours", _by_name(whole.rows, whole.by, lambda row: row.gpu_hours))
-    values = _by_name(named.rows, named.by, lambda row: row.gpu_hours)
-    held = {row.labels[0]: row.gpu_hours for row in whole.rows if not row.others}
-    return _plot(whole.window, "GPU-hours", values, others=_less(held, values))
+def usage_plot(report: wire.UsageReport) -> Plot:
+    """GPU-hours, by day and maybe a label."""
+    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by, lambda row: row.gpu_hours))
 
 
 def waste_plot(report: wire.WasteReport) -> Plot:
@@ -151,19 +138,10 @@ def _by_name(rows: Iterable[Any], by: Sequence[Label], value: Callable[[Any], De
     return found
 
 
-def _less(whole: Mapping[str, Decimal], values: Values) -> dict[str, Decimal]:
-    """What is left of each day."""
-    return {
-        day: amount - sum((days.get(day, _ZERO) for days in values.values()), _ZERO)
-        for day, amount in whole.items()
-    }
-
-
 def _plot(
     window: wire.Window,
     unit: str,
     values: Values,
-    others: Mapping[str, Decimal] | None = None,
     colours: Mapping[str, str] = _OWN_COLOURS,
 ) -> Plot:
     """`colours`: of names that always have the same; the others take theirs by size."""
@@ -172,9 +150,9 @@ def _plot(
     ranked = sorted(
         (name for name in values if name not in own), key=lambda n: (-sum(values[n].values(), _ZERO), n)
     )
-    shown = ranked if others is None and len(ranked) <= COLOURS else ranked[: COLOURS - 1]
+    shown = ranked if len(ranked) <= COLOURS else ranked[: COLOURS - 1]
     series = [Series(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
-    rest = dict(others or {})
+    rest: dict[str, Decimal] = {}
     for name in ranked[len(shown) :]:
         for day, amount in values[name].items():
             rest[day] = rest.get(day, _ZERO) + amount

@@ -66,7 +66,7 @@ def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> lis
         Figure(
             "Total",
             money(total.total, code),
-            _compared(total.total, None if before is None else before.total.total),
+            compared(total.total, None if before is None else before.total.total),
         ),
         Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
         Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
@@ -87,7 +87,7 @@ def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> 
         Figure(
             "GPU-hours",
             amount(total.gpu_hours),
-            _compared(total.gpu_hours, None if before is None else before.total.gpu_hours),
+            compared(total.gpu_hours, None if before is None else before.total.gpu_hours),
         )
     ]
     if total.slice_seconds:
@@ -105,7 +105,7 @@ def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> 
         Figure(
             "Cost of what nobody used",
             money(total.amount, code),
-            _compared(total.amount, None if before is None else before.total.amount),
+            compared(total.amount, None if before is None else before.total.amount),
         ),
         Figure(
             "Unused",
@@ -211,7 +211,8 @@ def _named(row: AnyRow, query: CostQuery) -> tuple[Named, ...]:
     )
 
 
-def _compared(now: Decimal, before: Decimal | None) -> str:
+def compared(now: Decimal, before: Decimal | None) -> str:
+    """`12 % more than before`; empty: there is nothing to compare with."""
     if before is None or not before:
         return ""
     change = (now - before) / before * 100

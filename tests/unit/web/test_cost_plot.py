@@ -84,23 +84,6 @@ def test_too_many_names_are_one() -> None:
     assert plot.total == sum(r.total for r in rows)
 
 
-def test_the_largest_names_and_what_is_left_of_each_day() -> None:
-    whole = report(
-        [Label.DAY],
-        [
-            row(["2026-01-01"], "10.00"),
-            row(["2026-01-02"], "5.00"),
-            row(["2026-01-02"], idle="3.00", kind=ChargeKind.IDLE),
-        ],
-    )
-    named = report([Label.USER, Label.DAY], [row(["ann", "2026-01-01"], "4.00")])
-    assert told(cost_plot(whole, named)) == {
-        "ann": ["4.00", "0", "0"],
-        "all others": ["6.00", "5.00", "0"],
-        "idle (nobody's)": ["0", "3.00", "0"],
-    }
-
-
 def test_days_alone_are_told_by_part() -> None:
     plot = parts_plot(report([Label.DAY], [row(["2026-01-02"], "1.00", "2.00")]))
     assert {s.name: (s.colour, s.total) for s in plot.series} == {
