@@ -86,10 +86,12 @@ class Visitor:
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.wait_for_timeout(80)  # what follows the size does so in the next frame
 
-    def faults_for_people(self) -> list[str]:
-        """What axe finds serious or critical."""
-        self.page.evaluate(_AXE)
-        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    def faults_for_people(self, *rules: str) -> list[str]:
+        """What axe finds serious or critical, by all of its rules or by these."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(_AXE)
+        how: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+        found: dict[str, Any] = self.page.evaluate("(how) => axe.run(document, how)", how)
         return [
             f"{v['id']}: {v['help']}: {[(n['target'], n['failureSummary']) for n in v['nodes']][:4]}"
             for v in found["violations"]
