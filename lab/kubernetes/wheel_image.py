@@ -23,6 +23,7 @@ LOCK = Path(__file__).parents[2] / "requirements" / "container.txt"
 PYTHON = "3.13"  # what versions.NODE_IMAGE_SUITE carries
 SITE = "opt/fairway/site"
 USER = 10001
+MADE = b"1"  # raise it when what goes into the layer beside the lock changes
 SCRIPT = b"#!/usr/bin/python3\nfrom fairway.cli import main\n\nmain()\n"
 SETTINGS = {
     "User": f"{USER}:{USER}",
@@ -45,12 +46,13 @@ def write_wheel_image(name: str, wheel: Path, out: Path, added: Mapping[str, byt
         _install(site, "--no-deps", str(wheel))
         for path, content in (added or {}).items():
             (site / path).write_bytes(content)
+        _compile(site)
         layers = [_python_layer(), _needed_layer(), _tar(site, {"usr/local/bin/fairway": SCRIPT})]
         images.write_image(name, layers, out, SETTINGS)
 
 
 def _needed_layer() -> bytes:
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(LOCK.read_bytes() + MADE).hexdigest()[:12]
     return (folders.built("fairway-needs", digest, _make_needed) / "layer.tar").read_bytes()
 
 
@@ -58,6 +60,7 @@ def _make_needed(folder: Path) -> None:
     with step("what Fairway needs, for its image"):
         site, root = folder / "site", folder / "root"
         _install(site, "--require-hashes", "-r", str(LOCK))
+        _compile(site)
         root.mkdir()
         apt.unpack(["libstdc++6"], root)  # of greenlet; Debian's smallest root has no program in C++
         (library,) = root.glob("usr/lib/*/libstdc++.so.6")
@@ -71,6 +74,19 @@ def _install(site: Path, *what: str) -> None:
     machine = {"amd64": "x86_64", "arm64": "aarch64"}[images.architecture()]
     where = ["--python-version", PYTHON, "--python-platform", f"{machine}-manylinux_2_28", "--target", site]
     tool("uv", "pip", "install", "--quiet", "--only-binary", ":all:", *where, *what)
+
+
+def _compile(site: Path) -> None:
+    """As pip does: else every start of a container, whose root is read-only, compiles everything anew."""
+    with tempfile.TemporaryDirectory(dir=site.parent) as scratch:
+        root = Path(scratch)
+        with tarfile.open(fileobj=io.BytesIO(_python_layer())) as layer:
+            layer.extractall(root, filter="tar")
+        (root / SITE).parent.mkdir(parents=True)
+        site.rename(root / SITE)
+        words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", f"/{SITE}"]
+        tool("chroot", root, "python3", *words)
+        (root / SITE).rename(site)
 
 
 def _python_layer() -> bytes:
