@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration scenarios mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
+.PHONY: help venv lock format check test test-lab integration deploy scenarios mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,7 @@ venv: .venv/.done  ## make .venv from the locks
 
 lock:  ## write the hashed locks anew from pyproject.toml (make lock UPGRADE=--upgrade for newer versions)
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url -c requirements/runtime.txt pyproject.toml -o requirements/container.txt
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --quiet $(UPGRADE) --python-version 3.12 --generate-hashes --no-emit-index-url requirements/focus.in -o requirements/focus.txt
 
@@ -52,6 +53,9 @@ integration: venv  ## tests against the engines that `make lab-up` started
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
+
+deploy: venv  ## units, image, rules, dashboards; the chart on a real cluster of its own: install, kill, upgrade, roll back
+	$(PY) -m pytest tests/deploy -n 0 --durations 12
 
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
 	rm -f build/promises.json

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from tests.waiting import until
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "fairway"
 EXAMPLES = CHART.parent / "examples"
+DOWNGRADE = CHART.parents[1] / "kubernetes" / "downgrade.yaml"
 NAMESPACE = "fairway-deploy"
 NAME = "fw"
 PARTS = ("server", "control")
@@ -90,41 +90,15 @@ class Release:
         """The command line inside a server's container."""
         return self.kubectl("exec", f"deploy/{NAME}-fairway-server", "--", "fairway", *words, check=check)
 
-    def once(self, tag: str, *words: str) -> str:
-        """The command line of some image, with the release's database, to its end: as an operator runs it."""
-        name = f"once-{time.monotonic_ns()}"
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "restartPolicy": "Never",
-                "hostNetwork": True,
-                "nodeSelector": {"type": "real"},
-                "securityContext": {"fsGroup": 10001},
-                "containers": [
-                    {
-                        "name": "fairway",
-                        "image": f"{self.image}:{tag}",
-                        "imagePullPolicy": "Never",
-                        "args": list(words),
-                        "env": [{"name": "FAIRWAY_DATABASE_URL_FILE", "value": "/database/url"}],
-                        "volumeMounts": [{"name": "database", "mountPath": "/database"}],
-                    }
-                ],
-                "volumes": [{"name": "database", "secret": {"secretName": "fairway-database"}}],
-            },
-        }
-        self.kubectl("apply", "--filename", "-", stdin=json.dumps(pod))
-
-        def ended() -> bool:
-            phase = self.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}")
-            return phase in ("Succeeded", "Failed")
-
-        until(ended, READY_SECONDS, f"{words} ends", pause=0.5)
-        said = self.kubectl("logs", name)
-        self.kubectl("delete", "pod", name, "--now")
-        return said
+    def downgrade(self, tag: str, step: str) -> str:
+        """As docs/operating/deploy-rollback.md says: a job of the newer image; what it said."""
+        text = DOWNGRADE.read_text().replace("IMAGE", f"{self.image}:{tag}").replace("STEP", step)
+        job = yaml.safe_load(text)
+        job["spec"]["template"]["spec"] |= {"hostNetwork": True, "nodeSelector": {"type": "real"}}
+        self.kubectl("apply", "--filename", "-", stdin=json.dumps(job))
+        name = f"job/{job['metadata']['name']}"
+        self.kubectl("wait", "--for=condition=complete", name, f"--timeout={READY_SECONDS:.0f}s")
+        return self.kubectl("logs", name)
 
     def status(self, part: str, path: str, token: str = "") -> int:
         return self._answer(part, path, token)[0]

@@ -135,7 +135,7 @@ async def test_upgrade_and_rollback_of_a_migration_lose_no_row(
     assert installed.get("/v1/pools", token)["items"]
     told = installed.fairway("ledger", "downgrade", "--to", head(), check=False)
     assert "LedgerNewer" in told or "a newer Fairway" in told
-    assert f"{NEXT_STEP} → {head()}" in installed.once("2", "ledger", "downgrade", "--to", head())
+    assert f"{NEXT_STEP} → {head()}" in installed.downgrade("2", head())
     assert installed.fairway("ledger", "version").strip() == head()
     back = rows(ledger_url)
     assert back == before
