@@ -22,7 +22,7 @@ Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
 
 _MANY: Final = 80
 """Names: more are not each told by day."""
-_LATE: Final = 400
+_LATE: Final = 2000
 """People, or teams."""
 _BY_DAY: Final = wire.MOST_ROWS
 

@@ -217,7 +217,7 @@ async def test_it_says_what_is_wrong(admin: httpx2.AsyncClient, query: str, stat
 
 async def test_nothing_yet(admin: httpx2.AsyncClient) -> None:
     assert "Nothing was used in this window" in await page(admin, "/cost?user=nobody")
-    assert "No capacity is known" in await page(admin, "/cost?what=waste")
+    assert "No capacity is known" in await page(admin, "/cost?what=waste&pool=a100")
     assert "Nothing was used" in await page(admin, "/cost/months/2026-09?team=product")
     assert "NoSuchMonth" in await page(admin, "/cost/months/2026-00", 404)
     assert await page(admin, "/cost/export.csv?user=nobody") == ""
