@@ -27,6 +27,8 @@ from fairway.web.shared_look import SharedLook
 from fairway.web.supply_known import Grants
 
 SPEND_SECONDS: Final = 30
+STALE_SECONDS: Final = 300
+"""So old a sum of money, or a plot, may be shown once more while it is read anew."""
 APART_SECONDS: Final = 0.25
 """Between the looks of a crowd of open pages."""
 
@@ -67,7 +69,7 @@ class FleetLooks:
         self._costs = Costs(ledger, FleetHistory(ledger, fleets))
         self._grants = Grants(Fleet(name="", currency="", clusters=(), pools=()))
         self.now: Final = SharedLook(self._now, apart_seconds=APART_SECONDS)
-        self.spend: Final = SharedLook(self._spend, keep_seconds=SPEND_SECONDS)
+        self.spend: Final = SharedLook(self._spend, keep_seconds=SPEND_SECONDS, stale_seconds=STALE_SECONDS)
 
     @classmethod
     def of(cls, app: FastAPI, ledger: Ledger, fleets: Fleets) -> FleetLooks:

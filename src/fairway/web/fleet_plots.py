@@ -18,6 +18,7 @@ from fairway.ledger import Ledger, UsageFilter
 from fairway.model.charge import CapacitySum, Span, UsageSum
 from fairway.model.fleet import Pool
 from fairway.model.names import PoolName, SliceName
+from fairway.web.fleet_look import STALE_SECONDS
 from fairway.web.shared_look import SharedLook
 
 MOST_DAYS: Final = 7
@@ -45,7 +46,9 @@ class Plots:
     async def _shared(self, days: int, pool: PoolName | None) -> dict[str, Any]:
         key = (days, pool)
         if key not in self._looks:
-            self._looks[key] = SharedLook(lambda: self._read(days, pool), keep_seconds=KEEP_SECONDS)
+            self._looks[key] = SharedLook(
+                lambda: self._read(days, pool), keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS
+            )
         return await self._looks[key].get()
 
     async def _read(self, days: int, pool: PoolName | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from fairway.model.job import JobState, job_word
 from fairway.model.names import NodeName, PoolName
 from fairway.model.price import PricePoint
 from fairway.web import fleet_known, pool_known, pool_map
-from fairway.web.fleet_look import APART_SECONDS, SPEND_SECONDS, FleetLook, FleetLooks
+from fairway.web.fleet_look import APART_SECONDS, SPEND_SECONDS, STALE_SECONDS, FleetLook, FleetLooks
 from fairway.web.fleet_pages import Days
 from fairway.web.fleet_plots import Plots
 from fairway.web.pages import HEADERS
@@ -99,7 +99,11 @@ class _PoolLooks:
     async def points(self, pool: Pool) -> tuple[PricePoint, ...]:
         """The spot price that holds, if there is one."""
         if pool.name not in self._points:
-            look = SharedLook(lambda: self._read_points(pool.name), keep_seconds=SPEND_SECONDS)
+            look = SharedLook(
+                lambda: self._read_points(pool.name),
+                keep_seconds=SPEND_SECONDS,
+                stale_seconds=STALE_SECONDS,
+            )
             self._points[pool.name] = look
         return await self._points[pool.name].get()
 

@@ -21,9 +21,17 @@ class SharedLook(Generic[T]):
     """
 
     def __init__(
-        self, look: Callable[[], Awaitable[T]], *, keep_seconds: float = 0, apart_seconds: float = 0
+        self,
+        look: Callable[[], Awaitable[T]],
+        *,
+        keep_seconds: float = 0,
+        stale_seconds: float = 0,
+        apart_seconds: float = 0,
     ) -> None:
         """With `keep_seconds`, a look that began less than that ago is good enough.
+
+        With `stale_seconds`, an older one is shown once more while the next is under way: nobody waits for
+        what is not needed at once.
 
         With `apart_seconds`, looks of a crowd begin at least so far apart: those who ask during one wait
         a moment and share the next. Who asks alone never waits.
@@ -32,19 +40,29 @@ class SharedLook(Generic[T]):
         self._apart_seconds = apart_seconds
         self._began = 0.0
         self._keep_seconds = keep_seconds
+        self._stale_seconds = stale_seconds
         self._under_way: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
         self._kept: tuple[float, T] | None = None
 
     async def get(self) -> T:
         """What was seen; raises what the look raised."""
-        if self._kept is not None and time.monotonic() - self._kept[0] < self._keep_seconds:
-            return self._kept[1]
+        if self._kept is not None:
+            began, seen = self._kept
+            age = time.monotonic() - began
+            if age >= self._keep_seconds and self._under_way is None:
+                self._begin()
+            if age < max(self._keep_seconds, self._stale_seconds):
+                return seen
+        # Whoever goes away does not take the look away from the others.
+        return await asyncio.shield(self._begin())
+
+    def _begin(self) -> asyncio.Task[T]:
+        """The look that begins next, for all who ask until it does."""
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._under_way), name="a shared look")
             self._next.add_done_callback(_heed)
-        # Whoever goes away does not take the look away from the others.
-        return await asyncio.shield(self._next)
+        return self._next
 
     async def _after(self, before: asyncio.Task[T] | None) -> T:
         if before is not None:

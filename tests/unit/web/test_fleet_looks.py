@@ -86,6 +86,22 @@ async def test_what_is_kept_is_not_read_again() -> None:
     assert [await fresh.get(), await fresh.get()] == [2, 3]
 
 
+async def test_what_is_stale_is_shown_once_more_while_it_is_read_anew() -> None:
+    slow = Slow()
+    shared = SharedLook(slow.look, keep_seconds=0.02, stale_seconds=60)
+    first = asyncio.create_task(shared.get())
+    await settled()
+    slow.gates[0].set()
+    assert await first == 1
+    await asyncio.sleep(0.03)
+    assert [await shared.get(), await shared.get()] == [1, 1]
+    await settled()
+    assert slow.begun == 2
+    slow.gates[1].set()
+    await settled()
+    assert await shared.get() == 2
+
+
 async def test_a_crowd_waits_and_who_is_alone_does_not() -> None:
     looks = 0
 
