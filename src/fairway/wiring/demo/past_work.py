@@ -25,10 +25,12 @@ HOUR: Final = 3600
 DAY: Final = 86400
 LOAD: Final = 0.66
 """Of what there is, asked for on average; people hold back where many jobs wait."""
+_WANTED: Final = {Capacity.OWNED: 1.12, Capacity.ON_DEMAND: 0.94}
+"""What costs less is wanted more."""
 LONGEST_SECONDS: Final = 5 * DAY
 LOW: Final = PriorityName("low")
 
-_NIGHT: Final = (38, 30, 26, 24, 24, 28, 36, 52)
+_NIGHT: Final = (52, 44, 40, 38, 38, 42, 50, 62)
 _DAY: Final = (80, 112, 130, 132, 116, 120, 134, 138, 134, 124)
 _EVENING: Final = (106, 92, 84, 74, 62, 50)
 _BY_HOUR: Final = (*_NIGHT, *_DAY, *_EVENING)
@@ -158,7 +160,8 @@ class _Stream:
         kinds = KINDS if supply.slice is None else _OF_SLICES
         self._kinds = _Drawn(kinds, [kind.weight for kind in kinds])
         self._sizes = {kind.name: _Drawn(*_fitting(kind, self._most, self._nodes)) for kind in kinds}
-        self.an_hour: Final = LOAD * devices * HOUR / self._mean_device_seconds(kinds)
+        wanted = LOAD * _WANTED.get(pool.capacity, 1.0)
+        self.an_hour: Final = wanted * devices * HOUR / self._mean_device_seconds(kinds)
 
     def one(self, at: float, number: int) -> Asked:
         random = self._random
