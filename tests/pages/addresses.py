@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
 from tests.pages.served import Served
 
 
 def _job(state: str) -> Callable[[Served], str]:
-    return lambda served: f"/jobs/{served.ask('/v1/jobs', state=state, limit=1)['items'][0]['id']}"
+    """The one in that state with the longest story; of those alike, the largest."""
+
+    def address(served: Served) -> str:
+        found = served.ask("/v1/jobs", state=state, limit=200)["items"]
+        return f"/jobs/{max(found, key=lambda job: (job['attempts'], job['gpus'], not job['native']))['id']}"
+
+    return address
 
 
 def _pool(sliced: bool) -> Callable[[Served], str]:
@@ -22,7 +29,10 @@ def _pool(sliced: bool) -> Callable[[Served], str]:
 
 
 def _apply(served: Served) -> str:
-    return f"/policy/history/{served.ask('/v1/applies', limit=1)['items'][0]['id']}"
+    """The newest that changed a line of the file."""
+    found = served.ask("/v1/applies", limit=20)["items"]
+    changed = (a for a, before in pairwise(found) if a["revision"] != before["revision"])
+    return f"/policy/history/{next(changed, found[0])['id']}"
 
 
 PAGES: Final[Mapping[str, Callable[[Served], str]]] = {

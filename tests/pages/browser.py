@@ -100,6 +100,14 @@ class Visitor:
 
     def sticks_out(self) -> list[str]:
         """What makes the page itself scroll sideways; a table inside its own box may."""
+        for _ in range(10):  # a plot is drawn anew some time after its box changed
+            found = self._wider_than_the_screen()
+            if not found:
+                return []
+            self.page.wait_for_timeout(200)
+        return found
+
+    def _wider_than_the_screen(self) -> list[str]:
         told: list[str] = self.page.evaluate(
             """() => {
               const wide = document.documentElement.clientWidth;

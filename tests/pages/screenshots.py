@@ -11,11 +11,13 @@ import mimetypes
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.pages.addresses import PAGES
 from tests.pages.browser import THEMES, WIDTHS, Visitor, launched, visiting
@@ -90,12 +92,24 @@ def take(browser: Browser, served: Served, name: str, *, widths: list[int], stat
                 if static is not None:
                     visitor.page.route("**/static/**", lambda route: _from(static, route))
                 _go(visitor, served, name)
-                visitor.page.wait_for_timeout(600)  # plots and live parts come after the page
+                _wait_for_plots(visitor.page)
+                visitor.page.evaluate("scrollTo(0, 0)")
                 height = visitor.page.evaluate("document.documentElement.scrollHeight")
                 clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": float(min(height, _TALLEST))}
                 file = ALL / f"{name}-{width}-{theme}.png"
                 visitor.page.screenshot(path=file, full_page=True, clip=clip)  # type: ignore[arg-type]
                 sys.stdout.write(f"{file.relative_to(ROOT)}\n")
+
+
+def _wait_for_plots(page: Page) -> None:
+    """Plots are drawn after the page is there."""
+    with suppress(PlaywrightTimeout):  # one without figures stays empty
+        page.wait_for_function(
+            "[...document.querySelectorAll('.plot, [data-plot], [data-plots]')]"
+            ".every((plot) => plot.querySelector('canvas, .empty'))",
+            timeout=8000,
+        )
+    page.wait_for_timeout(500)
 
 
 def _go(visitor: Visitor, served: Served, name: str) -> None:

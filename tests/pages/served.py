@@ -19,7 +19,7 @@ import yaml
 from tests.integration.server_process import FAIRWAY, temporary_home
 from tests.waiting import until
 
-READY_SECONDS: Final = 90.0
+READY_SECONDS: Final = 240.0
 """Patience, not a promise: tests/integration/test_demo.py measures how soon a demo is ready."""
 
 
