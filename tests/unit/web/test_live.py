@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from fairway.api.access import hash_secret
 from fairway.api.problems import ApiError
-from fairway.ledger import Ledger, LedgerUnreachable, Topic
+from fairway.ledger import Ledger, LedgerUnreachable, Topic, Wish
 from fairway.model.access import Role
 from fairway.model.names import UserName
 from fairway.web import live
@@ -22,6 +22,7 @@ from fairway.web.app import stop_pages
 from fairway.web.live import EventStream, Pulse
 from fairway.web.rules import COOKIE
 from tests.unit.api.conftest import bearer
+from tests.unit.ledger.job_samples import new_job
 from tests.unit.web.conftest import SignIn
 
 
@@ -296,6 +297,20 @@ async def test_versions_change_with_their_topic_and_only_then(ledger: Ledger) ->
     await ledger.keep_fleet("text", "digest", "test")
     after = await ledger.versions()
     assert {topic for topic in Topic if after[topic] != before[topic]} == {Topic.POLICY}
+
+
+async def test_a_job_that_changes_is_noticed(ledger: Ledger) -> None:
+    """By a counter of PostgreSQL's own, which may lag: never longer than pages expect (LAG in live.js)."""
+    ((job,),) = await ledger.submit_jobs([new_job()], by="test")
+    await asyncio.sleep(1.2)
+    before = await ledger.versions()
+    await ledger.wish([job], Wish.HOLD, by="test")
+    for _ in range(60):
+        after = await ledger.versions()
+        if after != before:
+            break
+        await asyncio.sleep(0.2)
+    assert {topic for topic in Topic if after[topic] != before[topic]} == {Topic.JOBS}
 
 
 async def test_which_sessions_are_good(ledger: Ledger) -> None:

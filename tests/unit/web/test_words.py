@@ -1,0 +1,61 @@
+"""How pages write times, amounts and money."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+
+from fairway.web import words
+
+NOW = datetime(2026, 11, 15, 18, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (-5, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (12000, "3 h 20 min"),
+        (86400, "1 d"),
+        (86400 + 3599, "1 d"),
+        (2 * 86400 + 5 * 3600, "2 d 5 h"),
+        (None, "–"),
+    ],
+)
+def test_durations(seconds: float | None, said: str) -> None:
+    assert words.duration(seconds) == said
+    if seconds is not None:
+        assert words.duration(timedelta(seconds=seconds)) == said
+
+
+def test_ago() -> None:
+    assert words.ago(NOW - timedelta(minutes=5), NOW) == "5 min ago"
+    assert words.ago(NOW + timedelta(seconds=5), NOW) == "0 s ago"  # another clock is a little ahead
+    assert words.ago(None, NOW) == "never"
+
+
+def test_moments_are_utc() -> None:
+    there = datetime(2026, 11, 15, 19, 3, 22, tzinfo=timezone(timedelta(hours=1)))
+    assert words.moment(there) == "2026-11-15 18:03:22"
+    assert words.moment(None) == "–"
+
+
+def test_money_is_exact() -> None:
+    assert words.money(Decimal("1234.5"), "USD") == "1,234.50 USD"
+    assert words.money("0.1") == "0.10"
+    assert words.money(Decimal("123456789012345678.99"), "EUR") == "123,456,789,012,345,678.99 EUR"
+    assert words.money(None) == "–"
+
+
+def test_numbers() -> None:
+    assert words.number(12345) == "12,345"
+    assert words.number(Decimal("2.345"), 1) == "2.3"
+    assert words.number(None) == "–"
+    assert words.percent(21, 50) == "42 %"
+    assert words.percent(1, 0) == "–"
