@@ -9,12 +9,13 @@ from typing import Final
 
 from fairway.api import cost_wire as wire
 from fairway.api.cost_words import AnyRow, kind_word, row_names
-from fairway.model.charge import UNUSED_KINDS, ChargeKind
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.web.cost_query import CostQuery
 from fairway.web.words import amount, money, percent
 
 _ZERO: Final = Decimal(0)
 _DASH: Final = "–"
+_SUMMED: Final = ("gpu_hours", "usage", "idle", "overhead", "total")
 _WASTED: Final = tuple(kind for kind in UNUSED_KINDS if kind is not ChargeKind.COMMITMENT)
 
 
@@ -144,11 +145,12 @@ def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
         *(("Overhead",) if overhead else ()),
         "GPU-hours",
     )
+    told = _whole_days(report.rows) if query.by == (Label.DAY,) else report.rows
     rows = [
         ShownRow(_named(row, query), cells(row), _part(row.total, total.total), row.kind is not None)
-        for row in report.rows
+        for row in told
     ]
-    return _table(query, columns, rows, cells(total), report.rows)
+    return _table(query, columns, rows, cells(total), told)
 
 
 def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
@@ -199,6 +201,20 @@ def _table(
 ) -> ShownTable:
     labels = tuple(label.value.capitalize() for label in query.by)
     return ShownTable(labels, tuple(columns), tuple(rows), total, sum(row.others for row in found))
+
+
+def _whole_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
+    """Each day in one row: what nobody carries stands in its columns, not in rows of its own."""
+    days: dict[str, wire.CostRow] = {}
+    for row in rows:
+        key = f"others {row.others}" if row.others else row.labels[0]
+        known = days.get(key)
+        if known is None:
+            days[key] = row.model_copy(update={"kind": None})
+            continue
+        sums = {name: getattr(known, name) + getattr(row, name) for name in _SUMMED}
+        days[key] = known.model_copy(update=sums)
+    return [days[key] for key in sorted(days)]
 
 
 def _named(row: AnyRow, query: CostQuery) -> tuple[Named, ...]:

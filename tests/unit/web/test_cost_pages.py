@@ -98,6 +98,17 @@ async def test_the_page_says_what_the_api_says(
 
 
 @pytest.mark.usefixtures("october")
+async def test_a_day_is_one_row(app: FastAPI, ledger: Ledger, admin: httpx2.AsyncClient) -> None:
+    told = await report(app, ledger, f"/v1/reports/cost?{MONTH}&by=day")
+    days = sorted({row["labels"][0] for row in told["rows"]})
+    assert len(days) < len(told["rows"])  # what nobody carries is told apart there
+    _, *rows, total = cells(await page(admin, f"/cost?{MONTH}&by=day"))
+    assert [row[0] for row in rows] == days
+    amounts = [Decimal(row[1].replace(",", "")) for row in rows]
+    assert sum(amounts) == Decimal(total[1].replace(",", "")) == Decimal(told["total"]["total"])
+
+
+@pytest.mark.usefixtures("october")
 async def test_many_names_are_no_plot(
     app: FastAPI, ledger: Ledger, admin: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,10 @@ async def test_one_team(admin: httpx2.AsyncClient) -> None:
     assert "spent 2,533 of 2,500 EUR" in text
     assert "train-103" in text and "train-102" in text and "train-101" not in text
     assert text.count("/jobs?team=product") == 2
-    assert "Total EUR" in text and "dan" in text
+    spent = re.search(r'aria-label="By user">.*?</table>', text, re.DOTALL)
+    assert spent is not None and "dan" in spent[0]
+    widths = {row.count("<t") for row in re.findall(r"<tr>(.*?)</tr>", spent[0], re.DOTALL)}
+    assert len(widths) == 1  # a total under each column
     inside = await page(admin, "/teams/research")
     assert "/teams/nlp" in inside and "/teams/vision" in inside
 
