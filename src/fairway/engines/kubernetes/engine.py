@@ -12,6 +12,7 @@ import structlog
 
 from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
 from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
+from fairway.engines.kubernetes.gpu_resources import PRODUCT
 from fairway.engines.kubernetes.informer import Informer, Kind, Pace
 from fairway.engines.kubernetes.jobs.mirroring import Mirror
 from fairway.engines.kubernetes.jobs.running import Runner
@@ -111,8 +112,12 @@ class KubernetesEngine:
         return await self._governor.nudge(fleet)
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
-        """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
-        return import_policy(fleet, found)
+        """What people made by hand, in the fleet's words, and pools of GPUs that no queue counts."""
+        products: dict[str, list[str]] = {}
+        for facts in self._link.nodes.store.values() if self._link else ():
+            if product := dict(facts.labels).get(PRODUCT):
+                products.setdefault(product, []).extend(name for name, _ in facts.capacity)
+        return import_policy(fleet, found, products)
 
     unique_names: bool = True
     """The API server takes a name once; asked again it says so, and whose the one that is there is."""

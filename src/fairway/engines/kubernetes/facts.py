@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from fairway.engines.kubernetes.gpu_resources import claimed_resources, is_known_gpu, whole_number
+from fairway.engines.kubernetes.gpu_resources import PRODUCT, claimed_resources, is_known_gpu, whole_number
 from fairway.engines.kubernetes.wire import Condition, FieldOwner, NodeObject, PodObject
 from fairway.model.fleet import KubernetesPlace, Pool
 
@@ -20,7 +20,7 @@ class NodeFacts(Struct, frozen=True, gc=False):
     """A node, as far as pools, health and devices go."""
 
     labels: tuple[tuple[str, str], ...]
-    """Only those that some pool asks for, by name."""
+    """Only those that some pool asks for, and what GPUs it has, by name."""
     capacity: Amounts
     allocatable: Amounts
     ready: bool
@@ -40,7 +40,8 @@ def node_keeper(pools: Iterable[Pool]) -> Callable[[NodeObject], NodeFacts]:
     """What to keep of nodes on a cluster with these pools."""
     pools = tuple(pools)
     is_gpu = gpu_test(pools)
-    asked = sorted({k for p in pools if isinstance(p.place, KubernetesPlace) for k in p.place.node_labels})
+    places = [p.place for p in pools if isinstance(p.place, KubernetesPlace)]
+    asked = sorted({PRODUCT, *(key for place in places for key in place.node_labels)})
 
     def keep(node: NodeObject) -> NodeFacts:
         conditions, labels = node.status.conditions, node.metadata.labels

@@ -27,6 +27,8 @@ _SUFFIXES: Final = {
     "k": 10**3, "M": 10**6, "G": 10**9,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,
 }  # fmt: skip
+PRODUCT: Final = "nvidia.com/gpu.product"
+"""The label with which the GPU operator's feature discovery says what GPUs a node has."""
 
 
 @lru_cache(maxsize=1024)  # a cluster has a few dozen resource names, asked for by each of its pods

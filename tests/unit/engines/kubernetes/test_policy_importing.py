@@ -125,3 +125,31 @@ def test_what_has_no_word_is_remarked() -> None:
     assert ("ClusterQueue bio-cq", "StrictFIFO") in said
     assert any(about == "RoleBinding bio/editors" for about, _ in said)
     assert any(about == "ResourceFlavor h100" and "Topology" in text for about, text in said)
+
+
+def test_gpus_that_no_queue_counts_become_pools() -> None:
+    """A cluster with Kueue but without queues: what its nodes have is all there is to write down."""
+    products = {
+        "NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"],
+        "NVIDIA-A100-SXM4-80GB-MIG": [
+            "nvidia.com/mig-1g.10gb",
+            "nvidia.com/mig-3g.40gb",
+            "nvidia.com/mig-1g.10gb",
+        ],
+        "Somebody-Elses": ["nvidia.com/gpu"],
+    }
+
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), FoundPolicy("v1.36.3", (), {}), products)
+
+    assert [(str(p.name), p.gpu.name, p.slices) for p in read.fleet.pools] == [
+        ("a100-80gb-mig", "A100-80GB", ("1g.10gb", "3g.40gb")),
+        ("h100-80gb", "H100-80GB", ()),
+    ]
+    assert {r.about for r in read.remarks} >= {"pool a100-80gb-mig", "pool h100-80gb"}
+
+
+def test_gpus_that_a_flavor_counts_are_not_written_twice() -> None:
+    (pool,) = import_policy(
+        parse_fleet(ALONE, "fleet.yaml"), HAND_MADE, {"NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"]}
+    ).fleet.pools
+    assert str(pool.name) == "h100"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from fairway.engines.kubernetes.gpu_resources import MIG_PREFIX, is_known_gpu, slice_of, whole_number
 from fairway.engines.kubernetes.policy import kinds
 from fairway.engines.kubernetes.policy.fields import Json, unflatten
-from fairway.engines.kubernetes.policy.importing_pools import pool_of
+from fairway.engines.kubernetes.policy.importing_pools import pool_of, pools_of_nodes
 from fairway.engines.kubernetes.policy.standing import LOW_SUFFIX
 from fairway.engines.port import Imported, Remark
 from fairway.model.fleet import Fleet, Pool
@@ -41,10 +42,14 @@ class _Node:
     borrowing: dict[Supply, int | None] = field(default_factory=dict)
 
 
-def import_policy(fleet: Fleet, found: FoundPolicy) -> Imported:
-    """Teams, pools and priorities of the one cluster in `fleet`."""
+def import_policy(
+    fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Imported:
+    """Teams, pools and priorities of the one cluster in `fleet`; `products` are the GPUs its nodes have."""
     reading = _Reading(fleet, found)
-    return Imported(reading.fleet(), tuple(reading.remarks))
+    read = reading.fleet()
+    pools, remarks = pools_of_nodes(products, read)
+    return Imported(replace(read, pools=(*read.pools, *pools)), (*reading.remarks, *remarks))
 
 
 class _Reading:

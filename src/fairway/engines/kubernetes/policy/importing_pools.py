@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from fairway.engines.kubernetes.gpu_resources import MIG_PREFIX, slice_of
+from fairway.engines.kubernetes.gpu_resources import MIG_PREFIX, PRODUCT, slice_of
 from fairway.engines.kubernetes.policy.fields import taint_line
 from fairway.engines.port import Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
@@ -15,7 +15,6 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import PoolName, SliceName, is_name
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_PRODUCT: Final = "nvidia.com/gpu.product"
 
 
 def pool_of(
@@ -58,8 +57,31 @@ def pool_of(
     )
 
 
+def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple[list[Pool], list[Remark]]:
+    """A pool for each product on nodes that no flavor claims: a cluster without queues has GPUs too."""
+    claimed = {p.place.node_labels.get(PRODUCT) for p in fleet.pools if isinstance(p.place, KubernetesPlace)}
+    pools: list[Pool] = []
+    remarks: list[Remark] = []
+    for product, resources in sorted(products.items()):
+        labels = {PRODUCT: product}
+        gpu = _gpu(labels)
+        if product in claimed or gpu is None:
+            continue
+        slices = tuple(s for r in sorted(set(resources)) if (s := slice_of(r)) is not None)
+        name = PoolName(gpu.name.lower() + ("-mig" if slices else ""))
+        if name in {p.name for p in (*fleet.pools, *pools)}:
+            continue
+        whole = next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
+        place = KubernetesPlace(labels, (), whole)
+        cluster = fleet.clusters[0].name
+        pools.append(Pool(name, cluster, gpu, Capacity.OWNED, Decimal(0), place, slices=slices))
+        remarks.append(Remark(f"pool {name}", "from the nodes, for no queue counts them; owned is a guess"))
+        remarks.append(Remark(f"pool {name}", "what a GPU-hour costs is not known here: price 0"))
+    return pools, remarks
+
+
 def _gpu(labels: Mapping[str, str]) -> GpuType | None:
-    product = labels.get(_PRODUCT, "")
+    product = labels.get(PRODUCT, "")
     known = ((len(p), gpu) for gpu in CATALOGUE.values() for p in gpu.products if product.startswith(p))
     return max(known, key=lambda pair: pair[0], default=(0, None))[1]
 
