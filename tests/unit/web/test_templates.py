@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 import pytest
@@ -17,3 +18,10 @@ def test_it_compiles(name: str) -> None:
     environment = Environment(loader=PackageLoader("fairway.web"), autoescape=True)
     environment.filters.update(FILTERS)
     assert environment.get_template(name).name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_loop_asks_the_loop_around_it(name: str) -> None:
+    """In the condition of a `for`, Jinja's `loop` is the one around it: rows were lost that way."""
+    text = (files("fairway.web") / "templates" / name).read_text(encoding="utf-8")
+    assert re.findall(r"{%-?\s*for [^%]* if [^%]*\bloop\b[^%]*%}", text) == []
