@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from fastapi import Request, Response
 
 T = TypeVar("T")
+
+_LONGEST_APART: Final = 2.0
 
 
 class SharedLook(Generic[T]):
@@ -38,7 +40,7 @@ class SharedLook(Generic[T]):
         """
         self._look = look
         self._apart_seconds = apart_seconds
-        self._began = 0.0
+        self._began = self._lasted = 0.0
         self._keep_seconds = keep_seconds
         self._stale_seconds = stale_seconds
         self._under_way: asyncio.Task[T] | None = None
@@ -64,16 +66,21 @@ class SharedLook(Generic[T]):
             self._next.add_done_callback(_heed)
         return self._next
 
+    def _apart(self) -> float:
+        """Longer where a look is: a crowd keeps the ledger busy a quarter of the time at most."""
+        return max(self._apart_seconds, min(_LONGEST_APART, 4 * self._lasted) if self._apart_seconds else 0)
+
     async def _after(self, before: asyncio.Task[T] | None) -> T:
         if before is not None:
             await asyncio.wait([before])
-            await asyncio.sleep(max(0.0, self._began + self._apart_seconds - time.monotonic()))
+            await asyncio.sleep(max(0.0, self._began + self._apart() - time.monotonic()))
         self._under_way, self._next = self._next, None
         self._began = began = time.monotonic()
         try:
             seen = await self._look()
         finally:
             self._under_way = None
+            self._lasted = time.monotonic() - began
         if self._keep_seconds:
             self._kept = (began, seen)
         return seen
