@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from fairway.api.job_wire import JobSpec
@@ -16,6 +17,7 @@ QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 PATIENCE_MS = 60_000
 
 
+@pytest.mark.timeout(300)
 def test_a_restart(browser: Browser) -> None:
     with temporary_home() as home:
         server = home.start("-f", str(QUICKSTART), "--listen", "127.0.0.1:0")
