@@ -52,6 +52,8 @@ class State:
 class Line:
     """One line of the list."""
 
+    key: str
+    """Of the job that stands for it: an array whose tasks are in several pools has a line for each."""
     id: str
     name: str
     tasks: int
@@ -83,6 +85,7 @@ def line(
     if tasks is not None:
         states = tuple(State(SIGNS[s], f"{tasks[s]:,} {s.value}", tone(s)) for s in _ORDER if tasks.get(s))
     return Line(
+        key=job.id,
         id=job_word(row.array) if tasks is not None and row.array is not None else job.id,
         name=clean(job.name) + index,
         tasks=sum(tasks.values()) if tasks is not None else 0,

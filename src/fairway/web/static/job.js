@@ -27,6 +27,19 @@
     if (!document.hidden && follows()) document.body.dispatchEvent(new CustomEvent("fw-log"));
   }, EVERY);
 
+  // The server did not answer, or not as it should: said in the log's own place.
+  const failed = (event) => {
+    const place = event.target.closest("#log-part");
+    if (!place || place.querySelector("[data-log]")) return;
+    const said = document.createElement("p");
+    said.className = "fault";
+    said.setAttribute("role", "alert");
+    said.textContent = "The log could not be read just now. Load the page again to try once more.";
+    place.replaceChildren(said);
+  };
+  document.addEventListener("htmx:responseError", failed);
+  document.addEventListener("htmx:sendError", failed);
+
   document.addEventListener("htmx:afterSwap", (event) => {
     const log = document.querySelector("pre[data-log]");
     if (!log || !event.target.closest("#log-part")) return;
