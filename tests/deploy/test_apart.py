@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.integration.server_process import Home, temporary_home
@@ -90,6 +91,12 @@ def test_a_server_waits_for_tables_that_somebody_else_makes(home: Home, empty_da
     server.wait_started()
     assert ask(server.url, "/readyz")[0] == 200
     assert server.stop() == 0
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("UPDATE ledger_version SET version_num = '9999'")  # a newer release was here
+    rolled_back = home.start(*ANYWHERE, **given)
+    assert "a newer Fairway's" in rolled_back.log
+    assert ask(rolled_back.url, "/readyz")[0] == 200
+    assert rolled_back.stop() == 0
 
 
 def test_the_verb_says_where_the_tables_are(home: Home, empty_database_url: str) -> None:

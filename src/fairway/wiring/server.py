@@ -145,8 +145,12 @@ async def _tables(ledger: Ledger, settings: Settings) -> None:
                 log.warning("waiting for the ledger's tables", code=error.code, hint=error.hint)
             await asyncio.sleep(1)
         else:
-            return
+            break
     await ledger.ready()
+    version = await ledger.table_version()
+    if version.current is not None and version.current > version.newest:
+        # As during a rolling upgrade: tables only gain columns and tables within one release.
+        log.warning("the ledger's tables are a newer Fairway's", step=version.current, known=version.newest)
 
 
 @asynccontextmanager
