@@ -99,8 +99,8 @@ def _said(tree: ast.Module, takers: dict[str, int]) -> Iterator[tuple[str, str, 
         if isinstance(node, ast.Call):
             yield from _of_call(node, takers, thrown=id(node) in thrown)
         elif isinstance(node, ast.Dict):  # an engine's numbers as our codes, each with its hint
-            for value in node.values:
-                if isinstance(value, ast.Tuple) and len(value.elts) == 2:
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(value, ast.Tuple) and len(value.elts) == 2 and not _text(key).strip("…"):
                     code, hint = (_text(part) for part in value.elts)
                     if _CODE.fullmatch(code) and " " in hint:
                         yield code, "error", "the engine's own words", hint

@@ -11,13 +11,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.docs.reading import ROOT, Block, Typed
+from tests.docs.reading import INSTALLS, ROOT, STARTS, Block, Typed
 from tests.integration.server_process import FAIRWAY, Home
 
 COMMAND_SECONDS = 90.0
 READY_SECONDS = 120.0
 GLANCE_SECONDS = 3.0
-_STARTS = re.compile(r"^fairway (server|demo)(?! tour| -h| --help)\b")
 _READY = re.compile(r"fairway (serves|demo is ready|is ready)|^fairway .* on http", re.MULTILINE)
 _ENDLESS = re.compile(r"^fairway top\b|--watch\b")
 _JOB = re.compile(r"\bis job ([0-9a-z]{4,12})\b|\bjob ([0-9a-z]{4,12})\b")
@@ -73,12 +72,14 @@ class Desk:
             return
         typed = block.commands
         for number, one in enumerate(typed):
+            if INSTALLS.search(one.command):
+                continue
             last = number == len(typed) - 1
             self._type(one, block, int(block.says("exits") or 0) if last else 0)
 
     def _type(self, one: Typed, block: Block, exits: int) -> None:
         command = self._named(one.command)
-        if _STARTS.match(command):
+        if STARTS.match(command):
             self._start(command, block)
             return
         if _ENDLESS.search(command):

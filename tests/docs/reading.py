@@ -21,6 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _COMMENT = re.compile(r"<!-- ([a-z ]+): (.*?) -->", re.DOTALL)
 _FENCE = re.compile(r"^( *)```(\w*)(.*)$")
+STARTS = re.compile(r"^fairway (server|demo)(?! tour| -h| --help)\b")
+"""What goes on until somebody ends it."""
+INSTALLS = re.compile(r"\bpip3? install\b|-m venv\b")
+"""What the CI's stage with the wheel does."""
 _TITLE = re.compile(r'title="([^"]+)"')
 
 
@@ -99,9 +103,13 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def stage(page: Path) -> str:
-    """What the page expects to be there: a running server of the fleet acme, unless it says otherwise."""
-    found = re.search(r"<!-- stage: ([a-z-]+) -->", page.read_text(encoding="utf-8"))
-    return found[1] if found else "acme"
+    """What must be there: a server of the fleet acme, unless the page says otherwise or starts one itself."""
+    if found := re.search(r"<!-- stage: ([a-z-]+) -->", page.read_text(encoding="utf-8")):
+        return found[1]
+    if page.name.startswith("deploy-"):  # typed where the chart and the units are tried
+        return "deploy"
+    typed = [one.command for block in blocks(page) if block.language == "console" for one in block.commands]
+    return "empty" if any(STARTS.match(command) for command in typed) else "acme"
 
 
 def pages() -> list[Path]:

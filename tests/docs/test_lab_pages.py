@@ -1,0 +1,69 @@
+"""The start pages, typed in as they stand against the lab's real Slurm and Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import Instance, find
+from tests.contract.driver import absent
+from tests.docs.desk import Desk
+from tests.docs.reading import ROOT, blocks
+from tests.integration.server_process import temporary_home
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def running(name: str) -> Instance:
+    instance = find(os.environ.get(f"FAIRWAY_DOCS_{name.split('-', maxsplit=1)[0].upper()}", name))
+    return instance if instance is not None else absent(name, "make lab-up")
+
+
+def follow(page: Path, desk: Desk, **replaced: str) -> None:
+    """Type the page in, with the lab's addresses where the page has example ones."""
+    for block in blocks(page):
+        if block.says("not run") or block.says("runs"):
+            continue
+        text = block.text
+        for shown, real in zip(replaced["shown"].split(), replaced["real"].split(), strict=True):
+            text = text.replace(shown, real)
+        desk.follow(type(block)(block.page, block.line, block.language, block.title, text, block.said))
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("name", ["slurm-24"])
+def test_slurm_from_nothing_to_a_plan(name: str) -> None:
+    instance = running(name)
+    facts = instance.facts()
+    run = f"cd {shlex.quote(str(ROOT))} && exec {shlex.quote(sys.executable)} -m lab run {instance.name}"
+    with temporary_home() as home:
+        desk = Desk(home)
+        desk.tool("sudo", f'{run} "$@" || true')  # the user is there already
+        try:
+            follow(
+                ROOT / "docs/start/slurm.md",
+                desk,
+                shown="http://127.0.0.1:6820 /etc/fairway/hpc.jwt",
+                real=f"{facts['url']} {facts['jwt_key_file']}",
+            )
+        finally:
+            desk.close()
+        assert "partition" in (desk.folder / "fleet.yaml").read_text()
+
+
+@pytest.mark.kubernetes
+@pytest.mark.parametrize("name", ["kubernetes"])
+def test_kubernetes_from_nothing_to_a_plan(name: str) -> None:
+    instance = running(name)
+    with temporary_home() as home:
+        desk = Desk(home, KUBECONFIG=str(instance.facts()["kubeconfig"]))
+        desk.bring("deploy")
+        try:
+            follow(ROOT / "docs/start/kubernetes.md", desk, shown="", real="")
+        finally:
+            desk.close()
+        assert "engine: kubernetes" in (desk.folder / "fleet.yaml").read_text()
