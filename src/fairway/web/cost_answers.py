@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import prod
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from fairway.api import cost_wire as wire
 from fairway.api.cost_desk import Asked, CostDesk
 from fairway.api.cost_rights import usage_filter
+from fairway.control.cost_reports import window_of
 from fairway.ledger import Token
 from fairway.model.charge import Label
+from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.web import cost_plot as plots
 from fairway.web import cost_rows as shown
@@ -20,9 +23,9 @@ from fairway.web.cost_query import CostQuery, What, window_before
 
 Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
 
-_MANY: Final = 80
-"""Names: more are not each told by day."""
-_LATE: Final = 2000
+_MANY: Final = 400
+"""Names times days: more are not each told by day."""
+_LATE: Final = 300
 """People, or teams."""
 _BY_DAY: Final = wire.MOST_ROWS
 
@@ -61,15 +64,25 @@ class Size(StrEnum):
 
 def size_of(fleet: Fleet, caller: Token, query: CostQuery) -> Size:
     """By how many people's usage it is about; what nobody used is known from what all used."""
-    if query.user is not None:
+    if query.user is not None and query.what is not What.WASTE:
         return Size.FEW
     which = None if query.what is What.WASTE else usage_filter(caller, fleet, query.team, None, None).teams
     teams = [team for team in fleet.teams if which is None or team.name in which]
     people = sum(len(team.members) for team in teams)
     if max(people, len(teams)) > _LATE:
         return Size.LATE
-    many = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
-    return Size.MANY if any(many.get(label, 0) > _MANY for label in query.by) else Size.FEW
+    names = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
+    told = prod(max(1, names.get(label, 1)) for label in query.by) * _days(fleet, query.window)
+    return Size.MANY if told > _MANY else Size.FEW
+
+
+def _days(fleet: Fleet, text: str) -> int:
+    """How many days a window has; of one that is none, the desk will say so."""
+    try:
+        window = window_of(fleet, text)
+    except PermanentError:
+        return 0
+    return (window.until - window.first).days
 
 
 async def answer_of(desk: CostDesk, caller: Token, query: CostQuery) -> Answer:
@@ -111,7 +124,7 @@ async def _cost(desk: CostDesk, caller: Token, query: CostQuery, size: Size) -> 
     if size is Size.LATE:
         report = await desk.cost(caller, asked)
         return Answer(report, shown.cost_figures(report, None), shown.cost_table(report, query), None, None)
-    if Label.NAME in query.by:  # read row by row, so not by day as well
+    if size is Size.MANY or Label.NAME in query.by:  # names of jobs are read row by row
         report, daily = await desk.cost(caller, asked), await desk.cost(caller, _by_day(asked))
     else:
         report, daily = await desk.cost_by_day(caller, asked, first)
@@ -126,7 +139,7 @@ async def _usage(desk: CostDesk, caller: Token, query: CostQuery, size: Size) ->
     if size is Size.LATE:
         report = await desk.usage(caller, asked)
         return Answer(report, shown.usage_figures(report, None), shown.usage_table(report, query), None, None)
-    if Label.NAME in query.by:
+    if size is Size.MANY or Label.NAME in query.by:
         report, daily = await desk.usage(caller, asked), await desk.usage(caller, _by_day(asked))
     else:
         report, daily = await desk.usage_by_day(caller, asked, _told_apart(query, size))
