@@ -86,6 +86,11 @@ class PriceNow:
     slices: Mapping[SliceName, Decimal]
     spot: PricePoint | None
 
+    @property
+    def now(self) -> Decimal:
+        """What a GPU-hour costs at this moment, before discounts and commitments."""
+        return self.today if self.spot is None else self.spot.per_gpu_hour
+
 
 def rooms(pool: Pool, rows: Sequence[DeviceRow], waiting: Iterable[WaitingGroup]) -> list[Room]:
     """Each supply of the pool."""

@@ -75,7 +75,7 @@ def pool_of(fleet: Fleet, name: str) -> Pool:
         HTTPStatus.NOT_FOUND,
         "NoSuchPool",
         f"the fleet has no pool {name!r}",
-        f"its pools: {some}; a pool is a few lines in the fleet file:  fairway apply -f fleet.yaml",
+        f"its pools: {some};  fairway get pools  lists them all",
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import httpx2
 
-from fairway.ledger import Ledger
+from fairway.ledger import Ledger, PricePointRow
+from fairway.model.names import PoolName
 from fairway.model.observation import Health
 from tests.unit.web.fleet_sights import lose, mig_node, mirror, node, observe, runs, waits
 from tests.unit.web.test_fleet_pages import words
@@ -124,6 +127,16 @@ async def test_a_pool_that_is_not_there_names_those_that_are(viewer: httpx2.Asyn
         page = await viewer.get(path)
         assert page.status_code == 404
         assert "dream-a100, hpc-a100, hpc-mig" in page.text
+
+
+async def test_a_spot_price_that_holds_now_goes_before_the_list(
+    ledger: Ledger, viewer: httpx2.AsyncClient
+) -> None:
+    at = datetime.now(UTC) - timedelta(hours=2)
+    await ledger.keep_price_points([PricePointRow(PoolName("hpc-a100"), at, Decimal("0.59"))], by="test")
+    page = words((await viewer.get("/pools/hpc-a100")).text)
+    assert "0.59 USD per GPU-hour on the spot market" in page and "List price 1.90" in page
+    assert "1.90 USD per GPU-hour today" in words((await viewer.get("/pools/hpc-mig")).text)
 
 
 async def test_the_plot_of_a_pool(viewer: httpx2.AsyncClient) -> None:
