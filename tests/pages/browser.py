@@ -58,7 +58,8 @@ class Noticed:
 
     def forget_errors(self) -> None:
         """After a test that ended the server on purpose: nothing but the lost connection was noticed."""
-        self.errors = [e for e in self.errors if "ERR_" not in e and "EventSource" not in e]
+        lost = ("ERR_", "EventSource", "htmx:sendError", "htmx:afterRequest")
+        self.errors = [e for e in self.errors if not any(word in e for word in lost)]
 
 
 @dataclass(frozen=True, slots=True)
