@@ -157,6 +157,7 @@ def rows(count: int) -> Mapping[str, list[Row]]:
         "very common": "run-",
         "one array": f"sweep-{count // 3000}",
         "once": f"run-{count // 3}",
+        "of many long ago": "run-1",
         "unknown": "nothing",
         "a user": "user-7",
         "an id": job_word(count // 3),
