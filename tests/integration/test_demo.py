@@ -11,12 +11,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.integration.demo_pages import timed
 from tests.integration.server_process import FAIRWAY, Home, temporary_home
 from tests.waiting import until
 
@@ -55,14 +57,14 @@ class Demo:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0])
 
-    def wait_ready(self) -> float:
+    def wait_ready(self, patience: float = PATIENCE_SECONDS) -> float:
         """Seconds until it said so."""
 
         def ready() -> bool:
             assert self.process.poll() is None, self.log
             return "fairway demo is ready" in self.log
 
-        until(ready, PATIENCE_SECONDS, "the demo")
+        until(ready, patience, "the demo")
         return time.monotonic() - self.began
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
@@ -116,6 +118,15 @@ def text(demo: Demo, *arguments: str) -> str:
     told = demo.home.fairway(*arguments)
     assert told.returncode == 0, (arguments, told.stdout, told.stderr)
     return told.stdout
+
+
+def megabytes(process: str) -> float:
+    """What a process, told by its number and command, uses; what it shares with others is shared out."""
+    try:
+        rows = Path(f"/proc/{process.split(maxsplit=1)[0]}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    return sum(int(row.split()[1]) for row in rows.splitlines() if row.startswith("Pss:")) / 1024
 
 
 def test_it_says_what_to_type(running: Demo) -> None:
@@ -179,6 +190,45 @@ def test_others_jobs_are_not_alices(running: Demo) -> None:
     refused = running.home.fairway("cancel", word, "--context", "demo-alice")
     assert refused.returncode == 1
     assert "hint:" in refused.stderr
+
+
+def test_the_tour(running: Demo) -> None:
+    told = text(running, "demo", "tour", "--yes")
+    commands = re.findall(r"^\$ fairway (\w+)", told, re.MULTILINE)
+    assert commands[:4] == ["get", "plan", "apply", "get"]
+    assert commands[-3:] == ["report", "report", "get"]
+    assert len(commands) <= 8
+    assert "borrow on hpc-a100" in told
+    assert "hpc: done, 1 of 1 change made" in told
+    assert "fleet-file.md" in told
+
+
+def test_a_log_shows_no_token(running: Demo) -> None:
+    (file,) = re.findall(r"^  (/\S+\.token)$", running.log, re.MULTILINE)
+    assert Path(file).read_text().strip() not in running.log
+
+
+def test_its_past_is_there(running: Demo) -> None:
+    jobs = shown(running, "get", "jobs", "--state", "done", "--all")
+    ages = [datetime.now(UTC) - datetime.fromisoformat(job["submitted_at"]) for job in jobs]
+    assert max(ages) > timedelta(hours=12)
+    assert len(shown(running, "history")) >= 4, "three applies of the past, and the one that began it"
+    assert all(float(budget["spent"]) > 0 for budget in shown(running, "get", "budgets"))
+
+
+@pytest.mark.timeout(400)
+def test_every_page_with_the_whole_past(home: Home) -> None:
+    """What it must show: below a gigabyte, and each page soon. Busy machines are given more time."""
+    with demo(home, "--days", "60") as made:
+        made.wait_ready(300)
+        (file,) = re.findall(r"^  (/\S+\.token)$", made.log, re.MULTILINE)
+        (url,) = re.findall(r"ready after .* on (\S+)", made.log)
+        idle = os.getloadavg()[0] < (os.cpu_count() or 1)
+        took = timed(url, Path(file).read_text().strip(), 50 if idle else 3)
+        assert max(p95 for _, p95 in took.values()) < (0.4 if idle else 20), took
+        assert sum(map(megabytes, home.processes())) < 1000
+        assert made.end() == 0
+        made.nothing_left()
 
 
 def test_ready_soon_and_ended_by_itself(home: Home) -> None:
