@@ -96,7 +96,7 @@ def blocks(page: Path) -> Iterator[Block]:
         elif line.startswith("<!--") or comment:
             comment += line + "\n"
             if "-->" in line:
-                said += [(key, " ".join(value.split())) for key, value in _COMMENT.findall(comment)]
+                said += [(key, value.strip().replace("\n", " ")) for key, value in _COMMENT.findall(comment)]
                 comment = ""
         elif line.startswith("#"):
             said = []

@@ -17,6 +17,9 @@ from tests.integration.server_process import temporary_home
 
 pytestmark = pytest.mark.timeout(300)
 
+LAB = ("HOME", "XDG_CACHE_HOME", "FAIRWAY_LAB_INSTANCES")
+"""What the lab finds its instances by; the reader's own home is another."""
+
 
 def running(name: str) -> Instance:
     instance = find(os.environ.get(f"FAIRWAY_DOCS_{name.split('-', maxsplit=1)[0].upper()}", name))
@@ -39,10 +42,11 @@ def follow(page: Path, desk: Desk, **replaced: str) -> None:
 def test_slurm_from_nothing_to_a_plan(name: str) -> None:
     instance = running(name)
     facts = instance.facts()
-    run = f"cd {shlex.quote(str(ROOT))} && exec {shlex.quote(sys.executable)} -m lab run {instance.name}"
+    kept = [f"{key}={shlex.quote(os.environ[key])}" for key in LAB if key in os.environ]
+    run = " ".join([*kept, shlex.quote(sys.executable), "-m lab run", instance.name])
     with temporary_home() as home:
         desk = Desk(home)
-        desk.tool("sudo", f'{run} "$@" || true')  # the user is there already
+        desk.tool("sudo", f'cd {shlex.quote(str(ROOT))} && {run} "$@" || true')  # the user is there already
         try:
             follow(
                 ROOT / "docs/start/slurm.md",
