@@ -37,6 +37,7 @@ IN_DOCS: Final = (
 )
 _TALLEST: Final = 2600
 """Pixels of a picture; who wants to see the rest of a long list scrolls."""
+_TALLEST_IN_DOCS: Final = 1100
 
 
 def _make_plan(page: Page) -> None:
@@ -74,16 +75,16 @@ def main(arguments: list[str]) -> None:
     with sync_playwright() as playwright, launched(playwright) as browser, served_demo() as served:
         busy(served)
         for name in names:
-            take(browser, served, name, widths=asked.widths, static=asked.static)
-        if asked.docs:
-            DOCS.mkdir(parents=True, exist_ok=True)
-            for name in IN_DOCS:
-                (DOCS / f"{name}.png").write_bytes((ALL / f"{name}-1440-light.png").read_bytes())
+            docs = asked.docs and name in IN_DOCS
+            take(browser, served, name, widths=asked.widths, static=asked.static, docs=docs)
 
 
-def take(browser: Browser, served: Served, name: str, *, widths: list[int], static: Path | None) -> None:
-    """One page on all screens."""
+def take(
+    browser: Browser, served: Served, name: str, *, widths: list[int], static: Path | None, docs: bool
+) -> None:
+    """One page on all screens; its top, in light at a desk, for the docs."""
     ALL.mkdir(parents=True, exist_ok=True)
+    DOCS.mkdir(parents=True, exist_ok=True)
     for theme in THEMES:
         for width in widths:
             with visiting(browser, served.url, theme=theme, width=width) as visitor:
@@ -92,11 +93,15 @@ def take(browser: Browser, served: Served, name: str, *, widths: list[int], stat
                 _go(visitor, served, name)
                 _wait_for_plots(visitor.page)
                 visitor.page.evaluate("scrollTo(0, 0)")
-                height = visitor.page.evaluate("document.documentElement.scrollHeight")
-                clip = {"x": 0.0, "y": 0.0, "width": float(width), "height": float(min(height, _TALLEST))}
-                file = ALL / f"{name}-{width}-{theme}.png"
-                visitor.page.screenshot(path=file, full_page=True, clip=clip)  # type: ignore[arg-type]
-                sys.stdout.write(f"{file.relative_to(ROOT)}\n")
+                _picture(visitor.page, ALL / f"{name}-{width}-{theme}.png", width, _TALLEST)
+                if docs and (theme, width) == ("light", WIDTHS[0]):
+                    _picture(visitor.page, DOCS / f"{name}.png", width, _TALLEST_IN_DOCS)
+
+
+def _picture(page: Page, file: Path, width: int, tallest: int) -> None:
+    height = min(tallest, page.evaluate("document.documentElement.scrollHeight"))
+    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+    sys.stdout.write(f"{file.relative_to(ROOT)}\n")
 
 
 def _wait_for_plots(page: Page) -> None:
