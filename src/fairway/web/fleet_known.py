@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -171,7 +171,7 @@ def _queue_row(
     team: TeamName | None,
     groups: Sequence[WaitingGroup],
     held: Mapping[TeamName, SpentBudget],
-    low: Iterable[str],
+    low: Collection[str],
 ) -> QueueRow:
     told: dict[str, tuple[str, int]] = {}
     for group in groups:  # the largest first: its words stand for all that differ from them in numbers alone
@@ -189,7 +189,7 @@ def _queue_row(
     )
 
 
-def _reason(group: WaitingGroup, held: Mapping[TeamName, SpentBudget], low: Iterable[str]) -> str:
+def _reason(group: WaitingGroup, held: Mapping[TeamName, SpentBudget], low: Collection[str]) -> str:
     """The engine's words, unless a spent budget says more than they can know."""
     budget = held.get(group.team) if group.team else None
     if budget is not None and not (budget.hold is Hold.LOW_ONLY and group.priority in low):

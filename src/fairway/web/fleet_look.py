@@ -86,7 +86,7 @@ class FleetLooks:
         policy = fleet if applied is None else await self._fleets.at(applied) or fleet
         if self._grants.fleet is not policy:
             self._grants = Grants(policy)
-        clusters = {state.cluster: state for state in now.clusters}
+        clusters = {str(state.cluster): state for state in now.clusters}
         known = Known(fleet, clusters, now.pools, datetime.now(UTC))
         return FleetLook(known, now, policy, self._grants)
 
