@@ -16,9 +16,14 @@ from fairway.model.fleet import Fleet
 from fairway.model.team import TeamTree
 
 
+def sees_all(token: Token) -> bool:
+    """Whether all money is theirs to see, and with it the fleet file, which tells every team's budget."""
+    return token.role not in (Role.MEMBER, Role.LEAD)
+
+
 def teams_seen(token: Token, fleet: Fleet) -> frozenset[str] | None:
     """Names of the teams whose money they may see; None: all."""
-    if token.role not in (Role.MEMBER, Role.LEAD):
+    if sees_all(token):
         return None
     return frozenset(person_of(token, fleet).teams)
 

@@ -14,6 +14,7 @@ from fairway.api import plan_words as words
 from fairway.api import policy_known as known
 from fairway.api import policy_wire as wire
 from fairway.api.access import caller_of
+from fairway.api.cost_rights import sees_all
 from fairway.api.policy_answers import apply_detail, no_such_apply, planned, revision_before
 from fairway.api.policy_routes import MOST_FLEET_BYTES
 from fairway.api.problems import ApiError
@@ -59,13 +60,16 @@ def _add_policy(site: Site) -> None:
             "applies": [known.apply(a) for a in applies],
         }
         # Open pages ask for the part that lives again and again; the file they have already.
-        file = None if request.headers.get("hx-request") else await _file(ledger, revision)
+        whole = sees_all(caller_of(request))
+        file = await _file(ledger, revision) if whole and not request.headers.get("hx-request") else None
         lines = [] if file is None else await asyncio.to_thread(file_lines, file.text)
         newest = await ledger.fleet_revision()
         return pages.show(
             request,
             "policy.html",
-            live | _WORDS | {"file": file, "lines": lines, "asked": revision, "newest": newest},
+            live
+            | _WORDS
+            | {"file": file, "lines": lines, "asked": revision, "newest": newest, "whole": whole},
         )
 
 
@@ -94,7 +98,8 @@ def _add_history(site: Site) -> None:
                 HTTPStatus.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "see  /policy/history"
             )
         detail = await apply_detail(ledger, site.fleets, int(number))
-        before, after = await _around(ledger, detail)
+        whole = sees_all(caller_of(request))
+        before, after = await _around(ledger, detail) if whole else (None, None)
         diff = await asyncio.to_thread(diff_lines, before.text if before else "", after.text) if after else []
         seen = {
             "apply": detail,

@@ -91,6 +91,18 @@ async def test_the_file_as_applied(viewer: httpx2.AsyncClient, ledger: Ledger) -
     await opened(viewer, "/policy?revision=x", 422)
 
 
+async def test_the_file_is_not_for_members(
+    member: httpx2.AsyncClient, lead: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    number = await apply(ledger, RAISED)
+    for one in (member, lead):
+        for path in ("/policy", "/policy?revision=1", f"/policy/history/{number}"):
+            page = await opened(one, path)
+            assert "share: 70" not in seen(page) and "share:" not in page
+        assert "every team may spend" in seen(await opened(one, "/policy"))
+
+
 async def test_clusters_at_different_revisions(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
     await apply(ledger, RAISED)  # to hpc alone
     page = await opened(viewer, "/policy")
