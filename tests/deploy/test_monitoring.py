@@ -140,7 +140,7 @@ def prometheus(home: Home) -> Iterator[Instance]:
     ):
         done = home.fairway(*words)
         assert done.returncode == 0, done.stderr
-    instance = obtain("prometheus", f"test-{os.getpid()}-deploy", None, {})
+    instance = obtain("prometheus", f"test-{os.getpid()}-deploy-prom", None, {})
     try:
         instance.up()
         job = {
