@@ -27,6 +27,7 @@ from fairway.model.fleet import Fleet
 from fairway.web.cost_answers import Answer, answer_of, over_time
 from fairway.web.cost_query import MANY_ROWS, CostQuery, What, month_beside, months_until, windows
 from fairway.web.rules import PAGE
+from fairway.web.shared_desk import SharedDesk
 from fairway.web.site import Site
 
 LONGEST_SECONDS: Final = 8.0
@@ -40,7 +41,7 @@ _ATTACHED: Final = 'attachment; filename="{name}"'
 
 def add_cost_pages(site: Site) -> None:
     """Cost, its files, and months."""
-    add_cost_page(site, CostDesk(site.ledger, site.fleets, quick=True))
+    add_cost_page(site, SharedDesk(site.ledger, site.fleets))
     desk = CostDesk(site.ledger, site.fleets)
     add_cost_files(site, desk)
     add_month_pages(site, desk)

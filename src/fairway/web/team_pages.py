@@ -30,6 +30,7 @@ from fairway.model.team import TeamTree
 from fairway.web.cost_query import CostQuery
 from fairway.web.cost_rows import cost_table
 from fairway.web.rules import PAGE
+from fairway.web.shared_desk import SharedDesk
 from fairway.web.site import Site
 from fairway.web.team_standing import Sort, TeamLine, lines, ordered
 
@@ -42,37 +43,24 @@ LATELY: Final = "7d"
 SPENDING: Final = "30d"
 LONGEST_SECONDS: Final = 5.0
 """How long a page waits for sums of usage before it does without them."""
-REMEMBERED_SECONDS: Final = 60.0
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
-_MOST_REMEMBERED: Final = 200
 
 
 class RecentUsage:
-    """GPU-hours of each team lately. Pages of teams are asked for again and again, and this changes slowly.
-
-    Remembered for each set of teams that somebody may see: nobody is shown what another one asked for.
-    """
+    """GPU-hours of each team lately."""
 
     def __init__(self, desk: CostDesk) -> None:
         self._desk = desk
-        self._known: dict[frozenset[str] | None, tuple[float, Mapping[str, Decimal]]] = {}
 
-    async def of(self, caller: Token, seen: frozenset[str] | None) -> Mapping[str, Decimal] | None:
+    async def of(self, caller: Token) -> Mapping[str, Decimal] | None:
         """By team, each without those inside it; None: it takes too long now."""
-        at, known = self._known.get(seen, (-REMEMBERED_SECONDS, {}))
-        if time.monotonic() - at < REMEMBERED_SECONDS:
-            return known
         asked = Asked(LATELY, (Label.TEAM,), most=cost_wire.MOST_ROWS)
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
                 report = await self._desk.usage(caller, asked)
         except TimeoutError:
             return None
-        found = {row.labels[0]: row.gpu_hours for row in report.rows}
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.pop(next(iter(self._known)))
-        self._known[seen] = (time.monotonic(), found)
-        return found
+        return {row.labels[0]: row.gpu_hours for row in report.rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,7 @@ class _Money:
 
 def add_team_pages(site: Site) -> None:
     """Teams, and each team."""
-    desk = CostDesk(site.ledger, site.fleets, quick=True)
+    desk = SharedDesk(site.ledger, site.fleets)
     add_teams_page(site, RecentUsage(desk))
     add_team_page(site, desk, RecentUsage(desk))
 
@@ -175,7 +163,7 @@ async def _lines(site: Site, fleet: Fleet, caller: Token, recent: RecentUsage) -
         money.budgets(fleet, seen),
         money.held,
         seen,
-        await recent.of(caller, seen) if fleet.name else None,
+        await recent.of(caller) if fleet.name else None,
     )
 
 

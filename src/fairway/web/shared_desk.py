@@ -1,0 +1,80 @@
+"""The desk of money for pages: an answer of a moment ago is good for all who may see the same."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from fairway.api import cost_wire as wire
+from fairway.api.cost_desk import Asked, CostDesk
+from fairway.api.cost_rights import teams_seen
+from fairway.api.fleets import Fleets
+from fairway.ledger import Ledger, Token
+from fairway.model.charge import Label
+from fairway.model.fleet import Fleet
+from fairway.web.shared_look import SharedLook
+
+KEEP_SECONDS: Final = 15.0
+STALE_SECONDS: Final = 55.0
+"""Open pages hear of money once a minute: what they then ask for is read anew."""
+MOST_ANSWERS: Final = 32
+
+T = TypeVar("T")
+
+
+class SharedDesk(CostDesk):
+    """Remembers the last answers for less than a minute.
+
+    An answer depends on the fleet, on the question and on whose money the caller may see, and on nothing else
+    of the caller: those three are what it is remembered by, so nobody is shown what the desk would refuse.
+    """
+
+    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
+        super().__init__(ledger, fleets, quick=True)
+        self._of: Fleet | None = None
+        self._looks: dict[Hashable, SharedLook[Any]] = {}
+
+    async def cost(self, caller: Token, asked: Asked) -> wire.CostReport:
+        """As the desk."""
+        return await self._shared(caller, ("cost", asked), partial(super().cost, caller, asked))
+
+    async def usage(self, caller: Token, asked: Asked) -> wire.UsageReport:
+        """As the desk."""
+        return await self._shared(caller, ("usage", asked), partial(super().usage, caller, asked))
+
+    async def waste(self, caller: Token, asked: Asked) -> wire.WasteReport:
+        """As the desk."""
+        return await self._shared(caller, ("waste", asked), partial(super().waste, caller, asked))
+
+    async def cost_by_day(
+        self, caller: Token, asked: Asked, label: Label | None
+    ) -> tuple[wire.CostReport, wire.CostReport]:
+        """As the desk."""
+        look = partial(super().cost_by_day, caller, asked, label)
+        return await self._shared(caller, ("cost by day", asked, label), look)
+
+    async def usage_by_day(
+        self, caller: Token, asked: Asked, label: Label | None
+    ) -> tuple[wire.UsageReport, wire.UsageReport]:
+        """As the desk."""
+        look = partial(super().usage_by_day, caller, asked, label)
+        return await self._shared(caller, ("usage by day", asked, label), look)
+
+    async def waste_by_day(self, caller: Token, asked: Asked) -> tuple[wire.WasteReport, wire.WasteReport]:
+        """As the desk."""
+        return await self._shared(
+            caller, ("waste by day", asked), partial(super().waste_by_day, caller, asked)
+        )
+
+    async def _shared(self, caller: Token, question: Hashable, look: Callable[[], Awaitable[T]]) -> T:
+        fleet = await self.fleet()
+        if fleet is not self._of:  # a fleet is read once for each revision: another one is another object
+            self._of, self._looks = fleet, {}
+        key = (teams_seen(caller, fleet), question)
+        if key not in self._looks:
+            while len(self._looks) >= MOST_ANSWERS:
+                self._looks.pop(next(iter(self._looks)))
+            self._looks[key] = SharedLook(look, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS)
+        shared: SharedLook[T] = self._looks[key]
+        return await shared.get()
