@@ -15,8 +15,12 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def fairway_access() -> Iterator[Json]:
-    """The documented manifest, its bindings given to user `fairway`, who speaks with a token here."""
+    """The documented manifest, its bindings given to user `fairway`, who speaks with a token here.
+
+    Under names of their own: who follows the docs and applies the manifest takes nothing from the lab.
+    """
     for wanted in yaml.safe_load_all(MANIFEST.read_text()):
         if "subjects" in wanted:
             wanted["subjects"] = [{"kind": "User", "apiGroup": RBAC, "name": FAIRWAY.name}]
+            wanted["metadata"]["name"] = f"lab-{wanted['metadata']['name']}"
         yield wanted
