@@ -138,6 +138,18 @@ class Money:
             time.sleep(0.5)
         assert all(self.line.job(word).state is JobState.WAITING for word in words)
 
+    def end_all(self) -> None:
+        """Jobs that go on would hold their queues, and the next test's with them, for ten minutes."""
+        client = self.line.client("admin")
+
+        def ended() -> bool:
+            left = [job.id for job in client.jobs(states=["open"])]
+            if left:
+                client.cancel(left)
+            return not left
+
+        self.until(ended, 90, "the end of all jobs")
+
     def spend_all(self, running: str) -> tuple[float, Budget]:
         """Wait until the budget is spent and held; seconds from when it was, by what the job cost."""
         started = self.line.job(running).started_at
@@ -150,7 +162,9 @@ class Money:
 @pytest.fixture
 async def opened(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[Money]:
     async with job_line(request.param, database_url) as line:
-        yield Money(line, database_url)
+        money = Money(line, database_url)
+        yield money
+        await asyncio.to_thread(money.end_all)
 
 
 async def _call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
