@@ -7,6 +7,7 @@ one of seconds: 0.3 s at the 95th percentile. The rows are those of `bench jobs`
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import statistics
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 import httpx2
 import psycopg
+import structlog
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
@@ -303,6 +305,7 @@ def _ms(seconds: float) -> str:
 
 
 async def run(size: str) -> list[Figure]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     """small: 20,000 jobs. 1000000: a million."""
     count = SIZES.get(size, SIZES["small"])
     with own_server() as (url, _):
