@@ -17,6 +17,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 
 LARGEST_FILE: Final = 1_000_000
@@ -168,7 +169,7 @@ def _yes_or_no(value: object) -> bool:
     return word in ("yes", "true")
 
 
-_ROLES: Final = ("viewer", "member", "lead", "operator", "admin")
+_ROLES: Final = tuple(role.value for role in Role)
 
 
 def _group_roles(value: object) -> tuple[tuple[str, str], ...]:

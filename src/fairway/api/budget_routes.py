@@ -29,7 +29,7 @@ def add_budget_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     @app.get("/v1/budgets", dependencies=VIEWER, responses=PROBLEMS, tags=["cost"])
     async def list_budgets(request: Request) -> wire.Budgets:
         """What is spent of each budget, how fast, and what is held for it. Members see their own teams'."""
-        fleet = await fleets.applied() or await fleets.current()
+        fleet = await fleets.in_force()
         seen = teams_seen(caller_of(request), fleet)
         standings = await ledger.budget_standings()
         events = await ledger.budget_events(team=None, before=None, limit=EVENTS_READ)

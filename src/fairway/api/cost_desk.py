@@ -64,7 +64,7 @@ class CostDesk:
 
     async def fleet(self) -> Fleet:
         """What was applied last, or, before anything was, what the server was given."""
-        fleet = await self._fleets.applied() or await self._fleets.current()
+        fleet = await self._fleets.in_force()
         if not fleet.name:
             raise ApiError(
                 HTTPStatus.NOT_FOUND,

@@ -30,6 +30,10 @@ class Fleets:
             return NO_FLEET
         return await self._at(newest) or NO_FLEET
 
+    async def in_force(self) -> Fleet:
+        """What was applied last, or, before anything was, what the server was given."""
+        return await self.applied() or await self.current()
+
     async def applied(self, cluster: str | None = None) -> Fleet | None:
         """The fleet applied last, to one cluster or to any; None: nothing was, or it cannot be read any more.
 

@@ -21,6 +21,8 @@ from fairway.web import (
     sign_in,
     team_pages,
 )
+from fairway.web.fleet_look import FleetLooks
+from fairway.web.fleet_plots import Plots
 from fairway.web.pages import Pages
 from fairway.web.rules import PageRoute, error_page_with_navigation
 from fairway.web.site import Site
@@ -42,8 +44,9 @@ def add_pages(
     sign_in.add_sign_in(site)
     oidc_pages.add_oidc(site)
     live.add_live(app, ledger)
-    fleet_pages.add_fleet_pages(site)
-    pool_pages.add_pool_pages(site)
+    looks, plots = FleetLooks(ledger, fleets), Plots(ledger, fleets)
+    fleet_pages.add_fleet_pages(site, looks, plots)
+    pool_pages.add_pool_pages(site, looks, plots)
     team_pages.add_team_pages(site)
     job_pages.add_job_pages(site)
     cost_pages.add_cost_pages(site)

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
-from fastapi import FastAPI
-
 from fairway.api.fleets import Fleets
 from fairway.api.known import Known
 from fairway.control.costs import Costs, calendar_of
@@ -61,7 +59,7 @@ class Spend:
 
 
 class FleetLooks:
-    """Looks for all open pages of this server."""
+    """Looks for all open pages of this server: those of the fleet and those of its pools have the same."""
 
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
@@ -70,14 +68,6 @@ class FleetLooks:
         self._grants = Grants(Fleet(name="", currency="", clusters=(), pools=()))
         self.now: Final = SharedLook(self._now, apart_seconds=APART_SECONDS)
         self.spend: Final = SharedLook(self._spend, keep_seconds=SPEND_SECONDS, stale_seconds=STALE_SECONDS)
-
-    @classmethod
-    def of(cls, app: FastAPI, ledger: Ledger, fleets: Fleets) -> FleetLooks:
-        """Those of this server: the pages of the fleet and of its pools have the same."""
-        if not hasattr(app.state, "fleet_looks"):
-            app.state.fleet_looks = cls(ledger, fleets)
-        looks: FleetLooks = app.state.fleet_looks
-        return looks
 
     async def _now(self) -> FleetLook:
         fleet = await self._fleets.current()

@@ -25,11 +25,10 @@ from fairway.web.supply_known import MEANINGS
 Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
 
 
-def add_fleet_pages(site: Site) -> None:
+def add_fleet_pages(site: Site, looks: FleetLooks, plots: Plots) -> None:
     """The fleet, and the data of its plot."""
     app, pages = site.app, site.pages
     parts = SharedParts("fleet-part")
-    looks, plots = FleetLooks.of(site.app, site.ledger, site.fleets), Plots(site.ledger, site.fleets)
 
     @app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_fleet(request: Request) -> Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final
 
 from fairway.api.fleets import Fleets
@@ -19,10 +20,11 @@ from fairway.model.charge import CapacitySum, Span, UsageSum
 from fairway.model.fleet import Pool
 from fairway.model.names import PoolName, SliceName
 from fairway.web.fleet_look import STALE_SECONDS
-from fairway.web.shared_look import SharedLook
+from fairway.web.shared_look import SharedLooks
 
 MOST_DAYS: Final = 7
 KEEP_SECONDS: Final = 60
+_MOST_LOOKS: Final = 2048
 _HOUR: Final = 3600
 Hours = dict[int, Fraction]
 
@@ -33,23 +35,17 @@ class Plots:
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
         self._fleets = fleets
-        self._looks: dict[tuple[int, PoolName | None], SharedLook[dict[str, Any]]] = {}
+        self._looks = SharedLooks[dict[str, Any]](
+            _MOST_LOOKS, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS
+        )
 
     async def fleet(self, days: int) -> dict[str, Any]:
         """Of all pools."""
-        return await self._shared(days, None)
+        return await self._looks.get((days, None), partial(self._read, days, None))
 
     async def pool(self, pool: PoolName, days: int) -> dict[str, Any]:
         """Of one pool; the caller knows that it is there."""
-        return await self._shared(days, pool)
-
-    async def _shared(self, days: int, pool: PoolName | None) -> dict[str, Any]:
-        key = (days, pool)
-        if key not in self._looks:
-            self._looks[key] = SharedLook(
-                lambda: self._read(days, pool), keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS
-            )
-        return await self._looks[key].get()
+        return await self._looks.get((days, pool), partial(self._read, days, pool))
 
     async def _read(self, days: int, pool: PoolName | None) -> dict[str, Any]:
         fleet = await self._fleets.current()

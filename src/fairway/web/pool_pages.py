@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -31,7 +32,7 @@ from fairway.web.fleet_pages import Days
 from fairway.web.fleet_plots import Plots
 from fairway.web.pages import HEADERS
 from fairway.web.rules import PAGE
-from fairway.web.shared_look import SharedLook, SharedParts
+from fairway.web.shared_look import SharedLooks, SharedParts
 from fairway.web.site import Site
 from fairway.web.supply_known import by_team
 
@@ -39,10 +40,9 @@ _MOST_LOOKS: Final = 256
 PageNumber = Annotated[int, Query(alias="nodes", ge=1, le=100_000)]
 
 
-def add_pool_pages(site: Site) -> None:
+def add_pool_pages(site: Site, looks: FleetLooks, plots: Plots) -> None:
     """A pool, and the data of its plot."""
     app, pages, ledger = site.app, site.pages, site.ledger
-    looks, plots = FleetLooks.of(app, ledger, site.fleets), Plots(ledger, site.fleets)
     of_pool, parts = _PoolLooks(ledger), SharedParts("pool-part")
 
     @app.get("/pools/{pool}", dependencies=PAGE, include_in_schema=False)
@@ -84,28 +84,18 @@ class _PoolLooks:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._looks: dict[tuple[PoolName, int], SharedLook[PoolNow]] = {}
-        self._points: dict[PoolName, SharedLook[tuple[PricePoint, ...]]] = {}
+        self._looks = SharedLooks[PoolNow](_MOST_LOOKS, apart_seconds=APART_SECONDS)
+        self._points = SharedLooks[tuple[PricePoint, ...]](
+            _MOST_LOOKS, keep_seconds=SPEND_SECONDS, stale_seconds=STALE_SECONDS
+        )
 
     async def now(self, pool: Pool, page: int) -> PoolNow:
         """Its nodes, and who holds what of those on the page."""
-        key = (pool.name, page)
-        if key not in self._looks:
-            while len(self._looks) >= _MOST_LOOKS:
-                self._looks.pop(next(iter(self._looks)))
-            self._looks[key] = SharedLook(lambda: self._read(pool, page), apart_seconds=APART_SECONDS)
-        return await self._looks[key].get()
+        return await self._looks.get((pool.name, page), partial(self._read, pool, page))
 
     async def points(self, pool: Pool) -> tuple[PricePoint, ...]:
         """The spot price that holds, if there is one."""
-        if pool.name not in self._points:
-            look = SharedLook(
-                lambda: self._read_points(pool.name),
-                keep_seconds=SPEND_SECONDS,
-                stale_seconds=STALE_SECONDS,
-            )
-            self._points[pool.name] = look
-        return await self._points[pool.name].get()
+        return await self._points.get(pool.name, partial(self._read_points, pool.name))
 
     async def _read(self, pool: Pool, page: int) -> PoolNow:
         def on_page(rows: Sequence[DeviceRow]) -> list[NodeName]:

@@ -13,7 +13,7 @@ from fairway.api.fleets import Fleets
 from fairway.ledger import Ledger, Token
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.web.shared_look import SharedLook
+from fairway.web.shared_look import SharedLooks
 
 KEEP_SECONDS: Final = 15.0
 STALE_SECONDS: Final = 55.0
@@ -32,8 +32,7 @@ class SharedDesk(CostDesk):
 
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         super().__init__(ledger, fleets, quick=True)
-        self._of: Fleet | None = None
-        self._looks: dict[Hashable, SharedLook[Any]] = {}
+        self._of: tuple[Fleet, SharedLooks[Any]] | None = None
 
     async def cost(self, caller: Token, asked: Asked) -> wire.CostReport:
         """As the desk."""
@@ -69,12 +68,12 @@ class SharedDesk(CostDesk):
 
     async def _shared(self, caller: Token, question: Hashable, look: Callable[[], Awaitable[T]]) -> T:
         fleet = await self.fleet()
-        if fleet is not self._of:  # a fleet is read once for each revision: another one is another object
-            self._of, self._looks = fleet, {}
-        key = (teams_seen(caller, fleet), question)
-        if key not in self._looks:
-            while len(self._looks) >= MOST_ANSWERS:
-                self._looks.pop(next(iter(self._looks)))
-            self._looks[key] = SharedLook(look, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS)
-        shared: SharedLook[T] = self._looks[key]
-        return await shared.get()
+        answer: T = await self._looks(fleet).get((teams_seen(caller, fleet), question), look)
+        return answer
+
+    def _looks(self, fleet: Fleet) -> SharedLooks[Any]:
+        # A fleet is read once for each revision: another one is another object.
+        if self._of is None or self._of[0] is not fleet:
+            looks = SharedLooks[Any](MOST_ANSWERS, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS)
+            self._of = fleet, looks
+        return self._of[1]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from fastapi import Request, Response
@@ -84,6 +85,34 @@ class SharedLook(Generic[T]):
         if self._keep_seconds:
             self._kept = (began, seen)
         return seen
+
+
+class SharedLooks(Generic[T]):
+    """A shared look for each of many things; the oldest is forgotten when there are too many."""
+
+    def __init__(
+        self, most: int, *, keep_seconds: float = 0, stale_seconds: float = 0, apart_seconds: float = 0
+    ) -> None:
+        """As `SharedLook`, for each."""
+        self._most = most
+        self._new: Callable[[Callable[[], Awaitable[T]]], SharedLook[T]] = partial(
+            SharedLook,
+            keep_seconds=keep_seconds,
+            stale_seconds=stale_seconds,
+            apart_seconds=apart_seconds,
+        )
+        self._looks: dict[Hashable, SharedLook[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._looks)
+
+    async def get(self, key: Hashable, look: Callable[[], Awaitable[T]]) -> T:
+        """What `look` sees, or saw for another one who asked by the same key."""
+        if key not in self._looks:
+            while len(self._looks) >= self._most:
+                self._looks.pop(next(iter(self._looks)))
+            self._looks[key] = self._new(look)
+        return await self._looks[key].get()
 
 
 class SharedParts:

@@ -46,23 +46,6 @@ LONGEST_SECONDS: Final = 5.0
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
-class RecentUsage:
-    """GPU-hours of each team lately."""
-
-    def __init__(self, desk: CostDesk) -> None:
-        self._desk = desk
-
-    async def of(self, caller: Token) -> Mapping[str, Decimal] | None:
-        """By team, each without those inside it; None: it takes too long now."""
-        asked = Asked(LATELY, (Label.TEAM,), most=cost_wire.MOST_ROWS)
-        try:
-            async with asyncio.timeout(LONGEST_SECONDS):
-                report = await self._desk.usage(caller, asked)
-        except TimeoutError:
-            return None
-        return {row.labels[0]: row.gpu_hours for row in report.rows}
-
-
 @dataclass(frozen=True, slots=True)
 class _Money:
     """How budgets stand now, and whom they hold."""
@@ -88,22 +71,23 @@ class _Money:
 def add_team_pages(site: Site) -> None:
     """Teams, and each team."""
     desk = SharedDesk(site.ledger, site.fleets)
-    add_teams_page(site, RecentUsage(desk))
-    add_team_page(site, desk, RecentUsage(desk))
+    add_teams_page(site, desk)
+    add_team_page(site, desk)
 
 
-def add_teams_page(site: Site, recent: RecentUsage) -> None:
+def add_teams_page(site: Site, desk: CostDesk) -> None:
     """All teams: what they hold is everybody's to see, what they spend is not."""
     app, pages = site.app, site.pages
 
     @app.get("/teams", dependencies=PAGE, include_in_schema=False)
     async def show_teams(request: Request) -> Response:
         """The tree, or a list by what was asked for."""
-        caller, fleet = caller_of(request), await _fleet(site)
+        caller, fleet = caller_of(request), await site.fleets.in_force()
         sort, page = _sort(request.query_params.get("sort")), _page(request.query_params.get("page"))
         if not fleet.teams:
             return pages.show(request, "teams.html", {"fleet": fleet, "found": [], "sort": sort})
-        found = ordered(await _lines(site, fleet, caller, recent), sort)
+        money = await _Money.of(site.ledger, fleet)
+        found = ordered(await _lines(site, fleet, caller, desk, money), sort)
         last = max(1, -(-len(found) // PER_PAGE))
         page = min(page, last)
         known = {
@@ -119,19 +103,19 @@ def add_teams_page(site: Site, recent: RecentUsage) -> None:
         return pages.show(request, "teams.html", known)
 
 
-def add_team_page(site: Site, desk: CostDesk, recent: RecentUsage) -> None:
+def add_team_page(site: Site, desk: CostDesk) -> None:
     """One team, for those who are in it or above it, and for those who see all."""
     app, pages, ledger = site.app, site.pages, site.ledger
 
     @app.get("/teams/{team}", dependencies=PAGE, include_in_schema=False)
     async def show_team(request: Request, team: str) -> Response:
         """Its supplies, people, jobs and money."""
-        caller, fleet = caller_of(request), await _fleet(site)
+        caller, fleet = caller_of(request), await site.fleets.in_force()
         usage_filter(caller, fleet, team, None, None)  # refuses a team that is not there, or not theirs
         tree, name = TeamTree(fleet.teams), TeamName(team)
         events = await ledger.budget_events(team=team, limit=EVENTS)
-        found = {line.team.name: line for line in await _lines(site, fleet, caller, recent)}
         money = await _Money.of(ledger, fleet)
+        found = {line.team.name: line for line in await _lines(site, fleet, caller, desk, money)}
         running = await _jobs(ledger, fleet, money.held, name, (JobState.RUNNING,))
         waiting = await _jobs(ledger, fleet, money.held, name, _NOT_STARTED)
         known = {
@@ -148,14 +132,8 @@ def add_team_page(site: Site, desk: CostDesk, recent: RecentUsage) -> None:
         return pages.show(request, "team.html", known)
 
 
-async def _fleet(site: Site) -> Fleet:
-    """What was applied last, or, before anything was, what the server was given."""
-    return await site.fleets.applied() or await site.fleets.current()
-
-
-async def _lines(site: Site, fleet: Fleet, caller: Token, recent: RecentUsage) -> list[TeamLine]:
+async def _lines(site: Site, fleet: Fleet, caller: Token, desk: CostDesk, money: _Money) -> list[TeamLine]:
     seen = teams_seen(caller, fleet)
-    money = await _Money.of(site.ledger, fleet)
     return lines(
         fleet,
         await site.ledger.job_counts(),
@@ -163,8 +141,19 @@ async def _lines(site: Site, fleet: Fleet, caller: Token, recent: RecentUsage) -
         money.budgets(fleet, seen),
         money.held,
         seen,
-        await recent.of(caller) if fleet.name else None,
+        await _used_lately(desk, caller) if fleet.name else None,
     )
+
+
+async def _used_lately(desk: CostDesk, caller: Token) -> Mapping[str, Decimal] | None:
+    """GPU-hours by team, each without those inside it; None: it takes too long now."""
+    asked = Asked(LATELY, (Label.TEAM,), most=cost_wire.MOST_ROWS)
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            report = await desk.usage(caller, asked)
+    except TimeoutError:
+        return None
+    return {row.labels[0]: row.gpu_hours for row in report.rows}
 
 
 async def _jobs(

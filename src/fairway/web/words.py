@@ -1,4 +1,4 @@
-"""How the pages write times, amounts and money: the same everywhere, and as the CLI does. Pure."""
+"""How the pages write times, amounts and money: the same on every page. Pure."""
 
 from __future__ import annotations
 

@@ -72,4 +72,4 @@ async def test_old_answers_are_read_anew_and_few_are_kept(
     assert await desk.cost(root, MONTH) is not first
     for number in range(shared_desk.MOST_ANSWERS + 5):
         await desk.usage(root, Asked("2026-10", (Label.TEAM,), most=number + 1))
-    assert len(desk._looks) == shared_desk.MOST_ANSWERS
+    assert len(desk._looks(await desk.fleet())) == shared_desk.MOST_ANSWERS
