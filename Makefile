@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration deploy scenarios mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
+.PHONY: help venv lock format check test test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,7 +49,7 @@ lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
 integration: venv  ## tests against the engines that `make lab-up` started
-	FAIRWAY_REQUIRE_FOCUS=1 $(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -m "not slow" -n 3 --durations 12
+	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -m "not slow" -n 3 --durations 12
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
@@ -60,6 +60,8 @@ deploy: venv  ## units, image, rules, dashboards; the chart on a real cluster of
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
 	rm -f build/promises.json
 	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
+
+reached: venv  ## does what `make scenarios` found suffice, engine by engine?
 	$(PY) -m pytest tests/scenarios/test_reached.py
 
 mutations: venv  ## plant deliberate faults in the translations; some scenario must catch each (needs lab-up, minutes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
+from tests.growth import grows_at_most
 from tests.unit.files.fleets import FOLDER, SHARED, SOUND, changed, checked
 
 A100 = Supply(PoolName("hpc-a100"))
@@ -126,7 +125,7 @@ def test_teams_nest_as_deep_as_anybody_needs() -> None:
     assert fleet.teams[-1].grants == (Grant(A100),)
 
 
-def seconds_for(teams: int, member: str, priority: str = "normal") -> float:
+def text_of(teams: int, member: str, priority: str = "normal") -> str:
     text = SOUND + "teams:\n"
     for i in range(teams // 10):
         text += f"  org{i}:\n    guarantee: {{ hpc-a100: 64 }}\n    teams:\n"
@@ -134,18 +133,19 @@ def seconds_for(teams: int, member: str, priority: str = "normal") -> float:
             inner = f"guarantee: {{ hpc-a100: 4 }}, priorities: [{priority}], members: [{member}{i}-{j}]"
             text += f"      org{i}-t{j}: {{ {inner} }}\n"
     text += "users:\n"
-    text += "".join(
+    return text + "".join(
         f"  u{i}-{j}: {{ default_team: org{i}-t{j} }}\n" for i in range(teams // 10) for j in range(9)
     )
-    start = time.process_time()
-    report = checked(text)
-    assert len(report.fleet.teams if report.fleet else report.faults) == (teams if report.fleet else 101)
-    return time.process_time() - start
 
 
 def test_the_time_to_check_grows_as_the_number_of_teams_does() -> None:
-    # Twenty times the teams: a quadratic part would make it four hundred times the time.
-    seconds_for(100, "u")  # whatever is only done once
-    assert seconds_for(2000, "u") < 100 * max(seconds_for(100, "u"), 0.02)
+    few, many = text_of(100, "u"), text_of(2000, "u")
     # Every team names a priority that is not there, every user a team that they are not in.
-    assert seconds_for(2000, "v", "nromal") < 100 * max(seconds_for(100, "u"), 0.02)
+    wrong = text_of(2000, "v", "nromal")
+    sound, faulty = checked(many), checked(wrong)
+    assert sound.fleet is not None
+    assert len(sound.fleet.teams) == 2000
+    assert (faulty.fleet, len(faulty.faults)) == (None, 101)
+    # Twenty times the teams: a quadratic part would make it four hundred times the time.
+    assert grows_at_most(20 * 4, lambda: checked(few), lambda: checked(many))
+    assert grows_at_most(20 * 4, lambda: checked(few), lambda: checked(wrong))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fairway.model.fleet import EngineKind
@@ -21,6 +19,7 @@ from fairway.policy.objects import (
 )
 from fairway.policy.order import depths
 from fairway.policy.plan import ClusterPlan, complete, compute_adoption, compute_changes
+from tests.growth import grows_at_most
 from tests.unit.policy.clusters import HPC
 
 QOS, ACCOUNT = ObjectKey("qos", "research_own"), ObjectKey("account", "research")
@@ -174,15 +173,10 @@ def test_the_fingerprint_is_the_same_on_every_machine() -> None:
 
 
 def test_planning_grows_with_the_fleet_and_not_faster() -> None:
-    def seconds(teams: int) -> float:
-        wanted, has = large(teams)
-        started = time.process_time()
-        plan(wanted, has)
-        return time.process_time() - started
-
-    seconds(200)
-    small, large_ = min(seconds(500) for _ in range(3)), min(seconds(4000) for _ in range(2))
-    assert large_ < 8 * small * 4  # eight times as much; a quadratic part would make it sixty-four
+    plan(*large(200))  # whatever is only done once
+    few, many = large(500), large(4000)
+    # Eight times as much; a quadratic part would make it sixty-four.
+    assert grows_at_most(8 * 3, lambda: plan(*few), lambda: plan(*many))
 
 
 def large(teams: int) -> tuple[Translation, FoundPolicy]:
