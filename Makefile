@@ -49,7 +49,7 @@ lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
 integration: venv  ## tests against the engines that `make lab-up` started
-	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -m "not slow" -n 3 --durations 12
+	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -m "not slow" -n 4 --durations 40
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12

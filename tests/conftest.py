@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -28,18 +29,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _SHARED = ("slurm-24", "slurm-26", "kubernetes")
 
 
+def _group(nodeid: str) -> str:
+    """The cluster of the lab that a test moves, else its file."""
+    file, _, test = nodeid.partition("::")
+    # Most say which by their parameter; a module that has only one cluster says so by its name.
+    module = file.rpartition("/")[2] if "/integration/" in file else ""
+    return next((name for name in _SHARED if name in test.partition("[")[2] or name in module), file)
+
+
 class ByCluster(LoadScopeScheduling):
     """Tests that move one cluster of the lab never run at the same time; others go file by file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, test = nodeid.partition("::")
-        # Most say which by their parameter; a module that has only one cluster says so by its name.
-        module = file.rpartition("/")[2] if "/integration/" in file else ""
-        return next((name for name in _SHARED if name in test.partition("[")[2] or name in module), file)
+        return _group(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False  # they come in the order below
     return ByCluster(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side, the longest first: the clusters of the lab, which mostly wait, then the largest files."""
+    if hasattr(config, "workerinput"):
+        sizes = Counter(_group(item.nodeid) for item in items)
+        items.sort(key=lambda item: (_group(item.nodeid) not in _SHARED, -sizes[_group(item.nodeid)]))
 
 
 @pytest.fixture(scope="session")
