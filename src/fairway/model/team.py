@@ -41,6 +41,14 @@ class Grant:
         return None if self.borrow is None else self.guarantee + self.borrow
 
 
+def borrowed(held: int, guarantee: int) -> int:
+    """Devices of one supply that a team, with all teams inside it, holds beyond its guarantee: others may
+    take them back. What a supply lends in all is what the teams at the top borrow of it: what a team inside
+    another holds beyond its own guarantee is its family's until that one is beyond its guarantee too.
+    """
+    return max(0, held - guarantee)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The most one job, and one user of the team, may have; None: no limit."""

@@ -118,7 +118,7 @@ def pool_card(
         supply = Supply(pool.name, state.slice)
         mine = held.get(supply, {})
         lent = look.grants.lent(supply, mine)
-        bars.append(supply_bar(supply, state, lent, sum(mine.values()), look.now.drained.get(supply, 0)))
+        bars.append(supply_bar(supply, state, lent, look.now.drained.get(supply, 0)))
     return PoolCard(
         told,
         tuple(bars),

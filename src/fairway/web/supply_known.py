@@ -11,7 +11,7 @@ from fairway.ledger.job_records import JobCount
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
-from fairway.model.team import Grant, Supply, TeamTree
+from fairway.model.team import Grant, Supply, TeamTree, borrowed
 
 Held = Mapping[TeamName | None, int]
 """Devices of one supply by the team whose jobs hold them; None: under no team."""
@@ -26,8 +26,8 @@ WORDS: Final = {
     "broken": "broken",
 }
 MEANINGS: Final = {
-    "used": "held by teams within what they are guaranteed",
-    "lent": "held beyond a guarantee: comes back when its owner asks",
+    "used": "held within a guarantee",
+    "lent": "borrowed by a team beyond its guarantee: comes back when its owner asks",
     "idle": "free for whoever asks",
     "drained": "on nodes that are closed to new work",
     "broken": "on nodes that are down, or held back by the engine",
@@ -92,21 +92,17 @@ class Grants:
         return team in self._tree
 
     def lent(self, supply: Supply, held: Held) -> int:
-        """Devices that teams hold beyond a guarantee, their own or that of a team they are inside of.
-
-        What a team holds beyond its own is lent by its parent or, beyond that one's, by others: counted
-        once. One pass over the teams.
-        """
+        """What the teams at the top borrow: each device is counted once. One pass over the teams."""
         grants = self._of.get(supply, {})
         holds: dict[TeamName | None, int] = {}
-        lent: dict[TeamName | None, int] = {}
+        lent = 0
         for team in reversed(self.fleet.teams):  # children before parents
             all_of_it = held.get(team.name, 0) + holds.get(team.name, 0)
-            grant = grants.get(team.name)
-            beyond = max(0, all_of_it - (grant.guarantee if grant else 0))
             holds[team.parent] = holds.get(team.parent, 0) + all_of_it
-            lent[team.parent] = lent.get(team.parent, 0) + max(beyond, lent.get(team.name, 0))
-        return lent.get(None, 0)
+            if team.parent is None:
+                grant = grants.get(team.name)
+                lent += borrowed(all_of_it, grant.guarantee if grant else 0)
+        return lent
 
     def rows(self, supply: Supply, held: Held, waiting: Held) -> list[TeamRow]:
         """Every team with a grant, a job that runs or one that waits there; each below its parent."""
@@ -139,7 +135,7 @@ class Grants:
             holds, waits = holds + more[0], waits + more[1]
         if grant is not None or holds or waits:
             guarantee = grant.guarantee if grant else 0
-            row = TeamRow(name, depth, guarantee, holds, max(0, holds - guarantee), most, waits)
+            row = TeamRow(name, depth, guarantee, holds, borrowed(holds, guarantee), most, waits)
             found.insert(place, row)
         return holds, waits
 
@@ -154,12 +150,10 @@ def by_team(counts: Iterable[JobCount], *states: JobState) -> dict[Supply, dict[
     return found
 
 
-def supply_bar(supply: Supply, state: PoolState, lent: int, held: int, drained: int) -> SupplyBar:
-    """A supply as its nodes were last seen, `lent` of the `held` devices of its jobs being lent.
-
-    Jobs and nodes are seen at two moments: nodes are right, and what is lent is the same part of them.
-    """
-    lent = round(state.in_use * lent / held) if held else 0
+def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> SupplyBar:
+    """A supply as its nodes were last seen. Jobs, and so what is `lent`, are seen at another moment: no more
+    than is in use."""
+    lent = min(lent, state.in_use)
     drained = min(drained, state.unhealthy)
     counts = {
         "used": state.in_use - lent,

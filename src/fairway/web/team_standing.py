@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -14,7 +14,7 @@ from fairway.ledger.job_records import JobCount
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
-from fairway.model.team import Supply, Team, TeamTree
+from fairway.model.team import Supply, Team, TeamTree, borrowed
 
 _HOLDS: Final = (JobState.RUNNING,)
 _WAITS: Final = (JobState.QUEUED, JobState.WAITING)
@@ -29,6 +29,8 @@ class Standing:
     pool: str
     guarantee: int
     held: int
+    borrowed: int
+    """Held beyond the guarantee, on each supply: others may take it back."""
     most: int | None
     """None: nobody can say, for the pool was never seen."""
     waiting: int
@@ -36,14 +38,9 @@ class Standing:
     sliced: bool = False
 
     @property
-    def borrowed(self) -> int:
-        """Held beyond the guarantee: others may take it back."""
-        return max(0, self.held - self.guarantee)
-
-    @property
     def own(self) -> int:
         """Held within the guarantee."""
-        return min(self.held, self.guarantee)
+        return self.held - self.borrowed
 
     @property
     def scale(self) -> int:
@@ -121,7 +118,9 @@ def lines(
     found = []
     for team in _in_order(tree):
         inside = [t.name for t in tree.subtree(team)]
-        of_each = tuple(standing(tree, team, grant.supply, inside, sums, sizes) for grant in team.grants)
+        supplies = [grant.supply for grant in team.grants]
+        supplies += sorted(sums.held_of(inside).difference(supplies))
+        of_each = tuple(standing(tree, team, supply, inside, sums, sizes) for supply in supplies)
         whole = [s for s in of_each if not s.sliced]
         cut = [s for s in of_each if s.sliced]
         mine = seen is None or team.name in seen
@@ -195,6 +194,10 @@ class _Sums:
                 devices[key] = devices.get(key, 0) + count.devices
         return sums
 
+    def held_of(self, names: Collection[str]) -> set[Supply]:
+        """Where these teams hold something, granted or not: a grant may be gone while its jobs still run."""
+        return {supply for name, supply in self.held if name in names}
+
 
 def standing(
     tree: TeamTree,
@@ -206,11 +209,14 @@ def standing(
 ) -> Standing:
     """One team on one supply."""
     grant = team.grant(supply)
+    guarantee = grant.guarantee if grant else 0
+    held = sum(sums.held.get((name, supply), 0) for name in inside)
     return Standing(
         str(supply),
         supply.pool,
-        grant.guarantee if grant else 0,
-        sum(sums.held.get((name, supply), 0) for name in inside),
+        guarantee,
+        held,
+        borrowed(held, guarantee),
         most(tree, team, supply, sizes.get(supply)),
         sum(sums.wanted.get((name, supply), 0) for name in inside),
         supply.slice is not None,
@@ -218,7 +224,9 @@ def standing(
 
 
 def most(tree: TeamTree, team: Team, supply: Supply, size: int | None) -> int | None:
-    """The most it may ever hold: its own ceiling, those around it, and what there is."""
+    """The most it may ever hold: its own ceiling, those around it, and what there is. Nothing ungranted."""
+    if team.grant(supply) is None:
+        return 0
     around = [t.grant(supply) for t in (team, *tree.ancestors(team))]
     ceilings = [grant.ceiling for grant in around if grant is not None and grant.ceiling is not None]
     if size is not None:
@@ -233,6 +241,7 @@ def _together(name: str, each: Sequence[Standing]) -> Standing:
         "",
         sum(s.guarantee for s in each),
         sum(s.held for s in each),
+        sum(s.borrowed for s in each),
         sum(known) if len(known) == len(each) else None,
         sum(s.waiting for s in each),
         name == "slices",

@@ -14,6 +14,7 @@ from fairway.model.job import JobState
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Grant, Supply, Team
 from fairway.web.supply_known import Grants, by_team, stretches, supply_bar
+from fairway.web.team_standing import lines
 
 A100 = Supply(PoolName("a100"))
 
@@ -47,14 +48,11 @@ def test_what_it_holds_beyond_is() -> None:
     assert known.lent(A100, held(research=20, product=9)) == 5
 
 
-def test_a_child_beyond_its_own_borrows_from_its_parent() -> None:
+def test_what_a_child_holds_beyond_its_own_is_lent_only_where_its_family_is_beyond_too() -> None:
     known = grants(team("research", 16), team("nlp", 4, parent="research"))
-    assert known.lent(A100, held(nlp=10)) == 6
-
-
-def test_what_is_beyond_both_is_counted_once() -> None:
-    known = grants(team("research", 16), team("nlp", 4, parent="research"))
-    assert known.lent(A100, held(nlp=20)) == 16
+    assert known.lent(A100, held(nlp=10)) == 0
+    assert [r.borrowed for r in known.rows(A100, held(nlp=10), {})] == [0, 6]  # from its own family
+    assert known.lent(A100, held(nlp=20)) == 4
     assert known.lent(A100, held(nlp=2, research=18)) == 4
 
 
@@ -63,7 +61,7 @@ def test_a_team_without_a_grant_holds_only_what_is_lent() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 20)] * 4), min_size=1, max_size=5))
-def test_lent_is_at_least_what_families_hold_beyond_theirs_and_never_more_than_is_held(
+def test_what_fleet_and_pool_call_lent_is_what_teams_and_their_rows_call_borrowed(
     families: list[tuple[int, int, int, int]],
 ) -> None:
     teams: list[Team] = []
@@ -71,10 +69,19 @@ def test_lent_is_at_least_what_families_hold_beyond_theirs_and_never_more_than_i
     for i, (guarantee, own, inner, inner_held) in enumerate(families):
         teams += [team(f"t{i}", guarantee), team(f"c{i}", inner, parent=f"t{i}")]
         holds |= {TeamName(f"t{i}"): own, TeamName(f"c{i}"): inner_held}
-    lent = grants(*teams).lent(A100, holds)
+    known = grants(*teams)
+    lent = known.lent(A100, holds)
     beyond = sum(max(0, own + of_child - guarantee) for guarantee, own, _, of_child in families)
-    of_children = sum(max(0, of_child - inner) for _, _, inner, of_child in families)
-    assert max(beyond, of_children) <= lent <= min(sum(holds.values()), beyond + of_children)
+    counts = [
+        JobCount(ClusterName("hpc"), name, A100.pool, None, JobState.RUNNING, 1, devices)
+        for name, devices in holds.items()
+    ]
+    standing = lines(known.fleet, counts, (), {}, (), None)
+    rows = known.rows(A100, holds, {})
+    assert lent == beyond
+    assert lent == sum(row.borrowed for row in rows if row.depth == 0)
+    assert lent == sum(line.gpus.borrowed for line in standing if line.depth == 0)
+    assert {r.team: r.borrowed for r in rows} == {s.team.name: s.gpus.borrowed for s in standing}
 
 
 def test_rows_stand_below_their_parents_with_what_is_inside() -> None:
@@ -96,7 +103,7 @@ def test_a_team_with_nothing_there_has_no_row() -> None:
 
 
 def test_a_bar_adds_up_to_what_is_there() -> None:
-    bar = supply_bar(A100, state(32, 20, 6), lent=5, held=20, drained=4)
+    bar = supply_bar(A100, state(32, 20, 6), lent=5, drained=4)
     assert {s.kind: s.count for s in bar.stretches} == {
         "used": 15,
         "lent": 5,
@@ -108,7 +115,7 @@ def test_a_bar_adds_up_to_what_is_there() -> None:
 
 
 def test_nodes_are_right_where_jobs_were_seen_at_another_moment() -> None:
-    bar = supply_bar(A100, state(32, 24, 8), lent=12, held=12, drained=9)
+    bar = supply_bar(A100, state(32, 24, 8), lent=30, drained=9)
     assert {s.kind: s.count for s in bar.stretches} == {"lent": 24, "idle": 8}
 
 

@@ -68,6 +68,20 @@ def test_a_team_counts_with_all_inside_it() -> None:
     assert found["nlp"].path == ("research", "nlp")
 
 
+def test_room_left_on_one_pool_does_not_hide_what_is_borrowed_on_another() -> None:
+    h100 = Supply(PoolName("h100"))
+    product = team("product", None, Grant(A100, 4), Grant(h100, 8))
+    counts = (count("product", A100, JobState.RUNNING, 1, 10),)
+    found = lines(replace(FLEET, teams=(product,)), counts, (), {}, (), None)[0]
+    assert (found.gpus.held, found.gpus.guarantee, found.gpus.borrowed) == (10, 12, 6)
+
+
+def test_what_is_held_without_a_grant_is_borrowed_too() -> None:
+    counts = (count("guests", A100, JobState.RUNNING, 1, 3),)
+    found = lines(replace(FLEET, teams=(team("guests", None),)), counts, (SEEN,), {}, (), None)[0]
+    assert (found.gpus.held, found.gpus.borrowed, found.gpus.most) == (3, 3, 0)
+
+
 def test_the_most_it_may_hold() -> None:
     found = told()
     assert found["research"].gpus.most == 16
