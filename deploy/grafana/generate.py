@@ -121,6 +121,40 @@ FLEET = (
         ),
     ),
     Row(
+        "Budgets",
+        (
+            panel(
+                "Budgets spent",
+                "Part of its budget that each team, with those inside it, has spent in its period.",
+                ("max by (team) (fairway_budget_spent / fairway_budget_limit)", "{{team}}"),
+                kind="bargauge",
+                unit="percentunit",
+                bad_from=1,
+            ),
+            panel(
+                "Spent a day",
+                "At this rate, in the fleet's currency, over the last seven days.",
+                ("max by (team) (fairway_budget_spent_per_day)", "{{team}}"),
+            ),
+            panel(
+                "Days until a budget is spent",
+                "At the present rate. Empty: none will be within its month or quarter.",
+                (
+                    "max by (team)"
+                    " (clamp_min((fairway_budget_runs_out_timestamp_seconds - time()) / 86400, 0))",
+                    "{{team}}",
+                ),
+                unit="d",
+            ),
+            panel(
+                "Teams by how their budgets stand",
+                "ok; warned: the part at which it says so is spent; spent: what its at_limit says holds.",
+                ("sum by (state) (max by (team, state) (fairway_budget_state))", "{{state}}"),
+                kind="stat",
+            ),
+        ),
+    ),
+    Row(
         "Jobs and policy",
         (
             panel(

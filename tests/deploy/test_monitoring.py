@@ -28,8 +28,8 @@ TESTS = RULES.with_name("rules.test.yaml")
 GRAFANA = ROOT / "deploy" / "grafana"
 FOREIGN = {"process_resident_memory_bytes"}
 """What every Python process tells."""
-QUIET = {"Failed rounds", "Applies and nudges"}
-"""Panels that are empty where nothing fails and no engine needs help."""
+QUIET = {"Failed rounds", "Applies and nudges", "Days until a budget is spent"}
+"""Panels that are empty where nothing fails, no engine needs help and no budget runs out."""
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
@@ -132,7 +132,10 @@ def prometheus(home: Home) -> Iterator[Instance]:
     """A real Prometheus that scrapes a real server, as docs/operating/monitoring.md says."""
     import os
 
-    fleet = str(ROOT / "examples" / "quickstart.yaml")
+    quickstart = yaml.safe_load((ROOT / "examples" / "quickstart.yaml").read_text())
+    quickstart["teams"]["research"]["budget"] = {"amount": 1000, "every": "month"}
+    fleet = str(home.folder / "with-a-budget.yaml")
+    Path(fleet).write_text(yaml.safe_dump(quickstart, sort_keys=False))
     server = home.start("-f", fleet, "--listen", "127.0.0.1:0")
     for words in (
         ("apply", "-f", fleet, "--yes"),
@@ -175,6 +178,7 @@ def test_a_real_prometheus_answers_every_query(prometheus: Instance) -> None:
         until(partial(asked, prometheus, f"rate({name}[5m]) > 0"), 60, f"two samples of {name}")
     for name in ("fairway_used_device_seconds_total", "fairway_drift_objects", "fairway_jobs_sent_total"):
         until(partial(asked, prometheus, f"rate({name}[5m])"), 90, f"two samples of {name}")
+    until(partial(asked, prometheus, "fairway_budget_limit"), 90, "the first count of budgets")
     answers = [(where, asked(prometheus, expr)) for where, expr in queries()]  # none is refused
     silent = {where for where, _ in answers} - {where for where, found in answers if found}
     assert silent - set(alerts()) <= QUIET

@@ -21,6 +21,7 @@ from fairway.control.applied import Clock, LastApplied, has_budgets, holds_of
 from fairway.control.applying import write_plan
 from fairway.control.costs import calendar_of
 from fairway.control.held import HeldEngine
+from fairway.control.metrics import BudgetMetrics
 from fairway.cost.budget_words import money_text, period_text
 from fairway.cost.budgets import burn_window, per_day, period, period_start, standing, with_holds
 from fairway.cost.calendar import Calendar
@@ -87,10 +88,12 @@ class CountBudgets:
         ledger: Ledger,
         parse: Callable[[Revision], Fleet],
         costs: Spending,
+        metrics: BudgetMetrics,
         *,
         clock: Clock = time.time,
     ) -> None:
         self._ledger = ledger
+        self._metrics = metrics
         self._fleet = BudgetFleet(ledger, parse)
         self._costs = costs
         self._clock = clock
@@ -109,6 +112,9 @@ class CountBudgets:
         events = [e for s in standings for e in events_of(fleet, known.get(s.team), s)]
         async with self._ledger.writing(lease) as tx:
             await tx.keep_budgets(standings, events)
+        calendar = calendar_of(fleet)
+        days = {s.team: calendar.day_start(s.runs_out) for s in standings if s.runs_out is not None}
+        self._metrics.counted(standings, days)
         for team, text in events:
             log.info("budget", team=team, said=text)
         await self._end_running(fleet, standings, now)
@@ -116,6 +122,7 @@ class CountBudgets:
     async def close(self) -> None:
         """Forget what was counted; the next tenure begins anew."""
         self._burnt.clear()
+        self._metrics.forget()
 
     async def _standings(self, fleet: Fleet, now: int) -> AsyncIterator[BudgetStanding]:
         calendar, tree = calendar_of(fleet), TeamTree(fleet.teams)

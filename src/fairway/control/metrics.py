@@ -7,13 +7,14 @@ cluster that left the fleet, or to a lease that went elsewhere, is removed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fairway.ledger import Used
+from fairway.ledger import BudgetLevel, BudgetStanding, Used
+from fairway.model.names import TeamName
 from fairway.model.usage import Shelf
 
 CAPACITY_STATES: Final = ("total", "drained", "down", "fragmented")
@@ -112,6 +113,40 @@ CAPACITY: Final = Metric(
     "Only the server that holds the lease of the cluster's meter loop shows it.",
     ("cluster", "pool", "slice", "state"),
 )
+_BUDGETS: Final = "Only the server that holds the lease of the budget loop shows it."
+LIMIT: Final = Metric(
+    "fairway_budget_limit",
+    "gauge",
+    "Money that a team and those inside it may spend in the present month or quarter, in the fleet's "
+    f"currency. {_BUDGETS}",
+    ("team",),
+)
+SPENT: Final = Metric(
+    "fairway_budget_spent",
+    "gauge",
+    f"What of it is spent, running work included; rounded down as `fairway get budgets` does. {_BUDGETS}",
+    ("team",),
+)
+BURN: Final = Metric(
+    "fairway_budget_spent_per_day",
+    "gauge",
+    f"What of it is spent a day, over the last seven days of its period. {_BUDGETS}",
+    ("team",),
+)
+RUNS_OUT: Final = Metric(
+    "fairway_budget_runs_out_timestamp_seconds",
+    "gauge",
+    "When the day begins, by the fleet's calendar, on which it will be spent at that rate; today, once it is "
+    f"spent. Not there: not within its period. {_BUDGETS}",
+    ("team",),
+)
+LEVEL: Final = Metric(
+    "fairway_budget_state",
+    "gauge",
+    "1 for how far it is spent, 0 for the others: `ok`, `warned` (the part at which it says so), `spent`. "
+    f"{_BUDGETS}",
+    ("team", "state"),
+)
 METRICS: Final = (
     AGE,
     HELD,
@@ -128,6 +163,11 @@ METRICS: Final = (
     USED,
     TAKEN_BACK,
     CAPACITY,
+    LIMIT,
+    SPENT,
+    BURN,
+    RUNS_OUT,
+    LEVEL,
 )
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -283,3 +323,47 @@ class UsageMetrics:
         for pool, slice_ in supplies:
             for state in CAPACITY_STATES:
                 self._capacity.remove(cluster, pool, slice_, state)
+
+
+class BudgetMetrics:
+    """How budgets stand, by team: as many as the fleet has budgets, seven series each."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._limit = Gauge(LIMIT.name, LIMIT.help, LIMIT.labels, registry=registry)
+        self._spent = Gauge(SPENT.name, SPENT.help, SPENT.labels, registry=registry)
+        self._burn = Gauge(BURN.name, BURN.help, BURN.labels, registry=registry)
+        self._runs_out = Gauge(RUNS_OUT.name, RUNS_OUT.help, RUNS_OUT.labels, registry=registry)
+        self._level = Gauge(LEVEL.name, LEVEL.help, LEVEL.labels, registry=registry)
+        self._shown: set[TeamName] = set()
+
+    def counted(self, standings: Sequence[BudgetStanding], run_out: Mapping[TeamName, int]) -> None:
+        """Budgets stand so, and there are no others; `run_out`: when they will be spent, where one will."""
+        self._forget(self._shown - {one.team for one in standings})
+        self._shown = {one.team for one in standings}
+        for one in standings:
+            self._limit.labels(one.team).set(float(one.amount))
+            self._spent.labels(one.team).set(float(one.spent))
+            self._burn.labels(one.team).set(float(one.per_day))
+            for level in BudgetLevel:
+                self._level.labels(one.team, level.value).set(level is one.level)
+            if one.team in run_out:
+                self._runs_out.labels(one.team).set(run_out[one.team])
+            else:
+                self._not_running_out(one.team)
+
+    def forget(self) -> None:
+        """Somebody else counts now."""
+        self._forget(self._shown)
+        self._shown = set()
+
+    def _forget(self, teams: Iterable[TeamName]) -> None:
+        for team in teams:
+            self._not_running_out(team)
+            for gauge in (self._limit, self._spent, self._burn):
+                gauge.remove(team)
+            for level in BudgetLevel:
+                self._level.remove(team, level.value)
+
+    def _not_running_out(self, team: TeamName) -> None:
+        self._runs_out.labels(team)  # exists now, so that removing it cannot fail
+        self._runs_out.remove(team)

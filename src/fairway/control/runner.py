@@ -24,7 +24,7 @@ from fairway.control.dispatch import DispatchJobs
 from fairway.control.drift import FindDrift
 from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
 from fairway.control.meter import MeterCluster
-from fairway.control.metrics import JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
+from fairway.control.metrics import BudgetMetrics, JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
 from fairway.control.mirror import MirrorJobs
 from fairway.control.nudge import NudgeCluster
 from fairway.control.observe import ObserveCluster
@@ -128,6 +128,7 @@ class Runner:
         self._policy_metrics = PolicyMetrics(registry)
         self._job_metrics = JobMetrics(registry)
         self._usage_metrics = UsageMetrics(registry)
+        self._budget_metrics = BudgetMetrics(registry)
         # Unlike any other server's, now or before: a restarted one must not pass for its former self.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -191,7 +192,7 @@ class Runner:
                         running.tasks[loop.name] = self._start(cluster.name, loop)
 
     def _fleet_loops(self) -> Iterator[_Loop]:
-        count = CountBudgets(self._ledger, self._parse, Costs(self._ledger))
+        count = CountBudgets(self._ledger, self._parse, Costs(self._ledger), self._budget_metrics)
         yield _Loop(BUDGET, self._pace(self._settings.budget_seconds), count, count.close)
         if self._settings.archive_url is not None:
             archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)

@@ -18,7 +18,7 @@ from fairway.control.apply import ApplyToCluster
 from fairway.control.applying import plan_cluster
 from fairway.control.budget import CountBudgets, HoldTeams
 from fairway.control.drift import ON_ITS_WAY_SECONDS, FindDrift
-from fairway.control.metrics import PolicyMetrics
+from fairway.control.metrics import BudgetMetrics, PolicyMetrics
 from fairway.engines.port import Unreachable
 from fairway.ledger import BudgetLevel, BudgetStanding, Lease, Ledger, Revision
 from fairway.model.budget import AtLimit, Budget, Every, Hold, Running
@@ -96,7 +96,9 @@ class Bench:
 
     def begin(self) -> None:
         """As a server that just started."""
-        self.count = CountBudgets(self.ledger, self.parse, self.till, clock=self.clock)
+        self.registry = CollectorRegistry()
+        metrics = BudgetMetrics(self.registry)
+        self.count = CountBudgets(self.ledger, self.parse, self.till, metrics, clock=self.clock)
         self.hold = HoldTeams(HPC, lambda: HoldToy(self.world), self.ledger, self.applied, self.writing)
 
     def parse(self, revision: Revision) -> Fleet:
@@ -138,6 +140,10 @@ class Bench:
     def holds(self) -> dict[str, object]:
         return {k.name: o.fields["hold"] for k, o in self.world.objects.items() if "hold" in o.fields}
 
+    def told(self, name: str, **labels: str) -> float | None:
+        """What Prometheus would be told of nlp."""
+        return self.registry.get_sample_value(f"fairway_budget_{name}", {"team": "nlp", **labels})
+
     async def events(self) -> list[tuple[str, str]]:
         return [(e.team, e.text) for e in reversed(await self.ledger.budget_events())]
 
@@ -170,6 +176,43 @@ async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Ben
     assert (nlp.level, nlp.hold) == (BudgetLevel.WARNED, None)
     assert (await bench.events())[-1][1].startswith("lifted: the budget is larger than what is spent")
     assert await bench.held() == {}
+
+
+async def test_prometheus_is_told_what_the_ledger_shows_and_nothing_of_what_left(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(84)}
+    nlp = (await bench.counted())["nlp"]
+    assert (bench.told("limit"), bench.told("spent")) == (float(nlp.amount), float(nlp.spent))
+    assert bench.told("spent_per_day") == float(nlp.per_day)
+    states = {level.value: bench.told("state", state=level.value) for level in BudgetLevel}
+    assert states == {"ok": 0, "warned": 1, "spent": 0}
+    assert nlp.runs_out is not None
+    day = datetime.combine(nlp.runs_out, datetime.min.time(), UTC).timestamp()
+    assert bench.told("runs_out_timestamp_seconds") == day
+
+    bench.till.spent = {}
+    bench.now += 61  # the rate is found anew
+    await bench.counted()
+    assert (bench.told("spent"), bench.told("runs_out_timestamp_seconds")) == (0, None)
+    assert (bench.told("state", state="ok"), bench.told("state", state="warned")) == (1, 0)
+
+    await bench.apply(fleet(None))  # no budget any more
+    await bench.counted()
+    assert (bench.told("limit"), bench.told("state", state="ok")) == (None, None)
+
+    await bench.apply(fleet(budget(100)))
+    await bench.counted()
+    assert bench.told("limit") == 100
+    await bench.count.close()  # the lease went elsewhere
+    assert [sample for metric in bench.registry.collect() for sample in metric.samples] == []
+
+
+async def test_the_day_a_budget_runs_out_begins_by_the_fleets_clock(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100), zone="America/New_York"))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    today = datetime(2026, 11, 15, 5, tzinfo=UTC)  # midnight in New York
+    assert bench.told("runs_out_timestamp_seconds") == today.timestamp()
 
 
 async def test_nobody_is_held_for_a_rounding(bench: Bench) -> None:
