@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from docs.reference.collect import Code, collect
+from fairway.explain.engine_words import ENGINE_WORDS
+from fairway.explain.reasons import REASONS
 from fairway.files.faults import EXPLANATIONS
 
 HERE = Path(__file__).parent
@@ -27,6 +29,7 @@ _ROOMS = {
     "control": "the server's loops",
     "cost": "prices and charges",
     "engines": "a cluster",
+    "explain": "`fairway why`",
     "files": "a file",
     "ledger": "the ledger",
     "policy": "a plan or a job's placing",
@@ -54,10 +57,19 @@ def words() -> dict[str, Any]:
     return loaded
 
 
+def written_words() -> dict[str, Any]:
+    """What each code means: a job's reasons as the code has them, all others as codes.yaml does."""
+    reasons = {
+        code: {"means": one.means, "do": f"{one.remedy[0].upper()}{one.remedy[1:]}."}
+        for code, one in REASONS.items()
+    }
+    return {**words()["codes"], **reasons}
+
+
 def entries() -> list[Entry]:
     """Every code of the source and every fault of a file, by name."""
     found = collect()
-    written: dict[str, Any] = words()["codes"]
+    written = written_words()
     faults = {code.value: text for code, text in EXPLANATIONS.items()}
     return [
         _entry(name, found.get(name), written.get(name), faults.get(name))
@@ -127,9 +139,13 @@ def pages(note: str) -> dict[Path, str]:
 def _engine_reasons(note: str) -> str:
     text = (
         f"# The engines' own reasons\n\n{note}"
-        "Why a job waits is said in Fairway's words, with the engine's word in brackets as evidence. These are the ones met most.\n"
+        "`fairway why` says why a job waits in Fairway's words, with the engine's own as evidence. These are the ones it knows; any other "
+        "is shown as the engine says it.\n"
     )
-    for engine, reasons in words()["engine_reasons"].items():
-        text += f"\n## {engine}\n\n| reason | means | what to do |\n|---|---|---|\n"
-        text += "".join(f"| `{name}` | {one['means']} | {one['do']} |\n" for name, one in reasons.items())
+    for engine, known in ENGINE_WORDS.items():
+        text += f"\n## {engine}\n\n| the engine says | code | means |\n|---|---|---|\n"
+        text += "".join(
+            f"| `{word.shown}` | [`{word.code}`](codes/{word.code}.md) | {word.reason.means} |\n"
+            for word in known
+        )
     return text

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, Protocol
 
 from fairway.api import job_known as known
 from fairway.api import job_wire as wire
+from fairway.api.budget_known import explained
+from fairway.api.budget_routes import held_now
+from fairway.api.fleets import Fleets
 from fairway.api.job_rights import Person, not_yours, require_all
+from fairway.api.job_why import why_of
 from fairway.api.problems import ApiError
 from fairway.engines.port import LogPart, Unreachable
 from fairway.ledger import Ledger
@@ -37,6 +42,27 @@ async def find_job(ledger: Ledger, word: str) -> JobDetail:
     if found is None:
         raise no_such_job([word])
     return found
+
+
+async def job_explained(
+    ledger: Ledger, fleets: Fleets, found: JobDetail, *, readable: bool
+) -> wire.JobDetail:
+    """One job with all that the caller may know of it, and the budget it may wait for."""
+    return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
+
+
+async def why_job(ledger: Ledger, fleets: Fleets, found: JobDetail, *, readable: bool) -> wire.Why:
+    """Why it waits. What it comes after is named to those who may read how it was asked for."""
+    job = await job_explained(ledger, fleets, found, readable=readable)
+    before: list[wire.Job] = []
+    away = ""
+    if found.row.state is JobState.QUEUED:
+        after = [a.job for a in found.spec.after] if found.spec and readable else []
+        before = [known.job(row) for row in await ledger.job_rows(after)]
+        clusters = {c.cluster: c for c in await ledger.clusters()}
+        seen = clusters.get(found.row.cluster)
+        away = "" if seen is None or seen.reachable else seen.message
+    return why_of(job, found.row.reason, before, away, datetime.now(UTC))
 
 
 async def count_tasks_of(ledger: Ledger, row: JobRow) -> wire.TaskCounts:

@@ -23,8 +23,10 @@ from fairway.api.job_answers import (
     change_jobs,
     count_tasks_of,
     find_job,
+    job_explained,
     no_such_job,
     read_log_part,
+    why_job,
 )
 from fairway.api.job_rights import Person, person_of, submitting_user
 from fairway.api.problems import ApiError
@@ -237,7 +239,14 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""
         found = await find_job(ledger, id)
         readable = (await _person(request, fleets)).may(Deed.READ, found.row)
-        return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
+        return await job_explained(ledger, fleets, found, readable=readable)
+
+    @app.get("/v1/jobs/{id}/why", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def explain_job(id: Word, request: Request) -> wire.Why:  # noqa: A002
+        """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
+        found = await find_job(ledger, id)
+        readable = (await _person(request, fleets)).may(Deed.READ, found.row)
+        return await why_job(ledger, fleets, found, readable=readable)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002

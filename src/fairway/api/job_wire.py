@@ -366,6 +366,34 @@ class JobDetail(Job):
     events: list[Event] = Field(description="the newest 200, oldest first")
 
 
+class WhyReason(Wire):
+    """One thing that keeps a job from starting, or ended it."""
+
+    code: str = Field(
+        examples=["TeamAtCeiling"], description="stays the same, for scripts to match on; empty: only words"
+    )
+    text: str = Field(description="what it means, for people")
+    hint: str = Field(description="what would help; empty: nothing to say")
+    engine: str = Field(description="the engine's own words, if they are others; empty: none")
+
+
+class Why(Wire):
+    """Why a job waits; of one that runs or is over, how it stands."""
+
+    id: str = Field(examples=["8f3k"])
+    name: str
+    state: JobState
+    said: str = Field(description="how it stands, in one sentence")
+    cluster: str
+    pool: str | None
+    slice: str | None
+    nodes: list[str] = Field(description="where it runs, or ran last; empty: it never started")
+    submitted_at: Moment
+    started_at: Moment | None = Field(description="of the last attempt")
+    ended_at: Moment | None
+    reasons: list[WhyReason] = Field(description="what keeps it from starting, or ended it; may be empty")
+
+
 class Changed(Wire):
     """What came of cancel, hold or release."""
 

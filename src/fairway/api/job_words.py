@@ -51,7 +51,15 @@ _RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 
 def headline(job: wire.Job, now: datetime) -> str:
-    """What it is and how it stands, in one sentence."""
+    """What it is, how it stands and why, in one sentence."""
+    said = standing(job, now)
+    if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
+        said += f": {reason}"
+    return said
+
+
+def standing(job: wire.Job, now: datetime) -> str:
+    """What it is and how it stands."""
     name = f"{clean(job.name)}[{job.array_index}]" if job.array_index is not None else clean(job.name)
     said = _SAID[job.state]
     since = _since(job)
@@ -63,8 +71,6 @@ def headline(job: wire.Job, now: datetime) -> str:
         said += f" with exit code {job.exit_code}"
     if job.state in OPEN_JOBS and job.wish == "cancel":
         said += ", and is being cancelled"
-    if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
-        said += f": {reason}"
     return f"{name} ({job.id}) {said}"
 
 
@@ -83,7 +89,7 @@ def timeline(job: wire.JobDetail) -> list[Moment]:
         by = f"by {job.user}" if job.user else ""
         moments.append(Moment(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
     for a in job.each_attempt:
-        where = f"attempt {a.number} on {_nodes(a.nodes)}, {count(a.devices, _noun(job))}"
+        where = f"attempt {a.number} on {nodes_text(a.nodes)}, {count(a.devices, _noun(job))}"
         moments.append(Moment(a.started_at, "started", where, "good", rank=5))
         if a.ended_at is not None:
             # An attempt ends before what follows from it; one of less than a second ends after it started.
@@ -98,7 +104,7 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     who = job.user or "somebody the engine does not tell"
     team = f"team {job.team}" if job.team else "no team of the fleet"
     yield "asked by", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
-    yield "GPUs", _gpus(job)
+    yield "GPUs", asked_text(job)
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
     yield "where", f"cluster {job.cluster}; {job.why_there or pool_text(job)}"
@@ -136,7 +142,8 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
         yield "tolerates", ", ".join(spec.tolerates)
 
 
-def _gpus(job: wire.Job) -> str:
+def asked_text(job: wire.Job) -> str:
+    """`8 GPUs`, `2 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
     if job.nodes == 1:
         return f"{gpus_text(job)} {_noun(job)}{'' if job.gpus == 1 else 's'}"
     each = count(job.gpus, _noun(job))
@@ -156,7 +163,8 @@ def _event(e: wire.Event) -> str:
     return clean(": ".join(filter(None, (by, e.text))))
 
 
-def _nodes(nodes: Sequence[str]) -> str:
+def nodes_text(nodes: Sequence[str]) -> str:
+    """`gpu001, gpu002`: the first few, and how many more."""
     named = ", ".join(nodes[:_NODES_NAMED])
     more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
     return f"{named}{more}" or "a node the engine does not name"
@@ -227,6 +235,8 @@ def next_step(job: wire.JobDetail) -> list[str]:
         return [f"hint: {clean(job.hint)}"]
     if job.state is JobState.HELD:
         return [f"Let it go on with:  fairway release {job.id}"]
+    if job.state is JobState.WAITING or job.state is JobState.QUEUED:
+        return [f"What would help:  fairway why {job.id}"]
     if job.each_attempt and not job.native:
         follow = " -f" if job.state in OPEN_JOBS else ""
         return [f"What it prints:  fairway logs {job.id}{follow}"]

@@ -12,13 +12,13 @@ from fairway.model.job import JobState
 from fairway.model.wording import clean
 
 _LABEL: Final = 14
-_COLOURS: Final = {JobState.RUNNING: "green", **dict.fromkeys(BAD, "red")}
+COLOURS: Final = {JobState.RUNNING: "green", **dict.fromkeys(BAD, "red")}
 _TONES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
 
 
 def story(job: wire.JobDetail, tasks: wire.TaskCounts | None, now: datetime, width: int | None) -> list[Line]:
     """The whole screen."""
-    lines = [Line(headline(job, now), _COLOURS.get(job.state)), Line()]
+    lines = [Line(headline(job, now), COLOURS.get(job.state)), Line()]
     for label, text in facts(job, tasks):
         lines += _labelled(label, text, width)
     happened = timeline(job)

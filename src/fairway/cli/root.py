@@ -59,6 +59,7 @@ VERBS: Final[dict[str, Verb]] = {
     "token": Verb("fairway.cli.token", "Make, list and revoke the tokens that open the API."),
     "top": Verb("fairway.cli.top", "Show pools and jobs live, as they change."),
     "version": Verb("fairway.cli.version", "Print the version of Fairway."),
+    "why": Verb("fairway.cli.why", "Say why a job waits, and what would help."),
 }
 
 _EXAMPLES: Final = """\b
@@ -68,6 +69,7 @@ Examples:
   fairway get pools                             GPUs by pool: in use, free, unhealthy
   fairway check -f fleet.yaml                   every fault of a fleet file, with a hint
   fairway plan -f fleet.yaml                    what it would change, cluster by cluster
+  fairway why 8f3k                              why a job waits, and what would help
 """
 
 

@@ -100,6 +100,10 @@ class AsyncClient:
         """One job with its attempts and events."""
         return await self._send(calls.job(id))
 
+    async def why(self, id: str) -> wire.Why:  # noqa: A002
+        """Why a job waits, with a remedy for each reason."""
+        return await self._send(calls.why(id))
+
     async def task_counts(self, id: str) -> wire.TaskCounts:  # noqa: A002
         """The tasks of an array by state."""
         return await self._send(calls.task_counts(id))
@@ -212,6 +216,10 @@ class AsyncJobHandle:
     async def now(self) -> wire.JobDetail:
         """How it is."""
         return await self._client.job(self.id)
+
+    async def why(self) -> wire.Why:
+        """Why it waits."""
+        return await self._client.why(self.id)
 
     async def wait(self, timeout_seconds: float | None = None) -> wire.JobDetail:
         """The job when it is over. Raises JobNotOver after `timeout_seconds`; None: as long as it takes."""

@@ -129,6 +129,11 @@ def job(number: str) -> Call[wire.JobDetail]:
     return get(f"/v1/jobs/{_quoted(number)}", wire.JobDetail)
 
 
+def why(number: str) -> Call[wire.Why]:
+    """Why a job waits."""
+    return get(f"/v1/jobs/{_quoted(number)}/why", wire.Why)
+
+
 def task_counts(number: str) -> Call[wire.TaskCounts]:
     """The tasks of an array by state."""
     return get(f"/v1/jobs/{_quoted(number)}/tasks", wire.TaskCounts)

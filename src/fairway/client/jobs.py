@@ -51,6 +51,10 @@ class JobVerbs(ABC):
         """One job with its attempts and events."""
         return self._send(calls.job(id))
 
+    def why(self, id: str) -> wire.Why:  # noqa: A002
+        """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
+        return self._send(calls.why(id))
+
     def task_counts(self, id: str) -> wire.TaskCounts:  # noqa: A002
         """The tasks of an array by state."""
         return self._send(calls.task_counts(id))
@@ -127,6 +131,10 @@ class JobHandle:
     def now(self) -> wire.JobDetail:
         """How it is."""
         return self._client.job(self.id)
+
+    def why(self) -> wire.Why:
+        """Why it waits."""
+        return self._client.why(self.id)
 
     def wait(self, timeout_seconds: float | None = None) -> wire.JobDetail:
         """The job when it is over. Raises JobNotOver after `timeout_seconds`; None: as long as it takes."""
