@@ -19,6 +19,16 @@ State = Mapping[Key, tuple[str, int]]
 """uid and version of every object."""
 
 
+async def until(true: Callable[[], bool], within: float, what: str) -> None:
+    """Wait for it in the loop that makes it so: a thread would read what changes under its hands."""
+    deadline = asyncio.get_running_loop().time() + within
+    while True:
+        if true():
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {within:g} s"
+        await asyncio.sleep(0.1)
+
+
 class Follower:
     """A consumer that knows nothing but the changes it was told, and holds each against what it knew."""
 
@@ -61,8 +71,9 @@ class Writer:
     _dice: random.Random = field(default_factory=lambda: random.Random(7))
 
     @asynccontextmanager
-    async def writing(self, tasks: int = 4) -> AsyncIterator[None]:
-        running = [asyncio.create_task(self._write_for_ever(i, tasks)) for i in range(tasks)]
+    async def writing(self, tasks: int = 4, may: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
+        """Write all the while, whenever one may."""
+        running = [asyncio.create_task(self._write_for_ever(i, tasks, may)) for i in range(tasks)]
         try:
             yield
         finally:
@@ -71,12 +82,20 @@ class Writer:
             for ended in await asyncio.gather(*running, return_exceptions=True):
                 assert isinstance(ended, asyncio.CancelledError), ended
 
+    async def until_written(self, more: int, within: float = 300) -> None:
+        """Until so many more writes are kept, however long the machine takes for them."""
+        goal = self.writes + more
+        await until(lambda: self.writes >= goal, within, f"{more} more writes")
+
     async def burst(self, writes: int) -> None:
         for _ in range(writes):
             await self._write(self._dice.randrange(self.names))
 
-    async def _write_for_ever(self, first: int, step: int) -> None:
+    async def _write_for_ever(self, first: int, step: int, may: Callable[[], bool]) -> None:
         while True:
+            if not may():
+                await asyncio.sleep(0.02)
+                continue
             # each task has names of its own, so that no two fight for one
             await self._write(self._dice.randrange(first, self.names, step))
 
@@ -110,7 +129,7 @@ class Writer:
 
     async def listed(self) -> State:
         """All objects by a fresh list, from the API server itself."""
-        answer = await self.http.get(self.path)
+        answer = await self.http.get(self.path, timeout=120)
         answer.raise_for_status()
         items: list[dict[str, Any]] = answer.json()["items"]
         metas = [item["metadata"] for item in items]

@@ -121,12 +121,17 @@ class JobServers:
             FAIRWAY_URL=server.url,
             FAIRWAY_TOKEN=self._token,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        ended = server.process.poll()
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}(the server's own end: {ended})"
 
     # what disturbs
 
     async def keep_killing(self, slot: int, kills: int) -> None:
-        """Kill -9 at any moment of its life, also while it begins, and start it anew, so often."""
+        """Kill -9 at any moment of its life, also while it begins, and start it anew, so often.
+
+        It lives up to half as long again as it took to begin: so on a slow machine too it gets to work.
+        """
+        began = 0.0
         while self.kills < kills:
             async with self._killed:
                 self.kills += 1
@@ -135,9 +140,11 @@ class JobServers:
                 await self.kill(slot)
                 await self._kill_young()
             else:
-                await asyncio.sleep(self.chance.uniform(0, 2.5))
+                await asyncio.sleep(self.chance.uniform(0, max(2.5, 1.5 * began)))
                 await self.kill(slot)
+            start = time.monotonic()
             await self.start(slot)
+            began = time.monotonic() - start
 
     async def _kill_young(self) -> None:
         server = self.home.launch("--listen", "127.0.0.1:0", FAIRWAY_DATABASE_URL=self.database_url)
