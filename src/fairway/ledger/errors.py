@@ -41,6 +41,10 @@ class TokenNameTaken(PermanentError):
     """There is, or was, a token of that name."""
 
 
+class LastAdmin(PermanentError):
+    """Without this token nobody could ever make one again: it was not revoked."""
+
+
 class KeyReused(PermanentError):
     """Other jobs were submitted under the same key before."""
 

@@ -299,7 +299,7 @@ class Ledger(CostAnswers, PoolAnswers, JobLists):
         return await tokens.every(self._connections)
 
     async def revoke_token(self, name: str) -> Token | None:
-        """End a token's life; None if there is none of that name. Revoking twice keeps the first time."""
+        """End a token's life; None: there is none of that name. Twice keeps the first time; or LastAdmin."""
         return await tokens.revoke(self._connections, name)
 
     async def touch_token(self, token: Token) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Row, and_, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from fairway.ledger.connection import Connections
-from fairway.ledger.errors import TokenNameTaken
+from fairway.ledger.errors import LastAdmin, TokenNameTaken
 from fairway.ledger.records import Token
 from fairway.ledger.tables import NONE, api_token
 from fairway.model.access import Role
@@ -31,6 +31,14 @@ FIELDS = (
 LIVE = and_(
     api_token.c.revoked_at.is_(None),
     or_(api_token.c.expires_at.is_(None), api_token.c.expires_at > func.now()),
+)
+
+# Locked, in one order: of two who each end another's, the second waits here and then counts what is left.
+_ADMINS = (
+    select(api_token.c.name)
+    .where(api_token.c.role == Role.ADMIN.value, LIVE)
+    .order_by(api_token.c.id)
+    .with_for_update()
 )
 
 
@@ -82,7 +90,9 @@ async def revoke(connections: Connections, name: str) -> Token | None:
         .values(revoked_at=func.coalesce(api_token.c.revoked_at, func.now()))
         .returning(*FIELDS)
     )
-    async with connections.single() as connection:
+    async with connections.transaction() as connection:
+        if set((await connection.execute(_ADMINS)).scalars()) == {name}:
+            raise _last_admin(name)
         row = (await connection.execute(ended)).first()
     return None if row is None else as_token(row)
 
@@ -106,6 +116,14 @@ def as_token(row: Row[*tuple[Any, ...]]) -> Token:
     """A row of FIELDS."""
     fields = {**row._mapping, "role": Role(row.role)}
     return Token(user=UserName(fields.pop("user_name") or row.name), **fields)
+
+
+def _last_admin(name: str) -> LastAdmin:
+    return LastAdmin(
+        "LastAdmin",
+        f"{name} is the last token with the role admin",
+        "make another one first:  fairway token create NAME --role admin",
+    )
 
 
 def _name_taken(name: str) -> TokenNameTaken:

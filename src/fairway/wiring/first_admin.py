@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,11 @@ async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
     """On a ledger without any token, make one and keep it where only this user can read it."""
     if await ledger.has_tokens():
         return False
-    file = state_dir / ADMIN_TOKEN
     secret = new_secret()
-    # The file comes first: a token that nobody can read any more would lock everybody out.
-    _write_token(file, secret)
+    # The file comes first: a token that nobody can read any more would lock everybody out. Under a name of
+    # its own until the token is: a server that starts here at the same moment writes another secret.
+    own = state_dir / f"{ADMIN_TOKEN}.{secrets.token_hex(4)}"
+    _write_token(own, secret)
     for number in range(1, _MOST_ADMINS):
         try:
             await ledger.create_token(
@@ -30,9 +32,10 @@ async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
             )
         except TokenNameTaken:
             if await ledger.has_tokens():  # another server was faster
-                file.unlink(missing_ok=True)
+                own.unlink(missing_ok=True)
                 return False
         else:
+            own.replace(state_dir / ADMIN_TOKEN)
             return True
     raise PermanentError(
         "NoAdmin",

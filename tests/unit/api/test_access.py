@@ -141,8 +141,8 @@ async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClie
         "old", Role.ADMIN, hash_secret(expired), "test", datetime.now(UTC) - timedelta(seconds=1)
     )
     await ledger.create_token("gone", Role.ADMIN, hash_secret(revoked), "test")
-    await ledger.revoke_token("gone")
     good = (await bearer(ledger, Role.ADMIN))["Authorization"]
+    await ledger.revoke_token("gone")
     bad = {
         "none": {},
         "empty": {"Authorization": ""},

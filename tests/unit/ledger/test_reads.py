@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from fairway.ledger import Ledger, LedgerRefused, LedgerUnreachable, TokenNameTaken
-from fairway.model.access import Role
+from fairway.ledger import Ledger, LedgerRefused, LedgerUnreachable
 from fairway.model.observation import Health
 from tests.unit.ledger.samples import gpus, many, node, observation, slices
 from tests.unit.ledger.test_observations import keep
@@ -79,50 +77,6 @@ async def test_a_page_does_not_read_the_nodes_before_it(ledger: Ledger, database
             " ORDER BY cluster, name LIMIT 10"
         ).fetchall()
     assert any("Index Cond: (ROW(cluster, name) > " in line for (line,) in rows), rows
-
-
-async def test_tokens(ledger: Ledger) -> None:
-    assert not await ledger.has_tokens()
-    made = await ledger.create_token("ci", Role.OPERATOR, b"h1", "alice")
-    assert await ledger.has_tokens()
-    assert (made.name, made.role, made.created_by, made.last_used_at) == ("ci", Role.OPERATOR, "alice", None)
-    assert await ledger.token_by_hash(b"h1") == made
-    assert await ledger.token_by_hash(b"h2") is None
-    with pytest.raises(TokenNameTaken, match="ci"):
-        await ledger.create_token("ci", Role.VIEWER, b"h2", "alice")
-
-    revoked = await ledger.revoke_token("ci")
-    assert revoked is not None
-    assert revoked.revoked_at is not None
-    assert await ledger.token_by_hash(b"h1") is None
-    assert await ledger.revoke_token("ci") == revoked
-    assert await ledger.revoke_token("nobody") is None
-    assert not await ledger.has_tokens()
-    assert await ledger.tokens() == (revoked,)
-
-
-async def test_a_token_expires_by_the_databases_clock(ledger: Ledger) -> None:
-    now = datetime.now(UTC)
-    await ledger.create_token("old", Role.VIEWER, b"old", "alice", expires_at=now - timedelta(seconds=1))
-    assert await ledger.token_by_hash(b"old") is None
-    assert not await ledger.has_tokens()
-    await ledger.create_token("new", Role.VIEWER, b"new", "alice", expires_at=now + timedelta(hours=1))
-    assert await ledger.token_by_hash(b"new") is not None
-
-
-async def test_a_token_is_touched_once_a_minute(ledger: Ledger, database_url: str) -> None:
-    made = await ledger.create_token("ci", Role.VIEWER, b"h", "alice")
-    await ledger.touch_token(made)
-    (first,) = await ledger.tokens()
-    assert first.last_used_at is not None
-    await ledger.touch_token(made)
-    assert await ledger.tokens() == (first,)
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE api_token SET last_used_at = last_used_at - interval '61 seconds'")
-    await ledger.touch_token(made)
-    (later,) = await ledger.tokens()
-    assert later.last_used_at is not None
-    assert later.last_used_at > first.last_used_at - timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
