@@ -211,6 +211,9 @@ def _low_only(money: Money) -> None:
         assert "only low jobs start until 1 " in job.reason
         said = line.run("describe", "job", word).stdout
         assert "hint: raise  budget.amount  of research" in said and "--priority low" in said
+        why_said = line.run("why", word).stdout
+        assert "team research has spent" in why_said and "(BudgetSpent" in why_said
+        assert "hint: raise  budget.amount  of research" in why_said and "--priority low" in why_said
     assert line.job(low).code == ""
     why = line.job(natives[0] if natives else second).reason
     assert (
@@ -273,6 +276,9 @@ def _stop(money: Money) -> None:
     for word in (low, normal):
         assert "nothing of it starts until 1 " in line.job(word).reason
         assert "--priority" not in line.job(word).hint
+        (reason,) = line.client("alice").why(word).reasons
+        assert reason.code == "BudgetSpent" and "nothing of it starts until 1 " in reason.text
+        assert reason.hint.startswith("raise  budget.amount  of research") and "--priority" not in reason.hint
     other = money.submit(by="carol")
     line.until(other, JobState.RUNNING, within=60)  # another team's money
 

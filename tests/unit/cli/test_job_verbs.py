@@ -20,6 +20,7 @@ from fairway.cli.job_story import story
 from fairway.cli.job_views import Group, grouped, jobs_view
 from fairway.cli.layout import table
 from fairway.cli.root import VERBS, root
+from fairway.cli.why_view import answer
 from fairway.model.job import JobState, job_word
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -351,6 +352,33 @@ def test_describe(playing: Playing, words: list[str], capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert shown.startswith("train (0001) runs since ")
     assert "command       not shown: shown to its owner" in shown
+
+
+def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = {
+        "code": "TeamAtCeiling",
+        "text": "The team holds all it may hold of this pool.",
+        "hint": "wait for a job of the team to end",
+        "engine": "AssocGrpGRES",
+    }
+    found = {
+        **{key: _job(1, "waiting")[key] for key in ("id", "name", "state", "cluster", "pool", "slice")},
+        **{key: _job(1, "waiting")[key] for key in ("submitted_at", "started_at", "ended_at")},
+        "said": "train (0001) waits since 2 h for 8 GPUs of hpc-a100",
+        "nodes": [],
+        "reasons": [reason],
+    }
+    playing.answers = {"/v1/jobs/0001/why": found}
+    assert run(root, ["why", "0001"]) == 0
+    assert capsys.readouterr().out == (
+        "train (0001) waits since 2 h for 8 GPUs of hpc-a100\n\n"
+        "The team holds all it may hold of this pool. (TeamAtCeiling; the engine says: AssocGrpGRES)\n"
+        "hint: wait for a job of the team to end\n"
+    )
+    assert run(root, ["why", "0001", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reasons"] == [reason]
+    narrow = answer(wire.Why.model_validate(found), 60)
+    assert max(len(line.text) for line in narrow) <= 60 and len(narrow) > 4
 
 
 @pytest.mark.parametrize("words", [[], ["job"], ["0001", "0002"]])
