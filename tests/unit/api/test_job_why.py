@@ -12,6 +12,7 @@ from fairway.api import job_wire as wire
 from fairway.api.job_why import why_of
 from fairway.ledger import Ledger
 from fairway.model.access import Role
+from fairway.model.job import JobState
 from tests.unit.api.conftest import bearer
 from tests.unit.api.test_jobs import HELLO, alice, http, submit
 
@@ -156,7 +157,7 @@ def test_one_that_runs_or_is_over_says_where_and_when() -> None:
     assert told(never).said.endswith("it never ran") and "--after ID:ended" in told(never).reasons[0].hint
 
 
-@pytest.mark.parametrize("state", list(wire.JobState))
+@pytest.mark.parametrize("state", list(JobState))
 def test_every_state_has_an_answer(state: str) -> None:
     found = told(job(state))
     assert found.said.startswith("train (8f3k) ")
