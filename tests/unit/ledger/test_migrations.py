@@ -16,6 +16,7 @@ from fairway.ledger import (
     LedgerNewer,
     LedgerNotMigrated,
     cost_tables,  # noqa: F401  (adds its tables)
+    job_tables,  # noqa: F401  (adds its tables)
 )
 from fairway.ledger.tables import VERSION_TABLE, metadata
 

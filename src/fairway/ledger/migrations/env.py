@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+from fairway.ledger import cost_tables, job_tables  # noqa: F401 - which `metadata` would not have otherwise
 from fairway.ledger.tables import VERSION_TABLE, metadata
 
 context.configure(
