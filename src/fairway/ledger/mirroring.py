@@ -7,9 +7,7 @@ that sends writes the same rows at the same time.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row, text
@@ -17,16 +15,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import attempt_rows, job_afters, job_specs, metering, sending, sightings
 from fairway.ledger.connection import Connections
-from fairway.ledger.job_classes import JobClass, numbers
-from fairway.ledger.job_details import attempt_of
+from fairway.ledger.job_changes import (
+    COLUMNS,
+    NAMES,
+    Changes,
+    Known,
+    Link,
+    class_of,
+    columns_of,
+    decide,
+    link_of,
+    newborn,
+    order_in,
+)
+from fairway.ledger.job_classes import numbers
 from fairway.ledger.job_pages import LATE
 from fairway.ledger.job_records import EventKind, Kept, Wish
 from fairway.ledger.jobs import add_events, mark_of, new_ids
-from fairway.ledger.observations import kept
 from fairway.ledger.records import Lease
-from fairway.ledger.sightings import Merged, Numbered, Standing
-from fairway.ledger.tables import NONE
-from fairway.model.job import OPEN_JOBS, EngineId, JobId, JobSpec, JobState, SeenJob, engine_name, job_number
+from fairway.model.job import OPEN_JOBS, EngineId, JobId, JobSpec, JobState, SeenJob
 
 _OPEN: Final = ", ".join(f"'{state.value}'" for state in OPEN_JOBS)
 
@@ -42,17 +49,9 @@ _LINKS = text("""
     WHERE cluster = :cluster AND engine_id = ANY(CAST(:ids AS text[]))
 """)
 
-_COLUMNS: Final = """
-    id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
-    engine_id text, gpus int, nodes int, devices int, submission int, failures int, attempts int,
-    started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int, not_before timestamptz,
-    sending_until timestamptz, sent_at timestamptz
-"""
-_NAMES: Final = tuple(column.split()[0] for column in _COLUMNS.split(","))
-
 # In the order of `Standing`.
 _READ = text(f"""
-    SELECT {", ".join(f"job.{name}" for name in _NAMES)}, job.cluster, job_class.user_name, job_class.native,
+    SELECT {", ".join(f"job.{name}" for name in NAMES)}, job.cluster, job_class.user_name, job_class.native,
         CAST(job.xmin AS text) AS version, now() AS moment
     FROM job JOIN job_class ON job_class.id = job.class
     WHERE job.cluster = :cluster AND job.id = ANY(CAST(:ids AS bigint[]))
@@ -82,17 +81,17 @@ _NEW_ARRAYS = text("""
 """)
 
 _UPDATE = text(f"""
-    UPDATE job SET {", ".join(f"{name} = now.{name}" for name in _NAMES[1:])}
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS now ({_COLUMNS})
+    UPDATE job SET {", ".join(f"{name} = now.{name}" for name in NAMES[1:])}
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS now ({COLUMNS})
     WHERE job.id = now.id
 """)  # noqa: S608
 
 _INSERT = text(f"""
-    INSERT INTO job (cluster, submitted_at, late, array_first, array_index, {", ".join(_NAMES)})
+    INSERT INTO job (cluster, submitted_at, late, array_first, array_index, {", ".join(NAMES)})
     SELECT :cluster, submitted_at, submitted_at < now() - CAST(:late AS interval), array_first, array_index,
-        {", ".join(_NAMES)}
+        {", ".join(NAMES)}
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS now (
-        submitted_at timestamptz, array_first bigint, array_index int, {_COLUMNS}
+        submitted_at timestamptz, array_first bigint, array_index int, {COLUMNS}
     )
     ORDER BY id
 """)  # noqa: S608
@@ -115,63 +114,6 @@ _LOST = text("""
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """Which job an engine job is of."""
-
-    job: int
-    submission: int
-    attempts_before: int
-    double: bool
-    kept: bool = True
-    """False: known by its name alone; nobody wrote it down yet."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is kept of the jobs of a batch."""
-
-    links: dict[str, _Link]
-    rows: dict[int, Row[*tuple[Any, ...]]]
-    attempts: dict[int, list[Row[*tuple[Any, ...]]]]
-    classes: Mapping[JobClass, int]
-
-    def attempts_of(self, job: int, engine_id: str) -> list[Numbered]:
-        return [
-            Numbered(row.number, attempt_of(row))
-            for row in self.attempts.get(job, ())
-            if row.engine_id == engine_id
-        ]
-
-
-@dataclass(slots=True)
-class _Changes:
-    """What a batch changes."""
-
-    jobs: dict[int, Standing] = field(default_factory=dict)
-    attempts: list[tuple[int, str, Merged]] = field(default_factory=list)
-    links: list[tuple[EngineId, int, int, int, bool]] = field(default_factory=list)
-    failed: list[tuple[int, SeenJob]] = field(default_factory=list)
-    """Ours that ended and were open: they may come back."""
-    ended: list[int] = field(default_factory=list)
-    new: list[SeenJob] = field(default_factory=list)
-    doubles: list[EngineId] = field(default_factory=list)
-    events: list[dict[str, object]] = field(default_factory=list)
-
-    @property
-    def touched(self) -> set[int]:
-        return {*self.jobs, *(job for job, _, _ in self.attempts), *(link[1] for link in self.links)}
-
-    def to_meter(self, known: _Known) -> set[int]:
-        """Whose usage may be another now: by their attempts, by whose they are, or because they are over."""
-        moved = {
-            job
-            for job, now in self.jobs.items()
-            if (before := _standing(known.rows[job])).class_ != now.class_ or before.open != now.open
-        }
-        return moved | {job for job, _, _ in self.attempts}
-
-
 async def mark(connections: Connections, cluster: str) -> str | None:
     async with connections.single() as connection:
         found = (await connection.execute(_MARK, {"cluster": cluster})).scalar()
@@ -182,15 +124,15 @@ async def keep_seen(
     connection: AsyncConnection, lease: Lease, seen: Sequence[SeenJob], mark: str | None
 ) -> Kept:
     by_id = {job.engine_id: job for job in seen}  # of one that is there twice, the last
-    changes = _Changes()
+    changes = Changes()
     if by_id:
         prefix = await mark_of(connection)
         jobs = list(by_id.values())
         known = await _load(connection, lease, jobs, prefix)
-        changes = _decide(jobs, known)
+        changes = decide(jobs, known)
         if not await _unchanged(connection, lease, known, changes.touched):
             known = await _load(connection, lease, jobs, prefix)
-            changes = _decide(jobs, known)
+            changes = decide(jobs, known)
         await _bring_back(connection, known, changes)
         await _write(connection, lease, known, changes)
     if mark is not None:
@@ -209,7 +151,7 @@ async def keep_lost(connection: AsyncConnection, lease: Lease, ids: Sequence[Eng
 
 
 async def _unchanged(
-    connection: AsyncConnection, lease: Lease, known: _Known, touched: Collection[int]
+    connection: AsyncConnection, lease: Lease, known: Known, touched: Collection[int]
 ) -> bool:
     """Lock what changes; whether nobody wrote to it since it was read."""
     if not touched:
@@ -218,18 +160,18 @@ async def _unchanged(
     return all(known.rows[row.id].version == row.version for row in locked)
 
 
-async def _load(connection: AsyncConnection, lease: Lease, seen: Sequence[SeenJob], prefix: str) -> _Known:
+async def _load(connection: AsyncConnection, lease: Lease, seen: Sequence[SeenJob], prefix: str) -> Known:
     values: dict[str, object] = {"cluster": lease.cluster, "ids": [job.engine_id for job in seen]}
     links = {
-        row.engine_id: _Link(row.job, row.submission, row.attempts_before, row.double)
+        row.engine_id: Link(row.job, row.submission, row.attempts_before, row.double)
         for row in await connection.execute(_LINKS, values)
     }
-    named = {job.engine_id: order for job in seen if (order := _order_in(job.name, prefix)) is not None}
+    named = {job.engine_id: order for job in seen if (order := order_in(job.name, prefix)) is not None}
     values["ids"] = sorted({link.job for link in links.values()} | {job for job, _ in named.values()})
     rows = {row.id: row for row in await connection.execute(_READ, values)}
     native: list[SeenJob] = []
     for job in seen:
-        link = _link(job, links.get(job.engine_id), named.get(job.engine_id), rows, prefix)
+        link = link_of(job, links.get(job.engine_id), named.get(job.engine_id), rows, prefix)
         if link is None:
             links.pop(job.engine_id, None)
         else:
@@ -240,94 +182,11 @@ async def _load(connection: AsyncConnection, lease: Lease, seen: Sequence[SeenJo
     tried = [row.id for row in rows.values() if row.attempts]
     for row in await connection.execute(_ATTEMPTS, {"ids": tried}) if tried else ():
         attempts.setdefault(row.job, []).append(row)
-    classes = await numbers(connection, (_class(job, lease.cluster) for job in native))
-    return _Known(links, rows, attempts, classes)
+    classes = await numbers(connection, (class_of(job, lease.cluster) for job in native))
+    return Known(links, rows, attempts, classes)
 
 
-def _link(
-    job: SeenJob,
-    link: _Link | None,
-    order: tuple[int, int] | None,
-    rows: Mapping[int, Row[*tuple[Any, ...]]],
-    prefix: str,
-) -> _Link | None:
-    """Which job it is of, by what is kept or by its name; None: a native one nobody saw before."""
-    row = None if link is None else rows.get(link.job)
-    if row is not None and (row.native or _is_of(job, row, prefix)):
-        return link
-    # Unknown, or the engine gave the number of one of ours to another job.
-    row = None if order is None else rows.get(order[0])
-    if order is None or row is None or order[1] > row.submission or not _is_of(job, row, prefix):
-        return None
-    return _Link(*order, row.attempts, False, kept=False)
-
-
-def _decide(seen: Sequence[SeenJob], known: _Known) -> _Changes:
-    changes = _Changes()
-    found: set[int] = set()
-    for job in seen:
-        link = known.links.get(job.engine_id)
-        row = None if link is None else known.rows.get(link.job)
-        if link is None or row is None:
-            changes.new.append(job)
-            continue
-        another = row.engine_id not in {None, job.engine_id} or row.id in found
-        if not row.native and (another or link.double or link.submission < row.submission):
-            _double(job, link, row, known, changes)
-            continue
-        _follow(job, link, row, known, changes)
-        if not link.kept:
-            found.add(row.id)
-            changes.links.append((job.engine_id, row.id, link.submission, link.attempts_before, False))
-    return changes
-
-
-def _follow(job: SeenJob, link: _Link, row: Row[*tuple[Any, ...]], known: _Known, changes: _Changes) -> None:
-    standing = _standing(row)
-    attempts = known.attempts_of(row.id, job.engine_id)
-    if row.native and sightings.is_another(standing, job):
-        changes.new.append(job)
-        return
-    job = sightings.recalled(attempts, job)
-    # One that was cancelled or refused before anybody knew of an engine job has one after all.
-    unknown = not row.native and row.engine_id is None
-    if sightings.is_stale(attempts, job) or (not unknown and sightings.is_over_for_good(standing, job)):
-        return
-    merged = sightings.merged(attempts, link.attempts_before, job)
-    class_ = known.classes[_class(job, row.cluster)] if row.native else None
-    now = sightings.followed(standing, job, merged, class_)
-    if now != standing:
-        changes.jobs[row.id] = now
-        if standing.open and not now.open:
-            changes.ended.append(row.id)
-            if not row.native:
-                changes.failed.append((row.id, job))
-    if merged.put or merged.gone:
-        changes.attempts.append((row.id, job.engine_id, merged))
-
-
-def _double(job: SeenJob, link: _Link, row: Row[*tuple[Any, ...]], known: _Known, changes: _Changes) -> None:
-    """A second engine job of an order, or one of an order that was followed by another.
-
-    The latter is over; only if it was started again does it run beside its successor.
-    """
-    is_open = job.state in OPEN_JOBS
-    if is_open and link.kept and not link.double:
-        last = known.attempts_of(row.id, job.engine_id)[-1:]
-        shown = job.attempts[-1:]
-        is_open = any(
-            new.ended_at is not None or new.started_at > old.attempt.started_at + sightings.SAME_START
-            for new in shown
-            for old in last
-        )
-    if is_open:
-        changes.doubles.append(job.engine_id)
-    if not link.kept:
-        changes.links.append((job.engine_id, row.id, link.submission, 0, True))
-        changes.events.append(sending.double_event(row.id, job.engine_id))
-
-
-async def _bring_back(connection: AsyncConnection, known: _Known, changes: _Changes) -> None:
+async def _bring_back(connection: AsyncConnection, known: Known, changes: Changes) -> None:
     """Of ours that ended now, those that are to be sent once more."""
     bad = [
         (id_, job)
@@ -352,10 +211,10 @@ async def _bring_back(connection: AsyncConnection, known: _Known, changes: _Chan
         ]
 
 
-async def _write(connection: AsyncConnection, lease: Lease, known: _Known, changes: _Changes) -> None:
+async def _write(connection: AsyncConnection, lease: Lease, known: Known, changes: Changes) -> None:
     await _insert_new(connection, lease, known, changes)
     if changes.jobs:
-        rows = [_columns(id_, standing) for id_, standing in changes.jobs.items()]
+        rows = [columns_of(id_, standing) for id_, standing in changes.jobs.items()]
         await connection.execute(_UPDATE, {"rows": job_specs.compact(rows)})
     await attempt_rows.write(connection, changes.attempts)
     await metering.queue(connection, lease.cluster, changes.to_meter(known))
@@ -364,7 +223,7 @@ async def _write(connection: AsyncConnection, lease: Lease, known: _Known, chang
     await job_afters.settle(connection, sorted(changes.ended))
 
 
-async def _insert_new(connection: AsyncConnection, lease: Lease, known: _Known, changes: _Changes) -> None:
+async def _insert_new(connection: AsyncConnection, lease: Lease, known: Known, changes: Changes) -> None:
     """Native jobs, in the order they were submitted, so that ids tell it as well as they can."""
     new = sorted(changes.new, key=lambda job: (job.submitted_at, job.array_index or 0))
     if not new:
@@ -374,14 +233,14 @@ async def _insert_new(connection: AsyncConnection, lease: Lease, known: _Known, 
     rows: list[dict[str, object]] = []
     for id_, job in zip(ids, new, strict=True):
         attempts = sightings.merged((), 0, job)
-        class_ = known.classes[_class(job, lease.cluster)]
-        standing = sightings.followed(_newborn(job, class_), job, attempts, class_)
+        class_ = known.classes[class_of(job, lease.cluster)]
+        standing = sightings.followed(newborn(job, class_), job, attempts, class_)
         place = {
             "submitted_at": job.submitted_at,
             "array_first": None if job.array_id is None else arrays[job.array_id],
             "array_index": job.array_index,
         }
-        rows.append(_columns(id_, standing) | place)
+        rows.append(columns_of(id_, standing) | place)
         changes.links.append((job.engine_id, id_, 0, 0, False))
         if attempts.put:
             changes.attempts.append((id_, job.engine_id, attempts))
@@ -402,63 +261,3 @@ async def _arrays(
         await connection.execute(_NEW_ARRAYS, values)
         firsts |= {EngineId(row.engine_id): row.job for row in await connection.execute(_ARRAYS, values)}
     return firsts
-
-
-def _order_in(name: str, prefix: str) -> tuple[int, int] | None:
-    """The job and submission an engine job's name tells of; None: not one of this ledger's."""
-    found = re.search(f"-fw{prefix}-([0-9a-z]{{4,12}})-([0-9]{{1,9}})$", name)
-    number = None if found is None else job_number(found[1])
-    return None if found is None or number is None else (number, int(found[2]))
-
-
-def _is_of(job: SeenJob, row: Row[*tuple[Any, ...]], prefix: str) -> bool:
-    """Whether an engine job is of a job of ours: the whole name fits, and nobody else made it."""
-    order = _order_in(job.name, prefix)
-    return (
-        order is not None
-        and not row.native
-        and job.name == engine_name(prefix, JobId(row.id), order[1], row.name)
-        and job.user in {"", row.user_name}
-    )
-
-
-def _class(job: SeenJob, cluster: str) -> JobClass:
-    """A native one's."""
-    pool, slice_ = (job.supply.pool, job.supply.slice) if job.supply is not None else (NONE, None)
-    return JobClass(cluster, job.user, job.team or NONE, pool, slice_ or NONE, job.priority or NONE, True)
-
-
-def _newborn(job: SeenJob, class_: int) -> Standing:
-    return Standing(
-        class_=class_,
-        name=kept(job.name),
-        state=JobState.WAITING,
-        wish=Wish.RUN,
-        asked=False,
-        code="",
-        reason="",
-        engine_id=job.engine_id,
-        gpus=job.gpus,
-        nodes=job.nodes,
-        devices=job.gpus * job.nodes,
-        submission=0,
-        failures=0,
-        attempts=0,
-        started_at=None,
-        ended_at=None,
-        exit_code=None,
-        time_seconds=None,
-        not_before=job.submitted_at,
-        sending_until=None,
-        sent_at=None,
-    )
-
-
-def _standing(row: Row[*tuple[Any, ...]]) -> Standing:
-    _, class_, name, state, wish, *rest = row[: len(_NAMES)]
-    return Standing(class_, name, JobState(state), Wish(wish), *rest)
-
-
-def _columns(id_: int, standing: Standing) -> dict[str, object]:
-    values: dict[str, object] = {name: getattr(standing, name) for name in _NAMES[2:]}
-    return {"id": id_, "class": standing.class_} | values
