@@ -20,6 +20,7 @@ import yaml
 
 from fairway.model.job import JobId, job_number
 from lab import Instance
+from lab.errors import LabError
 from lab.kubernetes.api import Api
 from tests.contract.job_line import IMAGE, OPENERS, Settle
 from tests.integration.policy_lab import governed
@@ -46,6 +47,19 @@ class Target:
     def daemon(self) -> str:
         """What takes orders."""
         return "slurmctld" if self.is_slurm else "kube-apiserver"
+
+    def restart(self, *, hard: bool, pause: float) -> None:
+        """The daemon ends and begins anew; on a busy machine it may take long until it serves again."""
+        try:
+            if hard:
+                self.instance.kill(self.daemon)
+                time.sleep(pause)
+                self.instance.start(self.daemon)
+            else:
+                self.instance.restart(self.daemon)
+        except LabError:
+            if self.instance.daemon(self.daemon) is None:
+                raise
 
     def made(self, mark: str) -> Counter[tuple[str, str]]:
         """Every engine job with this ledger's mark, by name and id, over or not, as the engine tells it."""
@@ -179,12 +193,9 @@ class JobServers:
         """
         for number in range(times):
             await self._until_kills(kills * (number + self.chance.uniform(0.6, 1)) / (times + 1))
-            if number % 2 == 0 and not target.is_slurm:
-                await asyncio.to_thread(target.instance.kill, target.daemon)
-                await asyncio.sleep(self.chance.uniform(0, 2))
-                await asyncio.to_thread(target.instance.start, target.daemon)
-            else:
-                await asyncio.to_thread(target.instance.restart, target.daemon)
+            hard = number % 2 == 0 and not target.is_slurm
+            pause = self.chance.uniform(0, 2)
+            await asyncio.to_thread(target.restart, hard=hard, pause=pause)
             self.restarts += 1
 
     async def _until_kills(self, count: float) -> None:
