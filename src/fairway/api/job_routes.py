@@ -38,7 +38,8 @@ from fairway.model.access import Deed, Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobSpec, JobState, Placement, job_number, job_word
 from fairway.model.names import UserName
-from fairway.policy.placement import NotAllowed, Option
+from fairway.policy.membership import NotAllowed
+from fairway.policy.placement import Option
 
 MOST_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Ten thousand jobs of a kilobyte each, three times over; a script may be a megabyte."""

@@ -20,15 +20,8 @@ from fairway.model.fleet import Fleet, Pool, VirtualPlace
 from fairway.model.job import JobId, JobSpec, JobState, Order, Placement, engine_name
 from fairway.model.names import TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
-from fairway.policy.placement import (
-    NoPoolFits,
-    Option,
-    Stock,
-    choose,
-    options,
-    priority_of,
-    team_of,
-)
+from fairway.policy.membership import priority_of, team_of
+from fairway.policy.placement import NoPoolFits, Option, Stock, choose, options
 
 STOCK_SECONDS: Final = 2.0
 """How old what is known of pools and queues may be when a job is placed."""

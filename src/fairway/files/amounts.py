@@ -9,9 +9,9 @@ from typing import Final
 
 from fairway.files.faults import FaultCode, Faults, shown
 from fairway.files.shape import At, Found, Schema, Shape, Whole, out_of_range, wrong_type
-from fairway.files.spelling import nearest
 from fairway.files.tree import Kind, Node, Scalar
 from fairway.model.duration import DURATION_PATTERN, duration_text, parse_duration
+from fairway.model.spelling import nearest
 
 UNLIMITED: Final = "unlimited"
 PERCENT_PATTERN: Final = r"(0|[1-9][0-9]{0,3})(\.[0-9]{1,4})?%"

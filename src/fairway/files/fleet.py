@@ -12,6 +12,7 @@ from typing import Final
 from fairway.files import fleet_shape as fs
 from fairway.files.faults import Fault, FaultCode, Faults, InvalidFile, Spot, shown
 from fairway.files.fleet_checks import check
+from fairway.files.growing import grow
 from fairway.files.pool_claims import resource_of
 from fairway.files.prices import check_prices, cost_rules_of, overhead_of, pricing_of
 from fairway.files.records import Section
@@ -19,7 +20,7 @@ from fairway.files.shape import At, Found
 from fairway.files.supplies import Supplies
 from fairway.files.team_checks import check_teams
 from fairway.files.teams import WrittenTeam, chosen_teams_of, fairness_of, priorities_of, teams_of
-from fairway.files.tree import Mark, grow
+from fairway.files.tree import Mark
 from fairway.model.fleet import (
     Cluster,
     Connection,

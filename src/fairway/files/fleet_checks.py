@@ -9,11 +9,12 @@ from fairway.files.faults import FaultCode, Faults, Severity, Spot, shown
 from fairway.files.pool_claims import pools_differ
 from fairway.files.records import Section
 from fairway.files.shape import Found
-from fairway.files.spelling import did_you_mean, listed, nearest
+from fairway.files.spelling import did_you_mean, listed
 from fairway.files.supplies import gpus_of
 from fairway.model.fleet import EngineKind
 from fairway.model.gpu import GpuType, MigProfile, fits
 from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.spelling import nearest
 
 Sections = Mapping[str, Found[Section]]
 

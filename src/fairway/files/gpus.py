@@ -7,11 +7,12 @@ from typing import Final
 
 from fairway.files.faults import FaultCode, Severity, shown
 from fairway.files.shape import Problem
-from fairway.files.spelling import did_you_mean, nearest
+from fairway.files.spelling import did_you_mean
 from fairway.files.texts import SLICE
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import GpuRequest
 from fairway.model.names import SliceName
+from fairway.model.spelling import nearest
 
 MOST_GPUS: Final = 1024
 """On one node."""

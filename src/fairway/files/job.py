@@ -13,9 +13,10 @@ from typing import Final
 from fairway.files import job_shape as js
 from fairway.files import manifest, sbatch, tree
 from fairway.files.faults import Fault, FaultCode, Faults, InvalidFile, Severity, Spot, shown
+from fairway.files.growing import grow_all
 from fairway.files.records import Record, Section
 from fairway.files.shape import At
-from fairway.files.tree import Entry, Kind, Mapping, Mark, Node, Scalar, grow_all, quoted
+from fairway.files.tree import Entry, Kind, Mapping, Mark, Node, Scalar, quoted
 from fairway.model.job import JobSpec
 from fairway.model.names import PoolName, PriorityName, TeamName
 

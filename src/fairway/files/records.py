@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from fairway.files.faults import FaultCode, Faults, Spot, shown
 from fairway.files.shape import At, Found, Schema, Shape, Text, wrong_type
-from fairway.files.spelling import listed, nearest
+from fairway.files.spelling import listed
 from fairway.files.tree import Entry, Listing, Mapping, Node, Scalar
+from fairway.model.spelling import nearest
 
 T = TypeVar("T")
 

@@ -1,33 +1,11 @@
-"""The nearest name to a mistyped one."""
+"""What was probably meant, and what there is, in a sentence of a fault."""
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable
-from typing import Final
 
 from fairway.files.faults import shown
-
-_LONGEST: Final = 64
-_MOST_CHOICES: Final = 2_000
-"""Looking for a typo among more than this takes longer than the answer is worth."""
-
-
-def nearest(word: str, choices: Iterable[str], most: int = 2) -> list[str]:
-    """Up to `most` of the choices that were probably meant, best first."""
-    names = list(choices)
-    wanted = _plain(word)
-    if not wanted or len(word) > _LONGEST or len(names) > _MOST_CHOICES:
-        return []
-    same = [name for name in names if _plain(name) == wanted]
-    if same:
-        return same[:most]
-    longer = [name for name in names if len(wanted) > 1 and _plain(name).startswith(wanted)]
-    if longer:
-        return longer[:most]
-    by_plain = {_plain(name): name for name in reversed(names)}
-    return [by_plain[found] for found in difflib.get_close_matches(wanted, by_plain, n=most, cutoff=0.65)]
+from fairway.model.spelling import nearest
 
 
 def did_you_mean(word: str, choices: Iterable[str], otherwise: str) -> str:
@@ -41,7 +19,3 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     all_names = list(names)
     more = len(all_names) - most
     return ", ".join(shown(name) for name in all_names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def _plain(word: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", word.lower())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -14,19 +13,13 @@ from typing import Final
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Capacity, EngineKind, Fleet, Pool
 from fairway.model.job import GpuRequest, JobSpec, Placement, Tolerates
-from fairway.model.names import ClusterName, TeamName, UserName
+from fairway.model.names import ClusterName, TeamName
 from fairway.model.team import Priority, Supply, Team, TeamTree
-
-_NAMED: Final = 12
-"""How many pools a message names before it only counts."""
+from fairway.policy.membership import NAMED, near
 
 
 class NoPoolFits(PermanentError):
     """No pool of the fleet could ever run it under these terms; the message says of each why not."""
-
-
-class NotAllowed(PermanentError):
-    """The user may not submit it so: no member of the team, a priority that is not the team's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,65 +91,6 @@ class Options:
     misfits: tuple[Misfit, ...]
 
 
-def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
-    """The team a user's job belongs to; raises NotAllowed."""
-    if spec.team is None:
-        name = fleet.default_teams().get(user)
-        if name is None:
-            raise NotAllowed(
-                "NoTeam",
-                f"{user} is a member of no team",
-                "ask a platform engineer for one:  fairway get teams  shows them",
-            )
-    else:
-        name = spec.team
-    team = next((t for t in fleet.teams if t.name == name), None)
-    if team is None:
-        raise NotAllowed(
-            "NoSuchTeam", f"the fleet has no team {name!r}", _near(name, [t.name for t in fleet.teams])
-        )
-    if user not in team.members:
-        own = sorted(t.name for t in fleet.teams if user in t.members)
-        raise NotAllowed(
-            "NotAMember",
-            f"{user} is no member of team {name}",
-            f"submit it for a team of yours: {', '.join(own)}" if own else "ask its lead to add you",
-        )
-    if team.draining:
-        raise NotAllowed(
-            "TeamDraining",
-            f"team {name} is draining: nothing of it starts any more",
-            "submit it for another team",
-        )
-    return team
-
-
-def priority_of(fleet: Fleet, spec: JobSpec, team: Team) -> Priority:
-    """The priority a team's job has; raises NotAllowed."""
-    if spec.priority is None:
-        default = fleet.default_priority
-        if default.name in team.priorities:
-            return default
-        if team.priorities:  # the nearest below the default, else whatever is the lowest it has
-            ranked = [fleet.priority(name) for name in team.priorities]
-            below = [p for p in ranked if p.rank <= default.rank]
-            return below[0] if below else ranked[-1]
-        return default
-    if not any(p.name == spec.priority for p in fleet.priorities):
-        raise NotAllowed(
-            "NoSuchPriority",
-            f"the fleet has no priority {spec.priority!r}",
-            _near(spec.priority, [p.name for p in fleet.priorities]),
-        )
-    if spec.priority not in team.priorities:
-        raise NotAllowed(
-            "PriorityNotAllowed",
-            f"jobs of team {team.name} may not have priority {spec.priority}",
-            f"it may use: {', '.join(team.priorities) or 'none'}",
-        )
-    return fleet.priority(spec.priority)
-
-
 def options(
     spec: JobSpec,
     team: Team,
@@ -176,7 +110,7 @@ def options(
         raise NoPoolFits(
             "NoSuchPool",
             f"the fleet has no pool {spec.pool!r}",
-            _near(spec.pool, [p.name for p in fleet.pools]),
+            near(spec.pool, [p.name for p in fleet.pools]),
         )
     tree = tree or TeamTree(fleet.teams)
     fits: list[Option] = []
@@ -397,13 +331,7 @@ def _none_fits(misfits: Iterable[Misfit]) -> NoPoolFits:
     ordered = sorted(misfits, key=lambda m: -m.steps)
     if not ordered:
         return NoPoolFits("NoPoolFits", "the fleet has no pools", "add one to the fleet file")
-    said = [f"{m.supply} {m.why}" for m in ordered[:_NAMED]]
-    if len(ordered) > _NAMED:
-        said.append(f"and {len(ordered) - _NAMED} more do not fit")
+    said = [f"{m.supply} {m.why}" for m in ordered[:NAMED]]
+    if len(ordered) > NAMED:
+        said.append(f"and {len(ordered) - NAMED} more do not fit")
     return NoPoolFits("NoPoolFits", f"no pool fits: {'; '.join(said)}", ordered[0].hint)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    there = list(known)
-    close = difflib.get_close_matches(name, there, n=1)
-    return f"did you mean {close[0]}?" if close else f"it has: {', '.join(there[:_NAMED]) or 'none'}"

@@ -19,7 +19,8 @@ from fairway.model.job import Attempt, EngineId, GpuRequest, JobSpec, JobState
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.model.team import Grant, Supply
-from fairway.policy.placement import NoPoolFits, NotAllowed
+from fairway.policy.membership import NotAllowed
+from fairway.policy.placement import NoPoolFits
 from tests.unit.control.job_toy import ADA, FLEET, HPC, POOL, Field, ToyRuns, give_fleet, submit
 from tests.unit.control.test_dispatch import Bench as Dispatching
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fairway.files.faults import Faults
+from fairway.files.growing import grow
 from fairway.files.records import Key, Record
 from fairway.files.shape import At, Whole
-from fairway.files.tree import Mark, grow
+from fairway.files.tree import Mark
 
 
 def test_what_comes_later_is_said_to_come() -> None:

@@ -1,29 +1,8 @@
-"""The nearest name."""
+"""What a fault says of names."""
 
 from __future__ import annotations
 
-import pytest
-
-from fairway.files.spelling import did_you_mean, listed, nearest
-from fairway.model.gpu_catalogue import CATALOGUE
-
-
-@pytest.mark.parametrize(
-    ("word", "found"),
-    [
-        ("a100-80gb", ["A100-80GB"]),
-        ("A100_80GB", ["A100-80GB"]),
-        ("A100", ["A100-40GB", "A100-80GB"]),
-        ("RTX4090", ["RTX-4090"]),
-        ("H100-80G", ["H100-80GB"]),
-        ("L40s", ["L40S"]),
-        ("TPU-v5", []),
-        ("", []),
-        ("x" * 1000, []),
-    ],
-)
-def test_nearest_gpu_type(word: str, found: list[str]) -> None:
-    assert nearest(word, CATALOGUE) == found
+from fairway.files.spelling import did_you_mean, listed
 
 
 def test_nothing_near_gives_the_other_hint() -> None:

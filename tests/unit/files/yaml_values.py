@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairway.files.faults import Faults
-from fairway.files.tree import Kind, Listing, Mapping, Node, Scalar, grow
+from fairway.files.growing import grow
+from fairway.files.tree import Kind, Listing, Mapping, Node, Scalar
 
 
 def plain(text: str) -> Any:

@@ -28,18 +28,8 @@ from fairway.model.job import GpuRequest, JobSpec, Tolerates
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.price import PriceStep, Pricing
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Supply, Team
-from fairway.policy.placement import (
-    NoPoolFits,
-    NotAllowed,
-    Options,
-    Start,
-    Stock,
-    choose,
-    matches,
-    options,
-    priority_of,
-    team_of,
-)
+from fairway.policy.membership import NotAllowed, priority_of, team_of
+from fairway.policy.placement import NoPoolFits, Options, Start, Stock, choose, matches, options
 from tests.unit.policy.clusters import patient
 
 ADA = UserName("ada")

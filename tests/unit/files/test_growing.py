@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairway.files import tree
+from fairway.files import growing, tree
 from fairway.files.faults import Faults
 from tests.unit.files.fleets import SHARED, SOUND
 
@@ -32,12 +32,12 @@ def plain(node: tree.Node | None) -> Any:
     return node
 
 
-def root(builder: tree._Builder) -> tree.Node | None:
+def root(builder: growing._Builder) -> tree.Node | None:
     return builder.roots[0] if builder.roots else None
 
 
-def both(text: str) -> tuple[tree._Builder | None, tree._Builder | None]:
-    return tree._quickly(text, Faults("quick")), tree._carefully(text, Faults("careful"))
+def both(text: str) -> tuple[growing._Builder | None, growing._Builder | None]:
+    return growing._quickly(text, Faults("quick")), growing._carefully(text, Faults("careful"))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
@@ -104,5 +104,5 @@ def test_odd_texts_are_read_the_same_or_left_to_the_careful_one(
 )
 def test_what_the_parsers_may_read_differently_is_left_to_the_careful_one(text: str) -> None:
     faults = Faults("quick")
-    assert tree._quickly(text, faults) is None
+    assert growing._quickly(text, faults) is None
     assert not faults.any
