@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -54,7 +55,7 @@ class Bench:
         await (step or self.step())(lease)
         await self.ledger.release_lease(lease)
 
-    async def until_sent(self, within: float = 20) -> None:
+    async def until_sent(self, within: float = 60) -> None:
         """As the loop would: again and again, by a new tenure each time."""
         async with asyncio.timeout(within):
             while await self.ledger.to_send(HPC, 1):
@@ -111,10 +112,10 @@ async def test_a_refusal_is_the_jobs(fed: Ledger) -> None:
 
 
 async def test_an_engine_that_went_silent_is_asked_again_when_nothing_can_arrive_any_more(
-    fed: Ledger,
+    fed: Ledger, database_url: str
 ) -> None:
     world = Field(deaf=Unreachable("Unreachable", "no answer", "look"), deaf_after=2)
-    bench = Bench(fed, world)
+    bench = Bench(fed, world, replace(QUICK, sending_seconds=60, stop_seconds=30))
     numbers = await submit(fed, 5)
     with pytest.raises(Unreachable):
         await bench.run(step := bench.step())
@@ -124,6 +125,8 @@ async def test_an_engine_that_went_silent_is_asked_again_when_nothing_can_arrive
     world.deaf = None
     await bench.run(step)  # too early to know
     assert len(world.jobs) == 3
+    with psycopg.connect(database_url) as connection:  # as if a minute had gone by
+        connection.execute("UPDATE job SET sending_until = sending_until - interval '61 s'")
     await bench.until_sent()
     assert sorted(world.live().values()) == [1] * 5
     assert {r.engine_id for r in await bench.rows(numbers)} == set(world.jobs)
