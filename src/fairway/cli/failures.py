@@ -70,21 +70,36 @@ def _show_faults(error: FairwayError) -> bool:
 
     for fault in filter(None, map(from_wire, refused)):
         show_fault(fault)
-    click.echo(error.message, err=True)
+    if error.message not in [fault.message for fault in refused]:
+        click.echo(error.message, err=True)
     return True
 
 
 def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
     """One error on stderr, in the shape all of them have."""
-    click.echo(f"{label('error:', 'red')} {message}", err=True)
+    say("error:", "red", message)
     for line in details:
-        click.echo(f"  {line}", err=True)
+        say("", "", f"  {line}")
     show_hint(hint)
 
 
 def show_hint(hint: str) -> None:
     """What to do next, after a blank line."""
-    click.echo(f"\n{label('hint:', 'cyan')} {hint}", err=True)
+    click.echo(err=True)
+    say("hint:", "cyan", hint)
+
+
+def say(word: str, colour: str, text: str) -> None:
+    """A sentence on stderr behind its coloured word; folded only where somebody reads it."""
+    lines = [f"{word} {text}" if word else text]
+    if sys.stderr.isatty():
+        import shutil
+
+        from fairway.cli.layout import fold
+
+        lines = fold(lines[0], shutil.get_terminal_size((100, 24)).columns)
+    first = label(word, colour) + lines[0].removeprefix(word) if word else lines[0]
+    click.echo("\n".join([first, *lines[1:]]), err=True)
 
 
 def label(text: str, colour: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairway.cli.failures import label, show_hint
+from fairway.cli.failures import say, show_hint
 from fairway.files import Fault, FaultCode, Severity, Spot, location_lines
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def show_fault(fault: Fault) -> None:
     """What is wrong, where, what was expected, what to do."""
     colour = "red" if fault.severity is Severity.ERROR else "yellow"
-    click.echo(f"{label(f'{fault.severity}:', colour)} {fault.message}", err=True)
+    say(f"{fault.severity}:", colour, fault.message)
     for line in location_lines(fault):
         click.echo(f"  {line}", err=True)
     if fault.expected and fault.expected not in fault.message:
-        click.echo(f"  expected {fault.expected}", err=True)
+        say("", "", f"  expected {fault.expected}")
     show_hint(fault.hint)
     click.echo(err=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fairway.cli.connect import connect, server_options
+from fairway.cli.failures import show_hint
 from fairway.cli.words import count
 from fairway.client.private import write_private
 from fairway.model.errors import PermanentError
@@ -40,11 +41,26 @@ def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | N
         click.echo(found.fleet, nl=False)
     else:
         _keep(out, found.fleet)
-    remarks = f"; {count(found.remarks, 'thing')} without a word in Fairway, see its comments"
+    remarks = f"; {count(found.remarks, 'comment')} in it to read: guesses, and what has no word in Fairway"
     kept = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
     click.echo(kept + (remarks if found.remarks else ""), err=True)
     if out is not None:
+        _tell_prices(found.fleet, out)
         click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
+
+
+def _tell_prices(text: str, out: Path) -> None:
+    """No engine knows what its GPUs cost, and a report of nothing but zeros helps nobody."""
+    from fairway.files import FaultCode, check_text
+
+    faults = check_text(text, str(out), Path.cwd()).faults
+    without = [fault.path.split(".")[1] for fault in faults if fault.code is FaultCode.NO_PRICE]
+    if without:
+        has = "has" if len(without) == 1 else "have"
+        show_hint(
+            f"{', '.join(without)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
+            f"into {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs you bought"
+        )
 
 
 def _keep(out: Path, text: str) -> None:

@@ -22,7 +22,7 @@ _EXAMPLES = """\b
 Examples:
   fairway plan -f fleet.yaml                        what would change, in the fleet file's words
   fairway plan -f fleet.yaml -o wide                with the engines' objects and their fields
-  fairway plan -f fleet.yaml --out plan.json        keep it; fairway apply plan.json  does exactly this
+  fairway plan -f fleet.yaml --out plan.json        keep it for  fairway apply plan.json
   fairway plan -f fleet.yaml --detailed-exitcode    for CI: 0 no changes, 2 changes, 1 error
 """
 

@@ -51,8 +51,9 @@ class Pair(click.ParamType[tuple[str, str]]):
 @click.command(
     epilog="""\b
 Examples:
-  fairway report reconcile --bill cur.csv.gz                  lines are told by their tag fairway-pool
-  fairway report reconcile --bill cur.csv --map p4d.24xlarge=cloud-a100 --map p5.48xlarge@us-east-1=cloud-h100
+  fairway report reconcile --bill cur.csv.gz        by each line's tag fairway-pool
+  fairway report reconcile --bill cur.csv --map p4d.24xlarge=cloud-a100
+  fairway report reconcile --bill cur.csv --map p5.48xlarge@us-east-1=cloud-h100
   fairway report reconcile --bill focus.csv --tag team-pool --all
   fairway report reconcile --bill focus.csv -o csv > differences.csv
 """

@@ -142,7 +142,7 @@ def _out_options(shapes: Sequence[str]) -> Callable[[Function], Function]:
     epilog="""\b
 Examples:
   fairway report cost                                       what each team cost in 30 days
-  fairway report usage --by team,slice                      GPU-hours, and slice-seconds by profile
+  fairway report usage --by team,slice                      GPU-hours, slice-seconds by profile
   fairway report waste --window 7d                          what nobody used, and why
   fairway report chargeback --month 2026-10                 what each team is charged
   fairway report cost --team nlp --by user -o html --out nlp.html
@@ -191,7 +191,7 @@ def cost(
     epilog="""\b
 Examples:
   fairway report usage                                        GPU-hours by team, 30 days
-  fairway report usage --by team,slice                        with slice-seconds of each MIG profile
+  fairway report usage --by team,slice                        slice-seconds of each MIG profile
   fairway report usage --by user --team nlp --window 7d
   fairway report usage --by pool,day --window 2026-10 -o csv
 """
@@ -260,7 +260,7 @@ Examples:
   fairway report chargeback --month 2026-10                   every team's statement
   fairway report chargeback --month 2026-10 --team nlp
   fairway report chargeback --month 2026-10 --out october.csv
-  fairway report chargeback --month 2026-10 --close           for good: later findings land in November
+  fairway report chargeback --month 2026-10 --close           for good: later finds are November's
 """
 )
 @click.option("--month", required=True, metavar="YYYY-MM", help="Of the fleet's time zone.")

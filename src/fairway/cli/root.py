@@ -64,12 +64,12 @@ VERBS: Final[dict[str, Verb]] = {
 
 _EXAMPLES: Final = """\b
 Examples:
-  fairway demo                                  two virtual clusters full of jobs, to try everything on
-  fairway server -f examples/quickstart.yaml    a server with a virtual cluster
-  fairway get pools                             GPUs by pool: in use, free, unhealthy
-  fairway check -f fleet.yaml                   every fault of a fleet file, with a hint
-  fairway plan -f fleet.yaml                    what it would change, cluster by cluster
-  fairway why 8f3k                              why a job waits, and what would help
+  fairway demo                    two virtual clusters full of jobs, to try everything on
+  fairway server -f fleet.yaml    a server; examples/quickstart.yaml has a virtual cluster
+  fairway get pools               GPUs by pool: in use, free, unhealthy
+  fairway check -f fleet.yaml     every fault of a fleet file, with a hint
+  fairway plan -f fleet.yaml      what it would change, cluster by cluster
+  fairway why 8f3k                why a job waits, and what would help
 """
 
 
@@ -87,6 +87,18 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{verb.module}.{cmd_name} is not a click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A verb that is not there is answered with the one that was probably meant."""
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            from fairway.model.spelling import nearest
+
+            close = nearest(args[0], sorted(VERBS))
+            meant = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise click.UsageError(f"No such command '{args[0]}'{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

@@ -23,7 +23,7 @@ Examples:
   fairway submit job.yaml                          a job file; several jobs in it are several jobs
   fairway submit train.sh                          a script with #SBATCH lines
   fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags count before the file
-  fairway submit job.yaml --dry-run                what would be sent, and whether it could ever run
+  fairway submit job.yaml --dry-run                what would be sent; could it ever run
   make-job | fairway submit -                      from a pipe
 """
 

@@ -18,6 +18,10 @@ from fairway.model.errors import PermanentError
 from fairway.model.names import NAME_RULE, is_name
 
 _ADD = "fairway context add NAME --url URL --token-file FILE"
+_WHERE_FROM = (
+    "FAIRWAY_TOKEN_FILE, or the context in use, names the file; fairway context list  shows contexts, and an "
+    "admin makes a new token with  fairway token create NAME --role ROLE > FILE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ def find_target(
         raise PermanentError(
             "NoContext",
             "no server is chosen",
-            f"start one here:  fairway server -f fleet.yaml   or name one:  {_ADD}",
+            f"start one here:  fairway server -f fleet.yaml   or name one:  {_ADD}   or try:  fairway demo",
         )
     chosen = contexts.get(contexts.current)
     return Target(chosen.url, _token_in(environment) or _token_of(chosen), chosen.ca_file)
@@ -189,11 +193,12 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
         raise PermanentError(
-            "TokenNotReadable", f"cannot read the token in {path}: {error}", "fairway context list"
+            "TokenNotReadable", f"cannot read the token in {path}: {why}", _WHERE_FROM
         ) from error
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise PermanentError("TokenNotReadable", f"{path} does not hold a token", "fairway context list")
+        raise PermanentError("TokenNotReadable", f"{path} does not hold a token", _WHERE_FROM)
     return token
 
 

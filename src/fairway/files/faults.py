@@ -100,6 +100,7 @@ class FaultCode(StrEnum):
     NOT_IN_ORDER = "NotInOrder"
     UNKNOWN_TIME_ZONE = "UnknownTimeZone"
     COMMITTED_TOO_MUCH = "CommittedTooMuch"
+    NO_PRICE = "NoPrice"
     NO_WORD_FOR_IT = "NoWordForIt"
     LEFT_OUT = "LeftOut"
     NOT_A_JOB = "NotAJob"
@@ -178,6 +179,7 @@ EXPLANATIONS: Final[dict[FaultCode, str]] = {
     FaultCode.NOT_IN_ORDER: "Days that must follow each other do not.",
     FaultCode.UNKNOWN_TIME_ZONE: "A time zone that nobody knows.",
     FaultCode.COMMITTED_TOO_MUCH: "Commitments are for more GPUs than the pool has.",
+    FaultCode.NO_PRICE: "The pool's price is 0 and nothing else says what it costs: its charges will be 0.",
     FaultCode.NO_WORD_FOR_IT: "Part of a script or manifest that changes the job; Fairway cannot say it.",
     FaultCode.LEFT_OUT: "Part of a script or manifest that means nothing here and is left out.",
     FaultCode.NOT_A_JOB: "The file is something else than a job.",

@@ -66,6 +66,7 @@ def check_prices(file: Section, faults: Faults) -> None:
         _commitments_hold(pool, faults)
         _committed_gpus_exist(pool, faults)
         _priced_slices_exist(pool, faults)
+        _has_a_price(pool, faults)
 
 
 def _commitment(section: Section) -> Commitment:
@@ -116,6 +117,23 @@ def _steps_in_order(pool: Section, faults: Faults) -> None:
                 related=[day.spot],
             )
             return
+
+
+def _has_a_price(pool: Section, faults: Faults) -> None:
+    """A pool may be free; more often its price was left for later, and reports of nothing surprise."""
+    price = pool.found(ps.PRICE)
+    if price is None or price.value.first or any(amount for _, amount in price.value.steps):
+        return
+    if pool.get(ps.COMMITMENTS) or pool.get(ps.SLICE_PRICES):
+        return
+    faults.add(
+        FaultCode.NO_PRICE,
+        price.spot,
+        f"pool {pool.name} has no price: its charges will be 0",
+        hint="write what a GPU-hour costs, as in  price: 1.90;"
+        "  fairway price owned  computes it for GPUs you bought",
+        severity=Severity.WARNING,
+    )
 
 
 def _commitments_hold(pool: Section, faults: Faults) -> None:

@@ -394,9 +394,20 @@ def test_import_keeps_what_is_there(playing: Playing, tmp_path: Path, said: Said
     playing.answers["POST /v1/imports"] = (200, {"cluster": "hpc", "fleet": "name: hpc\n", "remarks": 2})
     assert run(root, ["import", "hpc"]) == 0
     shown, error = said()
-    assert shown == "name: hpc\n" and "2 things without a word in Fairway" in error
+    assert shown == "name: hpc\n" and "2 comments in it to read" in error
     out = tmp_path / "f.yaml"
     assert run(root, ["import", "hpc", "--out", str(out)]) == 0
+    assert out.read_text() == "name: hpc\n" and "price" not in said()[1]
+    nodes = "virtual: { nodes: 1, gpus_per_node: 4 }"
+    free = "".join(
+        f"  {name}: {{ cluster: hpc, gpu: L40S, capacity: owned, price: {price}, {nodes} }}\n"
+        for name, price in (("a", 0), ("b", 1.9))
+    )
+    fleet = f"name: acme\ncurrency: USD\nclusters: {{ hpc: {{ engine: virtual }} }}\npools:\n{free}"
+    fleet = f"apiVersion: fairway/v1alpha1\nkind: Fleet\n{fleet}"
+    playing.answers["POST /v1/imports"] = (200, {"cluster": "hpc", "fleet": fleet, "remarks": 0})
+    assert run(root, ["import", "hpc", "--out", str(tmp_path / "free.yaml")]) == 0
+    assert "hint: a has no price yet, so charges would be 0" in said()[1]
     assert out.read_text() == "name: hpc\n"
     out.write_text("mine")
     assert run(root, ["import", "hpc", "--out", str(out)]) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -187,3 +189,41 @@ def test_a_defect_is_one_line_and_its_traceback_a_private_file(
 def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(failing, ["interrupt"]) == 130
     assert capsys.readouterr().err.strip() == ""
+
+
+def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, ["gte", "pools"]) == 64
+    assert capsys.readouterr().err.startswith("error: no such command 'gte'. Did you mean 'get'?")
+    assert run(root, ["xylophone"]) == 64
+    assert capsys.readouterr().err.startswith("error: no such command 'xylophone'\n")
+
+
+def test_examples_fit_a_terminal_of_100_columns() -> None:
+    lines = [
+        (name, line)
+        for name, command in every_command(root, "fairway")
+        for line in (command.epilog or "").splitlines()
+    ]
+    assert len(lines) > 100
+    assert [(path, line) for path, line in lines if len(line) + 2 > 100] == []
+
+
+def test_errors_are_folded_between_words_on_a_terminal() -> None:
+    """A hint has commands to copy; a terminal's own break in the middle of a word spoils them."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "fairway.cli", "get", "pools"],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": "60", "NO_COLOR": "1"},
+        stderr=theirs,
+        stdout=subprocess.DEVNULL,
+    ) as done:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the other side is closed
+            while piece := os.read(ours, 4096):
+                said += piece
+    os.close(ours)
+    assert done.returncode == 1
+    lines = said.decode().splitlines()
+    assert lines[0] == "error: no server is chosen" and lines[2].startswith("hint: start one here:")
+    assert len(lines) > 4 and all(len(line) <= 60 for line in lines)

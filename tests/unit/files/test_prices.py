@@ -78,6 +78,27 @@ def test_everything_a_pool_can_say_of_money() -> None:
     assert dict(pool_of(cut, 2).pricing.slices) == {"1g.10gb": Decimal("0.30")}
 
 
+def test_a_pool_without_a_price_is_warned_of_and_can_be_used() -> None:
+    report = checked(priced("price: 0"))
+    (fault,) = report.faults
+    assert report.fleet is not None
+    assert (fault.code, fault.severity, fault.path) == ("NoPrice", Severity.WARNING, "pools.hpc-a100.price")
+    assert (
+        "charges will be 0" in fault.message and "price: 1.90" in fault.hint and "price owned" in fault.hint
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "price: { before: 0, 2026-07-01: 1.75 }",
+        "price: 0\ncommitments: [{ gpus: 32, price: 1.10, from: 2026-01-01, until: 2027-01-01 }]",
+    ],
+)
+def test_a_pool_that_costs_something_in_another_way_is_not(lines: str) -> None:
+    assert checked(priced(lines)).faults == ()
+
+
 def test_clusters_have_overhead_and_the_fleet_has_rules() -> None:
     text = changed(
         "    engine: virtual\n", "    engine: virtual\n    overhead: { power: 4000, people: 9000.50 }\n"
