@@ -19,7 +19,8 @@ _NODES_NAMED: Final = 4
 _LINES_OF_SCRIPT: Final = 8
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
 """States that need somebody's eye."""
-_ORDER = {state: i for i, state in enumerate(dict.fromkeys((JobState.RUNNING, *JobState)))}
+TASK_ORDER: Final = tuple(dict.fromkeys((JobState.RUNNING, *JobState)))
+"""How an array's tasks are told: what runs first."""
 
 
 _SAID: Final[Mapping[JobState, str]] = {
@@ -212,7 +213,7 @@ def state_text(job: wire.Job) -> str:
 
 def tasks_text(tasks: Mapping[JobState, int]) -> str:
     """`3 running, 97 waiting`."""
-    return ", ".join(f"{n} {state}" for state, n in sorted(tasks.items(), key=lambda x: _ORDER[x[0]]) if n)
+    return ", ".join(f"{tasks[state]} {state}" for state in TASK_ORDER if tasks.get(state))
 
 
 def note(job: wire.Job) -> str:

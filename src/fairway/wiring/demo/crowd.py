@@ -13,8 +13,9 @@ from random import Random
 from typing import Final
 
 from fairway.model.fleet import Capacity, Fleet, Pool, VirtualPlace
-from fairway.model.names import TeamName, UserName
+from fairway.model.names import PriorityName
 from fairway.model.team import Supply, Team
+from fairway.wiring.demo.work import Work
 
 MEDIAN_SECONDS: Final = 1800.0
 SPREAD: Final = 1.0
@@ -38,29 +39,16 @@ _WORK: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One job, or an array of them, that somebody is about to send."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Work):
+    """Work that somebody is about to send."""
 
-    user: UserName
-    team: TeamName
-    supply: Supply
     name: str
     command: tuple[str, ...]
-    gpus: int
-    nodes: int
-    seconds: float
-    """How long it will run."""
-    limit_seconds: int
-    exit_code: int = 0
-    priority: str | None = None
-    spot: bool = False
-    native: bool = False
-    picked: bool = False
+    picked: bool
     """The person leaves the pool to Fairway."""
-    tasks: int = 1
-    retries: int = 0
-    regretted_after: float | None = None
+    retries: int
+    regretted_after: float | None
     """Somebody cancels it so many seconds later."""
 
 
@@ -164,10 +152,12 @@ class Crowd:
         single = sum(g * w for g, w in fitting) / sum(w for _, w in fitting)
         return 0.94 * single + 0.06 * 16
 
-    def _priority(self, team: Team) -> str | None:
+    def _priority(self, team: Team) -> PriorityName | None:
         chance = self._random.random()
         word = "urgent" if chance < 0.04 else "low" if chance > 0.88 else None
-        return word if word is None or not team.priorities or word in team.priorities else None
+        if word is None or (team.priorities and word not in team.priorities):
+            return None
+        return PriorityName(word)
 
     def _poisson(self, mean: float) -> int:
         """Knuth's, for the small means of a second."""

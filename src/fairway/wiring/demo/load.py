@@ -18,12 +18,12 @@ import structlog
 from fairway.api import job_wire as wire
 from fairway.client.async_client import AsyncClient
 from fairway.client.contexts import Target
-from fairway.engines.virtual import JobRequest, VirtualEngine
 from fairway.engines.virtual import JobState as State
+from fairway.engines.virtual import VirtualEngine
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.job import EngineId, JobState, Tolerates
-from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, UserName
+from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, UserName
 from fairway.model.team import Supply
 from fairway.wiring.demo.crowd import Crowd, Wanted
 
@@ -146,22 +146,8 @@ class Load:
 
     def _send_natively(self, job: Wanted) -> None:
         engine = self._engines[self._pools[job.supply.pool].cluster]
-        request = JobRequest(
-            job.user,
-            job.supply.pool,
-            gpus=job.gpus,
-            nodes=job.nodes,
-            slice=job.supply.slice,
-            team=job.team,
-            seconds=job.seconds,
-            limit_seconds=job.limit_seconds,
-            priority=None if job.priority is None else PriorityName(job.priority),
-            tolerates_loss=job.spot,
-            name=job.name,
-            exit_code=job.exit_code,
-        )
         try:
-            made = engine.submit_natively(request)
+            made = engine.submit_natively(job.request(job.name))
         except FairwayError as error:
             self.refused += 1
             log.info("refused", user=job.user, code=error.code, message=error.message)

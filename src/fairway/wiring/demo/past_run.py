@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from fairway.engines.port import Refused
-from fairway.engines.virtual import JobRequest, JobState, Simulator, terms_of
+from fairway.engines.virtual import JobState, Simulator, terms_of
 from fairway.engines.virtual.jobs import Attempt, Ending
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool
 from fairway.model.names import ClusterName, NodeName, PoolName
@@ -115,19 +115,7 @@ class _Played:
         waiting = self._simulator.waiting()
         if waiting > HELD_BACK and self._random.random() < 1 - HELD_BACK / waiting:
             return
-        request = JobRequest(
-            one.user,
-            one.supply.pool,
-            gpus=one.gpus,
-            nodes=one.nodes,
-            slice=one.supply.slice,
-            team=one.team,
-            seconds=one.seconds,
-            limit_seconds=one.limit_seconds,
-            priority=one.priority,
-            tolerates_loss=one.spot,
-            exit_code=one.exit_code,
-        )
+        request = one.request()
         for task in range(one.tasks):
             try:
                 number = self._simulator.submit(request)

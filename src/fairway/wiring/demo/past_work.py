@@ -16,8 +16,9 @@ from random import Random
 from typing import Final, Generic, TypeVar
 
 from fairway.model.fleet import Capacity, Fleet, Pool, VirtualPlace
-from fairway.model.names import PriorityName, TeamName, UserName
+from fairway.model.names import PriorityName
 from fairway.model.team import Supply, Team
+from fairway.wiring.demo.work import Work
 
 _T = TypeVar("_T")
 
@@ -90,29 +91,17 @@ _OF_SLICES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A job, or an array of them, that somebody sent, and what would become of it if left alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Work):
+    """Work that somebody sent, and what would become of it if left alone."""
 
     at: float
-    user: UserName
-    team: TeamName
-    supply: Supply
     kind: Kind
     number: int
-    nodes: int
-    gpus: int
-    tasks: int
-    seconds: float
-    limit_seconds: int
-    exit_code: int
     regretted: bool
     """Its owner ends it after `seconds`."""
     patience: float | None
     """Its owner gives up if it has not started by then."""
-    priority: PriorityName | None
-    spot: bool
-    native: bool
 
     @property
     def name(self) -> str:
@@ -177,23 +166,23 @@ class _Stream:
         late = not fails and random.random() < 0.05
         limit = seconds * (random.uniform(0.5, 0.95) if late else random.uniform(1.4, 5))
         return Asked(
-            at,
-            self._people[team.name].draw(random),
-            team.name,
-            self._supply,
-            kind,
-            number,
-            nodes,
-            gpus,
-            random.choice(kind.tasks),
-            seconds,
-            _neat(limit, seconds, late=late),
-            random.choice((1, 1, 1, 2, 137)) if fails else 0,
-            regretted and not fails and not late,
-            random.uniform(0.3, 4) * HOUR if random.random() < 0.10 else None,
-            self._priority(team, kind, seconds),
-            self._pool.capacity is Capacity.SPOT,
-            random.random() < 0.35,
+            at=at,
+            user=self._people[team.name].draw(random),
+            team=team.name,
+            supply=self._supply,
+            kind=kind,
+            number=number,
+            nodes=nodes,
+            gpus=gpus,
+            tasks=random.choice(kind.tasks),
+            seconds=seconds,
+            limit_seconds=_neat(limit, seconds, late=late),
+            exit_code=random.choice((1, 1, 1, 2, 137)) if fails else 0,
+            regretted=regretted and not fails and not late,
+            patience=random.uniform(0.3, 4) * HOUR if random.random() < 0.10 else None,
+            priority=self._priority(team, kind, seconds),
+            spot=self._pool.capacity is Capacity.SPOT,
+            native=random.random() < 0.35,
         )
 
     def _priority(self, team: Team, kind: Kind, seconds: float) -> PriorityName | None:
