@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 from fairway.cost.calendar import Calendar
 from fairway.cost.charging import RateSpan, charges, hourly_pools, rate_spans, unused, usage_charges
+from fairway.cost.rates import over_days
 from fairway.cost.report import Entry
-from fairway.ledger import Ledger, UsageFilter
+from fairway.ledger import Ledger, UsageFilter, UsageView
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName, TeamName
@@ -20,6 +21,8 @@ from fairway.model.price import PricePoint, Sharing
 from fairway.model.team import TeamTree
 
 EVERYBODY: Final = UsageFilter()
+_FROM_SPANS: Final = frozenset({Label.POOL, Label.SLICE, Label.DAY})
+"""Labels that sums of everybody's usage tell by themselves."""
 NOBODY: Final = ""
 """Carries what is a line of its own, and what work under no team cost."""
 
@@ -42,6 +45,23 @@ class Priced:
         """What usage is to be summed over."""
         return {pool: tuple(r.span for r in rates) for pool, rates in self.rates.items()}
 
+    def over_days(self) -> Priced:
+        """The same for usage alone, which need not be cut where days begin: far fewer spans to sum over."""
+        return replace(self, rates={pool: over_days(spans) for pool, spans in self.rates.items()})
+
+    def of_places(self, usage: Iterable[UsageSum], by: Sequence[Label]) -> tuple[UsageSum, ...]:
+        """All usage, told apart by what its span and its supply say; `by` only of `_FROM_SPANS`."""
+        return tuple(replace(row, labels=tuple(self._place(row, label) for label in by)) for row in usage)
+
+    def _place(self, row: UsageSum, label: Label) -> str:
+        match label:
+            case Label.POOL:
+                return row.supply.pool
+            case Label.SLICE:
+                return row.supply.slice or ""
+            case _:
+                return self.calendar.day_of(self.rates[row.supply.pool][row.span].span.start).isoformat()
+
     def held(self, row: UsageSum, labels: int) -> Entry:
         """What was held, as a report counts it: without money, under the first so many labels.
 
@@ -58,6 +78,16 @@ class Priced:
             device_seconds=row.device_seconds,
             slice_seconds=row.device_seconds if row.supply.slice is not None else 0,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """The charges of a part of a window, and the usage among them."""
+
+    charges: tuple[Charge, ...]
+    usage: tuple[UsageSum, ...]
+    by: Priced
+    """By whose spans the usage was summed."""
 
 
 class History(Protocol):
@@ -104,27 +134,36 @@ class Costs:
         """Every charge of a period, as far as it is over or under way; with a filter, only theirs."""
         found: list[Charge] = []
         for priced in await self.priced(fleet, period, now):
-            found += (await self._charged(priced, by, which))[0]
+            found += (await self._charged(priced, by, which)).charges
         return tuple(found)
 
     async def entries(
         self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
     ) -> list[Entry]:
         """Charges, and what was held, as a report counts them."""
-        made, usage = await self._charged(priced, by, which)
-        found = [_entry(charge, by, priced.calendar) for charge in made]
-        return [*found, *(priced.held(row, len(by)) for row in usage)]
+        made = await self._charged(priced, by, which)
+        found = [_entry(charge, by, priced.calendar) for charge in made.charges]
+        return [*found, *(made.by.held(row, len(by)) for row in made.usage)]
 
     async def unused(self, priced: Priced) -> tuple[Charge, ...]:
         """What nobody used, by day and supply, whoever carries it."""
-        usage = await self.usage(priced, ())
+        usage = await self.everyone(priced)
         return unused(priced.fleet, priced.calendar, priced.span, priced.capacity, priced.rates, usage)
 
     async def usage(
         self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
     ) -> tuple[UsageSum, ...]:
         """Device-seconds in each span of the rates."""
-        return await self._ledger.usage_sums(priced.spans, by, which, priced.until, local=priced.calendar)
+        if which == EVERYBODY and _FROM_SPANS.issuperset(by):
+            return priced.of_places(await self.everyone(priced), by)
+        return (await self._views(priced, UsageView(priced.spans, tuple(by), which)))[0]
+
+    async def everyone(self, priced: Priced) -> tuple[UsageSum, ...]:
+        """All usage in each span of the rates, told apart by nothing else: nobody's in particular."""
+        return (await self._views(priced, UsageView(priced.spans)))[0]
+
+    async def _views(self, priced: Priced, *views: UsageView) -> tuple[tuple[UsageSum, ...], ...]:
+        return await self._ledger.usage_views(views, priced.until, local=priced.calendar)
 
     async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[Priced, ...]:
         """What there was in a period, with what it cost: a part for each fleet that held meanwhile.
@@ -147,26 +186,39 @@ class Costs:
         rates = rate_spans(fleet, calendar, span, capacity, points, until=until)
         return Priced(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
 
-    async def _charged(
-        self, priced: Priced, by: Sequence[Label], which: UsageFilter
-    ) -> tuple[tuple[Charge, ...], tuple[UsageSum, ...]]:
-        """The charges of a part of a window, and the usage among them."""
-        fleet, calendar = priced.fleet, priced.calendar
+    async def _charged(self, priced: Priced, by: Sequence[Label], which: UsageFilter) -> Charged:
+        fleet = priced.fleet
+        days_matter = Label.DAY in by or Sharing.BY_USAGE in (fleet.cost.idle, fleet.cost.overhead)
         if _of_people(which) and _own_lines_only(fleet):
             # Nobody shares anything: what others did makes no difference.
-            usage = await self.usage(priced, by, which)
-            return usage_charges(fleet, calendar, priced.span, priced.rates, usage, by), usage
-        if which == EVERYBODY:
+            cut = priced if days_matter else priced.over_days()
+            usage = await self.usage(cut, by, which)
+            made = usage_charges(fleet, cut.calendar, cut.span, cut.rates, usage, by)
+            return Charged(made, usage, cut)
+        if which == EVERYBODY and (days_matter or _FROM_SPANS.issuperset(by)):
             usage = await self.usage(priced, by)
-            made = charges(fleet, calendar, priced.span, priced.capacity, priced.rates, usage, by)
-            return made, usage
+            return Charged(_all(priced, usage, by), usage, priced)
         labels = (*by, *(label for label in _filtered_by(which) if label not in by))
-        usage = await self.usage(priced, labels, which)
-        everyone = await self.usage(priced, ())
-        made = charges(
-            fleet, calendar, priced.span, priced.capacity, priced.rates, usage, labels, everyone=everyone
-        )
-        return tuple(_narrowed(made, labels, which, len(by))), usage
+        cut = priced if days_matter else priced.over_days()
+        usage, everyone = await self._with_everyone(priced, UsageView(cut.spans, labels, which))
+        if days_matter:
+            made = _all(priced, usage, labels, everyone)
+        else:
+            # Shares do not depend on who used what: usage is charged over days, the rest by day.
+            made = (
+                *usage_charges(fleet, cut.calendar, cut.span, cut.rates, usage, labels),
+                *_all(priced, (), labels, everyone),
+            )
+        if which != EVERYBODY:
+            made = tuple(_narrowed(made, labels, which, len(by)))
+        return Charged(made, usage, cut)
+
+    async def _with_everyone(
+        self, priced: Priced, view: UsageView
+    ) -> tuple[tuple[UsageSum, ...], tuple[UsageSum, ...]]:
+        """Some usage and all usage of one moment: else what was metered in between would be counted twice."""
+        usage, everyone = await self._views(priced, view, UsageView(priced.spans))
+        return usage, everyone
 
     async def _capacity(
         self,
@@ -188,6 +240,24 @@ class Costs:
                 )
                 found += [r for r in rows if (r.supply.pool in hourly) is not days]
         return tuple(found)
+
+
+def _all(
+    priced: Priced,
+    usage: Sequence[UsageSum],
+    labels: Sequence[Label],
+    everyone: Sequence[UsageSum] | None = None,
+) -> tuple[Charge, ...]:
+    return charges(
+        priced.fleet,
+        priced.calendar,
+        priced.span,
+        priced.capacity,
+        priced.rates,
+        usage,
+        labels,
+        everyone=everyone,
+    )
 
 
 def second(given: int | None) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from fairway.control.costs import Costs, History, Priced, second
-from fairway.ledger import Ledger
-from fairway.model.charge import Span
+from fairway.ledger import Ledger, UsageView
+from fairway.model.charge import Span, UsageSum
 from fairway.model.fleet import Fleet
 
 SECONDS: Final = 20
@@ -19,7 +19,8 @@ WINDOWS: Final = 24
 class QuickCosts(Costs):
     """Remembers windows with their capacity and rates for some seconds.
 
-    Nothing of it is anybody's: who used what, and what it cost them, is read each time.
+    Nothing of it is anybody's: who used what, and what it cost them, is read each time. What all together
+    used of each pool is kept as long as the window it is of.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class QuickCosts(Costs):
         super().__init__(ledger, history)
         self._clock = clock
         self._known: dict[Span, tuple[float, int, Fleet, tuple[Priced, ...]]] = {}
+        self._everyone: dict[int, tuple[Priced, tuple[UsageSum, ...]]] = {}
 
     async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[Priced, ...]:
         """As it was a few seconds ago at the most; running work counts up to then."""
@@ -42,3 +44,22 @@ class QuickCosts(Costs):
             self._known.pop(next(iter(self._known)))
         self._known[period] = (self._clock(), now, fleet, parts)
         return parts
+
+    async def everyone(self, priced: Priced) -> tuple[UsageSum, ...]:
+        """As it was read first of that very window."""
+        known = self._everyone.get(id(priced))
+        if known is not None and known[0] is priced:
+            return known[1]
+        return self._keep(priced, await super().everyone(priced))
+
+    async def _with_everyone(
+        self, priced: Priced, view: UsageView
+    ) -> tuple[tuple[UsageSum, ...], tuple[UsageSum, ...]]:
+        usage, everyone = await super()._with_everyone(priced, view)
+        return usage, self._keep(priced, everyone)
+
+    def _keep(self, priced: Priced, usage: tuple[UsageSum, ...]) -> tuple[UsageSum, ...]:
+        while len(self._everyone) >= WINDOWS:
+            self._everyone.pop(next(iter(self._everyone)))
+        self._everyone[id(priced)] = priced, usage  # which stays, so nothing else gets its number
+        return usage

@@ -90,6 +90,11 @@ def rate_spans(
     return found
 
 
+def over_days(spans: Sequence[RateSpan]) -> tuple[RateSpan, ...]:
+    """Neighbours of equal rates joined though they are of different days: only usage can be charged by it."""
+    return tuple(_joined(((date.min, span) for span in spans), by_day=False))
+
+
 @lru_cache(maxsize=4096)
 def per_second(per_hour: Decimal, discount: Decimal = Decimal(0)) -> Fraction:
     """A price per hour, less a discount, per second."""

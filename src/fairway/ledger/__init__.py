@@ -20,6 +20,7 @@ from fairway.ledger.cost_records import (
     LocalTime,
     PricePointRow,
     UsageFilter,
+    UsageView,
 )
 from fairway.ledger.errors import (
     ArchiveMissing,
@@ -133,6 +134,7 @@ __all__ = [
     "Topic",
     "UsageFilter",
     "UsageTooFine",
+    "UsageView",
     "Used",
     "Wish",
     "Writing",

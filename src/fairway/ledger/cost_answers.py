@@ -17,6 +17,7 @@ from fairway.ledger.cost_records import (
     LocalTime,
     PricePointRow,
     UsageFilter,
+    UsageView,
 )
 from fairway.ledger.errors import ArchiveMissing
 from fairway.model.charge import CapacitySum, Label, Span, UsageSum
@@ -68,7 +69,14 @@ class CostAnswers:
 
         With `live_until`, what runs counts up to then, metered or not.
         """
-        return await usage_sums.sums(self._connections, spans, by, which, live_until, local, self._archive)
+        view = UsageView(spans, tuple(by), which)
+        return (await self.usage_views([view], live_until, local=local))[0]
+
+    async def usage_views(
+        self, asked: Sequence[UsageView], live_until: int | None, *, local: LocalTime
+    ) -> tuple[tuple[UsageSum, ...], ...]:
+        """The same for several views, all of one moment: what is in one is in the others."""
+        return await usage_sums.views(self._connections, asked, live_until, local, self._archive)
 
     async def capacity_sums(
         self,

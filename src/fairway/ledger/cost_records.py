@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -9,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from fairway.model.budget import Hold
-from fairway.model.charge import ChargeKind
+from fairway.model.charge import ChargeKind, Label, Span
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply
 
@@ -44,6 +45,20 @@ class UsageFilter:
     """Empty text: whole GPUs."""
     names: frozenset[str] | None = None
     """Of jobs: like the label NAME, read from the raw rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """One way to look at usage: whose, in which spans of each pool, told apart by what."""
+
+    spans: Mapping[PoolName, Sequence[Span]]
+    by: tuple[Label, ...] = ()
+    which: UsageFilter = UsageFilter()
+
+    @property
+    def raw(self) -> bool:
+        """Whether it asks for names of jobs, which the sums do not know."""
+        return Label.NAME in self.by or self.which.names is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from fairway.ledger import archive, usage_live
 from fairway.ledger.archive import Archive
 from fairway.ledger.connection import Connections
-from fairway.ledger.cost_records import ArchivedPart, LocalTime, UsageFilter
+from fairway.ledger.cost_records import ArchivedPart, LocalTime, UsageFilter, UsageView
 from fairway.ledger.errors import UsageTooFine
 from fairway.ledger.tables import NONE
 from fairway.ledger.usage_units import Cut, Cutter, Units
-from fairway.model.charge import Label, Span, UsageSum
+from fairway.model.charge import Label, UsageSum
 from fairway.model.names import PoolName, SliceName
 from fairway.model.team import Supply
 
@@ -52,10 +52,11 @@ _SETTINGS: Final = (
 )
 # For a million sums by day workers double the work, and save little time.
 _ALONE: Final = "SET LOCAL max_parallel_workers_per_gather = 0"
+_TOGETHER: Final = "SET LOCAL max_parallel_workers_per_gather TO DEFAULT"
 
 # Step by step, lest the planner join what is still many rows: first by class, then by label, then by place.
-_KEPT: Final = """
-    WITH summed AS MATERIALIZED (
+_BY_CLASS: Final = """
+    summed AS MATERIALIZED (
         SELECT {slot}, class, CAST(sum(device_seconds) AS bigint) AS device_seconds
         FROM {table} {slots}
         WHERE {time} BETWEEN :first AND :last {narrow}
@@ -65,6 +66,18 @@ _KEPT: Final = """
         FROM summed JOIN job_class ON job_class.id = class WHERE {of_class}
         GROUP BY {labels} slot, pool, slice
     )
+"""
+# Where days are told apart there is one sum of each class a day already: by label at once.
+_BY_LABEL: Final = """
+    labelled AS MATERIALIZED (
+        SELECT slot, pool, slice, {named} sum(device_seconds) AS device_seconds
+        FROM {table} {slots} JOIN job_class ON job_class.id = class
+        WHERE {time} BETWEEN :first AND :last AND {of_class}
+        GROUP BY {labels} slot, pool, slice
+    )
+"""
+_KEPT: Final = """
+    WITH {steps}
     SELECT place, pool, slice, {numbered} sum(device_seconds) AS device_seconds
     FROM labelled JOIN {places} USING (slot, pool)
     GROUP BY {numbered} place, pool, slice LIMIT :most
@@ -168,53 +181,79 @@ class Tally:
         )
 
 
-async def sums(
+async def views(
     connections: Connections,
-    spans: Mapping[PoolName, Sequence[Span]],
-    by: Sequence[Label],
-    which: UsageFilter,
+    asked: Sequence[UsageView],
     live_until: int | None,
     local: LocalTime,
     store: Archive | None,
-) -> tuple[UsageSum, ...]:
-    if which.pools is not None:
-        spans = {pool: those for pool, those in spans.items() if pool in which.pools}
-    raw = Label.NAME in by or which.names is not None
-    cutter = Cutter(local, with_day=Label.DAY in by, by_hour=raw)
-    cut, tally, asked = cutter.cut(spans), Tally(by), Asked.of(which, spans)
-    if not cut.places:
-        return ()
-    parts: Sequence[ArchivedPart] = ()
-    seconds = RAW_SECONDS if raw else SECONDS
-    async with connections.transaction(seconds=seconds) as connection:
-        await _begin(connection, seconds, raw=raw, by_hour=bool(cut.hours.times))
+) -> tuple[tuple[UsageSum, ...], ...]:
+    """Each view's answer, all of one moment: what one of them has, the others have."""
+    looks = [_Look(view, local) for view in asked]
+    if any(look.asks for look in looks):
+        raw = any(look.view.raw for look in looks)
+        seconds = RAW_SECONDS if raw else SECONDS
+        async with connections.transaction(seconds=seconds) as connection:
+            await _begin(connection, seconds, raw=raw)
+            newest = await _newest(connection)
+            for look in looks:
+                await look.read(connection, newest)
+            if live_until is not None:
+                await _add_live(connection, [look for look in looks if look.asks], live_until)
+    for look in looks:
+        if look.parts:
+            # Outside: no network call belongs into a transaction, and objects do not change.
+            await _archived(store, look)
+    return tuple(look.tally.answer() for look in looks)
+
+
+class _Look:
+    """A view while it is answered."""
+
+    def __init__(self, view: UsageView, local: LocalTime) -> None:
+        pools = view.which.pools
+        self.view: Final = view
+        self.spans: Final = {p: those for p, those in view.spans.items() if pools is None or p in pools}
+        self.asks: Final = any(span.start < span.end for those in self.spans.values() for span in those)
+        self.asked: Final = Asked.of(view.which, self.spans)
+        self.tally: Final = Tally(view.by)
+        self._local: Final = local
+        self.cutter: Cutter
+        self.cut: Cut
+        self.parts: Sequence[ArchivedPart] = ()
+        self.classes: dict[int, Mapping[str, str]] = {}
+
+    async def read(self, connection: AsyncConnection, newest: int | None) -> None:
+        """All but what is live and what the archive has."""
+        raw = self.view.raw
+        with_day = Label.DAY in self.view.by
+        self.cutter = Cutter(self._local, with_day=with_day, by_hour=raw, newest=newest)
+        self.cut = self.cutter.cut(self.spans)
+        if not self.cut.places:
+            return
         if raw:
-            parts = await _raw(connection, cut, asked, tally)
-            classes = await _classes(connection, asked) if parts else {}
+            self.parts = await _raw(connection, self.cut, self.asked, self.tally)
+            self.classes = await _classes(connection, self.asked) if self.parts else {}
         else:
-            await _kept(connection, cut, asked, tally)
-        if live_until is not None:
-            held = await usage_live.tails(
-                connection, asked.of_class, asked.of_name, asked.values, tally.columns, live_until, raw=raw
-            )
-            _add_live(held, spans, cutter, local, tally)
-    if parts:
-        # Outside: no network call belongs into a transaction, and objects do not change.
-        await _archived(store, parts, cut, which, classes, tally)
-    return tally.answer()
+            await _kept(connection, self.cut, self.asked, self.tally)
 
 
-async def _begin(connection: AsyncConnection, seconds: float, *, raw: bool, by_hour: bool) -> None:
+async def _begin(connection: AsyncConnection, seconds: float, *, raw: bool) -> None:
     for setting in (*_SETTINGS, f"SET LOCAL statement_timeout = {round(seconds * 1000)}"):
         await connection.execute(text(setting))
-    if not by_hour:
-        await connection.execute(text(_ALONE))
     if raw:
         # Before the first look: nothing moves from PostgreSQL to the archive until this has seen all of it.
         await connection.execute(text("LOCK TABLE usage_archive IN ACCESS SHARE MODE"))
 
 
+async def _newest(connection: AsyncConnection) -> int | None:
+    """The latest hour there is a sum of."""
+    found = (await connection.execute(text("SELECT max(hour) FROM usage_hour"))).scalar()
+    return None if found is None else _seconds(found)
+
+
 async def _kept(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tally) -> None:
+    await connection.execute(text(_ALONE if not cut.hours.times else _TOGETHER))
     for table, time, type_, units in (
         ("usage_day", "day", "date", cut.days),
         ("usage_hour", "hour", "timestamptz", cut.hours),
@@ -222,7 +261,8 @@ async def _kept(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tall
         if units.times:
             alike = units.one_stretch_of_days()
             names = [f"l{n}" for n in range(len(tally.columns))]
-            wanted = _KEPT.format(
+            at_once = units.mostly_apart() and not alike and not asked.narrow
+            steps = (_BY_LABEL if at_once else _BY_CLASS).format(
                 slot="0 AS slot" if alike else "slot",
                 slots="" if alike else _SLOTS.format(type=type_, time=time),
                 time=time,
@@ -231,9 +271,9 @@ async def _kept(connection: AsyncConnection, cut: Cut, asked: Asked, tally: Tall
                 of_class=asked.of_class,
                 named="".join(f"{c} AS {n}, " for c, n in zip(tally.columns, names, strict=True)),
                 labels="".join(f"{column}, " for column in tally.columns),
-                numbered="".join(f"{name}, " for name in names),
-                places=_PLACES,
             )
+            numbered = "".join(f"{name}, " for name in names)
+            wanted = _KEPT.format(steps=steps, numbered=numbered, places=_PLACES)
             await _add(connection, wanted, units, cut, asked, tally)
 
 
@@ -267,45 +307,53 @@ async def _classes(connection: AsyncConnection, asked: Asked) -> dict[int, Mappi
     return {row.id: dict(row._mapping) for row in await connection.execute(wanted, values)}
 
 
-async def _archived(
-    store: Archive | None,
-    parts: Sequence[ArchivedPart],
-    cut: Cut,
-    which: UsageFilter,
-    classes: Mapping[int, Mapping[str, str]],
-    tally: Tally,
-) -> None:
+async def _archived(store: Archive | None, look: _Look) -> None:
     where: dict[tuple[int, str], list[int]] = {}
-    units = cut.hours
+    units, classes, tally = look.cut.hours, look.classes, look.tally
     for slot, pool, place in zip(units.pool_slots, units.pools, units.pool_places, strict=True):
         where.setdefault((slot, pool), []).append(place)
     slots = {_seconds(time): slot for time, slot in zip(units.times, units.slots, strict=True)}
-    for slot, class_, name, seconds in await archive.sums(store, parts, slots, classes, which.names):
+    names = look.view.which.names
+    for slot, class_, name, seconds in await archive.sums(store, look.parts, slots, classes, names):
         known = {**classes[class_], "name": name}
         labels = [str(known[column]) for column in tally.columns]
         for place in where.get((slot, known["pool"]), ()):
-            tally.add(cut.places[place], known["pool"], known["slice"] or NONE, labels, seconds)
+            tally.add(look.cut.places[place], known["pool"], known["slice"] or NONE, labels, seconds)
 
 
-def _add_live(
-    held: Sequence[usage_live.Tail],
-    spans: Mapping[PoolName, Sequence[Span]],
-    cutter: Cutter,
-    local: LocalTime,
-    tally: Tally,
-) -> None:
+async def _add_live(connection: AsyncConnection, looks: Sequence[_Look], until: int) -> None:
+    """What runs is read once for all looks at the same people, as finely as one of them tells it apart."""
+    alike: dict[tuple[UsageFilter, bool], list[_Look]] = {}
+    for look in looks:
+        alike.setdefault((look.view.which, look.view.raw), []).append(look)
+    for (_, raw), those in alike.items():
+        columns = tuple(dict.fromkeys(column for look in those for column in look.tally.columns))
+        asked = those[0].asked if len(those) == 1 else Asked.of(those[0].view.which, _pools(those))
+        held = await usage_live.tails(
+            connection, asked.of_class, asked.of_name, asked.values, columns, until, raw=raw
+        )
+        for look in those:
+            _add_tails(held, look, [columns.index(column) for column in look.tally.columns])
+
+
+def _pools(looks: Sequence[_Look]) -> set[PoolName]:
+    return {pool for look in looks for pool in look.spans}
+
+
+def _add_tails(held: Sequence[usage_live.Tail], look: _Look, where: Sequence[int]) -> None:
     if not held:
         return
     earliest = min(tail.start for tail in held)
     recent = {
         pool: [(number, span) for number, span in enumerate(those) if span.end > earliest]
-        for pool, those in spans.items()
+        for pool, those in look.spans.items()
     }
     for tail in held:
+        labels = [tail.labels[n] for n in where]
         for number, span in recent.get(PoolName(tail.pool), ()):
             at, end = max(tail.start, span.start), min(tail.end, span.end)
-            for place, seconds in cutter.places_of(number, at, end):
-                tally.add(place, tail.pool, tail.slice, tail.labels, tail.devices * seconds)
+            for place, seconds in look.cutter.places_of(number, at, end):
+                look.tally.add(place, tail.pool, tail.slice, labels, tail.devices * seconds)
 
 
 def _seconds(time: object) -> int:

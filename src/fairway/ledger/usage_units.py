@@ -33,6 +33,10 @@ class Units:
             return False
         return (last - first).days == len(self.times) - 1
 
+    def mostly_apart(self) -> bool:
+        """Most slots are of one day or hour: summing by slot first would make few rows of many nowhere."""
+        return 2 * len(set(self.slots)) > len(self.slots)
+
     def values(self) -> dict[str, object]:
         """As parameters of a statement."""
         return {
@@ -57,20 +61,28 @@ class Cut:
 
 
 class Cutter:
-    """`with_day`: days are told apart. `by_hour`: hours only, for rows that know no days."""
+    """`with_day`: days are told apart. `by_hour`: hours only, for rows that know no days.
 
-    def __init__(self, local: LocalTime, *, with_day: bool, by_hour: bool) -> None:
+    `newest`: there are sums of no later hour than that one. A day that a span leaves later than that is as
+    good as a whole one: its sum has nothing in it that the span has not.
+    """
+
+    def __init__(self, local: LocalTime, *, with_day: bool, by_hour: bool, newest: int | None = None) -> None:
         self._local = local
         self._with_day = with_day
         self._by_hour = by_hour
+        self._newest = newest
         self._places: dict[tuple[int, str], int] = {}
 
     def cut(self, spans: Mapping[PoolName, Sequence[Span]]) -> Cut:
         days: dict[date, list[tuple[str, int]]] = {}
         hours: dict[int, list[tuple[str, int]]] = {}
+        alike: dict[tuple[Span, ...], list[str]] = {}
         for pool, those in spans.items():
+            alike.setdefault(tuple(those), []).append(pool)
+        for those, pools in alike.items():  # most pools are cut where the others are
             for number, span in enumerate(those):
-                self._cut_span(pool, number, span, days, hours)
+                self._cut_span(pools, number, span, days, hours)
         moments = {datetime.fromtimestamp(hour, UTC): where for hour, where in hours.items()}
         return Cut(_units(days), _units(moments), tuple(self._places))
 
@@ -92,7 +104,7 @@ class Cutter:
 
     def _cut_span(
         self,
-        pool: str,
+        pools: Sequence[str],
         number: int,
         span: Span,
         days: dict[date, list[tuple[str, int]]],
@@ -103,13 +115,18 @@ class Cutter:
             day = self._local.day_of(at)
             end = self._local.day_start(day + timedelta(days=1))
             place = self._place(number, day)
-            if not self._by_hour and end <= span.end and at == self._local.day_start(day):
-                days.setdefault(day, []).append((pool, place))
+            where = [(pool, place) for pool in pools]
+            if not self._by_hour and at == self._local.day_start(day) and self._is_whole(span, end):
+                days.setdefault(day, []).extend(where)
                 at = end
                 continue
             while at < min(end, span.end):
-                hours.setdefault(at, []).append((pool, place))
+                hours.setdefault(at, []).extend(where)
                 at = self._local.next_hour(at)
+
+    def _is_whole(self, span: Span, day_end: int) -> bool:
+        """Whether a day that a span begins before belongs to it to its end."""
+        return day_end <= span.end or (self._newest is not None and self._newest < span.end)
 
 
 def _units(found: Mapping[Any, list[tuple[str, int]]]) -> Units:

@@ -71,6 +71,21 @@ async def test_whole_days_come_from_the_sums_by_day_and_the_rest_from_hours(
     assert found.device_seconds == 2 * 1000000 + 2 * HOUR
 
 
+async def test_a_day_that_runs_comes_from_its_sum_unless_there_is_something_later(
+    ledger: Ledger, book: Book
+) -> None:
+    await book.add(ledger, [Row(Class(), DAY + n * HOUR, HOUR, 1) for n in range(10)])
+    book.db.execute("UPDATE usage_day SET device_seconds = 1000000")
+    today = {A100: [Span(DAY, DAY + 10 * HOUR)], PoolName("h100"): [Span(DAY, DAY + 9 * HOUR)]}
+    (found,) = await ledger.usage_sums(today, [], ALL, None, local=UTC_CALENDAR)
+    assert found.device_seconds == 1000000
+    (found,) = await ledger.usage_sums({A100: today[PoolName("h100")]}, [], ALL, None, local=UTC_CALENDAR)
+    assert found.device_seconds == 9 * HOUR
+    from_two = {A100: [Span(DAY + 2 * HOUR, DAY + 10 * HOUR)]}
+    (found,) = await ledger.usage_sums(from_two, [], ALL, None, local=UTC_CALENDAR)
+    assert found.device_seconds == 8 * HOUR
+
+
 async def test_nothing_asked_nothing_told(ledger: Ledger) -> None:
     every: list[dict[PoolName, list[Span]]] = [{}, {A100: []}, {A100: [Span(DAY, DAY)]}, SPANS]
     for spans in every:
