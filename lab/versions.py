@@ -19,6 +19,8 @@ OPENCOST = "v1.108.1"
 # Of npm; runs on Node 20.
 OIDC_PROVIDER = "9.13.3"
 HELM = "v3.22.0"
+# For the schema of what the chart asks of it; nothing of it runs.
+PROMETHEUS_OPERATOR = "v0.85.0"
 # Real nodes' own image; raise the number when what goes into it changes.
 NODE_IMAGE_SUITE = "trixie"
 NODE_IMAGES = 1
