@@ -45,21 +45,27 @@ def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | N
     kept = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
     click.echo(kept + (remarks if found.remarks else ""), err=True)
     if out is not None:
-        _tell_prices(found.fleet, out)
+        _tell_gaps(found.fleet, out)
         click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
 
 
-def _tell_prices(text: str, out: Path) -> None:
-    """No engine knows what its GPUs cost, and a report of nothing but zeros helps nobody."""
+def _tell_gaps(text: str, out: Path) -> None:
+    """What only people know: what GPUs cost, and, where an engine shows no teams, who shares them."""
     from fairway.files import FaultCode, check_text
 
-    faults = check_text(text, str(out), Path.cwd()).faults
-    without = [fault.path.split(".")[1] for fault in faults if fault.code is FaultCode.NO_PRICE]
+    report = check_text(text, str(out), Path.cwd())
+    without = [fault.path.split(".")[1] for fault in report.faults if fault.code is FaultCode.NO_PRICE]
     if without:
         has = "has" if len(without) == 1 else "have"
         show_hint(
             f"{', '.join(without)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
             f"into {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs you bought"
+        )
+    if report.fleet is not None and report.fleet.pools and not report.fleet.teams:
+        pool = report.fleet.pools[0].name
+        show_hint(
+            f"there are no teams on it yet: write who shares it into {out}, as in  "
+            f"teams: {{ research: {{ guarantee: {{ {pool}: 4 }}, members: [alice] }} }}"
         )
 
 

@@ -407,7 +407,9 @@ def test_import_keeps_what_is_there(playing: Playing, tmp_path: Path, said: Said
     fleet = f"apiVersion: fairway/v1alpha1\nkind: Fleet\n{fleet}"
     playing.answers["POST /v1/imports"] = (200, {"cluster": "hpc", "fleet": fleet, "remarks": 0})
     assert run(root, ["import", "hpc", "--out", str(tmp_path / "free.yaml")]) == 0
-    assert "hint: a has no price yet, so charges would be 0" in said()[1]
+    error = said()[1]
+    assert "hint: a has no price yet, so charges would be 0" in error
+    assert "hint: there are no teams on it yet" in error and "guarantee: { a: 4 }" in error
     assert out.read_text() == "name: hpc\n"
     out.write_text("mine")
     assert run(root, ["import", "hpc", "--out", str(out)]) == 1
