@@ -28,7 +28,7 @@ async def look(engine: Observes) -> Observation:
 
 
 async def until(
-    engine: Observes, true: Callable[[Observation], bool], *, within_seconds: float = 20
+    engine: Observes, true: Callable[[Observation], bool], *, within_seconds: float = 60
 ) -> Observation:
     """Look until it is true. Engines need a moment to tell what happened to them."""
     deadline = time.monotonic() + within_seconds
