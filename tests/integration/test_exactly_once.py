@@ -14,15 +14,20 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
 from fairway.ledger import Ledger
 from fairway.ledger.job_records import EventKind, JobFilter, JobRow
+from fairway.model.errors import TemporaryError
 from fairway.model.job import JobId, JobState, engine_name
 from tests.integration.job_server import JobServers, Target, job_servers
 from tests.integration.server_process import Home, temporary_home
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger("figures")  # shown by --log-cli-level=INFO
 
@@ -81,7 +86,7 @@ async def _prove(servers: JobServers, ledger: Ledger, jobs: int, kills: int, eng
             chaos.create_task(servers.restart_engine(target, engine_restarts, kills))
     made = submitting.result()
     chaos_seconds = time.monotonic() - started
-    mark = await ledger.ledger_mark()
+    mark = await _told(ledger.ledger_mark)
     everyone = [number for numbers in made.values() for number in numbers]
     unsent = sum(row.engine_id is None for row in await _rows(ledger, everyone))
     settled = await _settle(ledger, everyone)
@@ -134,15 +139,27 @@ async def _settle(ledger: Ledger, numbers: list[JobId]) -> float:
 
 async def _rows(ledger: Ledger, numbers: list[JobId]) -> list[JobRow]:
     found: list[JobRow] = []
-    for start in range(0, len(numbers), 1000):
-        found += await ledger.job_rows(numbers[start : start + 1000])
+    for start in range(0, len(numbers), 200):
+        found += await _told(partial(ledger.job_rows, numbers[start : start + 200]))
     return found
+
+
+async def _told(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """What the ledger says once it can: it may be busy, or was cut off this moment."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            return await ask()
+        except TemporaryError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(1)
 
 
 async def _every(ledger: Ledger) -> list[JobRow]:
     found: list[JobRow] = []
     before = None
-    while page := await ledger.jobs(JobFilter(), before=before, limit=2000):
+    while page := await _told(partial(ledger.jobs, JobFilter(), before=before, limit=500)):
         found += page
         before = page[-1].id
     return found
@@ -152,7 +169,7 @@ async def _doubles(ledger: Ledger, rows: list[JobRow]) -> int:
     """Second engine jobs that were found and ended: the last line of defence, and never needed."""
     count = 0
     for row in rows:
-        detail = await ledger.job(row.id)
+        detail = await _told(partial(ledger.job, row.id))
         assert detail is not None
         count += sum(event.kind is EventKind.DOUBLE for event in detail.events)
     return count
