@@ -83,6 +83,11 @@ async def take(ledger: Ledger, loop: str, holder: str = "one", seconds: float = 
     return lease
 
 
+async def arrived() -> None:
+    """Return when nothing is under way any more."""
+    await asyncio.gather(*_UNDER_WAY)
+
+
 @dataclass
 class Field:
     """The cluster."""

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fairway.ledger import Lease, LeaseLost, Ledger, LedgerBusy, LedgerUnreachable
-from tests.unit.ledger.samples import node, observation
+from tests.unit.ledger.samples import node, observation, pass_time
 
 
 async def take(ledger: Ledger, holder: str, seconds: float = 60, cluster: str = "hpc") -> Lease | None:
@@ -19,12 +19,6 @@ async def taken(ledger: Ledger, holder: str, seconds: float = 60) -> Lease:
     lease = await take(ledger, holder, seconds)
     assert lease is not None
     return lease
-
-
-def pass_time(database_url: str, seconds: float) -> None:
-    """As if so much time had gone by: the test need not wait, and a slow machine cannot wait too long."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("UPDATE lease SET expires_at = expires_at - make_interval(secs => %s)", (seconds,))
 
 
 async def test_one_holder_at_a_time(ledger: Ledger) -> None:
