@@ -18,17 +18,19 @@ from fairway.model.job import OPEN_JOBS
 _OPEN: Final = ", ".join(f"'{state.value}'" for state in OPEN_JOBS)
 
 # A job whose class changed is in the meter's queue: only of those that run quietly is the class asked first.
+# They are metered up to their cluster's mark, so of what ended before it they have nothing to tell.
 _TAILS: Final = """
     WITH candidate AS (
-        SELECT id FROM job
+        SELECT id, class, state FROM job
         WHERE state = 'running' AND class IN (SELECT id FROM job_class WHERE {of_class})
-        UNION SELECT job FROM to_meter
+            AND cluster NOT IN (SELECT cluster FROM meter_mark WHERE metered_to >= to_timestamp(:ends))
+        UNION SELECT to_meter.job, job.class, job.state FROM to_meter LEFT JOIN job ON job.id = to_meter.job
     ), truth AS (
-        SELECT attempt.job, attempt.number AS attempt, job.class, attempt.devices,
+        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices,
             floor(extract(epoch FROM attempt.started_at)) AS began,
             floor(extract(epoch FROM attempt.ended_at)) AS ended,
-            attempt.ending IS NULL AND job.state IN ({open}) AS runs
-        FROM candidate JOIN job USING (id) JOIN attempt ON attempt.job = job.id
+            attempt.ending IS NULL AND candidate.state IN ({open}) AS runs
+        FROM candidate JOIN attempt ON attempt.job = candidate.id
     ), told AS (
         SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
             extract(epoch FROM metered_to) AS upto
@@ -78,9 +80,13 @@ async def tails(
     columns: Sequence[str],
     until: int,
     *,
+    ends: int,
     raw: bool,
 ) -> list[Tail]:
-    """Of the classes that pass, told apart by `columns`; `raw`: by the job's name too."""
+    """Of the classes that pass, told apart by `columns`; `raw`: by the job's name too.
+
+    `ends`: of what was held later than that nothing is asked, and some may be left out.
+    """
     wanted = _TAILS.format(
         of_class=of_class,
         of_name=of_name,
@@ -88,7 +94,7 @@ async def tails(
         labels="".join(f", {column}" for column in columns),
         names=_NAMES if raw else "",
     )
-    rows = await connection.execute(text(wanted), values | {"until": until})
+    rows = await connection.execute(text(wanted), values | {"until": until, "ends": ends})
     return [
         Tail(pool, slice_, int(began), int(ended), int(devices), tuple(label or "" for label in labels))
         for pool, slice_, began, ended, devices, *labels in rows

@@ -329,8 +329,9 @@ async def _add_live(connection: AsyncConnection, looks: Sequence[_Look], until: 
     for (_, raw), those in alike.items():
         columns = tuple(dict.fromkeys(column for look in those for column in look.tally.columns))
         asked = those[0].asked if len(those) == 1 else Asked.of(those[0].view.which, _pools(those))
+        ends = max(span.end for look in those for spans in look.spans.values() for span in spans)
         held = await usage_live.tails(
-            connection, asked.of_class, asked.of_name, asked.values, columns, until, raw=raw
+            connection, asked.of_class, asked.of_name, asked.values, columns, until, ends=ends, raw=raw
         )
         for look in those:
             _add_tails(held, look, [columns.index(column) for column in look.tally.columns])

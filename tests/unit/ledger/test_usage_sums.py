@@ -112,6 +112,24 @@ async def test_what_runs_counts_up_to_now(ledger: Ledger, book: Book) -> None:
     assert await live(ledger, DAY) == {}  # a clock that is behind takes nothing away
 
 
+async def test_what_is_metered_beyond_a_window_is_not_looked_for_in_it(ledger: Ledger, book: Book) -> None:
+    book.job(1, Class(), state="running")
+    book.attempt(1, DAY + 9 * HOUR)
+    before = {A100: [Span(DAY, DAY + 10 * HOUR)]}
+
+    async def held() -> int:
+        found = await ledger.usage_sums(before, [], ALL, NOW, local=UTC_CALENDAR)
+        return sum(s.device_seconds for s in found)
+
+    assert await held() == HOUR
+    book.db.execute("INSERT INTO meter_mark VALUES ('hpc', to_timestamp(%s))", (DAY + 9 * HOUR,))
+    assert await held() == HOUR  # not beyond it yet
+    book.db.execute("UPDATE meter_mark SET metered_to = to_timestamp(%s)", (DAY + 10 * HOUR,))
+    assert await held() == 0  # it would be in the sums
+    book.to_meter(1)
+    assert await held() == HOUR  # the meter has still to look at it
+
+
 async def test_what_runs_is_told_apart_too(ledger: Ledger, book: Book) -> None:
     book.job(1, Class(user="bob"), "tune", state="running")
     book.job(2, Class(user="ann"), "tune", state="running")
