@@ -6,8 +6,8 @@ one COPY of the very rows that made, already rendered, without sums or anything 
 rows a second is at most twice its seconds: what the target says.
 
 Three loads: `ended` (attempts of a few hours that ended and were never seen before: their hours are their
-rows), `hour` (a full hour goes by and everything runs: one row and one change of state each), and `short`
-(attempts that began and ended within an hour: one row and one new state each).
+rows), `hour` (a full hour goes by and everything runs: one row each, and one mark for all), and `short`
+(attempts that began and ended within an hour: one row or two and one new state each).
 """
 
 from __future__ import annotations
@@ -82,14 +82,21 @@ def _fill(db: psycopg.Connection[Any], load: str, jobs: int) -> None:
     db.execute("VACUUM ANALYZE job, attempt, job_class")
 
 
-async def _meter(ledger: Ledger, lease: Lease, hours: Hours, upto: int) -> int:
-    rows = 0
+async def _meter(ledger: Ledger, lease: Lease, hours: Hours, upto: int) -> None:
+    """As the loop's step does: all that changed, then what runs, if an hour is over."""
     while True:
         async with ledger.writing(lease) as tx:
-            done = await tx.meter(hours, upto, BATCH)
-        rows += done.rows
-        if not done.jobs:
-            return rows
+            done = await tx.meter(hours, BATCH)
+        if done.taken < BATCH:
+            break
+    if await ledger.meter_mark(CLUSTER) != upto:
+        await _hour(ledger, lease, upto)
+
+
+async def _hour(ledger: Ledger, lease: Lease, upto: int) -> None:
+    hours = hours_of(Calendar(UTC), upto - HOUR, upto)
+    async with ledger.writing(lease) as tx:
+        await tx.meter_running(hours, upto)
 
 
 def _rendered(db: psycopg.Connection[Any]) -> list[bytes]:
@@ -129,16 +136,12 @@ async def _measure(load: str, jobs: int) -> Figure:
             for _ in range(ROUNDS):
                 _fill(db, load, jobs)
                 upto = UPTO
-                async with ledger.writing(lease) as tx:
-                    await tx.queue_running(upto)
+                await _hour(ledger, lease, upto)
+                db.execute("INSERT INTO to_meter (cluster, job) SELECT cluster, id FROM job ORDER BY id")
                 if load == "hour":  # what was metered an hour ago is metered on
                     await _meter(ledger, lease, hours, upto)
                     db.execute("TRUNCATE usage")
                     upto += HOUR
-                    async with ledger.writing(lease) as tx:
-                        await tx.queue_running(upto)
-                else:
-                    db.execute("INSERT INTO to_meter (cluster, job) SELECT cluster, id FROM job ORDER BY id")
                 db.execute("CHECKPOINT")
                 ours.append(await meter(partial(_meter, ledger, lease, hours, upto)))
                 found = db.execute("SELECT count(*) FROM usage").fetchone()

@@ -61,6 +61,14 @@ class Books:
         return found
 
 
+_METERED = """
+    SELECT job, attempt, class, devices, started_at,
+        COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))
+    FROM metered JOIN job_class ON job_class.id = class LEFT JOIN meter_mark AS mark USING (cluster)
+"""
+"""What runs: up to the mark."""
+
+
 def read(db: psycopg.Connection[Any], upto: int, *, own: bool = True) -> Books:
     """All of a ledger, at one moment (`own`: in a transaction of its own); what runs counts up to `upto`."""
     with db.transaction():
@@ -68,7 +76,8 @@ def read(db: psycopg.Connection[Any], upto: int, *, own: bool = True) -> Books:
             db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         metered = {
             (job, attempt): Holding(class_, devices, seconds(start), seconds(end))
-            for job, attempt, class_, devices, start, end in db.execute("SELECT * FROM metered")
+            for job, attempt, class_, devices, start, end in db.execute(_METERED)
+            if end > start
         }
         truth = dict(_truth(db, upto, metered))
         rows = _sums(db, "SELECT hour, class, sum(devices::bigint * seconds) FROM usage GROUP BY 1, 2")

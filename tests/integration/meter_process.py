@@ -45,9 +45,7 @@ def forgetful(url: str) -> None:
     """Plant a fault: what is taken off the queue is committed before its usage is written."""
     whole = metering.meter
 
-    async def meter(
-        connection: AsyncConnection, lease: Lease, hours: Hours, upto: int, most: int
-    ) -> MeteredBatch:
+    async def meter(connection: AsyncConnection, lease: Lease, hours: Hours, most: int) -> MeteredBatch:
         with psycopg.connect(url, autocommit=True) as own:
             taken = own.execute(
                 "DELETE FROM to_meter WHERE id IN (SELECT id FROM to_meter ORDER BY id LIMIT %s)"
@@ -56,7 +54,7 @@ def forgetful(url: str) -> None:
             ).fetchall()
         await asyncio.sleep(0.4)
         await metering.queue(connection, lease.cluster, [job for (job,) in taken])
-        return await whole(connection, lease, hours, upto, most)
+        return await whole(connection, lease, hours, most)
 
     metering.meter = meter
 

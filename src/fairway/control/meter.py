@@ -13,7 +13,7 @@ from fairway.control.applied import LastApplied
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.cost.slicing import gpus_behind
-from fairway.ledger import Hours, HoursTooFew, Lease, Ledger, LedgerBusy
+from fairway.ledger import Hours, HoursTooFew, Lease, Ledger, LedgerBusy, MeteredBatch
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import ClusterName, SliceName
@@ -25,10 +25,13 @@ BATCH: Final = 20_000
 """Jobs that are metered in one transaction."""
 MOST_BATCHES: Final = 40
 """In one step; whatever is left has its turn in the next."""
+MOST_HOURS: Final = 48
+"""Of what runs, in one transaction after an absence."""
 GRACE_SECONDS: Final = 60
 """After a full hour, before what runs is metered up to it: by then the mirror has heard what ended before."""
 MOST_DAYS: Final = 31
 """Of capacity that are written in one transaction after a long absence."""
+_HOUR: Final = 3600
 _DAY: Final = 86400
 
 
@@ -52,6 +55,7 @@ class MeterCluster:
         self._batch = batch
         self._clock = clock
         self._most = batch
+        self._most_hours = MOST_HOURS
 
     async def __call__(self, lease: Lease) -> None:
         """Bring usage and capacity up to now; nothing before the first fleet."""
@@ -66,6 +70,7 @@ class MeterCluster:
     async def close(self) -> None:
         """Somebody else meters now."""
         self._most = self._batch
+        self._most_hours = MOST_HOURS
         self._metrics.forget_capacity(self._cluster)
 
     # usage
@@ -73,34 +78,67 @@ class MeterCluster:
     async def _meter(self, lease: Lease, calendar: Calendar, now: int) -> None:
         upto = calendar.hour_start(now - GRACE_SECONDS)
         mark = await self._ledger.meter_mark(self._cluster)
-        if mark is None or mark < upto:
-            async with self._ledger.writing(lease) as tx:
-                await tx.queue_running(upto)
-        hours = hours_of(calendar, upto - _DAY, now + _DAY)
+        if mark is None:  # nothing is known to run yet: this only says from where on
+            await self._meter_hours(lease, calendar, upto, upto)
+            mark = upto
+        # What changed first: an hour is not to be added to what ended before it.
+        if not await self._meter_changed(lease, calendar, mark, now):
+            return
+        for _ in range(MOST_BATCHES):
+            if mark >= upto:
+                return
+            later = calendar.hour_start(mark + self._most_hours * _HOUR)
+            until = min(upto, max(later, calendar.next_hour(mark)))
+            try:
+                mark = await self._meter_hours(lease, calendar, mark, until)
+            except LedgerBusy:
+                if self._most_hours == 1:
+                    raise
+                # After a long absence, of very many that run.
+                self._most_hours = max(1, self._most_hours // 8)
+
+    async def _meter_changed(self, lease: Lease, calendar: Calendar, mark: int, now: int) -> bool:
+        """Whether all of it is done."""
+        hours = hours_of(calendar, mark - _DAY, now + _DAY)
         await self._ledger.ensure_partitions(hours.starts)
         for _ in range(MOST_BATCHES):
             try:
-                if not await self._meter_some(lease, hours, upto):
-                    return
+                if not await self._meter_some(lease, hours):
+                    return True
             except HoursTooFew:
-                hours = await self._wider(calendar, hours, upto)
+                hours = await self._wider(calendar, hours)
             except LedgerBusy:
                 if self._most == 1:
                     raise
                 # Too much for one transaction: jobs that ran for months, each many rows.
                 self._most = max(1, self._most // 8)
+        return False
 
-    async def _meter_some(self, lease: Lease, hours: Hours, upto: int) -> bool:
+    async def _meter_some(self, lease: Lease, hours: Hours) -> bool:
         """Whether there may be more."""
+        most = self._most
         async with self._ledger.writing(lease) as tx:
-            done = await tx.meter(hours, upto, self._most)
+            done = await tx.meter(hours, most)
+        self._tell(done)
+        self._most = min(self._batch, 2 * most)
+        return done.taken >= most
+
+    async def _meter_hours(self, lease: Lease, calendar: Calendar, mark: int, upto: int) -> int:
+        """Of all that runs, in one transaction; where the mark is now."""
+        hours = hours_of(calendar, mark, upto)
+        await self._ledger.ensure_partitions(hours.starts)
+        async with self._ledger.writing(lease) as tx:
+            done = await tx.meter_running(hours, upto)
+        self._tell(done)
+        self._most_hours = min(MOST_HOURS, 2 * self._most_hours)
+        return upto
+
+    def _tell(self, done: MeteredBatch) -> None:
         for used in done.used:
             self._metrics.used(self._cluster, used)
-        self._most = min(self._batch, 2 * self._most)
-        return done.jobs > 0
 
-    async def _wider(self, calendar: Calendar, hours: Hours, upto: int) -> Hours:
-        span = await self._ledger.metering_span(self._cluster, upto, self._most)
+    async def _wider(self, calendar: Calendar, hours: Hours) -> Hours:
+        span = await self._ledger.metering_span(self._cluster, self._most)
         if span is None:
             return hours
         wider = hours_of(calendar, min(span[0], hours.starts[0]), max(span[1], hours.starts[-1]))

@@ -245,8 +245,8 @@ async def _meter(connection: AsyncConnection, past: Past, tell: Tell) -> None:
     done = 0
     for cluster in sorted({job.kind.cluster for job in past.jobs}):
         lease = _nobodys(cluster)
-        while (batch := await metering.meter(connection, lease, past.hours, past.upto, BATCH)).jobs:
-            done += batch.jobs
+        while (batch := await metering.meter(connection, lease, past.hours, BATCH)).taken:
+            done += batch.taken
             tell(0.4 + 0.5 * done / len(past.jobs))
 
 

@@ -10,11 +10,13 @@ from sqlalchemy import (
     Column,
     Date,
     Identity,
+    Index,
     Integer,
     Numeric,
     Table,
     Text,
     func,
+    text,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -66,6 +68,7 @@ usage_day: Final = Table(
 )
 
 # What the usage rows of an attempt add up to: what is true of it less this is what is still to be written.
+# Without an end of its own it runs, and is metered up to its cluster's mark.
 metered: Final = Table(
     "metered",
     metadata,
@@ -74,7 +77,8 @@ metered: Final = Table(
     _count("class"),
     _count("devices"),
     _moment("started_at"),
-    _moment("metered_to"),
+    Column("metered_to", Moment),
+    Index("metered_running_idx", "class", postgresql_where=text("metered_to IS NULL")),
 )
 
 # Jobs whose attempts changed. Whoever changes one adds a row in the same transaction; the meter removes it in
@@ -87,7 +91,7 @@ to_meter: Final = Table(
     _sum("job"),
 )
 
-# Up to which hour what runs is metered.
+# Up to which hour what runs is metered; moved in the transaction that adds the hour.
 meter_mark: Final = Table("meter_mark", metadata, _key("cluster"), _moment("metered_to"))
 
 usage_archive: Final = Table(

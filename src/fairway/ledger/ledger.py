@@ -254,12 +254,12 @@ class Ledger(CostAnswers, PoolAnswers, JobLists):
     # the meter
 
     async def meter_mark(self, cluster: str) -> int | None:
-        """Up to when what runs on a cluster was to be metered last."""
+        """Up to when what runs on a cluster is metered."""
         return await metering.mark(self._connections, cluster)
 
-    async def metering_span(self, cluster: str, upto: int, most: int) -> tuple[int, int] | None:
+    async def metering_span(self, cluster: str, most: int) -> tuple[int, int] | None:
         """From when to when the first `most` jobs that wait to be metered held something; None: none did."""
-        return await metering.span(self._connections, cluster, upto, most)
+        return await metering.span(self._connections, cluster, most)
 
     async def capacity_nodes(self, cluster: str) -> tuple[Alike, ...]:
         """The nodes of a cluster that pools have devices on, counted by what they have in common."""

@@ -33,8 +33,9 @@ _TAILS: Final = """
         FROM candidate JOIN attempt ON attempt.job = candidate.id
     ), told AS (
         SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
-            extract(epoch FROM metered_to) AS upto
+            extract(epoch FROM COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))) AS upto
         FROM candidate JOIN metered ON metered.job = candidate.id
+        JOIN job_class ON job_class.id = metered.class LEFT JOIN meter_mark AS mark USING (cluster)
     ), both_ AS (
         SELECT job, truth.class, truth.devices, truth.began, told.class AS told_class,
             told.devices AS told_devices, told.began AS told_began, told.upto,

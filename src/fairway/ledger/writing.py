@@ -126,16 +126,16 @@ class Writing:
         """Make the ledger show exactly these standings, and add to what happened."""
         await budget_rows.keep(self._connection, standings, events)
 
-    async def queue_running(self, upto: int) -> None:
-        """Have all that runs on the cluster metered up to `upto`, and note so."""
-        await metering.queue_running(self._connection, self._lease, upto)
-
-    async def meter(self, hours: Hours, upto: int, most: int) -> MeteredBatch:
-        """Write the usage of the first `most` jobs that wait for it; what runs counts up to `upto`.
+    async def meter(self, hours: Hours, most: int) -> MeteredBatch:
+        """Write the usage of the first `most` jobs that wait for it; what runs counts up to the mark.
 
         Raises HoursTooFew, and the transaction must end without a commit, if `hours` do not hold it all.
         """
-        return await metering.meter(self._connection, self._lease, hours, upto, most)
+        return await metering.meter(self._connection, self._lease, hours, most)
+
+    async def meter_running(self, hours: Hours, upto: int) -> MeteredBatch:
+        """Write the usage of all that runs on the cluster from the mark to `upto`, where the mark is then."""
+        return await metering.meter_running(self._connection, self._lease, hours, upto)
 
     async def keep_capacity(self, turn: Turn, hours: Hours) -> None:
         """Add what pools had to what is known; `hours` hold all that is closed."""

@@ -126,11 +126,11 @@ async def test_too_much_for_one_transaction_is_done_in_smaller_ones(
     asked: list[int] = []
     whole = Writing.meter
 
-    async def slow(self: Writing, hours: Any, upto: int, most: int) -> Any:
+    async def slow(self: Writing, hours: Any, most: int) -> Any:
         asked.append(most)
         if most > 1:
             raise LedgerBusy("LedgerBusy", "too slow", "wait")
-        return await whole(self, hours, upto, most)
+        return await whole(self, hours, most)
 
     monkeypatch.setattr(Writing, "meter", slow)
     for _ in range(5):

@@ -55,8 +55,15 @@ async def meter(
 ) -> MeteredBatch:
     hours = hours_of(Calendar(ZoneInfo(zone)), first, NOON + 86400)
     await ledger.ensure_partitions(hours.starts)
+    if await ledger.meter_mark(CLUSTER) is None:
+        async with ledger.writing(lease) as tx:
+            await tx.meter_running(hours, upto)
     async with ledger.writing(lease) as tx:
-        return await tx.meter(hours, upto, most)
+        done = await tx.meter(hours, most)
+    async with ledger.writing(lease) as tx:
+        if not done.taken and await ledger.meter_mark(CLUSTER) != upto:
+            await tx.meter_running(hours, upto)
+    return done
 
 
 def rows(db: psycopg.Connection[Any]) -> list[tuple[Key, Piece]]:
@@ -85,10 +92,10 @@ async def test_what_ended_is_cut_at_hours(
         (NOON - 2 * HOUR, NOON - 2 * HOUR, NOON - HOUR, 8),
         (NOON - HOUR, NOON - HOUR, NOON - HOUR + 600, 8),
     ]
-    assert (done.jobs, done.rows) == (1, 2)
+    assert (done.taken, done.rows) == (1, 2)
     assert [(u.team, str(u.supply), u.used, u.taken_back) for u in done.used] == [("ml", "gpu", 8 * 4200, 0)]
     agree(db)
-    assert (await meter(ledger, lease)).jobs == 0
+    assert (await meter(ledger, lease)).taken == 0
 
 
 async def test_what_runs_is_metered_by_full_hours(
@@ -98,10 +105,8 @@ async def test_what_runs_is_metered_by_full_hours(
     hand.attempt(job, 1, NOON + 60)
     await meter(ledger, lease)
     assert rows(db) == []
-    async with ledger.writing(lease) as tx:
-        await tx.queue_running(NOON + HOUR)
-    assert await ledger.meter_mark(CLUSTER) == NOON + HOUR
     await meter(ledger, lease, NOON + HOUR)
+    assert await ledger.meter_mark(CLUSTER) == NOON + HOUR
     agree(db, NOON + HOUR)
     assert [piece.device_seconds for _, piece in rows(db)] == [HOUR - 60]
     hand.attempt(job, 1, NOON + 60, NOON + HOUR + 5)
@@ -110,19 +115,41 @@ async def test_what_runs_is_metered_by_full_hours(
     assert [piece.device_seconds for _, piece in rows(db)] == [HOUR - 60, 5]
 
 
-async def test_only_open_attempts_are_queued_by_the_hour(
+async def test_only_what_runs_gets_the_hour_and_no_state_is_changed(
     ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
 ) -> None:
     over = hand.job(hand.class_(), "done")
     hand.attempt(over, 1, NOON - 5)
     ended = hand.job(hand.class_())
     hand.attempt(ended, 1, NOON - 5, NOON)
-    running = hand.job(hand.class_())
+    running, later = hand.job(hand.class_()), hand.job(hand.class_())
     hand.attempt(running, 1, NOON - 5)
-    db.execute("DELETE FROM to_meter")
-    async with ledger.writing(lease) as tx:
-        await tx.queue_running(NOON)
-    assert db.execute("SELECT job FROM to_meter").fetchall() == [(running,)]
+    hand.attempt(later, 1, NOON + HOUR + 7)
+    await meter(ledger, lease)
+    states = "SELECT xmin, * FROM metered ORDER BY job"
+    before = db.execute(states).fetchall()
+    await meter(ledger, lease, NOON + HOUR)
+    assert [(key, piece.device_seconds) for key, piece in rows(db) if piece.hour == NOON] == [
+        ((running, 1), HOUR)
+    ]
+    agree(db, NOON + HOUR)
+    await meter(ledger, lease, NOON + 2 * HOUR)
+    agree(db, NOON + 2 * HOUR)
+    assert db.execute(states).fetchall() == before
+
+
+async def test_another_cluster_s_hour_moves_nothing_here(
+    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+) -> None:
+    hand.attempt(hand.job(hand.class_()), 1, NOON - 5)
+    await meter(ledger, lease)
+    other = await ledger.take_lease("meter", "cloud", "test", 60)
+    assert other is not None
+    hours = hours_of(Calendar(UTC), NOON, NOON + HOUR)
+    for upto in (NOON, NOON + HOUR):
+        async with ledger.writing(other) as tx:
+            assert (await tx.meter_running(hours, upto)).rows == 0
+    agree(db)
 
 
 async def test_an_end_nobody_knows_adds_nothing(
@@ -163,7 +190,7 @@ async def test_hours_that_do_not_hold_it_are_refused_and_nothing_is_kept(
     with pytest.raises(HoursTooFew):
         await meter(ledger, lease, first=NOON - HOUR)
     assert read(db, NOON) == before
-    assert await ledger.metering_span(CLUSTER, NOON, 10) == (NOON - 30 * 86400, NOON - 10)
+    assert await ledger.metering_span(CLUSTER, 10) == (NOON - 30 * 86400, NOON - 10)
     await meter(ledger, lease)
     agree(db)
 
@@ -184,7 +211,7 @@ async def test_another_cluster_s_jobs_are_left_alone(
     hand.attempt(hand.job(hand.class_(), "done"), 1, NOON - 10, NOON)
     other = await ledger.take_lease("meter", "cloud", "test", 60)
     assert other is not None
-    assert (await meter(ledger, other)).jobs == 0
+    assert (await meter(ledger, other)).taken == 0
     assert read(db, NOON).queued == 1
 
 
@@ -192,31 +219,49 @@ async def test_another_cluster_s_jobs_are_left_alone(
 async def test_whatever_becomes_of_attempts_row_by_row_as_the_pure_function_has_it(
     ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any], zone: str
 ) -> None:
-    """Every kind of change between two looks, 700 a zone, and every row is the one the function gives."""
+    """Every kind of change between two looks, 700 a zone, and every row is the one the function gives.
+
+    But for what was over after the mark and runs after all: that is taken back to the mark, from where on the
+    hour is added as for all that runs. Other rows, the same seconds.
+    """
     dice, calendar = random.Random(zone), Calendar(ZoneInfo(zone))
     classes = [hand.class_("a"), hand.class_("b"), hand.class_("a", "mig", "1g.10gb"), hand.class_(pool="")]
     jobs = [hand.job(dice.choice(classes)) for _ in range(100)]
     now = NOON - 40 * 86400
     kept: dict[Key, Holding] = {}
     wanted: Counter[tuple[Key, Piece]] = Counter()
+    again: set[Key] = set()
+    mark = now
     for _ in range(7):
         with db.transaction():
             for job in jobs:
                 befall(hand, dice, job, classes, now)
         upto = calendar.hour_start(now)
-        async with ledger.writing(lease) as tx:
-            await tx.queue_running(upto)
-        while (await meter(ledger, lease, upto, zone, most=70)).jobs:
+        while (await meter(ledger, lease, upto, zone, most=70)).taken:
             pass
         truth = read(db, upto).truth
         # What nobody knows the end of stays as it was; the function is told so.
         for key in {*kept, *truth}:
             for piece in difference(kept.get(key), _told(db, key, upto, kept.get(key)), calendar):
                 wanted[key, piece] += 1
-        kept = truth
+        again |= {key for key, was in kept.items() if was.end > mark and key in truth}
+        kept, mark = truth, upto
         agree(db, upto, zone)
-        assert Counter(rows(db)) == wanted
+        found = Counter(rows(db))
+        assert steps(found) == steps(wanted)
+        assert {row for row in found if row[0] not in again} == {row for row in wanted if row[0] not in again}
+        assert all(piece.hour == calendar.hour_start(piece.start) for _, piece in found)
+        assert all(piece.end <= calendar.next_hour(piece.hour) for _, piece in found)
         now += dice.randrange(0, 6 * 86400)
+
+
+def steps(found: Counter[tuple[Key, Piece]]) -> Counter[tuple[Key, int, int]]:
+    """How many devices more an attempt holds of a class from each second on, by all its rows."""
+    more: Counter[tuple[Key, int, int]] = Counter()
+    for (key, piece), times in found.items():
+        more[key, piece.holder, piece.start] += times * piece.devices
+        more[key, piece.holder, piece.end] -= times * piece.devices
+    return Counter({moment: devices for moment, devices in more.items() if devices})
 
 
 def _told(db: psycopg.Connection[Any], key: Key, upto: int, before: Holding | None) -> Holding | None:
