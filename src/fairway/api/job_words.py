@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from fairway.api import job_wire as wire
@@ -94,7 +94,7 @@ def timeline(job: wire.JobDetail) -> list[Moment]:
         moments.append(Moment(a.started_at, "started", where, "good", rank=5))
         if a.ended_at is not None:
             # An attempt ends before what follows from it; one of less than a second ends after it started.
-            rank = 6 if a.ended_at == a.started_at else 2
+            rank = 6 if a.ended_at - a.started_at < timedelta(seconds=1) else 2
             tone = _ending_tone(a.ending)
             moments.append(Moment(a.ended_at, a.ending or "ended", _ended(a), tone, rank))
     return sorted(moments, key=lambda m: (m.at.replace(microsecond=0), m.rank))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from fairway.api import job_wire as wire
-from fairway.api.job_words import BAD, gpus_text, note, pool_text, state_text
+from fairway.api.job_words import BAD, TASK_ORDER, gpus_text, note, pool_text, state_text
 from fairway.ledger.job_records import JobRow
 from fairway.model.job import OPEN_JOBS, JobState, job_word
 from fairway.model.wording import clean
@@ -27,7 +27,6 @@ SIGNS: Final[Mapping[JobState, str]] = {
     JobState.REFUSED: "⊘",
     JobState.LOST: "?",
 }
-_ORDER: Final = (JobState.RUNNING, *(s for s in JobState if s is not JobState.RUNNING))
 
 
 def tone(state: JobState) -> str:
@@ -83,14 +82,16 @@ def line(
     index = "" if job.array_index is None or tasks is not None else f"[{job.array_index}]"
     states: tuple[State, ...] = (State(SIGNS[row.state], state_text(job), tone(row.state)),)
     if tasks is not None:
-        states = tuple(State(SIGNS[s], f"{tasks[s]:,} {s.value}", tone(s)) for s in _ORDER if tasks.get(s))
+        states = tuple(
+            State(SIGNS[s], f"{tasks[s]:,} {s.value}", tone(s)) for s in TASK_ORDER if tasks.get(s)
+        )
     return Line(
         key=job.id,
         id=job_word(row.array) if tasks is not None and row.array is not None else job.id,
         name=clean(job.name) + index,
         tasks=sum(tasks.values()) if tasks is not None else 0,
         states=states,
-        gpus=gpus_text(job),
+        gpus=gpus_text(job).replace("x", " × "),
         pool=clean(pool_text(job)),
         pool_link=row.pool or "",
         team=row.team or "",

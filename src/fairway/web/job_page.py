@@ -95,11 +95,12 @@ async def _known(site: Site, caller: Token, found: JobDetail) -> dict[str, objec
     if row.array is not None:
         counts = (await site.ledger.array_counts([row.array])).get(row.array, {})
         tasks = wire.TaskCounts(tasks=sum(counts.values()), counts=dict(counts))
+    name = clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]")
     return {
         "job": job,
-        "name": clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]"),
+        "name": name,
         "state": State(SIGNS[job.state], state_text(job), tone(job.state)),
-        "headline": headline(job, now),
+        "standing": headline(job, now).removeprefix(f"{name} ({job.id}) "),
         "next": next_step(job),
         "time": time_text(row, now),
         "gpus": gpus_text(job),

@@ -41,6 +41,7 @@ NAVIGATION: Final = (
 _HINTS: Final = {
     "NoSuchPath": "the address may be mistyped, or what it showed is gone",
     "MethodNotAllowed": "go back, and load the page again",
+    "NoSuchJob": "its id may be mistyped, or it is older than what is kept",
     "InvalidRequest": "the address may be mistyped; go back and follow a link",
 }
 """Of errors that the API explains to programs, what people may do."""

@@ -116,8 +116,9 @@ def add_team_page(site: Site, desk: CostDesk) -> None:
         events = await ledger.budget_events(team=team, limit=EVENTS)
         money = await _Money.of(ledger, fleet)
         found = {line.team.name: line for line in await _lines(site, fleet, caller, desk, money)}
-        running = await _jobs(ledger, fleet, money.held, name, (JobState.RUNNING,))
-        waiting = await _jobs(ledger, fleet, money.held, name, _NOT_STARTED)
+        family = tuple(t.name for t in tree.subtree(tree[name]))
+        running = await _jobs(ledger, fleet, money.held, family, (JobState.RUNNING,))
+        waiting = await _jobs(ledger, fleet, money.held, family, _NOT_STARTED)
         known = {
             "fleet": fleet,
             "line": found[name],
@@ -160,11 +161,11 @@ async def _jobs(
     ledger: Ledger,
     fleet: Fleet,
     held: Mapping[TeamName, SpentBudget],
-    team: TeamName,
+    teams: tuple[TeamName, ...],
     states: tuple[JobState, ...],
 ) -> list[job_wire.Job]:
-    """The newest few of the team itself, with the budget they wait for in their reason."""
-    rows = await ledger.jobs(JobFilter(team=team, states=states), limit=TOP_JOBS)
+    """The newest few of the team and those inside it, with the budget they wait for in their reason."""
+    rows = await ledger.jobs(JobFilter(teams=teams, states=states), limit=TOP_JOBS)
     return [explained(job_known.job(row), fleet, held) for row in rows]
 
 

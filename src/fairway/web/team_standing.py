@@ -84,6 +84,13 @@ class TeamLine:
     """Of what all used lately, 0 to 100."""
     share_part: Decimal | None = None
     """What its weight is among its siblings, 0 to 100."""
+    people: int = 0
+
+    @property
+    def telling(self) -> list[Standing]:
+        """Supplies on which it holds, is guaranteed or waits for something; where it holds most first."""
+        said = [s for s in self.supplies if s.held or s.guarantee or s.waiting]
+        return sorted(said, key=lambda s: -s.held)
 
     @property
     def depth(self) -> int:
@@ -144,6 +151,7 @@ def lines(
                 hours,
                 hours / every * 100 if hours is not None and every else None,
                 _share(tree, team),
+                len({member for t in tree.subtree(team) for member in t.members}),
             )
         )
     return found

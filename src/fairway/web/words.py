@@ -8,22 +8,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from fairway.model.price import MINOR_DIGITS
-
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+from fairway.model.wording import span
 
 
 def duration(value: timedelta | float | None) -> str:
-    """`3 h 20 min`: the two largest units that say something."""
+    """`20 min`, in the same words as at the command line."""
     if value is None:
         return "–"
-    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
-    for index, (size, unit) in enumerate(_UNITS):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            if index + 1 < len(_UNITS) and (small := rest // _UNITS[index + 1][0]):
-                return f"{whole} {unit} {small} {_UNITS[index + 1][1]}"
-            return f"{whole} {unit}"
-    return f"{max(0, seconds)} s"
+    return span(value.total_seconds() if isinstance(value, timedelta) else value)
 
 
 def ago(value: datetime | None, now: datetime) -> str:
@@ -34,6 +26,12 @@ def ago(value: datetime | None, now: datetime) -> str:
 def moment(value: datetime | None) -> str:
     """`2026-11-15 18:03:22`, UTC: the page says so once."""
     return "–" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(value: datetime | None, day: datetime) -> str:
+    """`18:03:22` of the same day, else with its date: in a list of one job's moments the date is noise."""
+    said = moment(value)
+    return said.removeprefix(f"{day.astimezone(UTC):%Y-%m-%d} ")
 
 
 def money(value: Decimal | float | str | None, currency: str = "") -> str:
@@ -60,6 +58,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "duration": duration,
     "ago": ago,
     "moment": moment,
+    "clock": clock,
     "money": money,
     "amount": amount,
     "number": number,

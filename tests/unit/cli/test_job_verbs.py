@@ -215,17 +215,19 @@ What it prints:  fairway logs 0001 -f"""
     )
 
 
-def test_what_happened_in_one_second_is_told_in_order() -> None:
-    def attempt(number: int, start: int, end: int) -> dict[str, Any]:
+@pytest.mark.parametrize("length", [0, 0.4])
+def test_what_happened_in_one_second_is_told_in_order(length: float) -> None:
+    def attempt(number: int, start: int, end: float) -> dict[str, Any]:
         none = dict.fromkeys(("exit_code", "signal"))
-        when = {"started_at": ago(start), "ended_at": ago(end), "ending": "failed", "reason": ""}
+        ended = (NOW - timedelta(seconds=end)).isoformat()
+        when = {"started_at": ago(start), "ended_at": ended, "ending": "failed", "reason": ""}
         return {"number": number, "engine_id": "17", "nodes": ["n1"], "devices": 8, **when, **none}
 
     events = [
         {"at": ago(at), "kind": kind, "by": "", "text": ""}
         for at, kind in ((9, "submitted"), (9, "sent"), (7, "retry"), (7, "sent"))
     ]
-    told = detail(state="failed", events=events, each_attempt=[attempt(1, 9, 7), attempt(2, 7, 7)])
+    told = detail(state="failed", events=events, each_attempt=[attempt(1, 9, 7), attempt(2, 7, 7 - length)])
     happened = timeline(wire.JobDetail.model_validate(told))
     assert [m.what for m in happened] == [
         "submitted", "sent", "started", "failed", "retry", "sent", "started", "failed",

@@ -147,7 +147,7 @@ async def test_an_empty_result_says_which_filter_to_drop(ledger: Ledger, member:
     await submit(ledger, job())
     page = await get(member, "/jobs?user=ada&state=running")
     assert "No job fits all of these filters" in page
-    assert 'There are some without <a href="/jobs?user=ada">running</a>' in page
+    assert 'Some fit without this filter: <a href="/jobs?user=ada">running</a>' in page
     assert 'without <a href="/jobs?state=running">' not in page  # that would not help
     assert 'aria-label="Drop the filter user ada"' in page
 

@@ -34,16 +34,16 @@ async def test_who_holds_what_names_job_team_user_and_how_long(
     await mirror(ledger, runs(1, 16, "n1", "n2"))
     page = (await admin.get("/pools/hpc-a100")).text
     assert re.search(r'<td><a href="/jobs/[a-z0-9]+">train-1</a></td>', page)
-    assert "train-1 research ada 16 n1 and 1 more 1 h" in words(page)
+    assert "train-1 research ada 16 n1 and 1 more 60 min" in words(page)
 
 
 async def test_guarantees_and_borrowing_by_team(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
     await observe(ledger, *(node(f"n{i}", 8) for i in range(3)))
     await mirror(ledger, runs(1, 6, "n1", team="vision"), runs(2, 13, "n1", "n2"), waits(3, 8, "Resources"))
     page = words((await admin.get("/pools/hpc-a100")).text)
-    assert "research 16 19 ▲ 3 24 0" in page
-    assert "vision 4 6 ▲ 2 12 0" in page
-    assert "product 8 0 0 16 8" in page
+    assert "research 16 19 ▲ 3 24 –" in page
+    assert "vision 4 6 ▲ 2 12 –" in page
+    assert "product 8 0 – 16 8" in page
 
 
 async def test_what_fits_and_what_is_of_no_use(ledger: Ledger, admin: httpx2.AsyncClient) -> None:

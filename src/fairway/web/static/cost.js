@@ -41,12 +41,12 @@
     const ink = colour("dim"), line = colour("line");
     const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
     const options = {
-      width, height: width < 500 ? 220 : 260,
+      width, height: width < 500 ? 200 : 240,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: false, range: [-0.6, xs.length - 0.4] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
       axes: [
-        { stroke: ink, grid: { show: false }, ticks: { stroke: line }, space: 64, incrs: [1, 2, 5, 7, 10, 14, 20, 30, 60],
+        { stroke: ink, size: 32, grid: { show: false }, ticks: { stroke: line }, space: 64, incrs: [1, 2, 5, 7, 10, 14, 20, 30, 60],
           values: (_, places) => places.map((i) => (Number.isInteger(i) && data.days[i] ? data.days[i].slice(data.every === "month" ? 0 : 5, data.every === "month" ? 7 : 10) : "")) },
         { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, size: 56, values: (_, ticks) => ticks.map((v) => short.format(v)) },
       ],
