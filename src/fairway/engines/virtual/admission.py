@@ -11,8 +11,29 @@ from fairway.engines.virtual.jobs import FOREVER, Job, JobRequest
 from fairway.engines.virtual.nodes import Stock
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
 from fairway.engines.virtual.terms import Terms
-from fairway.model.names import TeamName, UserName
+from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team
+
+
+class _Door:
+    """A team's way to a supply under a priority: looked up once, and the most that passes."""
+
+    __slots__ = ("branch", "desk", "devices", "nodes", "priority", "rack", "stock", "team")
+
+    def __init__(self, team: Team, priority: Priority, branch: Branch, desk: Desk) -> None:
+        self.team: Final = team
+        self.priority: Final = priority
+        self.branch: Final = branch
+        self.desk: Final = desk
+        self.stock: Final = desk.stock
+        self.nodes: Final = len(desk.stock.nodes)
+        self.rack: Final = min(self.nodes, desk.stock.per_rack)
+        ceilings = (b.ceiling for b in branch.path)
+        limits = (n for n in (team.limits.job_gpus, team.limits.user_gpus) if n is not None)
+        self.devices: Final = min((*ceilings, *limits))
+
+
+_Asker = tuple[UserName, TeamName | None, PriorityName | None, PoolName, SliceName | None]
 
 
 class Admission:
@@ -31,9 +52,32 @@ class Admission:
         self._members: Final = {team.name: frozenset(team.members) for team in terms.teams}
         self._priorities: Final = {p.name: p for p in terms.priorities}
         self._default: Final = next((p for p in terms.priorities if p.default), None)
+        self._doors: Final[dict[_Asker, _Door]] = {}
 
     def admit(self, number: int, request: JobRequest, at: float) -> Job:
         """The record of a job that may wait. Raises Refused."""
+        asker = (request.user, request.team, request.priority, request.pool, request.slice)
+        door = self._doors.get(asker)
+        if door is None:
+            door = self._doors[asker] = self._door(request)
+        gpus, nodes, stock = request.gpus, request.nodes, door.stock
+        if (
+            not 0 < gpus <= stock.most
+            or not 0 < nodes <= (door.rack if request.together else door.nodes)
+            or gpus * nodes > door.devices
+            or (stock.spot and not request.tolerates_loss)
+        ):
+            self._refuse_spot(request, stock)
+            self._refuse_size(request, door.team, door.branch, stock)
+        priority = door.priority
+        job = Job(
+            number, request, priority.name, priority.rank, priority.preemptible, door.branch, door.desk, at
+        )
+        job.limit = self._limit(request, door.team)
+        return job
+
+    def _door(self, request: JobRequest) -> _Door:
+        """What holds for all that ask under the same words. Raises Refused."""
         team = self._team(request)
         priority = self._priority(request, team)
         supply = request.supply
@@ -41,18 +85,8 @@ class Admission:
         if desk is None:
             raise Refused("UnknownPool", f"this cluster has no {supply}", "fairway get pools")
         branch = self._branches[supply][team.name]
-        self._refuse_no_access(request, team, branch, desk.stock)
-        self._refuse_size(request, team, branch, desk.stock)
-        job = Job(number, request, priority.name, priority.rank, priority.preemptible, branch, desk, at)
-        job.limit = self._limit(request, team)
-        return job
-
-    def admit_or_none(self, number: int, request: JobRequest, at: float) -> Job | None:
-        """As admit, but None instead of the reason."""
-        try:
-            return self.admit(number, request, at)
-        except Refused:
-            return None
+        self._refuse_no_access(team, branch, desk.stock)
+        return _Door(team, priority, branch, desk)
 
     def may_touch(self, user: UserName, job: Job) -> bool:
         """Whether a person may read, change and cancel a job: its owner, and the members of its team."""
@@ -96,13 +130,16 @@ class Admission:
         return priority
 
     @staticmethod
-    def _refuse_no_access(request: JobRequest, team: Team, branch: Branch, stock: Stock) -> None:
+    def _refuse_no_access(team: Team, branch: Branch, stock: Stock) -> None:
         if not all(b.granted for b in branch.path):
             raise Refused(
                 "NoGrant",
                 f"team {team.name} has no grant on {stock.supply}",
                 f"give it one in the fleet file:  borrow: {{ {stock.supply}: 8 }}",
             )
+
+    @staticmethod
+    def _refuse_spot(request: JobRequest, stock: Stock) -> None:
         if stock.spot and not request.tolerates_loss:
             raise Refused(
                 "SpotNeedsTolerance",

@@ -28,6 +28,7 @@ class Books:
         "queued_low",
         "root",
         "shapes",
+        "starts",
         "stock",
         "urgent_above",
     )
@@ -45,6 +46,7 @@ class Books:
         self.low_running: Final[dict[Job, None]] = {}
         """What is preemptible always, in the order of its start."""
         self.low_held = 0
+        self.starts = 0
         self._remembered_at = 0.0
         self.outranking: Final[dict[Branch, int]] = {}
         """How many jobs wait above the lowest firm rank: they may outrank what their team runs."""
@@ -65,7 +67,6 @@ class Books:
         for counted in (self.low_running, self.queued, self.queued_low, self.shapes, self.outranking):
             counted.clear()
         self.low_held = 0
-        self.stock.changed = True
         branches: dict[TeamName, Branch] = {}
         for number, team in enumerate(terms.teams):
             parent = self.root if team.parent is None else branches[team.parent]
@@ -76,6 +77,8 @@ class Books:
             if team.name in before:
                 branch.average = before[team.name].averaged(now, half_life)
             branch.remember(now, self.half_life)
+        for branch in branches.values():
+            branch.inside = tuple(branch.all_inside())
         return branches
 
     def remember(self, now: float) -> None:
@@ -85,20 +88,30 @@ class Books:
             for branch in self.root.all_inside():
                 branch.remember(now, self.half_life)
 
-    def book(self, job: Job, sign: int, now: float) -> None:
+    def book(self, job: Job, sign: int, now: float, waiting: int = 0) -> None:
         """Count the job's devices: 1 when it starts, -1 when it leaves."""
-        branch, devices = job.branch, sign * job.devices
-        branch.hold(devices, 0 if job.low else devices, now, self.half_life)
+        branch, devices, low = job.branch, sign * job.devices, job.low
+        branch.hold(devices, 0 if low else devices, now, self.half_life, waiting)
         if sign > 0:
+            self.starts += 1
+            job.turn = self.starts
             branch.add_running(job)
         else:
             branch.remove_running(job)
-        if job.low:
+        if low:
             self.low_held += devices
             if sign > 0:
                 self.low_running[job] = None
             else:
                 del self.low_running[job]
+
+    def begin(self, job: Job, places: tuple[int, ...], now: float) -> None:
+        """The job waits no more: it runs there."""
+        self._step_out(job)
+        if not job.low and job.rank > self.lowest_firm:
+            self._count_outranking(job, -1)
+        self.stock.put(job, places)
+        self.book(job, 1, now, -1)
 
     def join(self, job: Job) -> None:
         """The job waits from now on."""
@@ -110,12 +123,15 @@ class Books:
 
     def leave(self, job: Job) -> None:
         """The job waits no more."""
+        self._step_out(job)
+        self._count_waiting(job, -1)
+
+    def _step_out(self, job: Job) -> None:
         lines = job.branch.lines
         if job.line is None:  # it sits on the bench
             lines.benched[job.request.user].remove(job)
         elif lines.left(job):
             del (self.queued_low if job.low else self.queued)[job.branch]
-        self._count_waiting(job, -1)
 
     def bench(self, job: Job) -> None:
         """The job steps out of its line until something of its user ends."""
@@ -136,8 +152,11 @@ class Books:
         for branch in job.branch.path:
             branch.waiting += by
         if not job.low and job.rank > self.lowest_firm:
-            count = self.outranking.get(job.branch, 0) + by
-            if count:
-                self.outranking[job.branch] = count
-            else:
-                del self.outranking[job.branch]
+            self._count_outranking(job, by)
+
+    def _count_outranking(self, job: Job, by: int) -> None:
+        count = self.outranking.get(job.branch, 0) + by
+        if count:
+            self.outranking[job.branch] = count
+        else:
+            del self.outranking[job.branch]

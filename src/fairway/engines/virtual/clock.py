@@ -18,8 +18,10 @@ class Kind(IntEnum):
     """A job that was taken back started elsewhere at once, and could not be taken back twice in a moment."""
 
 
-Event = tuple[float, Kind, int, Job, int]
-"""When, what, a running number that keeps equal moments in order, whose, and of which attempt."""
+Event = tuple[float, int, Kind, Job, int]
+"""When, its turn among those of the same moment, what, whose, and of which attempt."""
+_APART: Final = 1 << 56
+"""More events than any run has: kinds come one after the other, each in the order of asking."""
 
 
 class Agenda:
@@ -33,13 +35,13 @@ class Agenda:
 
     def add(self, at: float, kind: Kind, job: Job) -> None:
         self._number += 1
-        heappush(self._heap, (at, kind, self._number, job, job.attempt))
+        heappush(self._heap, (at, kind * _APART + self._number, kind, job, job.attempt))
 
     def next_at(self) -> float | None:
         """When the soonest is due. What attempts that are over already asked for is dropped."""
         heap = self._heap
         while heap:
-            at, kind, _, job, attempt = heap[0]
+            at, _, kind, job, attempt = heap[0]
             if kind is not Kind.ARRIVE and (job.attempt != attempt or not job.places):
                 heappop(heap)
                 continue

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import islice
 from typing import Final, Protocol
 
 from fairway.engines.virtual import reclaim
-from fairway.engines.virtual.books import Books
 from fairway.engines.virtual.jobs import FOREVER, Ending, Job
+from fairway.engines.virtual.keeping import Keeping
 from fairway.engines.virtual.lines import Line, in_order
 from fairway.engines.virtual.nodes import Stock
-from fairway.engines.virtual.quota import BOUNDLESS, Branch
-from fairway.engines.virtual.reservation import Reservation, reserve
+from fairway.engines.virtual.quota import BOUNDLESS, Branch, by_share
 
 
 class Hands(Protocol):
@@ -24,37 +23,22 @@ class Hands(Protocol):
         ...
 
 
-class Desk(Books):
+class Desk(Keeping):
     """Decides for one supply. A pass costs O(lines that wait), whatever the number of jobs in them.
 
     Passes happen only when something was freed or the policy changed; a job that arrives alone is looked at
     alone, for nobody who waited already can start because of it.
     """
 
-    __slots__ = (
-        "_hands",
-        "_lends",
-        "_now",
-        "_outranked_in",
-        "_pass",
-        "_shapes_found",
-        "_vain_until",
-        "patience",
-        "reservation",
-    )
+    __slots__ = ("_hands", "_lends", "_outranked_in", "_pass")
 
     def __init__(self, stock: Stock, hands: Hands, patience: float) -> None:
-        super().__init__(stock)
-        self.patience: Final = patience
-        self.reservation: Reservation | None = None
+        super().__init__(stock, patience)
         self._hands: Final = hands
         self._lends = False
         """Some team passed its guarantee since the last look: what it holds can be taken back now."""
         self._pass = 0
         self._outranked_in = -1
-        self._shapes_found = -1
-        self._now = 0.0
-        self._vain_until = -1.0
 
     def serve(self, now: float) -> None:
         """Start everything that can start now."""
@@ -98,15 +82,20 @@ class Desk(Books):
     def _start(self, job: Job, places: tuple[int, ...]) -> None:
         self._hands.start(job, places)
         if not job.low:
-            self._lends |= any(b.firm > b.guarantee >= b.firm - job.devices for b in job.branch.path)
+            for branch in job.branch.path:
+                if branch.firm > branch.guarantee >= branch.firm - job.devices:
+                    self._lends = True
 
     # the three tiers, each starts at most one job
 
     def _guaranteed(self) -> bool:
         """Somebody within a guarantee, by taking back what is lent if need be."""
-        for below in sorted([b for b in self.below if b.waiting], key=_first_below):
-            inside = [b for b in below.all_inside() if b.lines.firm and not b.stopped]
-            for branch in self._by_share(inside):
+        below = [b for b in self.below if b.waiting]
+        if len(below) > 1:
+            below.sort(key=_first_below)
+        for entitled in below:
+            inside = [b for b in entitled.inside if b.lines.firm and not b.stopped]
+            for _, branch in sorted(by_share(inside)):
                 slack, done = branch.slack(), self._pass
                 mine = branch.lines.firm.values()
                 lines = [line for line in mine if line.devices <= slack and line.passed != done]
@@ -118,14 +107,15 @@ class Desk(Books):
         """Somebody by fair share, on what is free or held by jobs that are preemptible always."""
         if not self.queued:
             return False
-        hopeful = self._find_hopeful()
+        hopeful = by_share(self._find_hopeful())
         if hopeful:
-            first = min(hopeful, key=_share_order) if len(hopeful) > 1 else next(iter(hopeful))
-            if self._try_branch(first):
+            first = min(hopeful)  # mostly it starts, and who comes after it need not be known
+            if self._try_branch(first[1]):
                 return True
-            del hopeful[first]
-            if any(self._try_branch(branch) for branch in self._by_share(list(hopeful))):
-                return True
+            hopeful.sort()
+            for _, branch in islice(hopeful, 1, None):
+                if self._try_branch(branch):
+                    return True
         if self.reservation is None and self._now >= self._vain_until:
             self._keep_for_first()
         return False
@@ -133,85 +123,82 @@ class Desk(Books):
     def _try_branch(self, branch: Branch) -> bool:
         if branch.stopped:
             return False
-        room = branch.room()
-        lines = [line for line in branch.lines.firm.values() if self._line_hopeful(line, branch, room)]
+        lines = self._hopeful_lines(branch)
         return bool(lines) and self._try_lines(lines, guaranteed=False)
 
     def _idle(self) -> bool:
         """Somebody that is preemptible always, on what is free."""
-        if not self.queued_low or not (self.stock.free_total or self.reservation):
+        if not self.queued_low or not (self.stock.free_total or self.most_kept()):
             return False
+        at_least, most_kept, done = self.stock.at_least, self.most_kept(), self._pass
         hopeful: dict[Branch, int] = {}
-        self._find_fitting()
         for shape in self.shapes.values():
-            if shape.branches_low and (shape.fits or shape.fits_kept):
+            nodes = shape.nodes
+            if shape.branches_low and (
+                at_least[shape.per_node] >= nodes or (nodes == 1 and shape.per_node <= most_kept)
+            ):
                 hopeful.update(shape.branches_low)
-        for branch in self._by_share(list(hopeful)):
-            fitting = [n for n in branch.lines.low.values() if n.shape.fits or n.shape.fits_kept]
-            for line in in_order(fitting):
-                if line.passed != self._pass:
-                    started = self._try_idle(line.first())
-                    if started is not False:
-                        return True
-                    line.passed = self._pass
+        for _, branch in sorted(by_share(hopeful)):
+            lines = [
+                line
+                for line in branch.lines.low.values()
+                if line.passed != done
+                and (
+                    at_least[line.per_node] >= line.nodes or (line.nodes == 1 and line.per_node <= most_kept)
+                )
+            ]
+            for line in in_order(lines):
+                if self._try_idle(line.first()) is not False:
+                    return True
+                line.passed = done
         return False
 
-    def _find_fitting(self) -> None:
-        """Find which shapes have room now. O(shapes + devices of a node), once for each change."""
-        if not self.stock.changed and len(self.shapes) == self._shapes_found:
-            return
-        self.stock.changed, self._shapes_found = False, len(self.shapes)
-        stock, kept, low = self.stock, self.reservation, self.low_held > 0
-        most_kept = 0 if kept is None else max([stock.free[p] for p in kept.places])
-        # How many places have at least so many devices free, or loose.
-        free, loose = (
-            list(accumulate(map(len, reversed(stock.buckets)))),
-            list(accumulate(reversed(stock.loose))),
-        )
-        most = stock.most
-        for shape in self.shapes.values():
-            at = most - shape.per_node
-            shape.fits = free[at] >= shape.nodes
-            shape.fits_kept = shape.nodes == 1 and shape.per_node <= most_kept
-            shape.fits_loosely = low and loose[at] >= shape.nodes
-
     def _find_hopeful(self) -> dict[Branch, int]:
-        """Who waits for a shape that has room, or could take somebody's place."""
-        self._find_fitting()
+        """Who waits for a shape that has room, or could take somebody's place. O(shapes + those who do)."""
+        at_least, most_kept = self.stock.at_least, self.most_kept()
+        # Where nothing is preemptible always, what is loose is what is free.
+        loose_at_least = self.stock.loose_at_least if self.low_held else at_least
         hopeful: dict[Branch, int] = {}
         for shape in self.shapes.values():
-            if shape.branches and (shape.fits or shape.fits_kept or shape.fits_loosely):
+            need, nodes = shape.per_node, shape.nodes
+            if (
+                at_least[need] >= nodes or loose_at_least[need] >= nodes or (need <= most_kept and nodes == 1)
+            ) and shape.branches:
                 hopeful.update(shape.branches)
         if self._outranked_in != self._pass:  # once a pass: what they could take does not grow by starts
             self._outranked_in = self._pass
             hopeful.update(self.outranking)
         return hopeful
 
-    def _line_hopeful(self, line: Line, branch: Branch, room: int) -> bool:
-        """Whether trying the line could come to something."""
-        if line.passed == self._pass:
-            return False
-        if branch.saving is not None and self._behind(line.first()):
-            return False
-        shape = line.shape
-        if line.devices <= room:
-            if shape.fits or shape.fits_loosely:
-                return True
-            kept = self.reservation
-            if shape.fits_kept and kept is not None and self._now + line.first().limit <= kept.until:
-                return True
-        elif branch.held > branch.firm:
-            return True  # what is preemptible always may make room below its ceiling
-        else:
-            self._save_quota(line.first())
-        return line.rank > self.lowest_firm and branch.runs_between(self.lowest_firm, line.rank)
+    def _hopeful_lines(self, branch: Branch) -> list[Line]:
+        """The lines that it could come to something to try."""
+        done, room, lowest, saving = self._pass, branch.room(), self.lowest_firm, branch.saving
+        at_least, most_kept = self.stock.at_least, self.most_kept()
+        loose_at_least = self.stock.loose_at_least if self.low_held else at_least
+        found: list[Line] = []
+        for line in branch.lines.firm.values():
+            if line.passed == done or (saving is not None and self._behind(line.first())):
+                continue
+            if line.devices <= room:
+                need, nodes = line.per_node, line.nodes
+                hopeful = (
+                    at_least[need] >= nodes
+                    or loose_at_least[need] >= nodes
+                    or (nodes == 1 and need <= most_kept and self._gone_in_time(line.first()))
+                )
+            else:
+                hopeful = branch.held > branch.firm  # what is preemptible always may go below its ceiling
+                if not hopeful:
+                    self._save_quota(line.first())
+                    saving = branch.saving
+            if hopeful or (line.rank > lowest and branch.runs_between(lowest, line.rank)):
+                found.append(line)
+        return found
 
-    @staticmethod
-    def _by_share(branches: list[Branch]) -> list[Branch]:
-        """By what they, and the teams they are inside of, had beyond their guarantees for their share."""
-        if len(branches) > 1:
-            branches.sort(key=_share_order)
-        return branches
+    def _gone_in_time(self, job: Job) -> bool:
+        """Whether it is gone before anybody could start on the places that are kept."""
+        kept = self.reservation
+        return kept is not None and self._now + job.limit <= kept.until
 
     # one line, one job
 
@@ -253,7 +240,7 @@ class Desk(Books):
             return True
         if short:
             return any(b.held > b.firm for b in job.branch.path)
-        return self.low_held > 0 and sum(self.stock.loose[job.per_node :]) >= job.nodes
+        return self.low_held > 0 and self.stock.loose_at_least[job.per_node] >= job.nodes
 
     def _benched(self, job: Job) -> bool:
         branch = job.branch
@@ -275,12 +262,6 @@ class Desk(Books):
         if self._now + job.limit <= kept.until < FOREVER:
             return self._among_kept(job)  # gone before anybody could start there
         return None
-
-    def _among_kept(self, job: Job) -> tuple[int, ...] | None:
-        if self.reservation is None or job.nodes > 1:
-            return None
-        free = self.stock.free
-        return next(((p,) for p in self.reservation.places if free[p] >= job.per_node), None)
 
     def _try_idle(self, job: Job) -> bool | None:
         """Start a job that is preemptible always on what is free; it takes nothing from anybody."""
@@ -310,38 +291,6 @@ class Desk(Books):
         self._pass += 1  # whoever could not start before may now: something was freed
         return True
 
-    # reservations
-
-    def _keep_for_first(self) -> None:
-        """The first in order that lacks only places."""
-        for branch in self._by_share([b for b in self.queued if not b.stopped]):
-            room = branch.room()
-            for line in in_order([line for line in branch.lines.firm.values() if line.devices <= room]):
-                if not self._behind(line.first()):
-                    self._keep_place(line.first())
-                    return
-
-    def _keep_place(self, job: Job) -> None:
-        """Keep the places for it that are free soonest."""
-        kept = reserve(job, self.stock, self._now)
-        # Without time limits nobody knows how long kept places stay idle: only for who waited long already.
-        if kept is not None and (kept.until < FOREVER or self._now - job.submitted >= self.patience):
-            self._keep(kept)
-        else:
-            self._vain_until = self._now + self.patience / 8
-
-    def _keep(self, kept: Reservation) -> None:
-        self.reservation = kept
-        for place in kept.places:
-            self.stock.set_listed(place, False)
-
-    def drop_reservation(self) -> None:
-        """The kept places are anybody's again."""
-        kept, self.reservation = self.reservation, None
-        if kept is not None:
-            for place in kept.places:
-                self.stock.set_listed(place, self.stock.open[place])
-
     def _reserved(self) -> bool:
         """Whether the job that places are kept for starts, or needs them no more."""
         kept = self.reservation
@@ -362,41 +311,6 @@ class Desk(Books):
             return False
         self._pass += 1
         return True
-
-    def _has_room_with_kept(self, kept: Reservation) -> bool:
-        """Whether kept and free places together are enough, once what is preemptible always is gone."""
-        need, loose_at = kept.job.per_node, self.stock.loose_at
-        ready = sum([loose_at[p] >= need for p in kept.places])
-        return ready + sum(self.stock.loose[need:]) >= kept.job.nodes
-
-    def _save_quota(self, job: Job) -> None:
-        """Its team's own jobs leave it no room, and it waited long: the team's later ones let it go first."""
-        branch = job.branch
-        if branch.saving is None and self._now - job.submitted >= self.patience:
-            own = sum(other.devices for other in branch.weakest_first(BOUNDLESS))
-            if all(b.held - own + job.devices <= b.ceiling for b in branch.path):
-                branch.saving = job
-
-    @staticmethod
-    def _behind(job: Job) -> bool:
-        """Whether its team saves for an earlier job."""
-        first = job.branch.saving
-        if first is None or first is job:
-            return False
-        if first.line is None:
-            job.branch.saving = None
-            return False
-        return job.id > first.id and job.rank <= first.rank
-
-
-def _share_order(branch: Branch) -> tuple[float, ...]:
-    path = branch.path
-    if len(path) == 1:
-        return (branch.due, branch.number)
-    if len(path) == 2:
-        top = path[1]
-        return (top.due, top.number, branch.due, branch.number)
-    return tuple([n for above in reversed(path) for n in (above.due, above.number)])
 
 
 def _size(job: Job) -> tuple[int, int]:

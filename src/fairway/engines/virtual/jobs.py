@@ -171,6 +171,7 @@ class Job:
         "stock",
         "submitted",
         "together",
+        "turn",
     )
 
     def __init__(
@@ -213,6 +214,8 @@ class Job:
         """Ran within a guarantee that a changed policy took away: goes by itself only."""
         self.barred_at = -1.0
         """When its place was taken: it does not start again in that very moment."""
+        self.turn = 0
+        """Which start on its supply was its last."""
         self.history: list[Attempt] = []
 
     def __lt__(self, other: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 
 
 class Shape:
-    """What jobs of all teams ask for alike: whether it fits is found once for all of them."""
+    """What jobs of all teams ask for alike: if one of them has no room, none has."""
 
     __slots__ = (
         "branches",
         "branches_low",
         "devices",
-        "fits",
-        "fits_kept",
-        "fits_loosely",
         "nodes",
         "per_node",
         "together",
@@ -36,35 +33,63 @@ class Shape:
         self.branches: Final[dict[Branch, int]] = {}
         """Who waits for such devices, and in how many lines; with what is preemptible always apart."""
         self.branches_low: Final[dict[Branch, int]] = {}
-        self.fits = False
-        """Enough places have room; for one rack that is not all it takes."""
-        self.fits_loosely = False
-        """Enough would have, if all that is preemptible always were gone."""
-        self.fits_kept = False
-        """There is room where places are kept for somebody: for what ends soon enough."""
 
 
 class Line:
     """Jobs of one team, rank and shape, by their number: who came first, whether or not it ran in between."""
 
-    __slots__ = ("count", "devices", "jobs", "low", "passed", "rank", "shape")
+    __slots__ = (
+        "back",
+        "count",
+        "devices",
+        "jobs",
+        "low",
+        "newest",
+        "nodes",
+        "passed",
+        "per_node",
+        "rank",
+        "shape",
+    )
 
     def __init__(self, rank: int, low: bool, shape: Shape) -> None:
         self.rank: Final = rank
         self.low: Final = low
         self.shape: Final = shape
+        self.nodes: Final = shape.nodes
+        self.per_node: Final = shape.per_node
         self.devices: Final = shape.devices
-        self.jobs: Final[list[Job]] = []
+        self.jobs: Final[deque[Job]] = deque()
+        """Mostly a job has a higher number than all that wait: it goes to the end."""
+        self.back: Final[list[tuple[int, Job]]] = []
+        """Those that waited before, as a heap by number."""
+        self.newest = 0
         self.count = 0
         self.passed = -1
         """The pass of the desk that found its first job unable to start."""
 
+    def add(self, job: Job) -> None:
+        """O(1) for a new job, O(log of those that came back) for one that waited before."""
+        if job.id > self.newest:
+            self.newest = job.id
+            self.jobs.append(job)
+        else:
+            heappush(self.back, (job.id, job))
+        self.count += 1
+        job.line = self
+
     def first(self) -> Job:
         """Who is next; the line must not be empty. Those that left meanwhile are dropped on the way."""
-        jobs = self.jobs
-        while jobs[0].line is not self:
-            heappop(jobs)
-        return jobs[0]
+        jobs, back = self.jobs, self.back
+        while jobs and jobs[0].line is not self:
+            jobs.popleft()
+        if not back:
+            return jobs[0]
+        while back and back[0][1].line is not self:
+            heappop(back)
+        if jobs and not (back and back[0][0] < jobs[0].id):
+            return jobs[0]
+        return back[0][1]
 
 
 LineKey = tuple[int, bool, int, int, bool]
@@ -97,9 +122,7 @@ class Lines:
             line = lines[key] = Line(job.rank, low, shape)
             branches = shape.branches_low if low else shape.branches
             branches[job.branch] = branches.get(job.branch, 0) + 1
-        heappush(line.jobs, job)
-        line.count += 1
-        job.line = line
+        line.add(job)
         return fresh
 
     def left(self, job: Job) -> bool:
@@ -119,14 +142,6 @@ class Lines:
         if not branches[job.branch]:
             del branches[job.branch]
         return not lines
-
-    def all_waiting(self) -> Iterator[Job]:
-        """Everybody that waits, in no order."""
-        for lines in (self.firm, self.low):
-            for line in lines.values():
-                yield from {job: None for job in line.jobs if job.line is line}
-        for benched in self.benched.values():
-            yield from benched
 
 
 def in_order(lines: list[Line]) -> list[Line]:

@@ -16,21 +16,22 @@ class Stock:
     """Every node's devices of one supply. A place is the number of a node in here.
 
     Open places that nobody reserved stand in one bucket for each count of free devices, so the tightest fit
-    is found in O(devices of a node) whatever the number of nodes, and moving a place costs O(1).
+    is found in O(devices of a node) whatever the number of nodes, and moving a place costs O(1). Whether
+    anything fits at all is read off a count that each move keeps in step.
     """
 
     __slots__ = (
         "at",
+        "at_least",
         "buckets",
         "busy_until",
         "capacity",
-        "changed",
         "free",
         "free_total",
         "jobs_on",
         "listed",
-        "loose",
         "loose_at",
+        "loose_at_least",
         "most",
         "nodes",
         "open",
@@ -39,6 +40,7 @@ class Stock:
         "spot",
         "supply",
         "total",
+        "unlisted_moves",
     )
 
     def __init__(self, supply: Supply, pool: Pool, per_node: int, nodes: tuple[NodeName, ...]) -> None:
@@ -65,12 +67,14 @@ class Stock:
             self.at[place_number] = position
         self.loose_at: Final = [per_node] * len(nodes)
         """Free, or held by jobs that are preemptible always."""
-        self.loose: Final = [0] * per_node + [len(nodes)]
-        """How many listed places have so many devices loose."""
+        self.at_least: Final = [len(nodes)] * (per_node + 1)
+        """How many listed places have at least so many devices free."""
+        self.loose_at_least: Final = [len(nodes)] * (per_node + 1)
+        """As at_least, of devices that are loose."""
         self.free_total = self.capacity
         """Free devices of listed places."""
-        self.changed = True
-        """Something was listed, freed or taken since somebody cleared this."""
+        self.unlisted_moves = 0
+        """How often something changed on places that are not listed."""
         self.busy_until: Final = [0.0] * len(nodes)
         """When the last job of a place ends by its time limit; what is preemptible always does not count."""
         self.jobs_on: Final[list[dict[Job, None]]] = [{} for _ in nodes]
@@ -81,9 +85,9 @@ class Stock:
     @property
     def most_free(self) -> int:
         """The most devices any listed place has free."""
-        buckets = self.buckets
+        at_least = self.at_least
         for count in range(self.most, 0, -1):
-            if buckets[count]:
+            if at_least[count]:
                 return count
         return 0
 
@@ -95,26 +99,26 @@ class Stock:
 
     def find(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
         """So many places with so much free each, the tightest; None: there are not so many."""
-        if nodes * per_node > self.free_total:
+        if self.at_least[per_node] < nodes:
             return None
         buckets = self.buckets
         if nodes == 1:
-            for count in range(per_node, self.most + 1):
-                if buckets[count]:
-                    return (buckets[count][-1],)
-            return None
+            count = per_node
+            while not buckets[count]:
+                count += 1
+            return (buckets[count][-1],)
         found: list[int] = []
         for count in range(per_node, self.most + 1):
             bucket = buckets[count]
             if bucket:
                 found += bucket[: -(nodes - len(found)) - 1 : -1]
                 if len(found) == nodes:
-                    return tuple(found)
-        return None
+                    break
+        return tuple(found)
 
     def find_together(self, nodes: int, per_node: int) -> tuple[int, ...] | None:
         """As find, in one rack: the one with the fewest places to spare. O(places that are free enough)."""
-        if nodes * per_node > self.free_total:
+        if self.at_least[per_node] < nodes:
             return None
         racks: dict[int, list[int]] = {}
         for count in range(per_node, self.most + 1):
@@ -125,29 +129,44 @@ class Stock:
 
     def change_free(self, place: int, by: int, low: bool = False) -> None:
         """So many more (or fewer) devices of a place are free. `low`: by a job that is preemptible always."""
-        self.changed = True
         before = self.free[place]
         after = self.free[place] = before + by
+        listed = self.listed[place]
         if not low:
             loose_before = self.loose_at[place]
             loose_after = self.loose_at[place] = loose_before + by
-        if self.listed[place]:
+            if listed:
+                _move(self.loose_at_least, loose_before, loose_after)
+        if listed:
             if before < 0 or after < 0:  # something that is held went sick
                 before, after = max(before, 0), max(after, 0)
-            if not low:
-                self.loose[max(loose_before, 0)] -= 1
-                self.loose[max(loose_after, 0)] += 1
             if before != after:
-                self._unlist(place, before)
-                self._list(place, after)
+                _move(self.at_least, before, after)
+                buckets, at = self.buckets, self.at
+                bucket = buckets[before]
+                last = bucket.pop()
+                if last != place:
+                    position = at[place]
+                    bucket[position] = last
+                    at[last] = position
+                bucket = buckets[after]
+                at[place] = len(bucket)
+                bucket.append(place)
+                self.free_total += after - before
+        else:
+            self.unlisted_moves += 1
 
     def set_listed(self, place: int, listed: bool) -> None:
         """Put a place into its bucket, or take it out."""
         if self.listed[place] != listed:
-            self.changed = True
             self.listed[place] = listed
-            (self._list if listed else self._unlist)(place, max(self.free[place], 0))
-            self.loose[max(self.loose_at[place], 0)] += 1 if listed else -1
+            self.unlisted_moves += 1
+            free, by = max(self.free[place], 0), 1 if listed else -1
+            (self._list if listed else self._unlist)(place, free)
+            for count in range(free + 1):
+                self.at_least[count] += by
+            for count in range(max(self.loose_at[place], 0) + 1):
+                self.loose_at_least[count] += by
 
     def _list(self, place: int, count: int) -> None:
         bucket = self.buckets[count]
@@ -167,25 +186,38 @@ class Stock:
     def put(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds its devices there from now on."""
         taken, low, ends = -job.per_node, job.low, job.ends
+        busy_until, jobs_on = self.busy_until, self.jobs_on
         for place in places:
             self.change_free(place, taken, low)
-            self.jobs_on[place][job] = None
-            if not low and ends > self.busy_until[place]:
-                self.busy_until[place] = ends
+            jobs_on[place][job] = None
+            if not low and ends > busy_until[place]:
+                busy_until[place] = ends
 
     def remove(self, job: Job, places: tuple[int, ...]) -> None:
         """The job holds nothing there any more."""
+        freed, low, ends = job.per_node, job.low, job.ends
+        busy_until, jobs_on = self.busy_until, self.jobs_on
         for place in places:
-            here = self.jobs_on[place]
+            here = jobs_on[place]
             del here[job]
-            if not job.low and job.ends >= self.busy_until[place]:
-                self.busy_until[place] = max([j.ends for j in here if not j.low], default=0.0)
-            self.change_free(place, job.per_node, job.low)
+            if not low and ends >= busy_until[place]:
+                busy_until[place] = max([j.ends for j in here if not j.low], default=0.0) if here else 0.0
+            self.change_free(place, freed, low)
 
     def could_ever(self, nodes: int, per_node: int, together: bool) -> bool:
         """Whether an empty, healthy stock would have room."""
         rack = min(self.per_rack, len(self.nodes))
         return per_node <= self.most and nodes <= (rack if together else len(self.nodes))
+
+
+def _move(at_least: list[int], before: int, after: int) -> None:
+    """One place of `before` devices has `after` now; what is below 0 counts as 0."""
+    if after > before:
+        for count in range((before if before > 0 else 0) + 1, after + 1):
+            at_least[count] += 1
+    else:
+        for count in range((after if after > 0 else 0) + 1, before + 1):
+            at_least[count] -= 1
 
 
 class Machine:

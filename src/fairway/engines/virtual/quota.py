@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import exp2
 from typing import Final
 
@@ -35,9 +35,13 @@ class Branch:
         "granted",
         "guarantee",
         "held",
+        "inside",
         "lines",
+        "moved",
         "name",
         "number",
+        "order",
+        "ordered_at",
         "parent",
         "path",
         "running",
@@ -46,6 +50,7 @@ class Branch:
         "stopped",
         "stopped_low",
         "team",
+        "top",
         "user_held",
         "user_most",
         "waiting",
@@ -63,6 +68,14 @@ class Branch:
         self.parent: Final = parent
         self.path: Final[tuple[Branch, ...]] = () if parent is None else (self, *parent.path)
         """Itself and every team it is inside of; not the root, which bounds nobody."""
+        self.top: Final[Branch] = self.path[-1] if self.path else self
+        self.moved = 0
+        """Of a top: how often something in it changed what is due."""
+        self.order: Order = ((), self)
+        self.ordered_at = -1
+        """What its top's `moved` was when its order was written down."""
+        self.inside: tuple[Branch, ...] = (self,)
+        """It and every branch inside it, parents first; known once the tree is whole."""
         self.children: Final[list[Branch]] = []
         self.guarantee = 0
         self.ceiling = BOUNDLESS
@@ -130,21 +143,31 @@ class Branch:
             self.average = beyond + (self.average - beyond) * exp2(-past / half_life)
             self.average_at = now
         self.due = (beyond + self.average) / self.share
+        self.top.moved += 1
 
-    def hold(self, devices: int, firm: int, now: float, half_life: float) -> None:
-        """It and every team it is inside of hold so many more (or fewer); `firm` of them not preemptible."""
+    def hold(self, devices: int, firm: int, now: float, half_life: float, waiting: int = 0) -> None:
+        """It and every team it is inside of hold so many more (or fewer); `firm` of them not preemptible.
+
+        `waiting`: so many more (or fewer) jobs of it wait.
+        """
         for branch in self.path:
-            branch.remember(now, half_life)
-            branch.held += devices
+            held, firmly, guarantee, average = branch.held, branch.firm, branch.guarantee, branch.average
+            past = now - branch.average_at
+            if past > 0.0:
+                beyond = held - (firmly if firmly < guarantee else guarantee)
+                average = branch.average = beyond + (average - beyond) * exp2(-past / half_life)
+                branch.average_at = now
+            held = branch.held = held + devices
+            branch.waiting += waiting
             if firm:
-                branch.firm += firm
-                if branch.guarantee:
-                    if branch.firm < branch.guarantee:
+                firmly = branch.firm = firmly + firm
+                if guarantee:
+                    if firmly < guarantee:
                         branch.below[branch] = None
                     elif branch in branch.below:
                         del branch.below[branch]
-            guaranteed = branch.firm if branch.firm < branch.guarantee else branch.guarantee
-            branch.due = (branch.held - guaranteed + branch.average) / branch.share
+            branch.due = (held - (firmly if firmly < guarantee else guarantee) + average) / branch.share
+        self.top.moved += 1
 
     def add_running(self, job: Job) -> None:
         of_rank = self.running.get(job.rank)
@@ -170,7 +193,10 @@ class Branch:
 
     def runs_between(self, lowest: int, rank: int) -> bool:
         """Whether it runs jobs of its own of at least the lowest rank and below the other."""
-        return any(lowest <= below < rank and jobs for below, jobs in self.running.items())
+        for below, jobs in self.running.items():  # noqa: SIM110 - a generator costs more than all the rest
+            if lowest <= below < rank and jobs:
+                return True
+        return False
 
     def all_inside(self) -> Iterator[Branch]:
         """It and every branch inside it, parents first."""
@@ -198,4 +224,27 @@ class Branch:
 
     def entitled(self, devices: int) -> bool:
         """Whether so many more are within its guarantee, or within that of a team it is inside of."""
-        return any(branch.firm + devices <= branch.guarantee for branch in self.path)
+        for branch in self.path:  # noqa: SIM110 - as above
+            if branch.firm + devices <= branch.guarantee:
+                return True
+        return False
+
+
+Order = tuple[tuple[float, ...], Branch]
+"""What decides between branches, and whose it is; no two are alike."""
+
+
+def by_share(branches: Iterable[Branch]) -> list[Order]:
+    """To sort by what they, and the teams they are inside of, had beyond their guarantees for their share."""
+    return [b.order if b.ordered_at == b.top.moved else _ordered(b) for b in branches]
+
+
+def _ordered(branch: Branch) -> Order:
+    path = branch.path
+    if len(path) == 2:  # most are
+        top = path[1]
+        order: Order = ((top.due, top.number, branch.due, branch.number), branch)
+    else:
+        order = (tuple([n for above in reversed(path) for n in (above.due, above.number)]), branch)
+    branch.order, branch.ordered_at = order, branch.top.moved
+    return order

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from itertools import combinations, islice
+from itertools import accumulate, combinations, islice
+from typing import Final
 
 from fairway.engines.virtual.books import Books
 from fairway.engines.virtual.jobs import Job
@@ -18,6 +20,7 @@ MOST_WEIGHED = 400
 """More are not looked at: on a cluster of thousands of lent jobs a good choice is found long before."""
 ENOUGH_PLACES = 16
 """So many nodes that could be had are weighed for what is preemptible always: it expects to go, and often."""
+_FIRM: Final = (1, 0)
 
 
 class Reach(IntEnum):
@@ -34,42 +37,109 @@ class Reach(IntEnum):
     """Lower jobs of its own team."""
 
 
-@dataclass(frozen=True, slots=True)
 class Scope:
     """What one search may touch."""
 
-    job: Job
-    stock: Stock
-    low: dict[Job, None]
-    """Running jobs that are preemptible always, in the order of their start."""
-    over: frozenset[Branch]
-    """Branches whose own jobs may be taken back: they and all above them are over their guarantee."""
-    reach: Reach
-    urgent_above: int
-    now: float
+    __slots__ = ("firm", "job", "leaving", "low", "now", "over", "reach", "stock", "urgent_above")
+
+    def __init__(self, job: Job, books: Books, over: AbstractSet[Branch], now: float) -> None:
+        self.job: Final = job
+        """Not itself preemptible always: such a job takes nothing from anybody."""
+        self.stock: Final = books.stock
+        self.low: Final = books.low_running
+        self.urgent_above: Final = books.urgent_above
+        self.over: Final = over
+        """Branches whose own jobs may be taken back: they and all above them are over their guarantee."""
+        self.now: Final = now
+        self.reach = Reach.LOW
+        self.firm: list[Job] = []
+        """Within reach, besides what is preemptible always; those first whose going hurts least."""
+        self.leaving: dict[int, int] = {}
+        """How many devices of each place those hold."""
+
+    def widen(self, reach: Reach) -> None:
+        """Find who is within this reach. O(those found)."""
+        self.reach = reach
+        self.firm = self._lent() if self.over and reach >= Reach.LENT else []
+        if reach >= Reach.OUTRANKED:
+            self.firm += self._outranked()
+        leaving = self.leaving = {}
+        for job in self.firm:
+            devices = job.per_node
+            for place in job.places:
+                leaving[place] = leaving.get(place, 0) + devices
+
+    def _lent(self) -> list[Job]:
+        found: list[Job] = []
+        mine, now, any_rank = self.job.branch, self.now, self.reach >= Reach.LENT_URGENT
+        for branch in sorted(self.over, key=lambda b: (-b.beyond / b.share, b.name)):
+            if branch is mine:
+                continue
+            for rank in sorted(branch.running):
+                if any_rank or rank <= self.urgent_above:
+                    jobs = reversed(branch.running[rank])
+                    found += [j for j in jobs if not (j.low or j.kept or j.barred_at == now)]
+            if len(found) >= MOST_WEIGHED:
+                return found[:MOST_WEIGHED]
+        return found
+
+    def _outranked(self) -> list[Job]:
+        now, weaker = self.now, self.job.branch.weakest_first(self.job.rank)
+        return list(islice((j for j in weaker if not j.low and j.barred_at != now), MOST_WEIGHED))
 
     def may_go(self, job: Job) -> bool:
         """Whether this running job may give way, as far as it is seen alone."""
         if job.barred_at == self.now:
             return False  # once a moment is enough
         if job.low:
-            return not self.job.low
+            return True
+        if self.reach < Reach.LENT:
+            return False
         if job.branch is self.job.branch:
             return self.reach >= Reach.OUTRANKED and job.rank < self.job.rank
-        if self.reach < Reach.LENT or job.kept or job.branch not in self.over:
+        if job.kept or job.branch not in self.over:
             return False
         return self.reach >= Reach.LENT_URGENT or job.rank <= self.urgent_above
 
-    def candidates(self) -> Iterator[Job]:
+    def hurts(self, place: int) -> tuple[int, int]:
+        """Of places that are equal otherwise, least where the youngest is that is preemptible always."""
+        if self.stock.loose_at[place] == self.stock.free[place]:
+            return _FIRM
+        now, here = self.now, self.stock.jobs_on[place]
+        low = [(-j.turn, j.places.index(place)) for j in here if j.low and j.barred_at != now]
+        return min(low, default=_FIRM)
+
+    def could_have(self, place: int) -> bool:
+        """Whether the place has room for the job's part, should all leave who may."""
+        stock = self.stock
+        return stock.listed[place] and stock.loose_at[place] + self.leaving.get(place, 0) >= self.job.per_node
+
+    def has_places(self) -> bool:
+        """Whether enough places could be had, as far as a count tells. O(those within reach)."""
+        stock, need = self.stock, self.job.per_node
+        loose_at, listed = stock.loose_at, stock.listed
+        missing = self.job.nodes - stock.loose_at_least[need]
+        if missing > 0:
+            for place, devices in self.leaving.items():
+                if listed[place] and loose_at[place] < need <= loose_at[place] + devices:
+                    missing -= 1
+        return missing <= 0
+
+    def candidates(self, short: Sequence[tuple[Branch, int]]) -> list[Job]:
         """Everybody that may go, those first whose going hurts least."""
-        yield from (job for job in reversed(self.low) if self.may_go(job))
-        if self.reach >= Reach.LENT:
-            for branch in sorted(self.over, key=lambda b: (-b.beyond / b.share, b.name)):
-                if branch is not self.job.branch:
-                    yield from (j for j in branch.weakest_first(1 << 60) if not j.low and self.may_go(j))
-        if self.reach >= Reach.OUTRANKED:
-            mine = self.job.branch.weakest_first(self.job.rank)
-            yield from (j for j in mine if not j.low and self.may_go(j))
+        now, low = self.now, reversed(self.low)
+        if len(self.low) + len(self.firm) <= MOST_WEIGHED:
+            return [job for job in low if job.barred_at != now] + self.firm
+        # So many run on idle devices that those must not fill the list who make no room where it is needed.
+        useful = (
+            job
+            for job in low
+            if job.barred_at != now
+            and (
+                any(map(self.could_have, job.places)) or any(branch in job.branch.path for branch, _ in short)
+            )
+        )
+        return list(islice(useful, MOST_WEIGHED)) + self.firm
 
     def allowed(self, some: Sequence[Job]) -> bool:
         """Whether they may go together: no team within its guarantee loses anything on the way."""
@@ -102,7 +172,7 @@ class Scope:
         return _fits_without(self.job, self.stock, some)
 
 
-def over_guarantee(job: Job) -> frozenset[Branch]:
+def over_guarantee(job: Job) -> set[Branch]:
     """Branches whose jobs are lent as seen from `job`: it is within a guarantee that they are beyond.
 
     Seen from the lowest team both are inside of: its branch stays within its guarantee with the job, while
@@ -118,7 +188,7 @@ def over_guarantee(job: Job) -> frozenset[Branch]:
         for sibling in above.children:
             if sibling is not branch:
                 _collect_over(sibling, found)
-    return frozenset(found)
+    return found
 
 
 def _collect_over(branch: Branch, found: set[Branch]) -> None:
@@ -131,25 +201,30 @@ def _collect_over(branch: Branch, found: set[Branch]) -> None:
 def choose(job: Job, books: Books, now: float) -> tuple[Job, ...] | None:
     """Who gives way so that `job` can start; None: nobody can make room for it."""
     over = over_guarantee(job)
-    outranks = job.branch.runs_between(books.lowest_firm, job.rank)
-    for reach in Reach:
-        if reach is Reach.LOW and not books.low_running:
-            continue
-        if Reach.LENT <= reach <= Reach.LENT_LARGE and not over:
-            continue
-        if reach is Reach.OUTRANKED and not outranks:
-            continue
-        found = _least(Scope(job, books.stock, books.low_running, over, reach, books.urgent_above, now))
+    scope = Scope(job, books, over, now)
+    short = scope.short_of_quota()
+    if books.low_running:
+        found = _least(scope, short)
         if found is not None:
             return found
+    if over:
+        for reach in (Reach.LENT, Reach.LENT_URGENT, Reach.LENT_LARGE):
+            scope.widen(reach)
+            found = _least(scope, short)
+            if found is not None:
+                return found
+    if job.branch.runs_between(books.lowest_firm, job.rank):
+        scope.widen(Reach.OUTRANKED)
+        return _least(scope, short)
     return None
 
 
-def _least(scope: Scope) -> tuple[Job, ...] | None:
-    short = scope.short_of_quota()
+def _least(scope: Scope, short: Sequence[tuple[Branch, int]]) -> tuple[Job, ...] | None:
+    if not scope.has_places():
+        return None
     if not short and scope.job.nodes == 1:
         return _least_on_one_node(scope)
-    candidates = list(islice(scope.candidates(), MOST_WEIGHED))
+    candidates = scope.candidates(short)
     if not scope.suffices(candidates, short):
         return None
     if len(candidates) <= MOST_EXACT:
@@ -160,51 +235,72 @@ def _least(scope: Scope) -> tuple[Job, ...] | None:
 def _least_on_one_node(scope: Scope) -> tuple[Job, ...] | None:
     """For each node that somebody may leave, the cheapest set of leavers; the cheapest node of all."""
     stock, need = scope.stock, scope.job.per_node
+    free, jobs_on, may_go = stock.free, stock.jobs_on, scope.may_go
     bound = max(1, need - stock.most_free)  # no node can do with less
     best: tuple[Job, ...] | None = None
     best_cost = 1 << 60
-    for place in _places_to_weigh(scope):
-        if need - stock.free[place] >= best_cost:
+    for place in _loose_places(scope) if scope.reach is Reach.LOW else _places_to_weigh(scope):
+        lacks = need - free[place]
+        if lacks >= best_cost:
             continue
-        here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
-        found = _least_here(scope, here, need - stock.free[place], best_cost)
+        here = [job for job in jobs_on[place] if may_go(job)]
+        found = _least_here(scope, here, lacks, best_cost)
         if found is not None:
-            best, best_cost = found, sum(job.devices for job in found)
+            best, best_cost = found, sum([job.devices for job in found])
             if best_cost <= bound:
                 return best
     return best
 
 
-def _places_to_weigh(scope: Scope) -> Iterable[int]:
-    """Listed places with room once whoever may leave them has; of equals, those who should leave first."""
+def _loose_places(scope: Scope) -> Iterator[int]:
+    """Listed places with room once all that is preemptible always has left; where the youngest is first."""
     stock, need = scope.stock, scope.job.per_node
-    if scope.reach is Reach.LOW:
-        loose = (p for job in reversed(scope.low) for p in job.places if stock.loose_at[p] >= need)
-        return dict.fromkeys(islice((p for p in loose if stock.listed[p]), ENOUGH_PLACES))
-    leaving: dict[int, int] = {}
-    for job in islice(scope.candidates(), MOST_WEIGHED):
+    loose_at, listed = stock.loose_at, stock.listed
+    seen: set[int] = set()
+    left = ENOUGH_PLACES
+    for job in reversed(scope.low):
         for place in job.places:
-            leaving[place] = leaving.get(place, 0) + job.per_node
-    free, listed = stock.free, stock.listed
-    enough = [place for place, devices in leaving.items() if listed[place] and free[place] + devices >= need]
-    enough.sort(key=free.__getitem__, reverse=True)
-    return enough
+            if loose_at[place] >= need and listed[place]:
+                if place not in seen:
+                    seen.add(place)
+                    yield place
+                left -= 1
+                if not left:
+                    return
+
+
+def _places_to_weigh(scope: Scope) -> Iterator[int]:
+    """Listed places with room once whoever may leave them has, the emptiest first."""
+    stock, need = scope.stock, scope.job.per_node
+    loose_at, listed, free = stock.loose_at, stock.listed, stock.free
+    equals: dict[int, list[int]] = {}
+    for place, devices in scope.leaving.items():
+        if loose_at[place] + devices >= need and listed[place]:
+            equals.setdefault(free[place], []).append(place)
+    for count in sorted(equals, reverse=True):
+        places = equals[count]
+        if len(places) > 1:
+            places.sort(key=scope.hurts)  # stable: else those first who should leave first
+        yield from places
 
 
 def _least_here(scope: Scope, here: list[Job], need: int, below: int) -> tuple[Job, ...] | None:
     """The cheapest set of these jobs on one node that frees so much of it and costs less than `below`."""
-    if sum(job.per_node for job in here) < need:
+    sizes = sorted([job.per_node for job in here], reverse=True)
+    freed = list(accumulate(sizes))
+    if not freed or freed[-1] < need:
         return None
     here.sort(key=lambda job: (not job.low, job.rank, -job.started, job.id))
     if len(here) > MOST_EXACT:  # many slices: take from the largest down, then give back what is not needed
         found = _pruned(here, need)
         return found if sum(j.devices for j in found) < below and scope.allowed(found) else None
     best: tuple[Job, ...] | None = None
-    for count in range(1, len(here) + 1):
+    fewest = bisect_left(freed, need) + 1
+    for count in range(fewest, len(here) + 1):
         for some in combinations(here, count):
-            if sum(job.per_node for job in some) < need:
+            if sum([job.per_node for job in some]) < need:
                 continue
-            cost = sum(job.devices for job in some)
+            cost = sum([job.devices for job in some])
             if cost < below and scope.allowed(some):
                 best, below = some, cost
                 if cost == need:
@@ -273,7 +369,7 @@ def _cheapest_places(scope: Scope, candidates: Sequence[Job]) -> list[tuple[Job,
     stock, need = scope.stock, scope.job.per_node
     sets: list[tuple[int, int, tuple[Job, ...]]] = []
     for place in {place: None for job in candidates for place in job.places}:
-        if stock.listed[place] and stock.free[place] < need:
+        if stock.free[place] < need and scope.could_have(place):
             here = [job for job in stock.jobs_on[place] if scope.may_go(job)]
             found = _least_here(scope, here, need - stock.free[place], 1 << 60)
             if found is not None:
@@ -290,7 +386,7 @@ def _fits_without(job: Job, stock: Stock, gone: Sequence[Job]) -> bool:
             freed[place] = freed.get(place, 0) + other.per_node
     fresh = [p for p, n in freed.items() if stock.listed[p] and stock.free[p] < need <= stock.free[p] + n]
     if not job.together:
-        return len(fresh) + sum(len(bucket) for bucket in stock.buckets[need:]) >= job.nodes
+        return len(fresh) + stock.at_least[need] >= job.nodes
     racks: dict[int, int] = {}
     for place in (*fresh, *(p for bucket in stock.buckets[need:] for p in bucket)):
         racks[stock.rack(place)] = racks.get(stock.rack(place), 0) + 1

@@ -11,19 +11,20 @@ no wall clock, no chance. What a refusal or a wait is about is said in words tha
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from fairway.engines.port import Refused
 from fairway.engines.virtual import views
 from fairway.engines.virtual.admission import Admission
-from fairway.engines.virtual.clock import Agenda, Kind
+from fairway.engines.virtual.clock import Kind
+from fairway.engines.virtual.clockwork import Clockwork
 from fairway.engines.virtual.desk import Desk
 from fairway.engines.virtual.jobs import (
     ENDED,
-    FOREVER,
     Attempt,
     Ending,
     Happening,
@@ -39,16 +40,10 @@ from fairway.model.fleet import Pool
 from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
-_OVER = {
-    Ending.DONE: JobState.DONE,
-    Ending.FAILED: JobState.FAILED,
-    Ending.TIMEOUT: JobState.TIMEOUT,
-    Ending.CANCELLED: JobState.CANCELLED,
-}
 _NOBODY = Terms()
 
 
-class Simulator:
+class Simulator(Clockwork):
     """Jobs, nodes and terms of one cluster. See the module for how it is used."""
 
     def __init__(
@@ -65,24 +60,12 @@ class Simulator:
         `patience_seconds`: how long a job must have waited before places are kept idle for it, where jobs
         without a time limit stand in its way.
         """
-        self.now = start
-        self.events = 0
-        """Arrivals and ends so far: what the cost of a run is counted in."""
-        self.ended = 0
-        self._remember: Final = remember
-        self._remembered: Final[deque[int]] = deque()
+        super().__init__(start, remember)
         stocks, self._machines = build(pools)
-        self._agenda: Final = Agenda()
-        self._jobs: Final[dict[int, Job]] = {}
         self._number = 0
-        self._journal: Final[deque[Happening]] = deque(maxlen=remember)
-        self.noted = 0
-        """Happenings so far, whether or not they are still remembered."""
         self._desks: Final[dict[Supply, Desk]] = {}
         self._branches: dict[Supply, dict[TeamName, Branch]] = {}
         self._half_life = 1.0
-        self._dirty: Final[dict[Desk, None]] = {}
-        self._arrived: Final[list[Job]] = []
         for supply, stock in stocks.items():
             self._desks[supply] = Desk(stock, self, patience_seconds)
             self._branches[supply] = {}
@@ -155,12 +138,11 @@ class Simulator:
 
     def submit(self, request: JobRequest, at: float | None = None, *, held: bool = False) -> int:
         """The job's number. Raises Refused, with the reason, if it may never run. `at`: arrives then."""
-        job = self._admission.admit(self._number + 1, request, self.now if at is None else at)
-        self._number += 1
-        self._jobs[job.id] = job
+        job = self._admit(request, self.now if at is None else at)
         if held:
             job.state = JobState.HELD
-            self._note(job)
+            if self._remember:
+                self._note(job)
         elif at is not None and at > self.now:
             self._agenda.add(at, Kind.ARRIVE, job)
         else:
@@ -172,13 +154,26 @@ class Simulator:
         """Jobs of one moment: who starts first is decided among all of them."""
         numbers = []
         for request in requests:
-            job = self._admission.admit(self._number + 1, request, self.now)
-            self._number += 1
-            self._jobs[job.id] = job
+            job = self._admit(request, self.now)
             self._arrive(job)
             numbers.append(job.id)
         self._serve()
         return tuple(numbers)
+
+    def replay(self, trace: Iterable[tuple[float, JobRequest]]) -> None:
+        """Submit each job when its moment comes; refused ones are left out. The trace is in order of time."""
+        for at, request in trace:
+            if at > self.now:
+                self.advance(at)
+            with suppress(Refused):
+                self._arrive(self._admit(request, self.now))
+                self._serve()
+
+    def _admit(self, request: JobRequest, at: float) -> Job:
+        job = self._admission.admit(self._number + 1, request, at)
+        self._number += 1
+        self._jobs[job.id] = job
+        return job
 
     def cancel(self, number: int, by: UserName | None = None) -> None:
         """End a job, running or not. `by`: the person who asks; None: an administrator. Raises Refused."""
@@ -197,7 +192,8 @@ class Simulator:
         if job.state is JobState.WAITING:
             job.desk.leave(job)
             job.state = JobState.HELD
-            self._note(job)
+            if self._remember:
+                self._note(job)
             self._dirty[job.desk] = None
             self._serve()
 
@@ -206,7 +202,8 @@ class Simulator:
         job = self._known(number, by, "release")
         if job.state is JobState.HELD:
             job.desk.join(job)
-            self._note(job)
+            if self._remember:
+                self._note(job)
             self._dirty[job.desk] = None
             self._serve()
 
@@ -272,45 +269,9 @@ class Simulator:
             stock.open[place] = machine.ready
             stock.set_listed(place, machine.ready)
 
-    # time
-
-    def next_at(self) -> float | None:
-        """When the next thing happens by itself; None: nothing will."""
-        return self._agenda.next_at()
-
-    def advance(self, until: float) -> None:
-        """Let time pass. O(log pending) an event, and for an end what its supply's desk needs."""
-        pop = self._agenda.pop
-        event = pop(until)
-        while event is not None:
-            now = self.now = event[0]
-            while event is not None and event[0] == now:
-                _, kind, _, job, attempt = event
-                if kind is Kind.ARRIVE:
-                    if job.state is JobState.EXPECTED:
-                        self._arrive(job)
-                elif job.attempt != attempt or not job.places:
-                    pass  # of an attempt that is over
-                elif kind is Kind.LOOK_AGAIN:
-                    self._dirty[job.desk] = None
-                else:
-                    self._stop(job, _end_of(job))
-                event = pop(now)
-            self._serve()
-            event = pop(until)
-        self.now = max(self.now, until)
-
-    def replay(self, trace: Iterable[tuple[float, JobRequest]]) -> None:
-        """Submit each job when its moment comes; refused ones are left out. The trace is in order of time."""
-        for at, request in trace:
-            if at > self.now:
-                self.advance(at)
-            job = self._admission.admit_or_none(self._number + 1, request, self.now)
-            if job is not None:
-                self._number += 1
-                self._jobs[job.id] = job
-                self._arrive(job)
-                self._serve()
+    def _serve_all(self) -> None:
+        self._dirty.update(dict.fromkeys(self._desks.values()))
+        self._serve()
 
     # seeing
 
@@ -357,104 +318,3 @@ class Simulator:
     def waiting(self) -> int:
         """How many jobs wait."""
         return sum(c.waiting for desk in self._desks.values() for c in desk.root.children)
-
-    # what desks ask for
-
-    def start(self, job: Job, places: tuple[int, ...]) -> None:
-        """As a desk decided."""
-        now = self.now
-        job.desk.leave(job)
-        job.places = places
-        job.attempt += 1
-        job.state = JobState.RUNNING
-        job.started = now
-        job.ends = now + job.limit
-        job.stock.put(job, places)
-        job.desk.book(job, 1, self.now)
-        lasts = job.asked if job.asked < job.limit else job.limit
-        if lasts != FOREVER:
-            self._agenda.add(now + lasts, Kind.END, job)
-        if job.barred_at == now:
-            self._agenda.add(now + 1.0, Kind.LOOK_AGAIN, job)
-        if self._remember:
-            nodes = tuple(job.stock.nodes[p] for p in places)
-            job.history.append(Attempt(job.attempt, now, nodes))
-            self._note(job)
-
-    def take(self, job: Job, ending: Ending, by: Job | None) -> None:
-        """End its attempt, as a desk decided or a node died; the job waits again."""
-        self._vacate(job, ending, by)
-        job.barred_at = self.now
-        job.kept = False
-        job.desk.join(job)
-        self._note(job, ending, by)
-
-    # the records
-
-    def _arrive(self, job: Job) -> None:
-        self.events += 1
-        job.desk.join(job)
-        self._arrived.append(job)
-        self._note(job)
-
-    def _stop(self, job: Job, ending: Ending) -> None:
-        self.events += 1
-        self._vacate(job, ending, None)
-        self._dirty[job.desk] = None
-        self._over(job, _OVER[ending], ending)
-
-    def _vacate(self, job: Job, ending: Ending, by: Job | None) -> None:
-        job.stock.remove(job, job.places)
-        job.desk.book(job, -1, self.now)
-        job.places = ()
-        if job.branch.lines.benched:
-            job.desk.unbench(job)
-        if self._remember:
-            last = job.history[-1]
-            job.history[-1] = Attempt(
-                last.number, last.started, last.nodes, self.now, ending, None if by is None else by.id
-            )
-
-    def _over(self, job: Job, state: JobState, ending: Ending | None = None) -> None:
-        job.state = state
-        job.ended = self.now
-        self.ended += 1
-        self._note(job, ending)
-        self._remembered.append(job.id)
-        if len(self._remembered) > self._remember:
-            del self._jobs[self._remembered.popleft()]
-
-    def _serve(self) -> None:
-        """Let the desks decide where something changed."""
-        arrived = self._arrived
-        if len(arrived) == 1 and not self._dirty:
-            job = arrived.pop()
-            job.desk.serve_one(job, self.now)
-            return
-        for job in arrived:
-            self._dirty[job.desk] = None
-        arrived.clear()
-        for desk in list(self._dirty):
-            desk.serve(self.now)
-        self._dirty.clear()
-
-    def _serve_all(self) -> None:
-        self._dirty.update(dict.fromkeys(self._desks.values()))
-        self._serve()
-
-    def _note(self, job: Job, ending: Ending | None = None, by: Job | None = None) -> None:
-        if self._remember:
-            nodes = tuple(job.stock.nodes[p] for p in job.places)
-            devices = job.devices if nodes else 0
-            number = None if by is None else by.id
-            self.noted += 1
-            self._journal.append(
-                Happening(self.now, job.id, job.state, job.attempt, nodes, devices, ending, number)
-            )
-
-
-def _end_of(job: Job) -> Ending:
-    """How an attempt that nobody disturbs ends."""
-    if job.asked > job.limit:
-        return Ending.TIMEOUT
-    return Ending.FAILED if job.request.exit_code else Ending.DONE

@@ -135,7 +135,7 @@ def _closed(branch: Branch) -> Wait:
 
 def _lacks_places(job: Job, desk: Desk) -> Wait:
     stock = job.stock
-    enough = sum(len(bucket) for bucket in stock.buckets[job.per_node :])
+    enough = stock.at_least[job.per_node]
     kept = desk.reservation
     if kept is not None and kept.job is job:
         nodes = ", ".join(stock.nodes[p] for p in kept.places[:4])
