@@ -159,8 +159,8 @@ async def _measure(load: str, jobs: int) -> Figure:
         plain / rows * 1e6,
         "s a million rows",
         TARGET,
-        "the state of each attempt (`metered`, with its index), which bare COPY has not: the fewer rows an"
-        " attempt has, the more it weighs",
+        "what bare COPY has not: of each attempt its place in the queue, three look-ups and its new state"
+        " (`metered`, with its index), the more so the fewer rows it has; of each transaction one large plan",
         {
             "rows": rows,
             "rows_an_attempt": round(rows / jobs, 2),
