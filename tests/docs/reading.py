@@ -8,7 +8,9 @@ Comments in the Markdown say what the reader's eye takes from the prose, before 
     <!-- first: COMMAND -->        typed before it, out of sight
     <!-- job: 8f3k = COMMAND -->   submits a job that the page calls 8f3k
     <!-- output: as it may be -->  what is shown depends on the cluster; only the exit code counts
+    <!-- output: first line -->    of what is shown only how the first line begins counts
     <!-- stage: empty -->          anywhere on the page: a home with nothing in it instead of a running server
+    <!-- stage: ledger -->         the same, with FAIRWAY_DATABASE_URL of a ledger
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from tests.docs.desk import Desk, page_name
 from tests.docs.reading import INSTALLS, ROOT, Block, blocks, pages, stage
 from tests.integration.server_process import Home, temporary_home
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 ELSEWHERE = ("tutorial", "slurm-lab", "kubernetes-lab", "wheel", "deploy")
 """Where else they are typed: tests/lab/test_tutorial.py, tests/docs/test_lab_pages.py, CI with the wheel."""
-MOST_NOT_RUN = 25
+MOST_NOT_RUN = 11
 ACME = ROOT / "tests/docs/acme.yaml"
 IN_LAB = ("slurm-lab", "kubernetes-lab", "tutorial", "deploy")
 
@@ -59,6 +59,8 @@ def test_every_command_does_what_the_page_shows(page: Path, request: pytest.Fixt
             there: Home = request.getfixturevalue("acme")
             desk.environment |= {k: there.environment[k] for k in ("FAIRWAY_URL", "FAIRWAY_TOKEN_FILE")}
             (desk.folder / "fleet.yaml").write_text(ACME.read_text())
+        elif stage(page) == "ledger":
+            desk.environment["FAIRWAY_DATABASE_URL"] = request.getfixturevalue("database_url")
         try:
             for block in blocks(page):
                 if not block.says("not run") and not block.says("runs"):
