@@ -92,6 +92,7 @@ ROUTES = {
     "GET /v1/jobs": "viewer",
     "GET /v1/jobs/counts": "viewer",
     "GET /v1/jobs/{id}": "viewer",
+    "GET /v1/jobs/{id}/why": "viewer",
     "GET /v1/jobs/{id}/tasks": "viewer",
     "GET /v1/jobs/{id}/log": "viewer",
     "POST /v1/jobs": "member",
