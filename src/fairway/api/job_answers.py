@@ -51,13 +51,12 @@ async def job_explained(
     return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
 
 
-async def why_job(ledger: Ledger, fleets: Fleets, found: JobDetail, *, readable: bool) -> wire.Why:
-    """Why it waits. What it comes after is named to those who may read how it was asked for."""
-    job = await job_explained(ledger, fleets, found, readable=readable)
+async def why_job(ledger: Ledger, job: wire.JobDetail, found: JobDetail) -> wire.Why:
+    """Why it waits. `job` is what the caller may know of `found`, with or without what it comes after."""
     before: list[wire.Job] = []
     away = ""
     if found.row.state is JobState.QUEUED:
-        after = [a.job for a in found.spec.after] if found.spec and readable else []
+        after = [a.job for a in found.spec.after] if found.spec and job.spec else []
         before = [known.job(row) for row in await ledger.job_rows(after)]
         clusters = {c.cluster: c for c in await ledger.clusters()}
         seen = clusters.get(found.row.cluster)

@@ -247,7 +247,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
         found = await find_job(ledger, id)
         readable = (await _person(request, fleets)).may(Deed.READ, found.row)
-        return await why_job(ledger, fleets, found, readable=readable)
+        return await why_job(ledger, await job_explained(ledger, fleets, found, readable=readable), found)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002

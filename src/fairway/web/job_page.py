@@ -12,10 +12,8 @@ from starlette.responses import RedirectResponse
 from fairway.api import job_known as known
 from fairway.api import job_wire as wire
 from fairway.api.access import caller_of
-from fairway.api.budget_known import explained
-from fairway.api.budget_routes import held_now
 from fairway.api.cost_rights import teams_seen
-from fairway.api.job_answers import change_jobs, find_job
+from fairway.api.job_answers import change_jobs, find_job, job_explained, why_job
 from fairway.api.job_rights import Person, not_yours, person_of, require_all
 from fairway.api.job_words import facts, gpus_text, headline, next_step, pool_text, state_text, timeline
 from fairway.api.problems import ApiError
@@ -90,7 +88,8 @@ async def _known(site: Site, caller: Token, found: JobDetail) -> dict[str, objec
     fleet = await site.fleets.current()
     person = person_of(caller, fleet)
     readable = person.may(Deed.READ, row)
-    job = explained(known.job_detail(found, readable=readable), *await held_now(site.ledger, site.fleets))
+    job = await job_explained(site.ledger, site.fleets, found, readable=readable)
+    waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.array_counts([row.array])).get(row.array, {})
@@ -101,6 +100,7 @@ async def _known(site: Site, caller: Token, found: JobDetail) -> dict[str, objec
         "name": name,
         "state": State(SIGNS[job.state], state_text(job), tone(job.state)),
         "standing": headline(job, now).removeprefix(f"{name} ({job.id}) "),
+        "reasons": (await why_job(site.ledger, job, found)).reasons if waits else [],
         "next": next_step(job),
         "time": time_text(row, now),
         "gpus": gpus_text(job),

@@ -111,7 +111,7 @@ def test_a_clock_that_went_back_closes_nothing_twice() -> None:
         ("Priority", True),
         ("0/6 nodes are available: 6 Insufficient nvidia.com/gpu.", True),
         ('couldn\'t assign flavors to pod set main: topology "racks" allows to fit only 1 out of 2', True),
-        ("1 nodes of gpu have 8 free, the job needs 2; 9 devices are free in all", True),
+        ("only 1 node of gpu with 8 free, the job needs 2; 9 devices are free in all", True),
         ("no rack has 2 nodes with 8 free, though 4 nodes do", True),
         ("QOSMaxJobsPerUserLimit", False),
         ("AssocGrpGRES", False),

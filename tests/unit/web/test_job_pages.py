@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import httpx2
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
+from fairway.explain.reasons import REASONS
 from fairway.ledger import Ledger, NewJob
 from fairway.ledger.job_records import JobFilter
 from fairway.model.access import Role
@@ -286,7 +288,11 @@ async def test_a_job_that_waits_says_for_what(ledger: Ledger, member: httpx2.Asy
     assert f'href="/jobs/{first}">{first}</a> first, queued' in page
     await see(ledger, native(4, JobState.WAITING, reason="QOSGrpGRES"))
     (row,) = await ledger.jobs(JobFilter(cluster="hpc"))
-    assert "QOSGrpGRES" in await get(member, f"/jobs/{job_word(row.id)}")
+    page = unescape(await get(member, f"/jobs/{job_word(row.id)}"))
+    assert "QOSGrpGRES" in page
+    known = REASONS["GuaranteeInUse"]
+    assert known.means in page
+    assert f"What would help:</strong> {known.remedy_for(job_word(row.id), row.engine_id)}" in page
     assert "QOSGrpGRES" in await get(member, "/jobs?state=waiting")
 
 

@@ -10,6 +10,7 @@ from fairway.engines.virtual.desk import Desk
 from fairway.engines.virtual.jobs import ENDED, Job, JobState, JobView, Wait
 from fairway.engines.virtual.quota import BOUNDLESS, Branch
 from fairway.model.names import TeamName
+from fairway.model.wording import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,18 @@ def _lacks_places(job: Job, desk: Desk) -> Wait:
         return Wait(
             "NoRackFits", f"no rack has {job.nodes} nodes with {job.per_node} free, though {enough} nodes do"
         )
-    if kept is not None and stock.free_total + sum(stock.free[p] for p in kept.places) >= job.devices:
+    kept_free = sum(stock.free[p] for p in kept.places) if kept is not None else 0
+    if kept is not None and stock.free_total + kept_free >= job.devices:
         return Wait("KeptForAnother", f"free devices of {stock.supply} are kept for job {kept.job.id}")
+    more = f", {kept_free} more are kept for job {kept.job.id}" if kept is not None and kept_free else ""
+    free = stock.free_total
+    if not enough:
+        return Wait(
+            "NotEnoughFree",
+            f"no node of {stock.supply} has {job.per_node} free; {free} devices are free in all{more}",
+        )
     return Wait(
         "NotEnoughFree",
-        f"{enough} nodes of {stock.supply} have {job.per_node} free, the job needs {job.nodes};"
-        f" {stock.free_total} devices are free in all",
+        f"only {count(enough, 'node')} of {stock.supply} with {job.per_node} free, the job needs {job.nodes};"
+        f" {free} devices are free in all{more}",
     )
