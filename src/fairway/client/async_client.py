@@ -1,4 +1,4 @@
-"""The same client for code that awaits: one server, one token, the verbs of jobs and money."""
+"""The same client for code that awaits: one server, one token, every verb that `Client` has."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import httpx2
 
 from fairway.api import cost_wire
 from fairway.api import job_wire as wire
-from fairway.api.wire import Item, Page, Whoami
+from fairway.api.wire import Item, Page
 from fairway.client import cost_calls
 from fairway.client import job_calls as calls
+from fairway.client.async_fleet import AsyncFleetVerbs
 from fairway.client.calls import (
     MOST_PAGES,
     TIMEOUT,
@@ -23,20 +24,19 @@ from fairway.client.calls import (
     Exchange,
     ServerFailed,
     ServerUnreachable,
-    get,
     next_page,
 )
 from fairway.client.contexts import Target, chosen_target
-from fairway.client.cost_calls import Asked
+from fairway.client.cost_calls import PATIENT, Asked, focus_params
 from fairway.client.following import Follower, Pauses, give_up, over
 from fairway.client.job_calls import Filters, SpecFields, spec_of
 from fairway.model.errors import TemporaryError
 
 
-class AsyncClient:
+class AsyncClient(AsyncFleetVerbs):
     """One server, one token. Use as an async context manager.
 
-    What each verb does stands in `JobVerbs` and `MoneyVerbs`.
+    What each verb does stands in `FleetVerbs`, `JobVerbs` and `MoneyVerbs`.
     """
 
     def __init__(
@@ -62,10 +62,6 @@ class AsyncClient:
     async def close(self) -> None:
         """Let go of connections."""
         await self._http.aclose()
-
-    async def whoami(self) -> Whoami:
-        """Who the server takes this client for."""
-        return await self._send(get("/v1/whoami", Whoami))
 
     async def run(self, command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> AsyncJobHandle:
         """Submit one job and give a handle on it."""
@@ -168,6 +164,10 @@ class AsyncClient:
         """What nobody used, by why, and what it cost."""
         return await self._send(cost_calls.waste(**asked))
 
+    async def report_capacity(self, **asked: Unpack[Asked]) -> cost_wire.CapacityReport:
+        """What was there by day and pool, used or not, and what it cost."""
+        return await self._send(cost_calls.capacity(**asked))
+
     async def statements(self, month: str, team: str | None = None) -> cost_wire.Statements:
         """A month's charges by team."""
         return await self._send(cost_calls.statements(month, team))
@@ -175,6 +175,29 @@ class AsyncClient:
     async def prices(self) -> cost_wire.Prices:
         """What each pool costs today."""
         return await self._send(cost_calls.prices())
+
+    async def close_month(self, month: str) -> cost_wire.Statements:
+        """Keep a month as it is told now, for good."""
+        return await self._send(cost_calls.close_month(month))
+
+    async def keep_price_points(self, pool: str, points: Sequence[cost_wire.PricePoint]) -> int:
+        """Add to a pool's price series; how many said something new."""
+        return sum([(await self._send(call)).kept for call in cost_calls.price_points(pool, points)])
+
+    async def export_focus(self, window: str, team: str | None = None) -> AsyncIterator[bytes]:
+        """A FOCUS file as CSV, in pieces as the server writes them. Raises if it breaks off."""
+        params = tuple(focus_params(window, team))
+        try:
+            async with self._http.stream(
+                "GET", "/v1/exports/focus", params=params, timeout=PATIENT
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise self._exchange.refused(response)
+                async for piece in response.aiter_bytes():
+                    yield piece
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._exchange.lost(error) from error
 
     async def _every(self, call: Call[Page[Item]]) -> AsyncIterator[Item]:
         for _ in range(MOST_PAGES):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 import pytest
 
+from fairway.api.policy_wire import ObjectRef
+from fairway.client.async_client import AsyncClient
 from fairway.client.client import Client, ServerFailed, ServerRefused, ServerUnreachable
 from fairway.client.contexts import Target
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
+from fairway.model.observation import Health
 
 Answer = tuple[int, str, bytes]
 PROBLEM = {
@@ -169,3 +173,65 @@ def test_a_proxy_of_the_environment_does_not_see_loopback(
 
 def test_a_ca_file_that_is_none() -> None:
     assert error_of(lambda: Client(Target("https://x", None, "/none"))).code == "CertificateNotReadable"
+
+
+TOKEN = {"name": "a", "role": "viewer", "user": "a", "created_by": "x", "created_at": "2026-01-01T00:00:00Z"}
+TOKEN |= dict.fromkeys(("expires_at", "revoked_at", "last_used_at"), "2026-01-02T00:00:00Z")
+
+
+def page(*items: object, cursor: str | None = None) -> Answer:
+    return (200, "application/json", json.dumps({"items": items, "next_cursor": cursor}).encode())
+
+
+@pytest.mark.parametrize(
+    ("verb", "said", "answers"),
+    [
+        ("clusters", {}, [EMPTY]),
+        ("pools", {"cluster": "hpc"}, [EMPTY]),
+        ("nodes", {"pool": "a100", "health": Health.READY}, [problem(503), EMPTY]),
+        ("tokens", {}, [page(TOKEN, cursor="c"), page(TOKEN | {"name": "b"})]),
+        ("create_token", {"name": "x", "role": Role.VIEWER, "expires_in_seconds": 60}, [problem(409)]),
+        ("create_token", {"name": "", "role": Role.VIEWER, "expires_in_seconds": 60}, []),
+        ("revoke_token", {"name": "a/b"}, [(200, "application/json", json.dumps(TOKEN).encode())]),
+        ("plan", {"fleet": "x", "source": "f"}, [problem(422)]),
+        ("apply", {"fleet": "x", "source": "f", "fingerprints": {"a": "b"}, "force": True}, [problem(503)]),
+        ("adopt", {"cluster": "hpc", "objects": [ObjectRef(kind="qos", name="x")]}, [problem(403)]),
+        ("applies", {"most": 3}, [EMPTY]),
+        ("apply_detail", {"number": 3}, [problem(404)]),
+        ("apply_progress", {"number": 3}, [problem(404)]),
+        ("drift", {}, [EMPTY]),
+        ("budgets", {}, [problem(403)]),
+        ("teams", {}, [EMPTY]),
+        ("nudges", {"cluster": "hpc"}, [page(cursor="c"), EMPTY]),
+        ("render", {"fleet": "x", "source": "f", "cluster": "hpc"}, [problem(422)]),
+        ("import_policy", {"cluster": "hpc"}, [problem(404)]),
+        ("whoami", {}, [problem(401)]),
+        ("report_capacity", {"window": "30d"}, [problem(403)]),
+        ("close_month", {"month": "2026-10"}, [problem(409)]),
+        ("export_focus", {"window": "30d"}, [(200, "text/csv", b"a,b")]),
+        ("export_focus", {"window": "30d", "team": "x"}, [problem(403)]),
+    ],
+)
+def test_whoever_awaits_asks_and_hears_the_same(
+    playing: Playing, verb: str, said: dict[str, object], answers: list[Answer]
+) -> None:
+    def heard(call: Callable[[], object]) -> tuple[object, list[tuple[str, str, str | None]]]:
+        playing.answers, playing.asked = list(answers), []
+        try:
+            found = call()
+        except FairwayError as error:
+            found = (type(error), error.code, error.message)
+        return found, playing.asked
+
+    def plainly() -> object:
+        with Client(Target(playing.url, "fw_x")) as client:
+            found = getattr(client, verb)(**said)
+            return list(found) if isinstance(found, Iterator) else found
+
+    async def awaited() -> object:
+        async with AsyncClient(Target(playing.url, "fw_x")) as client:
+            found = getattr(client, verb)(**said)
+            return [one async for one in found] if isinstance(found, AsyncIterator) else await found
+
+    assert heard(plainly) == heard(lambda: asyncio.run(awaited()))
+    assert len(playing.asked) == len(answers)
