@@ -202,13 +202,6 @@ class Cluster:
         self._serve("etcd", command, lambda: listening(ports.etcd))
 
     def _start_apiserver(self) -> None:
-        # One that was killed is gone for `ps` before the last of its threads has let go of the port.
-        wait_until(
-            lambda: not listening(self._control_ports.api),
-            START_SECONDS,
-            f"somebody else serves at the port of {self.instance.name}'s kube-apiserver",
-            hint="python -m lab status",
-        )
         program = control_builds().kubernetes / "kube-apiserver"
         command = control_plane.apiserver(program, self._control_ports, self.pki)
         self._serve("kube-apiserver", command, self.api.ready)
