@@ -44,10 +44,9 @@ async def find_job(ledger: Ledger, word: str) -> JobDetail:
     return found
 
 
-async def job_explained(
-    ledger: Ledger, fleets: Fleets, found: JobDetail, *, readable: bool
-) -> wire.JobDetail:
-    """One job with all that the caller may know of it, and the budget it may wait for."""
+async def job_explained(ledger: Ledger, fleets: Fleets, found: JobDetail, person: Person) -> wire.JobDetail:
+    """One job with all that this person may know of it, and the budget it may wait for."""
+    readable = person.may(Deed.READ, found.row)
     return explained(known.job_detail(found, readable=readable), *await held_now(ledger, fleets))
 
 

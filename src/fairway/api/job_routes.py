@@ -34,7 +34,7 @@ from fairway.api.routes import PROBLEMS, VIEWER, Cursor, Limit, Name, first_of
 from fairway.api.wire import PER_PAGE, Page
 from fairway.ledger import Ledger
 from fairway.ledger.job_records import JobFilter, Wish
-from fairway.model.access import Deed, Role
+from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobSpec, JobState, Placement, job_number, job_word
 from fairway.model.names import UserName
@@ -239,15 +239,14 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
     async def show_job(id: Word, request: Request) -> wire.JobDetail:  # noqa: A002
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""
         found = await find_job(ledger, id)
-        readable = (await _person(request, fleets)).may(Deed.READ, found.row)
-        return await job_explained(ledger, fleets, found, readable=readable)
+        return await job_explained(ledger, fleets, found, await _person(request, fleets))
 
     @app.get("/v1/jobs/{id}/why", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def explain_job(id: Word, request: Request) -> wire.Why:  # noqa: A002
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
         found = await find_job(ledger, id)
-        readable = (await _person(request, fleets)).may(Deed.READ, found.row)
-        return await why_job(ledger, await job_explained(ledger, fleets, found, readable=readable), found)
+        job = await job_explained(ledger, fleets, found, await _person(request, fleets))
+        return await why_job(ledger, job, found)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002

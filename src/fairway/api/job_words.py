@@ -53,7 +53,12 @@ _RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 def headline(job: wire.Job, now: datetime) -> str:
     """What it is, how it stands and why, in one sentence."""
-    said = standing(job, now)
+    return f"{_called(job)} {stands(job, now)}"
+
+
+def stands(job: wire.Job, now: datetime) -> str:
+    """How it stands and why, for where its name is said already."""
+    said = _stands(job, now)
     if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
         said += f": {reason}"
     return said
@@ -61,7 +66,19 @@ def headline(job: wire.Job, now: datetime) -> str:
 
 def standing(job: wire.Job, now: datetime) -> str:
     """What it is and how it stands."""
-    name = f"{clean(job.name)}[{job.array_index}]" if job.array_index is not None else clean(job.name)
+    return f"{_called(job)} {_stands(job, now)}"
+
+
+def name_text(job: wire.Job) -> str:
+    """Its name; of a task with its index."""
+    return clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]")
+
+
+def _called(job: wire.Job) -> str:
+    return f"{name_text(job)} ({job.id})"
+
+
+def _stands(job: wire.Job, now: datetime) -> str:
     said = _SAID[job.state]
     since = _since(job)
     if job.state in OPEN_JOBS:
@@ -72,7 +89,7 @@ def standing(job: wire.Job, now: datetime) -> str:
         said += f" with exit code {job.exit_code}"
     if job.state in OPEN_JOBS and job.wish == "cancel":
         said += ", and is being cancelled"
-    return f"{name} ({job.id}) {said}"
+    return said
 
 
 def why(job: wire.Job) -> str:

@@ -15,7 +15,16 @@ from fairway.api.access import caller_of
 from fairway.api.cost_rights import teams_seen
 from fairway.api.job_answers import change_jobs, find_job, job_explained, why_job
 from fairway.api.job_rights import Person, not_yours, person_of, require_all
-from fairway.api.job_words import facts, gpus_text, headline, next_step, pool_text, state_text, timeline
+from fairway.api.job_words import (
+    facts,
+    gpus_text,
+    name_text,
+    next_step,
+    pool_text,
+    stands,
+    state_text,
+    timeline,
+)
 from fairway.api.problems import ApiError
 from fairway.control.costs import calendar_of
 from fairway.ledger import Token
@@ -88,18 +97,17 @@ async def _known(site: Site, caller: Token, found: JobDetail) -> dict[str, objec
     fleet = await site.fleets.current()
     person = person_of(caller, fleet)
     readable = person.may(Deed.READ, row)
-    job = await job_explained(site.ledger, site.fleets, found, readable=readable)
+    job = await job_explained(site.ledger, site.fleets, found, person)
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.array_counts([row.array])).get(row.array, {})
         tasks = wire.TaskCounts(tasks=sum(counts.values()), counts=dict(counts))
-    name = clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]")
     return {
         "job": job,
-        "name": name,
+        "name": name_text(job),
         "state": State(SIGNS[job.state], state_text(job), tone(job.state)),
-        "standing": headline(job, now).removeprefix(f"{name} ({job.id}) "),
+        "standing": stands(job, now),
         "reasons": (await why_job(site.ledger, job, found)).reasons if waits else [],
         "next": next_step(job),
         "time": time_text(row, now),

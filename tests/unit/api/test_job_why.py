@@ -15,6 +15,7 @@ from fairway.model.access import Role
 from fairway.model.job import JobState
 from tests.unit.api.conftest import bearer
 from tests.unit.api.test_jobs import HELLO, alice, http, submit
+from tests.wire_jobs import wire_job
 
 __all__ = ["alice", "http"]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -24,23 +25,8 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
     ran = state not in ("queued", "waiting", "held")
     plain: dict[str, Any] = {
         **dict.fromkeys(wire.JobDetail.model_fields),
-        "id": "8f3k",
-        "name": "train",
-        "cluster": "hpc",
-        "user": "alice",
-        "team": "nlp",
-        "priority": "normal",
-        "pool": "hpc-a100",
-        "gpus": 8,
-        "nodes": 1,
-        "devices": 8,
-        "state": state,
-        "wish": "run",
-        "code": "",
-        "reason": "",
+        **wire_job(state),
         "hint": "",
-        "native": False,
-        "engine_id": "17",
         "attempts": int(ran),
         "submitted_at": NOW - timedelta(minutes=12),
         "started_at": NOW - timedelta(minutes=5) if ran else None,

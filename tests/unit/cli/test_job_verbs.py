@@ -22,6 +22,7 @@ from fairway.cli.layout import table
 from fairway.cli.root import VERBS, root
 from fairway.cli.why_view import answer
 from fairway.model.job import JobState, job_word
+from tests.wire_jobs import wire_job
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LONG = "a-name-of-exactly-forty-characters-long-"
@@ -37,34 +38,14 @@ def job(number: int = 1, state: str = "running", **other: Any) -> wire.Job:
 
 def _job(number: int = 1, state: str = "running", **other: Any) -> dict[str, Any]:
     started = None if state in ("queued", "waiting", "held") else ago(90)
-    return {
+    plain: dict[str, Any] = {
         "id": job_word(number),
-        "name": "train",
-        "cluster": "hpc",
-        "user": "alice",
-        "team": "nlp",
-        "priority": "normal",
-        "pool": "hpc-a100",
-        "slice": None,
-        "gpus": 8,
-        "nodes": 1,
-        "devices": 8,
-        "state": state,
-        "wish": "run",
-        "code": "",
-        "reason": "",
-        "native": False,
-        "engine_id": "17",
-        "array": None,
-        "array_index": None,
         "attempts": 0 if started is None else 1,
         "submitted_at": ago(7300),
         "started_at": started,
         "ended_at": None if state in ("queued", "waiting", "held", "running") else ago(30),
-        "exit_code": None,
-        "time_seconds": None,
-        **other,
     }
+    return wire_job(state, **(plain | other))
 
 
 def detail(number: int = 1, state: str = "running", **other: Any) -> dict[str, Any]:

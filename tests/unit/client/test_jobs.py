@@ -24,6 +24,7 @@ from fairway.client.following import Follower, JobNotOver
 from fairway.client.job_calls import spec_of
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.job import JobState
+from tests.wire_jobs import wire_job
 
 PROBLEM = {
     "type": "t",
@@ -38,40 +39,9 @@ PLACE = {"cluster": "lab", "pool": "lab-a100", "slice": None, "why": "it is free
 KEPT = {"jobs": [{"id": "8f3k", "ids": ["8f3k"], "name": "train", "placement": PLACE}]}
 
 
-def job(state: str = "running", **other: Any) -> dict[str, Any]:
-    return {
-        "id": "8f3k",
-        "name": "train",
-        "cluster": "lab",
-        "user": "alice",
-        "team": "research",
-        "priority": "normal",
-        "pool": "lab-a100",
-        "slice": None,
-        "gpus": 8,
-        "nodes": 1,
-        "devices": 8,
-        "state": state,
-        "wish": "run",
-        "code": "",
-        "reason": "",
-        "native": False,
-        "engine_id": "1",
-        "array": None,
-        "array_index": None,
-        "attempts": 1,
-        "submitted_at": "2026-01-01T00:00:00Z",
-        "started_at": None,
-        "ended_at": None,
-        "exit_code": None,
-        "time_seconds": None,
-        **other,
-    }
-
-
 def detail(state: str = "running", **other: Any) -> dict[str, Any]:
     more: dict[str, Any] = {"spec": None, "spec_note": "", "why_there": "", "engine_name": None}
-    return job(state, **more, submission=1, each_attempt=[], events=[], **other)
+    return wire_job(state, **more, submission=1, each_attempt=[], events=[], **other)
 
 
 def part(text: str, offset: int, *, attempt: int = 1, ended: bool = False) -> dict[str, Any]:
@@ -146,8 +116,8 @@ def test_every_submit_has_a_key_of_its_own(playing: Playing) -> None:
 
 def test_filters_and_pages(playing: Playing) -> None:
     playing.script = [
-        (200, {"items": [job(), job()], "next_cursor": "abc"}),
-        (200, {"items": [job(), job()], "next_cursor": "def"}),
+        (200, {"items": [wire_job(), wire_job()], "next_cursor": "abc"}),
+        (200, {"items": [wire_job(), wire_job()], "next_cursor": "def"}),
     ]
     at = datetime(2026, 1, 2, tzinfo=UTC)
     with Client(playing.target) as client:
@@ -218,7 +188,7 @@ def test_async_asks_the_same(playing: Playing) -> None:
         (200, detail("done")),
         (200, part("b", 1, ended=True)),
         (200, part("", 2, ended=True)),
-        (200, {"items": [job(), job()], "next_cursor": "x"}),
+        (200, {"items": [wire_job(), wire_job()], "next_cursor": "x"}),
         (200, {"counts": []}),
         (200, {"changed": [], "unchanged": ["8f3k"]}),
     ]
@@ -244,17 +214,17 @@ def test_following_goes_on_with_the_next_attempt() -> None:
     assert asked() == "/v1/jobs/8f3k/log"
     assert not follower.take(log("", 0, attempt=0))  # not started yet
     assert follower.waits
-    assert follower.job_is(wire.Job(**job("waiting", attempts=0))) > 0
+    assert follower.job_is(wire.Job(**wire_job("waiting", attempts=0))) > 0
     asked()
     assert follower.take(log("one", 0))
     asked()
     assert not follower.take(log("", 3, ended=True))
-    assert follower.job_is(wire.Job(**job("running", attempts=2))) == 0
+    assert follower.job_is(wire.Job(**wire_job("running", attempts=2))) == 0
     asked()
     assert follower.take(log("two", 0, attempt=2))
     asked()
     assert not follower.take(log("", 3, attempt=2, ended=True))
-    assert follower.job_is(wire.Job(**job("done", attempts=2))) == 0
+    assert follower.job_is(wire.Job(**wire_job("done", attempts=2))) == 0
     asked()
     assert not follower.take(log("", 3, attempt=2, ended=True))
     assert follower.next_call() is None

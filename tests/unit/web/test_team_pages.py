@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -32,9 +32,9 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 async def work(ledger: Ledger, database_url: str) -> None:
-    """Usage of today, jobs that run and wait, and a budget that is spent."""
+    """Usage of yesterday (today may be minutes old), jobs that run and wait, and a budget that is spent."""
     book = CostBook(database_url)
-    await fill(ledger, book, datetime.now(UTC).date(), 1)
+    await fill(ledger, book, datetime.now(UTC).date() - timedelta(days=1), 1)
     alice, dan = CLASSES[0], CLASSES[3]
     for number, of, state in ((101, alice, "running"), (102, dan, "waiting"), (103, dan, "running")):
         book.job(number, of, f"train-{number}", state)
