@@ -55,8 +55,9 @@ class ApplyToCluster:
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """`writing` is held by whoever writes policy to the cluster."""
+        """`writing` is held by whoever writes policy to the cluster; `now` tells the month of budgets."""
         self._cluster = cluster
         self._pools = pools
         self._build = build
@@ -66,6 +67,7 @@ class ApplyToCluster:
         self._writing = writing
         self._patience_seconds = patience_seconds
         self._clock = clock
+        self._now = now
         self._trouble: tuple[int, float] | None = None
         """Which apply is held up, and since when."""
 
@@ -125,7 +127,7 @@ class ApplyToCluster:
     async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
         if fleet is None:
             return await plan_adoption(engine, work.cluster, self._cluster.engine, work.objects)
-        return await plan_cluster(engine, await held_fleet(fleet, self._ledger), work.cluster)
+        return await plan_cluster(engine, await held_fleet(fleet, self._ledger, self._now), work.cluster)
 
     def _is_new_trouble(self, work: ApplyWork) -> bool:
         return self._trouble is None or self._trouble[0] != work.apply

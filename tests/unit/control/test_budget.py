@@ -126,6 +126,7 @@ class Bench:
             self.parse,
             PolicyMetrics(CollectorRegistry()),
             self.writing,
+            now=self.clock,
         )
         await step(await self.lease("apply"))
 
