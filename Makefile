@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
+.PHONY: help venv lock format check test test-at test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,11 @@ check: venv  ## formatting, lint, types, import rules, dependencies
 
 test: venv  ## unit and contract tests, no real engine needed
 	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 3
+
+test-at: venv  ## tests at another time, as AT="2026-12-01 00:02": no test may need the hour or the month it runs in
+	@which faketime > /dev/null || { echo "test-at needs faketime; hint: apt-get install faketime"; exit 1; }
+	off=$$(($$(date -ud "$(AT)" +%s) - $$(date +%s))) && faketime -m -f "$$(printf %+d $$off)" \
+	  $(PY) -m pytest $(or $(TESTS),tests/unit tests/contract tests/pages) -m "not slurm and not kubernetes and not lab and not slow" -n 2
 
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
 	$(PY) -m lab up slurm --name slurm-24 --version 24.11 --spot-nodes 2

@@ -38,7 +38,8 @@ class Home:
             "FAIRWAY_STATE_DIR": str(self.state),
             "FAIRWAY_OBSERVE_SECONDS": "1",
             "FAIRWAY_LEASE_SECONDS": "2",
-        }
+            **{name: os.environ[name] for name in ("LD_PRELOAD", "FAKETIME") if name in os.environ},
+        }  # the last two: what `make test-at` sets, one clock for all processes of a test
 
     def fairway(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run the command line to its end."""

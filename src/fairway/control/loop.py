@@ -63,10 +63,15 @@ class LeasedLoop:
         metrics: LoopMetrics,
         let_go: Callable[[], Awaitable[None]] | None = None,
         sleep: Sleep = asyncio.sleep,
+        pause: Sleep | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`let_go` is called whenever a tenure ends, to close what `step` opened."""
+        """`let_go` is called whenever a tenure ends, to close what `step` opened.
+
+        `pause` is the sleep after a round that went well, which something may end early; after a failure
+        nothing does.
+        """
         self.name = name
         self.cluster = cluster
         self._step = step
@@ -76,6 +81,7 @@ class LeasedLoop:
         self._metrics = metrics
         self._let_go = let_go
         self._sleep = sleep
+        self._pause = pause or sleep
         self._clock = clock
         self._chance = chance
         self._log = log.bind(loop=name, cluster=cluster)
@@ -163,14 +169,14 @@ class LeasedLoop:
                 raise
             except Exception as error:
                 failures += 1
-                wait = self._after(error, failures)
+                rest, wait = self._sleep, self._after(error, failures)
             else:
                 failures = 0
                 self._metrics.succeeded(self.name, self.cluster)
-                wait = max(0.0, started + self._pace.interval_seconds - self._clock())
+                rest, wait = self._pause, max(0.0, started + self._pace.interval_seconds - self._clock())
             finally:
                 self._metrics.took(self.name, self.cluster, self._clock() - started)
-            await self._sleep(wait)
+            await rest(wait)
 
     async def _bounded_step(self, lease: Lease) -> None:
         limit = self._pace.step_seconds

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from fairway.control.applied import LastApplied
 from fairway.control.apply import ApplyToCluster
 from fairway.control.archive import ArchiveUsage
+from fairway.control.bell import Bell
 from fairway.control.budget import CountBudgets, HoldTeams
 from fairway.control.costs import Costs
 from fairway.control.dispatch import DispatchJobs
@@ -89,6 +90,7 @@ class _Loop:
     pace: Pace
     step: Step
     let_go: Callable[[], Awaitable[None]] | None = None
+    pause: Sleep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,15 @@ class Runner:
         registry: CollectorRegistry,
         parse: Callable[[Revision], Fleet],
         *,
+        bell: Bell | None = None,
         poll_seconds: float = POLL_SECONDS,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        """`bell` is rung by whoever takes jobs in, in this process: they are sent at once."""
         self._ledger = ledger
         self._build_engine = build_engine
         self._parse = parse
+        self._bell = bell or Bell()
         self._poll_seconds = poll_seconds
         self._sleep = sleep
         self._settings = settings
@@ -222,7 +227,13 @@ class Runner:
     ) -> Iterator[_Loop]:
         dispatch = DispatchJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
         mirror = MirrorJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
-        yield _Loop(DISPATCH, self._job_pace(DISPATCH_SECONDS), dispatch, dispatch.close)
+        yield _Loop(
+            DISPATCH,
+            self._job_pace(DISPATCH_SECONDS),
+            dispatch,
+            dispatch.close,
+            self._bell.pause(cluster.name),
+        )
         yield _Loop(MIRROR, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
         meter = MeterCluster(cluster.name, self._ledger, applied, self._usage_metrics)
         yield _Loop(METER, self._job_pace(METER_SECONDS), meter, meter.close)
@@ -249,6 +260,7 @@ class Runner:
             pace=loop.pace,
             metrics=self._metrics,
             let_go=loop.let_go,
+            pause=loop.pause,
         )
         return asyncio.create_task(leased.run(), name=f"{loop.name} {cluster}")
 

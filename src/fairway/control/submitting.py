@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
+from fairway.control.bell import Bell
 from fairway.control.held import HeldEngines
 from fairway.engines.port import Refused
 from fairway.ledger import Ledger
@@ -81,11 +82,14 @@ class Submitter:
         fleets: GivesFleets,
         engines: HeldEngines,
         *,
+        bell: Bell | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`bell` is rung for each cluster that jobs were kept for."""
         self._ledger = ledger
         self._fleets = fleets
         self._engines = engines
+        self._bell = bell or Bell()
         self._clock = clock
         self._shelf: _Shelf | None = None
         self._largest: tuple[float, dict[Supply, int]] = (float("-inf"), {})
@@ -111,6 +115,8 @@ class Submitter:
             if len(jobs) % _AT_A_TIME == 0:
                 await asyncio.sleep(0)  # ten thousand take a second: others are answered meanwhile
         ids = await self._ledger.submit_jobs(jobs, by=by, key=key)
+        for cluster in {job.placement.cluster for job in jobs}:
+            self._bell.ring(cluster)
         return tuple(Submitted(numbers, job.placement) for numbers, job in zip(ids, jobs, strict=True))
 
     async def dry_run(self, spec: JobSpec, user: UserName) -> DryRun:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fairway.api.fleets import Fleets
 from fairway.api.job_routes import JobParts
+from fairway.control.bell import Bell
 from fairway.control.held import HeldEngines
 from fairway.control.logs import LogReader
 from fairway.control.submitting import Submitter
@@ -17,11 +18,11 @@ from fairway.wiring.engines import Engines
 
 @asynccontextmanager
 async def job_parts(
-    ledger: Ledger, engines: Engines, parse: Callable[[Revision], Fleet]
+    ledger: Ledger, engines: Engines, parse: Callable[[Revision], Fleet], bell: Bell | None = None
 ) -> AsyncIterator[JobParts]:
     """Takes jobs in and reads what they print; the engines it needs for that are let go at the end."""
     fleets, held = Fleets(ledger, parse), HeldEngines(engines.to_plan)
     try:
-        yield JobParts(Submitter(ledger, fleets, held), LogReader(ledger, fleets, held))
+        yield JobParts(Submitter(ledger, fleets, held, bell=bell), LogReader(ledger, fleets, held))
     finally:
         await held.close()

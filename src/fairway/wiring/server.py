@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from fairway.api.app import create_app, create_own_app
 from fairway.control import Runner
+from fairway.control.bell import Bell
 from fairway.files import fleet_digest, parse_fleet, read_fleet
 from fairway.ledger import Ledger, LedgerNotMigrated, Revision, embedded
 from fairway.model.errors import FairwayError
@@ -104,16 +105,16 @@ async def _serve(
             # Who leaves the tables to others has no disk where anybody would look for a token.
             made = settings.migrate and await make_first_admin(ledger, settings.state_dir)
             registry = _registry()
-            engines = Engines()
+            engines, bell = Engines(), Bell()
             if settings.serve == "loops":
                 app = create_own_app(ledger, registry)
             else:
                 policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
-                jobs = await parts.enter_async_context(job_parts(ledger, engines, parse))
+                jobs = await parts.enter_async_context(job_parts(ledger, engines, parse, bell))
                 app = create_app(ledger, registry, parse, policy, jobs)
                 add_pages(app, ledger, app.state.fleets, policy, jobs, settings)
             if settings.serve != "api":
-                runner = Runner(ledger, engines, settings, registry, parse)
+                runner = Runner(ledger, engines, settings, registry, parse, bell=bell)
                 await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
             web = Web(serving, app)
             await parts.enter_async_context(web.running(listener, stop))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from fairway.control.bell import Bell
 from fairway.control.held import HeldEngines
 from fairway.control.logs import LogReader
 from fairway.control.submitting import Submitter
@@ -56,7 +58,8 @@ class Bench:
         self.fields = {HPC: Field(), CLOUD: Field()}
         self.held = HeldEngines(self.build)
         self.fleets = Fleets(fleet)
-        self.submitter = Submitter(ledger, self.fleets, self.held, clock=lambda: self.now)
+        self.bell = Bell()
+        self.submitter = Submitter(ledger, self.fleets, self.held, bell=self.bell, clock=lambda: self.now)
 
     def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> ToyRuns:
         return self.fields[cluster.name].build()
@@ -96,6 +99,17 @@ async def test_a_batch_fills_the_cheap_pool_then_the_other_then_the_shorter_queu
     )
     rows = await bench.ledger.job_rows([m.ids[0] for m in made])
     assert [r.pool for r in sorted(rows, key=lambda r: r.id)] == [m.placement.supply.pool for m in made]
+
+
+async def test_only_the_clusters_that_got_jobs_are_woken(bench: Bench) -> None:
+    hpc, cloud = (asyncio.ensure_future(bench.bell.pause(name)(600)) for name in (HPC, CLOUD))
+    await bench.submitter.submit([spec()], ADA, by="ada")
+    async with asyncio.timeout(60):
+        await hpc
+    assert not cloud.done()
+    await bench.submitter.submit([spec() for _ in range(8)], ADA, by="ada")
+    async with asyncio.timeout(60):
+        await cloud
 
 
 async def test_what_waits_in_the_ledger_counts_when_it_is_read_again(bench: Bench) -> None:

@@ -1,0 +1,96 @@
+"""Who waits is woken by a ring, by nobody else's, and never twice by one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from prometheus_client import CollectorRegistry
+
+from fairway.control import LeasedLoop, LoopMetrics, Pace
+from fairway.control.bell import Bell
+from fairway.ledger import Lease, Ledger
+from fairway.model.errors import TemporaryError
+from fairway.model.names import ClusterName
+
+HPC, CLOUD = ClusterName("hpc"), ClusterName("cloud")
+LONG = 600.0
+
+
+async def test_a_ring_ends_the_pause_of_its_cluster_only() -> None:
+    bell = Bell()
+    hpc, cloud = (asyncio.ensure_future(bell.pause(name)(LONG)) for name in (HPC, CLOUD))
+    await asyncio.sleep(0)
+    bell.ring(HPC)
+    async with asyncio.timeout(60):
+        await hpc
+    assert not cloud.done()
+    cloud.cancel()
+
+
+async def test_a_ring_while_nobody_waits_is_heard_once() -> None:
+    bell = Bell()
+    bell.ring(HPC)
+    async with asyncio.timeout(60):
+        await bell.pause(HPC)(LONG)
+    began = time.monotonic()
+    await bell.pause(HPC)(0.2)
+    assert time.monotonic() - began >= 0.19
+
+
+async def test_without_a_ring_it_is_a_sleep() -> None:
+    began = time.monotonic()
+    await Bell().pause(HPC)(0.1)
+    assert time.monotonic() - began >= 0.09
+
+
+async def test_a_loop_hears_it_between_rounds_but_not_after_a_failure(ledger: Ledger) -> None:
+    bell, rounds, fails = Bell(), 0, False
+    waits: list[float] = []
+
+    async def step(_: Lease) -> None:
+        nonlocal rounds
+        rounds += 1
+        if fails:
+            raise TemporaryError("Unreachable", "no answer", "look")
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(LONG)
+
+    async def reach(number: int) -> None:
+        async with asyncio.timeout(60):
+            while rounds < number:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    pace = Pace(lease_seconds=60, interval_seconds=30)
+    metrics = LoopMetrics(CollectorRegistry())
+    loop = LeasedLoop(
+        "dispatch",
+        HPC,
+        step,
+        ledger,
+        holder="me",
+        pace=pace,
+        metrics=metrics,
+        sleep=sleep,
+        pause=bell.pause(HPC),
+    )
+    task = asyncio.create_task(loop.run())
+    try:
+        await reach(1)
+        bell.ring(HPC)
+        await reach(2)
+        fails = True
+        bell.ring(HPC)
+        await reach(3)
+        async with asyncio.timeout(60):
+            while len(waits) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert any(seconds != pace.lease_seconds / 3 for seconds in waits)  # its back-off
+        bell.ring(HPC)
+        await asyncio.sleep(0.2)
+        assert rounds == 3
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
