@@ -142,9 +142,10 @@ class SlurmRest:
     async def _send(
         self, method: str, path: str, body: bytes | None, user: str | None = None
     ) -> tuple[int, bytes]:
-        token = await asyncio.to_thread(
-            self._tokens.current if user is None else partial(self._tokens.of, user)
-        )
+        token = self._tokens.kept(user or self._user)
+        if token is None:
+            sign = self._tokens.current if user is None else partial(self._tokens.of, user)
+            token = await asyncio.to_thread(sign)
         headers = {"X-SLURM-USER-NAME": user or self._user, "X-SLURM-USER-TOKEN": token}
         if body is not None:
             headers["Content-Type"] = "application/json"

@@ -53,15 +53,17 @@ class Tokens:
             )
         return self._good(user, self._connection.jwt_key_file)
 
+    def kept(self, user: str) -> str | None:
+        """One that was signed before and is still good. Unlike the others it reads no file."""
+        token, expires = self._signed.get(user, ("", 0.0))
+        return token if self._clock() <= expires - RENEW_SECONDS else None
+
     def forget(self) -> None:
         """The engine did not take the last one: read the key again next time, it may have been changed."""
         self._signed.clear()
 
     def _good(self, user: str, key_file: str) -> str:
-        token, expires = self._signed.get(user, ("", 0.0))
-        if self._clock() > expires - RENEW_SECONDS:
-            token = self._sign(user, key_file)
-        return token
+        return self.kept(user) or self._sign(user, key_file)
 
     def _sign(self, user: str, key_file: str) -> str:
         now = int(self._clock())
