@@ -330,7 +330,7 @@ async def _measure(instance: Instance, size: str) -> list[Figure]:
         median(one),
         "s",
         10.0,
-        "a request to the server and a write in the ledger; the engine has it within the dispatch interval",
+        "a request to the server and a write in the ledger",
         {"until_the_engine_has_it_s": round(median(sent), 3), "rounds": singles},
     )
     return [batch, single]
