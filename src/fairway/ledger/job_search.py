@@ -98,7 +98,8 @@ def _ways(which: JobFilter, search: str) -> Iterator[tuple[JobFilter, int, int]]
     yield replace(which, name_begins=spellings), 0, job_pages.BEYOND
     yield replace(which, user_begins=search), 0, job_pages.BEYOND
     for low, high in id_ranges(search):
-        yield which, low, high
+        # Who writes a whole id means that very task, not what stands for its array.
+        yield replace(which, once_an_array=which.once_an_array and high - low > 1), low, high
 
 
 def id_ranges(beginning: str) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from fairway.api.job_rights import person_of
 from fairway.ledger import Ledger, Token
 from fairway.ledger.job_records import JobRow
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobId
+from fairway.model.job import JobId, job_number
 from fairway.web import job_page
 from fairway.web.job_cost import about
 from fairway.web.job_lines import Line, line
@@ -85,20 +85,26 @@ async def _page(
 async def _lines(
     site: Site, caller: Token, fleet: Fleet, asked: JobQuery, rows: Sequence[JobRow], now: datetime
 ) -> list[Line]:
-    whole = frozenset[JobId]() if asked.array else frozenset(r.array for r in rows if r.array is not None)
-    counts = await site.ledger.array_counts(sorted(whole))
-    costs = await _costs(site.ledger, caller, fleet, [r for r in rows if r.array not in whole], now)
+    named = job_number(asked.q)
+    whole = {} if asked.array else {r.id: r.array for r in rows if r.array is not None and _for_all(r, named)}
+    counts = await site.ledger.array_counts(sorted(set(whole.values())))
+    costs = await _costs(site.ledger, caller, fleet, [r for r in rows if r.id not in whole], now)
     applied, held = await held_now(site.ledger, site.fleets)
     return [
         line(
             row,
             explained(known.job(row), applied, held),
-            counts.get(row.array) if row.array in whole and row.array is not None else None,
+            counts.get(whole[row.id]) if row.id in whole else None,
             costs.get(row.id),
             now,
         )
         for row in rows
     ]
+
+
+def _for_all(task: JobRow, named: JobId | None) -> bool:
+    """Whether it stands for its array, and was not itself asked for by its id."""
+    return task.id == task.array or task.id != named
 
 
 async def _costs(

@@ -184,6 +184,9 @@ async def test_an_array_is_one_line_that_counts_its_tasks(ledger: Ledger, member
     assert len(ids(tasks)) == 12
     assert "sweep[11]" in tasks
     last = job_word((job_number(array) or 0) + 11)
+    searched = await get(member, f"/jobs?q={last}")
+    assert ids(searched) == [last] and f'href="/jobs/{last}"' in searched and "sweep[11]" in searched
+    assert f'href="/jobs?array={array}"' in await get(member, f"/jobs?q={array}")
     one = await get(member, f"/jobs/{last}")
     assert "Array of 12 tasks" in one
     assert f'href="/jobs?array={array}"' in one
