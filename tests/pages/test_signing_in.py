@@ -47,6 +47,7 @@ def test_keys_and_theme(admin: Visitor) -> None:
     page.keyboard.press("g")
     page.keyboard.press("p")
     expect(page.get_by_role("heading", name="Policy", level=1)).to_be_visible()
+    page.wait_for_load_state()  # a heading can be seen before the script that hears keys
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
