@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from fairway.api import job_wire as wire
-from fairway.api.job_words import BAD, TASK_ORDER, gpus_text, note, pool_text, state_text
+from fairway.api.job_words import BAD, TASK_ORDER, gpus_text, name_text, note, pool_text, state_text
 from fairway.ledger.job_records import JobRow
 from fairway.model.job import OPEN_JOBS, JobState, job_word
 from fairway.model.wording import clean
@@ -79,7 +79,6 @@ def line(
     now: datetime,
 ) -> Line:
     """`job` is `row` as the API tells it, with the budget it may wait for; `tasks` those of a whole array."""
-    index = "" if job.array_index is None or tasks is not None else f"[{job.array_index}]"
     states: tuple[State, ...] = (State(SIGNS[row.state], state_text(job), tone(row.state)),)
     if tasks is not None:
         states = tuple(
@@ -88,7 +87,7 @@ def line(
     return Line(
         key=job.id,
         id=job_word(row.array) if tasks is not None and row.array is not None else job.id,
-        name=clean(job.name) + index,
+        name=name_text(job) if tasks is None else clean(job.name),
         tasks=sum(tasks.values()) if tasks is not None else 0,
         states=states,
         gpus=gpus_text(job).replace("x", " × "),

@@ -18,6 +18,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Team
+from tests.wire_jobs import wire_job
 
 NOW = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp())
 AT = datetime(2026, 11, 15, 11, tzinfo=UTC)
@@ -45,27 +46,11 @@ STOP, LOW = Budget(Decimal(100), at_limit=AtLimit.STOP), Budget(Decimal(200), at
 
 
 def job(**changes: object) -> Job:
-    plain: dict[str, object] = {
-        **dict.fromkeys(Job.model_fields),
-        "id": "8f3k",
-        "name": "train",
-        "cluster": "hpc",
-        "user": "alice",
-        "team": "nlp",
-        "priority": "normal",
-        "gpus": 1,
-        "nodes": 1,
-        "devices": 1,
-        "state": JobState.WAITING,
-        "wish": "run",
-        "code": "",
-        "reason": "AssocGrpJobsLimit",
-        "hint": "",
-        "native": True,
-        "attempts": 0,
-        "submitted_at": AT,
-    }
-    return Job.model_validate(plain | changes)
+    """One that waits for its engine; native, and of no pool that is known."""
+    waits = wire_job(
+        "waiting", reason="AssocGrpJobsLimit", native=True, attempts=0, pool=None, engine_id=None
+    )
+    return Job.model_validate(waits | {"gpus": 1, "devices": 1, "hint": "", "submitted_at": AT} | changes)
 
 
 def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engines_words() -> None:

@@ -12,6 +12,7 @@ from fairway.control.bell import Bell
 from fairway.ledger import Lease, Ledger
 from fairway.model.errors import TemporaryError
 from fairway.model.names import ClusterName
+from tests.unit.control.test_loop import until
 
 HPC, CLOUD = ClusterName("hpc"), ClusterName("cloud")
 LONG = 600.0
@@ -58,11 +59,6 @@ async def test_a_loop_hears_it_between_rounds_but_not_after_a_failure(ledger: Le
         waits.append(seconds)
         await asyncio.sleep(LONG)
 
-    async def reach(number: int) -> None:
-        async with asyncio.timeout(60):
-            while rounds < number:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
     pace = Pace(lease_seconds=60, interval_seconds=30)
     metrics = LoopMetrics(CollectorRegistry())
     loop = LeasedLoop(
@@ -78,15 +74,13 @@ async def test_a_loop_hears_it_between_rounds_but_not_after_a_failure(ledger: Le
     )
     task = asyncio.create_task(loop.run())
     try:
-        await reach(1)
+        await until(lambda: rounds == 1)
         bell.ring(HPC)
-        await reach(2)
+        await until(lambda: rounds == 2)
         fails = True
         bell.ring(HPC)
-        await reach(3)
-        async with asyncio.timeout(60):
-            while len(waits) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: rounds == 3)
+        await until(lambda: len(waits) >= 2)
         assert any(seconds != pace.lease_seconds / 3 for seconds in waits)  # its back-off
         bell.ring(HPC)
         await asyncio.sleep(0.2)
