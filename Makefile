@@ -4,7 +4,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: help venv lock format check test test-at test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
+.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,12 +35,18 @@ check: venv  ## formatting, lint, types, import rules, dependencies
 	$(BIN)/deptry src
 
 test: venv  ## unit and contract tests, no real engine needed
-	$(PY) -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab and not slow" -n 3
+	$(PY) -m pytest tests/unit tests/contract tests/scenarios/test_parts.py -m "not slurm and not kubernetes and not lab" -n 3
+
+test-python: ## the tests of `make test` on another Python, as PYTHON=3.13, in a venv of their own
+	uv venv --quiet --allow-existing --python $(PYTHON) build/python-$(PYTHON)
+	uv pip sync --quiet --python build/python-$(PYTHON)/bin/python --require-hashes requirements/dev.txt
+	uv pip install --quiet --python build/python-$(PYTHON)/bin/python --no-deps --editable .
+	build/python-$(PYTHON)/bin/python -m pytest tests/unit tests/contract -m "not slurm and not kubernetes and not lab" -n 3
 
 test-at: venv  ## tests at another time, as AT="2026-12-01 00:02": no test may need the hour or the month it runs in
 	@which faketime > /dev/null || { echo "test-at needs faketime; hint: apt-get install faketime"; exit 1; }
 	off=$$(($$(date -ud "$(AT)" +%s) - $$(date +%s))) && faketime -m -f "$$(printf %+d $$off)" \
-	  $(PY) -m pytest $(or $(TESTS),tests/unit tests/contract tests/pages) -m "not slurm and not kubernetes and not lab and not slow" -n 2
+	  $(PY) -m pytest $(or $(TESTS),tests/unit tests/contract tests/pages) -m "not slurm and not kubernetes and not lab" -n 2
 
 lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a real node, PostgreSQL, Prometheus
 	$(PY) -m lab up slurm --name slurm-24 --version 24.11 --spot-nodes 2
@@ -53,18 +59,20 @@ lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a 
 lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
+# What `make test` (the virtual engine) and `make wheel-test` (server and demo) run is left out.
 integration: venv  ## tests against the engines that `make lab-up` started
-	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -m "not slow" -n 4 --durations 40
+	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -n 4 \
+	  -k "not (contract and virtual)" --ignore tests/integration/test_demo.py --ignore tests/integration/test_server.py
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
-	$(PY) -m pytest tests/lab -m "lab and not slow" -n 2 --durations 12
+	$(PY) -m pytest tests/lab -m "lab" -n 2
 
 deploy: venv  ## units, image, rules, dashboards; the chart on a real cluster of its own: install, kill, upgrade, roll back
-	$(PY) -m pytest tests/deploy -n 0 --durations 12
+	$(PY) -m pytest tests/deploy -n 0
 
 scenarios: venv  ## what every engine must keep, on virtual, Slurm 24.11, Slurm 26.05 and Kubernetes (needs lab-up)
 	rm -f build/promises.json
-	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/scenarios/test_promises.py -m "not slow" -n 4 --durations 12
+	FAIRWAY_REQUIRE_LAB=1 $(PY) -m pytest tests/scenarios/test_promises.py -n 4
 
 reached: venv  ## does what `make scenarios` found suffice, engine by engine?
 	$(PY) -m pytest tests/scenarios/test_reached.py
@@ -75,8 +83,14 @@ mutations: venv  ## plant deliberate faults in the translations; some scenario m
 promises: venv  ## write docs/promises.md from what `make scenarios` found
 	$(PY) -m tests.scenarios.table
 
+test-docs: venv  ## every command and every YAML block of the docs is tried
+	$(PY) -m pytest tests/docs -m "not slurm and not kubernetes" -n 2
+
+nightly:  ## everything: CI's stages at full size, scale, hundreds of kills, mutations, other Pythons, other dates
+	python3 -m ci --nightly
+
 pages: venv  ## every page in a real browser (Debian's chromium), over a demo of its own
-	$(PY) -m pytest tests/pages -n 2 --durations 8
+	$(PY) -m pytest tests/pages -n 2
 
 screenshots: venv  ## every page of a demo on three screens, light and dark: build/screenshots, and docs/pictures
 	$(PY) -m tests.pages.screenshots --docs

@@ -10,6 +10,7 @@ import signal as signals
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,7 @@ from lab.errors import LabError
 from lab.instance import Instance, every, find, obtain
 from lab.kinds import MODULES
 from lab.progress import step
+from lab.versions import SLURM_SUITES
 
 EXAMPLES = """
 \b
@@ -30,6 +32,7 @@ EXAMPLES = """
   eval "$(python -m lab env kubernetes)"
   python -m lab kill slurm-26 gpu001; python -m lab up slurm --name slurm-26
   python -m lab down --all
+  python -m lab build
 """
 
 
@@ -96,6 +99,31 @@ def _keep_kueue(instance: Instance, text: str) -> None:
     from lab.kubernetes.kueue import keep_extra
 
     keep_extra(instance.folder, text)
+
+
+@lab.command()
+def build() -> None:
+    """Build and download what instances need, so that `up` only starts daemons. Cached by version."""
+    from lab import helm, oidc
+    from lab.kubernetes import builds, images
+    from lab.slurm import root
+
+    def compiled() -> None:
+        builds.control_builds()
+        builds.node_builds()
+        helm.program()
+
+    def packaged() -> None:
+        for version in SLURM_SUITES:
+            root.installed(version)
+        images.images()
+        if oidc.has_node():
+            oidc.program()
+
+    # Go keeps every core busy; packages mostly wait for the network and for dpkg.
+    with ThreadPoolExecutor() as pool:
+        for made in [pool.submit(compiled), pool.submit(packaged)]:
+            made.result()
 
 
 @lab.command()

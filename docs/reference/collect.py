@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src/fairway"
@@ -34,6 +35,7 @@ class Code:
             self.sayings.append((message, hint))
 
 
+@cache
 def collect(source: Path = SOURCE) -> dict[str, Code]:
     """All codes of the source by name."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}

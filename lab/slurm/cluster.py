@@ -38,6 +38,7 @@ exec unshare --map-root-user chroot {root} /usr/bin/{name} "$@"
 """
 # So many slurmd start side by side: enough to keep the cores busy, few enough to keep the machine responsive.
 NODES_AT_ONCE = 50
+REGISTER_SECONDS = 30
 PATH = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
 
@@ -328,6 +329,8 @@ def _start_slurmdbd(instance: Instance) -> None:
     instance.run("mariadb", f"--socket={DATABASE}", "-e", statements)
     _launch(instance, "slurmdbd", "slurm", "slurmdbd", "-D")
     _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
+    if instance.daemon("slurmctld"):  # it registers again when it notices that its connection is gone
+        wait_until(lambda: _registered(instance), REGISTER_SECONDS, "slurmctld did not register again")
 
 
 def _start_slurmctld(instance: Instance) -> None:
@@ -337,9 +340,38 @@ def _start_slurmctld(instance: Instance) -> None:
         instance.run("sacctmgr", "-i", "add", "cluster", "fairway")
     usage = _root(instance) / "var/spool/slurm/ctld/assoc_usage"
     for _ in range(1 if usage.exists() else 2):
+        _start_registered(instance)
+
+
+def _start_registered(instance: Instance) -> None:
+    """Start slurmctld anew, and return when slurmdbd knows where it listens.
+
+    slurmdbd clears the address of a cluster when the connection of its slurmctld closes. If the next
+    slurmctld has registered by then, its address is lost for good, and every `sacctmgr modify` that slurmctld
+    must hear of fails. So the next one starts only when slurmdbd has noticed the end of the last one.
+    """
+    for last in (False, False, True):
         instance.end("slurmctld", patience=30)
+        wait_until(
+            lambda: not _registered(instance), REGISTER_SECONDS, "slurmdbd keeps a slurmctld that ended"
+        )
         _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
         _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
+        try:
+            wait_until(
+                lambda: _registered(instance), REGISTER_SECONDS, "slurmdbd has no address of slurmctld"
+            )
+        except LabError:
+            if last:
+                raise
+        else:
+            return
+
+
+def _registered(instance: Instance) -> bool:
+    """Whether slurmdbd knows where slurmctld listens."""
+    said = instance.run("sacctmgr", "-nP", "show", "cluster", "format=controlhost,controlport", check=False)
+    return said.stdout.strip() == f"127.0.0.1|{instance.port('control')}"
 
 
 def _start_slurmrestd(instance: Instance) -> None:

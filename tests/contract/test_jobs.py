@@ -13,6 +13,7 @@ from fairway.client.client import ServerRefused
 from fairway.model.job import ENDED_JOBS, Ending, JobState
 from tests.contract.job_line import JobLine, job_line
 from tests.scenarios.conftest import engine_params
+from tests.tier import sized
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -62,8 +63,11 @@ async def test_a_failure_has_its_exit_code(line: JobLine) -> None:
     assert "so far" in line.client().log(word).text
 
 
-async def test_an_array_of_a_hundred(line: JobLine) -> None:
-    word = line.submit(name="many", array="0-99", script=script("echo task $FAIRWAY_ARRAY_INDEX", "exit 0"))
+async def test_an_array(line: JobLine) -> None:
+    size = sized(ci=25, nightly=100)
+    word = line.submit(
+        name="many", array=f"0-{size - 1}", script=script("echo task $FAIRWAY_ARRAY_INDEX", "exit 0")
+    )
     deadline = time.monotonic() + 400
     while True:
         tasks = list(line.client().jobs(array=word))
@@ -71,12 +75,12 @@ async def test_an_array_of_a_hundred(line: JobLine) -> None:
             break
         assert time.monotonic() < deadline, [task.state for task in tasks]
         await asyncio.sleep(0.5)
-    assert sorted(int(str(task.array_index)) for task in tasks) == list(range(100))
+    assert sorted(int(str(task.array_index)) for task in tasks) == list(range(size))
     assert {task.state for task in tasks} == {JobState.DONE}
     names = [str(line.job(task.id).engine_name) for task in tasks]
-    assert len(set(names)) == 100
+    assert len(set(names)) == size
     assert set(line.native.count(names).values()) == {1}, "each task is one engine job"
-    assert "task 99" in line.client().log(tasks[0].id).text or line.engine == "virtual"
+    assert f"task {size - 1}" in line.client().log(tasks[0].id).text or line.engine == "virtual"
     table = line.run("get", "jobs", "--name", "many", "--all").stdout
     assert table.count("many") == 1, "an array is one line"
 

@@ -1,7 +1,7 @@
 """kill -9 of the server at any moment of an apply: the next one ends in the same state.
 
-Six moments in every run, fifty as a slow test:
-    pytest tests/integration/test_apply_kill9.py -m slow --junitxml build/kill9.xml   (keeps what was hit)
+Six moments in every run, fifty nightly:
+    FAIRWAY_TESTS=nightly pytest tests/integration/test_apply_kill9.py --junitxml build/kill9.xml
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def test_killed_at_a_few_moments(
         record_property("kills", await _rounds(served, FEW))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("fifty kills; CI runs six")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "engine",

@@ -1,7 +1,7 @@
 """Exactly once: servers are killed -9, engines restarted, the ledger cut off, and every job is there once.
 
-Small on each engine in every run; as a slow test with both engines behind one ledger, 2,500 jobs to each:
-    pytest tests/integration/test_exactly_once.py -n 0 -m slow --junitxml build/once.xml   (keeps the figures)
+Small on each engine in every run; nightly with both engines behind one ledger, 2,500 jobs to each:
+    FAIRWAY_TESTS=nightly pytest tests/integration/test_exactly_once.py -n 0 --junitxml build/once.xml
 FAIRWAY_ONCE_JOBS (an engine) and FAIRWAY_ONCE_KILLS choose other sizes, FAIRWAY_SCENARIOS_ON other instances:
     FAIRWAY_SCENARIOS_ON=slurm-24=my-slurm,kubernetes=my-kubernetes
 """
@@ -57,7 +57,7 @@ async def test_each_job_is_there_once_after_a_few_kills(
         record_property("figures", await _prove(servers, ledger, jobs, kills, engine_restarts=1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("5,000 jobs and 200 kills; CI runs 60 jobs and 6 kills an engine")
 @pytest.mark.slurm
 @pytest.mark.kubernetes
 @pytest.mark.timeout(7200)

@@ -129,7 +129,7 @@ def test_on_a_real_engine(data: st.DataObject, here: Governed) -> None:
     _on_a_real_engine(data, here)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("many fleets; CI settles a few")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("here", real_params(), indirect=True)
 @given(data=st.data())

@@ -175,7 +175,7 @@ async def test_forty_random_jobs_are_told_to_the_second(stage: Stage) -> None:
     await play(stage, 40, 200)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("500 random jobs; CI runs 40")
 @pytest.mark.timeout(1500)
 async def test_five_hundred_random_jobs_are_told_to_the_second(stage: Stage) -> None:
     await play(stage, 500, 1400)

@@ -238,7 +238,7 @@ async def test_the_other_carries_on(database_url: str, ledger: Ledger, watch: Wa
     logging.getLogger(__name__).info("%s", await kill_rounds(database_url, ledger, watch, 5))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("twenty kills; CI runs five")
 @pytest.mark.timeout(300)
 async def test_the_other_carries_on_twenty_times(database_url: str, ledger: Ledger, watch: Watch) -> None:
     logging.getLogger(__name__).info("%s", await kill_rounds(database_url, ledger, watch, 20))

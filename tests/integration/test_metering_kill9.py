@@ -1,6 +1,6 @@
 """Not a second lost or doubled: the meter is killed -9, its ledger crashes, and an hour goes by without it.
 
-Small in every run, as large as the issue asks as a slow test; FAIRWAY_METER_KILLS chooses another size.
+Small in every run, a hundred kills nightly; FAIRWAY_METER_KILLS chooses another size.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ async def test_a_few_kills_lose_and_double_nothing(server: Server) -> None:
     assert faults == [], told
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("a hundred kills; CI runs eight")
 @pytest.mark.timeout(1800)
 async def test_a_hundred_kills_lose_and_double_nothing(server: Server) -> None:
     faults, told = await torment(server, 100, crashes=3)

@@ -26,6 +26,7 @@ from tests.contract.driver import absent
 from tests.integration.slurm_jobs import Watch, fleet_of, in_thread, order, sacct, sbatch, send
 from tests.integration.slurm_mix import Mix, differences
 from tests.scenarios.conftest import instance_of
+from tests.tier import sized
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(300)]
@@ -402,7 +403,7 @@ async def test_logs_are_read_from_nothing_but_plain_files_of_the_user(
     await other.close()
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [sized(ci=60, nightly=1200)])
 @pytest.mark.timeout(1200)
 async def test_the_mirror_equals_the_accounting_to_the_second(
     engine: SlurmEngine,

@@ -1,7 +1,7 @@
 """The whole line on real engines: file, server, ledger, API, command line, against the engine's own tools.
 
-At the size of `make lab-up` in every run; at 1,000 nodes (8,000 GPUs) an engine as a slow test:
-    pytest tests/integration/test_whole_line.py -m slow --junitxml build/whole-line.xml   (keeps the seconds)
+At the size of `make lab-up` in every run; at 1,000 nodes (8,000 GPUs) an engine nightly:
+    FAIRWAY_TESTS=nightly pytest tests/integration/test_whole_line.py --junitxml build/whole-line.xml
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ async def a_thousand_nodes(kind: str, name: str, version: str | None) -> AsyncIt
         await asyncio.to_thread(instance.wipe)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("a thousand nodes an engine; CI runs the same at the size of the lab")
 @pytest.mark.parametrize(
     ("kind", "name", "version"),
     [

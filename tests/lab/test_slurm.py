@@ -215,7 +215,7 @@ def test_two_of_one_version_live_side_by_side(slurm: Instance) -> None:
     assert ended(slurm, submit(slurm, "true")) == "COMPLETED"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly("a thousand slurmd take minutes; CI runs the same with a few")
 def test_a_thousand_nodes() -> None:
     big = up("slurm", "big", "--nodes", "1000")
     try:

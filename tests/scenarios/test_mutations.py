@@ -8,6 +8,8 @@ from tests.scenarios.conftest import ENGINES, OpenHand
 from tests.scenarios.faults import FAULTS, Fault
 from tests.scenarios.mutations import catch
 
+NIGHTLY = pytest.mark.nightly("each fault plays scenarios for minutes; CI plants them on the virtual engine")
+
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
 
 
@@ -18,7 +20,7 @@ def planted() -> list[object]:
             engine,
             fault,
             id=f"{engine}-{fault.what.replace(' ', '-')}",
-            marks=() if kind == "virtual" else (getattr(pytest.mark, kind), pytest.mark.slow),
+            marks=() if kind == "virtual" else (getattr(pytest.mark, kind), NIGHTLY),
         )
         for engine, kind in ENGINES.items()
         for fault in FAULTS[kind]

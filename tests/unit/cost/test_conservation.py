@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tier import examples
 from tests.unit.cost.conservation import NotConserved, check
 from tests.unit.cost.faults import FAULTS, planted
 from tests.unit.cost.small import patient
 
 
-@settings(patient, max_examples=400)
+@settings(patient, max_examples=examples(400))
 @given(st.integers(min_value=0, max_value=2**48))
 def test_nothing_is_lost_or_made_from_nothing(seed: int) -> None:
     check(seed)

@@ -23,6 +23,7 @@ from fairway.model.charge import Charge, ChargeKind, Span
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Sharing
 from fairway.model.team import Supply
+from tests.tier import examples
 from tests.unit.cost.focus_data import LABELS, Days, fleet
 
 CENT = Decimal("0.01")
@@ -85,7 +86,7 @@ PARTS = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=30), st.sampled_from(["EUR", "JPY", "KWD"]))
 def test_whatever_the_amounts_rows_sum_to_the_total(
     drawn: list[tuple[str, ChargeKind, Fraction, int]], currency: str

@@ -13,6 +13,7 @@ from fairway.cost.slicing import gpus_behind, memory_part, parts
 from fairway.model.gpu import is_plain, layouts
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import SliceName
+from tests.tier import examples
 from tests.unit.cost.small import patient
 
 A100 = CATALOGUE["A100-80GB"]
@@ -38,7 +39,7 @@ def test_the_fewest_gpus(slices: dict[SliceName, int], gpus: int) -> None:
     assert gpus_behind(A100, slices) == gpus
 
 
-@settings(patient, max_examples=50)
+@settings(patient, max_examples=examples(50))
 @given(st.lists(st.sampled_from(LAYOUTS), min_size=1, max_size=8))
 def test_never_more_than_they_were_cut_from(cut: list[tuple[object, ...]]) -> None:
     counts: Counter[SliceName] = Counter()

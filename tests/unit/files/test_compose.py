@@ -18,11 +18,16 @@ from fairway.model.names import TeamName, UserName
 from fairway.model.team import Grant
 from fairway.policy.words import describe
 from tests.strategies.fleets import changed, fleets
+from tests.tier import examples
 from tests.unit.files.fleets import FOLDER, SHARED, SOUND, checked
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 SOME = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

@@ -28,6 +28,7 @@ from fairway.files import (
     location_lines,
 )
 from fairway.files.faults import MOST_FAULTS
+from tests.tier import examples
 from tests.unit.files.yaml_values import plain
 
 # About 20 s on one idle core; a shared machine may need several times that.
@@ -172,7 +173,7 @@ def broken_text(draw: st.DrawFn) -> str:
 
 def test_broken_text() -> None:
     # Both outcomes: a fuzz whose files are all refused, or all accepted, would show little.
-    assert min(fuzz(broken_text(), 1700).values()) > 100
+    assert min(fuzz(broken_text(), examples(1700)).values()) > examples(1700) // 17
 
 
 # --- words: one value or key of the text replaced, the rest left whole ------------------------------------
@@ -199,7 +200,7 @@ def swapped_words(draw: st.DrawFn) -> str:
 
 
 def test_swapped_words() -> None:
-    assert min(fuzz(swapped_words(), 1500).values()) > 30
+    assert min(fuzz(swapped_words(), examples(1500)).values()) > examples(1500) // 50
 
 
 # --- structure: keys deleted, renamed, doubled, types swapped ---------------------------------------------
@@ -275,13 +276,13 @@ def broken_structure(draw: st.DrawFn) -> str:
 
 
 def test_broken_structure() -> None:
-    assert min(fuzz(broken_structure(), 1500).values()) > 30
+    assert min(fuzz(broken_structure(), examples(1500)).values()) > examples(1500) // 50
 
 
 # --- bytes, and text that never was a fleet ---------------------------------------------------------------
 
 
-@settings(MUTATIONS, max_examples=250)
+@settings(MUTATIONS, max_examples=examples(250))
 @given(st.sampled_from(sorted(EXAMPLES.values())), st.integers(0, 3000), st.binary(max_size=4))
 def test_broken_bytes(text: str, at: int, junk: bytes) -> None:
     data = text.encode()
@@ -289,4 +290,4 @@ def test_broken_bytes(text: str, at: int, junk: bytes) -> None:
 
 
 def test_any_text() -> None:
-    assert fuzz(st.text(), 250)[False] >= 250
+    assert fuzz(st.text(), examples(250))[False] >= examples(250)

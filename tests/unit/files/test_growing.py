@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairway.files import growing, tree
 from fairway.files.faults import Faults
+from tests.tier import examples
 from tests.unit.files.fleets import SHARED, SOUND
 
 TEXTS = [
@@ -72,7 +73,11 @@ PIECES = [
 
 
 @settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 @given(
     st.integers(0, 1400),

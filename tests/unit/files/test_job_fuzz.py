@@ -21,6 +21,7 @@ from fairway.files import (
     location_lines,
 )
 from fairway.files.faults import MOST_FAULTS
+from tests.tier import examples
 from tests.unit.files.test_fuzz import SNIPPETS
 from tests.unit.files.yaml_values import plain
 
@@ -34,7 +35,7 @@ SOME = settings(
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=300,
+    max_examples=examples(300),
 )
 WORDS = st.one_of(
     SNIPPETS,
@@ -125,7 +126,7 @@ def test_broken_files() -> None:
     assert min(outcomes.values()) > 15
 
 
-@settings(SOME, max_examples=100)
+@settings(SOME, max_examples=examples(100))
 @given(st.sampled_from(sorted(TEXTS.values())), st.integers(0, 1500), st.binary(max_size=4))
 def test_broken_bytes(text: str, at: int, junk: bytes) -> None:
     data = text.encode()
@@ -166,7 +167,7 @@ def test_any_options(options: list[str], body: str) -> None:
     examined(check_jobs("\n".join(["#!/bin/bash", *options, body]), "x.sh"))
 
 
-@settings(SOME, max_examples=100)
+@settings(SOME, max_examples=examples(100))
 @given(st.text())
 def test_any_text(text: str) -> None:
     examined(check_jobs(text, "x"))

@@ -15,8 +15,9 @@ from fairway.model.duration import duration_text
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import GpuRequest
 from fairway.model.names import SliceName
+from tests.tier import examples
 
-SOME = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+SOME = settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
 
 COUNTS = st.integers(1, MOST_GPUS)
 MEMORY = st.integers(1, 9_999)

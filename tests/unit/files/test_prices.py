@@ -15,6 +15,7 @@ from fairway.files import Severity, check_text, fleet_schema
 from fairway.files.compose import compose_fleet
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.price import Commitment, CostRules, PriceStep, Pricing, Sharing
+from tests.tier import examples
 from tests.unit.files.fleets import SOUND, changed, checked, only_fault
 from tests.unit.files.yaml_values import plain
 
@@ -260,7 +261,7 @@ def money(draw: st.DrawFn) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(money())
 def test_it_reads_back(keys: dict[str, str]) -> None:
     fleet = checked(priced("\n".join(f"{key}: {told}" for key, told in keys.items()))).fleet

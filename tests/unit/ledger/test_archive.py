@@ -16,6 +16,7 @@ import pytest
 from fairway.ledger import ArchivedPart, ArchiveMissing, ArchiveUnreachable, Ledger, UsageFilter, archive
 from fairway.ledger.archive import Archive
 from fairway.model.charge import Label, Span
+from tests.tier import sized
 from tests.unit.ledger.usage_samples import UTC_CALENDAR, Book, Dice, Row, by_hand, told
 
 FIRST = date(2026, 8, 28)
@@ -167,7 +168,7 @@ asyncio.run(main())
 
 async def test_killed_at_any_moment_not_a_row_is_lost_or_doubled(stage: Stage, database_url: str) -> None:
     dice = random.Random(3)
-    for _ in range(6):
+    for _ in range(sized(ci=2, nightly=12)):
         await stage.add(60)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", KILLED, database_url, stage.folder.as_uri(), stdout=asyncio.subprocess.PIPE

@@ -19,9 +19,13 @@ from fairway.ledger import HoursTooFew, Lease, LeaseLost, Ledger, MeteredBatch
 from fairway.model.job import Ending, EngineId, JobId, JobState
 from fairway.model.usage import Holding, Piece
 from tests.metered import CLUSTER, Hand, Key, read, seconds
+from tests.tier import sized
 from tests.unit.ledger.job_samples import Desk, at, new_job, run, seen
 
-ZONES = ("UTC", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo")
+ZONES = sized(
+    ci=("America/New_York", "Australia/Lord_Howe"),
+    nightly=("UTC", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"),
+)
 NOON = int(datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp())
 """The day clocks go back in New York; in Lord Howe half an hour forth a month before."""
 HOUR = 3600

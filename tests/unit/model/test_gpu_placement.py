@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairway.model.gpu import GpuType, MigProfile, fits, layouts
 from fairway.model.gpu_catalogue import CATALOGUE
+from tests.tier import examples
 
 A100, A30 = CATALOGUE["A100-80GB"], CATALOGUE["A30"]
 WITH_MIG = [gpu for gpu in CATALOGUE.values() if gpu.profiles]
@@ -92,14 +93,14 @@ def by_enumeration(gpu: GpuType, slices: list[MigProfile]) -> bool:
     return False
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(gpu_and_slices())
 def test_the_search_finds_a_place_exactly_when_there_is_one(case: tuple[GpuType, list[MigProfile]]) -> None:
     gpu, slices = case
     assert (fits(gpu, slices) is not None) == by_enumeration(gpu, slices)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(gpu_and_slices())
 def test_what_is_found_is_a_valid_layout(case: tuple[GpuType, list[MigProfile]]) -> None:
     gpu, slices = case
@@ -113,7 +114,7 @@ def test_what_is_found_is_a_valid_layout(case: tuple[GpuType, list[MigProfile]])
     assert sum((gpu.fraction(p) for p in slices), Fraction(0)) <= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(gpu_and_slices())
 def test_order_does_not_matter_and_fewer_slices_fit_too(case: tuple[GpuType, list[MigProfile]]) -> None:
     gpu, slices = case

@@ -15,6 +15,7 @@ from fairway.model.names import PriorityName
 from fairway.model.team import Supply
 from fairway.wiring.demo.crowd import Crowd, Wanted
 from fairway.wiring.demo.fleet_text import fleet_text
+from tests.tier import sized
 
 FLEET = parse_fleet(fleet_text(date(2026, 11, 1)), "fleet.yaml")
 
@@ -60,7 +61,7 @@ class Clusters:
         return sum(self.simulator.holdings(s)[team].held for s in supplies for team in top)
 
 
-@pytest.mark.parametrize("speed", [1, 60, 600])
+@pytest.mark.parametrize("speed", sized(ci=[60], nightly=[1, 60, 600]))
 def test_the_load_is_steady(speed: float) -> None:
     crowd = Crowd(FLEET, speed, seed=20)
     clusters = Clusters()

@@ -285,6 +285,7 @@ def traces() -> Iterator[Shape]:
     )
 
 
+@pytest.mark.nightly("compares statistics of 42 days with published traces; the tests above check the past")
 def test_its_shape_is_that_of_real_clusters() -> None:
     known = list(traces())
     whole = played(END - 42 * DAY, END)

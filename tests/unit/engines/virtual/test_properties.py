@@ -21,6 +21,7 @@ from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Fairness, Grant, Limits, Supply, Team
+from tests.tier import examples
 
 POOL = PoolName("gpu")
 SUPPLY = Supply(POOL)
@@ -199,7 +200,7 @@ def check_ceilings(simulator: Simulator, happened: tuple[Happening, ...], terms:
         assert sum(held.values()) <= CAPACITY
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(terms(), steps(with_terms=False))
 def test_ceilings_and_books_hold_at_every_event(policy: Terms, todo: list[Step]) -> None:
     simulator = Simulator((pool(),), policy, patience_seconds=5)
@@ -207,7 +208,7 @@ def test_ceilings_and_books_hold_at_every_event(policy: Terms, todo: list[Step])
     check_ceilings(simulator, simulator.happenings(), policy)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
     simulator = Simulator((pool(),), policy, patience_seconds=5)
@@ -233,7 +234,7 @@ def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
                 assert firm(simulator, team) >= within[team], "what ran within a guarantee goes on"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_the_same_calls_give_the_same_cluster(policy: Terms, todo: list[Step]) -> None:
     told = []
@@ -244,7 +245,7 @@ def test_the_same_calls_give_the_same_cluster(policy: Terms, todo: list[Step]) -
     assert told[0] == told[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=False))
 def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: Terms, todo: list[Step]) -> None:
     """By brute force: no set of jobs that may be taken back would let somebody entitled start who waits."""
@@ -265,7 +266,7 @@ def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: Terms, todo: l
         assert yardstick(job, desk, running(simulator)) is None, f"job {job.id} could start"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_nobody_waits_who_fits(policy: Terms, todo: list[Step]) -> None:
     """What is free goes to whoever asks, but for places that are kept for somebody."""
@@ -358,7 +359,7 @@ class Watched(Simulator):
         super().take(job, ending, by)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_nothing_is_taken_but_what_is_lent_or_outranked(policy: Terms, todo: list[Step]) -> None:
     play(Watched((pool(),), policy, patience_seconds=5), todo)
@@ -390,7 +391,7 @@ def full_of_lent(draw: st.DrawFn) -> tuple[Terms, list[JobRequest], JobRequest]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(full_of_lent())
 def test_no_more_is_taken_than_needed(world: tuple[Terms, list[JobRequest], JobRequest]) -> None:
     policy, lent, asked = world

@@ -19,6 +19,7 @@ from fairway.model.team import Supply
 from fairway.policy.objects import FoundPolicy, Translation
 from fairway.policy.plan import compute_changes
 from tests.strategies.fleets import fleets
+from tests.tier import examples
 from tests.unit.engines.slurm.policy.made import TEAMS, by_name, fleet, ground
 
 GPU = Supply(PoolName("gpu"))
@@ -154,7 +155,7 @@ _CAPACITY = {GPU: 32, Supply(PoolName("big")): 64}
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_guarantees_add_up_in_every_fleet(data: st.DataObject) -> None:
     drawn = data.draw(fleets(_CLUSTERS, _CAPACITY, members=["alice", "bob", "carol"]))
     here = Ground.of(drawn, "hpc", {})

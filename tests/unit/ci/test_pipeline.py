@@ -1,0 +1,163 @@
+"""The pipeline of CI: order, overlap, the first failure, budgets, and tests that pass only when retried."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ci.pipeline import Outcome, Pipeline, Stage
+from ci.report import TestTime, read_times, slowest_table, stage_table, write_json
+from ci.stages import CI, NIGHTLY, labs
+
+
+class Run:
+    """A pipeline of small shell commands."""
+
+    def __init__(self, folder: Path, *stages: Stage) -> None:
+        self.said: list[str] = []
+        self.pipeline = Pipeline(stages, folder / "ci", self.said.append)
+        self.passed = self.pipeline.run()
+        self.ended = [outcome.stage.name for outcome in self.pipeline.outcomes]
+
+    def outcome(self, name: str) -> Outcome:
+        return next(one for one in self.pipeline.outcomes if one.stage.name == name)
+
+
+def test_a_stage_waits_for_those_it_needs_and_for_no_other(tmp_path: Path) -> None:
+    meet = f"touch {tmp_path}/%s; until [ -e {tmp_path}/%s ]; do sleep 0.05; done"
+    run = Run(
+        tmp_path,
+        Stage("last", f"cat {tmp_path}/a {tmp_path}/b", 60, after=("a", "b")),
+        Stage("a", meet % ("a", "b"), 60),
+        Stage("b", meet % ("b", "a"), 60),
+    )
+    assert run.passed
+    assert run.ended[-1] == "last"
+    assert set(run.ended[:2]) == {"a", "b"}
+
+
+def test_the_first_failure_ends_the_rest(tmp_path: Path) -> None:
+    began = time.monotonic()
+    run = Run(
+        tmp_path,
+        Stage("fails", "echo so it is; false; echo never", 60),
+        Stage("long", "sleep 300", 600),
+        Stage("next", "true", 60, after=("fails",)),
+    )
+    assert not run.passed
+    assert run.ended == ["fails"]
+    assert run.outcome("fails").code == 1
+    assert "so it is" in run.said
+    assert time.monotonic() - began < 60
+
+
+def test_an_unknown_dependency_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="gone"):
+        Run(tmp_path, Stage("a", "true", 60, after=("gone",)))
+
+
+def test_a_stage_far_over_its_budget_fails_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, Stage("slow", "sleep 0.5", 0.2), Stage("in time", "true", 60))
+    assert not run.passed
+    assert [one.over_budget for one in (run.outcome("slow"), run.outcome("in time"))] == [True, False]
+    slow, in_time, total = stage_table([run.outcome("slow"), run.outcome("in time")], 3723)[1:]
+    assert "more than 50 %, the run fails" in slow
+    assert "over" not in in_time
+    assert total.split() == ["total", "62:03"]
+
+
+def test_a_little_over_budget_is_said_and_passes() -> None:
+    outcome = Outcome(Stage("unit", "true", 100), seconds=149)
+    assert not outcome.over_budget
+    assert "over its budget by 49 %" in stage_table([outcome], 149)[1]
+
+
+FLAKY = """
+import pathlib
+def test_fails_once():
+    mark = pathlib.Path(__file__).with_name("seen")
+    seen = mark.exists()
+    mark.touch()
+    assert seen
+def test_passes():
+    pass
+"""
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Path]:
+    """A folder inside the checkout: ids of tests outside it cannot be run again."""
+    folder = Path("build") / f"ci-test-{os.getpid()}"
+    folder.mkdir(parents=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def stage_of_tests(folder: Path, text: str) -> Stage:
+    (folder / "test_some.py").write_text(text)
+    return Stage("tests", f"{sys.executable} -m pytest {folder}/test_some.py", 60)
+
+
+def test_a_test_that_passes_when_retried_is_reported_as_flaky(inside: Path) -> None:
+    run = Run(inside, stage_of_tests(inside, FLAKY))
+    assert run.passed
+    (test,) = run.outcome("tests").flaky
+    assert test.endswith("::test_fails_once")
+
+
+def failing(*tests: str) -> Stage:
+    """A stage that ends as pytest does when these tests failed."""
+    failed = json.dumps(dict.fromkeys(tests, True))
+    cache = "${PYTEST_ADDOPTS##*cache_dir=}/v/cache"
+    return Stage("tests", f"mkdir -p {cache}; echo '{failed}' > {cache}/lastfailed; false", 60)
+
+
+def test_a_test_that_fails_twice_fails_the_run(inside: Path) -> None:
+    run = Run(inside, failing("tests/unit/ci/test_gone.py::test_gone"))
+    assert not run.passed
+    assert run.outcome("tests").flaky == ["tests/unit/ci/test_gone.py::test_gone"]
+
+
+def test_many_failures_are_not_retried(tmp_path: Path) -> None:
+    run = Run(tmp_path, failing("t::1", "t::2", "t::3", "t::4"))
+    assert not run.passed
+    assert run.outcome("tests").flaky == []
+
+
+def test_times_are_read_shown_and_written(tmp_path: Path) -> None:
+    rows = [
+        {
+            "test": f"t::{n}",
+            "setup": 0.5,
+            "call": float(n),
+            "call_cpu": n / 2,
+            "why": "rare" if n == 29 else "",
+        }
+        for n in range(30)
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    times = read_times("s", tmp_path / "s.jsonl")
+    assert times[3] == TestTime(
+        "t::3", "s", {"setup": 0.5, "call": 3.0, "teardown": 0.0},
+        {"setup": 0.0, "call": 1.5, "teardown": 0.0}, "",
+    )  # fmt: skip
+    table = slowest_table(times)
+    assert "t::29" in table[1]
+    assert "why: rare" in table[2]
+    assert len(table) == 1 + 20 + 1
+    write_json(tmp_path / "all.json", [Outcome(Stage("s", "true", 60), seconds=3)], times, 4)
+    written = json.loads((tmp_path / "all.json").read_text())
+    assert [test["test"] for test in written["tests"][:2]] == ["t::29", "t::28"]
+    assert written["stages"][0]["budget_seconds"] == 60
+
+
+def test_each_stage_has_a_lab_of_its_own_and_nightly_has_every_stage() -> None:
+    assert len(labs(CI)) == sum(bool(stage.environment) for stage in CI)
+    assert {stage.name for stage in CI} <= {stage.name for stage in NIGHTLY}
