@@ -180,6 +180,15 @@ def test_a_daemon_may_be_restarted_alone(slurm: Instance) -> None:
     assert "gpu001" in lab("kill", slurm.name, "gpu9", fails=True)  # the hint names those there are
 
 
+def test_after_a_restart_the_accounting_knows_where_slurmctld_listens(slurm: Instance) -> None:
+    """Without that address every change of an association that slurmctld must hear of fails."""
+    for daemon in ("slurmctld", "slurmdbd", "slurmctld"):
+        lab("restart", slurm.name, daemon)
+        known = slurm.run("sacctmgr", "-nP", "show", "cluster", "format=controlhost,controlport").stdout
+        assert known.strip() == f"127.0.0.1|{slurm.port('control')}"
+        slurm.run("sacctmgr", "-i", "modify", "user", "alice", "where", "account=lab", "set", "rawusage=0")
+
+
 def test_down_ends_a_running_job_too_and_up_remembers(slurm: Instance) -> None:
     done = submit(slurm, "true")
     assert ended(slurm, done) == "COMPLETED"
