@@ -1,8 +1,8 @@
 """The stages of CI and of `make nightly`, each with its time budget.
 
 Budgets are for a quiet machine with two cores and warm caches, with stages side by side as they are here.
-Stages on real engines mostly wait, so each runs beside one that computes. Each has a lab of its own: no
-cluster is shared, and none is restarted under somebody else's test.
+Stages on real engines mostly wait, so each runs beside one that computes. Stages that run at the same time
+never share a cluster.
 """
 
 from __future__ import annotations
@@ -22,17 +22,12 @@ def _lab(name: str) -> tuple[tuple[str, str], ...]:
     return ((INSTANCES, str(CACHE / name)),)
 
 
-def _on_engines(name: str, target: str, budget_seconds: float, *after: str) -> Stage:
-    """A stage between `lab-up` and `lab-down`, in a lab of its own."""
-    command = f"{MAKE} lab-up {target} lab-down"
-    return Stage(name, command, budget_seconds, after, _lab(f"ci-{name}"))
-
-
 def labs(stages: Iterable[Stage]) -> set[str]:
     """The folders in which these stages have lab instances."""
     return {value for stage in stages for name, value in stage.environment if name == INSTANCES}
 
 
+_ENGINES = _lab("ci")
 _FIRST = (
     Stage("install", "bash .ci/install", 90),
     # The lowest priority: other stages go on as if it were not there, and it takes what they leave.
@@ -41,34 +36,35 @@ _FIRST = (
 
 CI: tuple[Stage, ...] = (
     *_FIRST,
-    # Scenarios wait for most of their time; beside them runs what computes.
-    _on_engines("scenarios", "scenarios reached", 960, "lab builds"),
-    Stage("check", f"{MAKE} check", 120, after=("install",)),
-    Stage("unit and contract", f"{MAKE} test", 240, after=("check",)),
-    Stage("docs", f"{MAKE} docs test-docs", 240, after=("unit and contract",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 240, after=("docs",)),
-    # Integration tests start many servers; beside them runs little.
-    _on_engines("integration", "integration", 1080, "scenarios", "wheel in a clean venv"),
-    Stage("pages in a browser", f"{MAKE} pages", 360, after=("scenarios", "wheel in a clean venv")),
-    Stage("deploy", f"{MAKE} deploy", 420, ("pages in a browser",), _lab("ci-deploy")),
-    Stage("lab's own tests", f"{MAKE} test-lab", 420, after=("deploy",)),
+    # One lane on real engines, which waits for most of its time, and beside it one that computes.
+    Stage("lab up", f"{MAKE} lab-up", 120, ("lab builds",), _ENGINES),
+    Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
+    Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1200, ("integration",), _ENGINES),
+    Stage("check", f"{MAKE} check", 150, after=("install",)),
+    Stage("unit and contract", f"{MAKE} test", 420, after=("check",)),
+    Stage("docs", f"{MAKE} docs test-docs", 420, after=("unit and contract",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 360, after=("docs",)),
+    Stage("pages in a browser", f"{MAKE} pages", 480, after=("wheel in a clean venv",)),
+    Stage("deploy", f"{MAKE} deploy", 480, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
+    Stage("lab's own tests", f"{MAKE} test-lab", 480, after=("deploy",)),
 )
 
 NIGHTLY: tuple[Stage, ...] = (
     *_FIRST,
-    Stage("check", f"{MAKE} check", 120, after=("install",)),
-    Stage("unit and contract", f"{MAKE} test", 900, after=("check",)),
-    Stage("Python 3.12", f"{MAKE} test-python PYTHON=3.12", 900, after=("unit and contract",)),
-    Stage("Python 3.13", f"{MAKE} test-python PYTHON=3.13", 900, after=("Python 3.12",)),
-    Stage("another month", f"{MAKE} test-at AT='2026-12-01 00:02'", 900, after=("Python 3.13",)),
-    Stage("a leap day", f"{MAKE} test-at AT='2028-02-29 23:58'", 900, after=("another month",)),
-    Stage("docs", f"{MAKE} docs test-docs", 400, after=("a leap day",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 400, after=("docs",)),
+    Stage("check", f"{MAKE} check", 150, after=("install",)),
+    Stage("unit and contract", f"{MAKE} test", 1200, after=("check",)),
+    Stage("Python 3.12", f"{MAKE} test-python PYTHON=3.12", 1200, after=("unit and contract",)),
+    Stage("Python 3.13", f"{MAKE} test-python PYTHON=3.13", 1200, after=("Python 3.12",)),
+    Stage("another month", f"{MAKE} test-at AT='2026-12-01 00:02'", 1200, after=("Python 3.13",)),
+    Stage("a leap day", f"{MAKE} test-at AT='2028-02-29 23:58'", 1200, after=("another month",)),
+    Stage("docs", f"{MAKE} docs test-docs", 420, after=("a leap day",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 420, after=("docs",)),
     Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
     Stage("deploy", f"{MAKE} deploy", 600, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
-    Stage("lab's own tests", f"{MAKE} test-lab", 1200, after=("deploy",)),
-    _on_engines("scenarios", "scenarios reached", 1500, "lab's own tests"),
-    _on_engines("mutations", "mutations", 5400, "scenarios"),
-    _on_engines("integration", "integration", 9000, "scenarios"),
-    _on_engines("bench", "bench", 900, "integration", "mutations"),
+    Stage("lab's own tests", f"{MAKE} test-lab", 1500, after=("deploy",)),
+    Stage("lab up", f"{MAKE} lab-up", 120, ("lab's own tests",), _ENGINES),
+    Stage("scenarios", f"{MAKE} scenarios reached", 1800, ("lab up",), _ENGINES),
+    Stage("mutations", f"{MAKE} mutations", 7200, ("scenarios",), _ENGINES),
+    Stage("integration", f"{MAKE} integration", 9000, ("mutations",), _ENGINES),
+    Stage("bench", f"{MAKE} bench lab-down", 900, ("integration",), _ENGINES),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -158,6 +159,18 @@ def test_times_are_read_shown_and_written(tmp_path: Path) -> None:
     assert written["stages"][0]["budget_seconds"] == 60
 
 
-def test_each_stage_has_a_lab_of_its_own_and_nightly_has_every_stage() -> None:
-    assert len(labs(CI)) == sum(bool(stage.environment) for stage in CI)
+@pytest.mark.parametrize("stages", [CI, NIGHTLY], ids=["ci", "nightly"])
+def test_stages_that_share_a_lab_never_run_at_the_same_time(stages: tuple[Stage, ...]) -> None:
+    by_name = {stage.name: stage for stage in stages}
+
+    def before(name: str) -> set[str]:
+        return {name for after in by_name[name].after for name in (after, *before(after))}
+
+    for lab in labs(stages):
+        sharing = [stage.name for stage in stages if lab in dict(stage.environment).values()]
+        for one, next_one in itertools.pairwise(sharing):
+            assert one in before(next_one)
+
+
+def test_nightly_has_every_stage() -> None:
     assert {stage.name for stage in CI} <= {stage.name for stage in NIGHTLY}
