@@ -36,17 +36,17 @@ _FIRST = (
 
 CI: tuple[Stage, ...] = (
     *_FIRST,
-    # One lane on real engines, which waits for most of its time, and beside it one that computes.
-    Stage("lab up", f"{MAKE} lab-up", 120, ("lab builds",), _ENGINES),
+    Stage("check", f"{MAKE} check", 150, after=("install",)),
+    Stage("unit and contract", f"{MAKE} test", 360, after=("check",)),
+    # Integration tests start servers all the time and need both cores; scenarios wait, so others run beside them.
+    Stage("lab up", f"{MAKE} lab-up", 120, ("unit and contract", "lab builds"), _ENGINES),
     Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1200, ("integration",), _ENGINES),
-    Stage("check", f"{MAKE} check", 150, after=("install",)),
-    Stage("unit and contract", f"{MAKE} test", 420, after=("check",)),
-    Stage("docs", f"{MAKE} docs test-docs", 420, after=("unit and contract",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 360, after=("docs",)),
-    Stage("pages in a browser", f"{MAKE} pages", 480, after=("wheel in a clean venv",)),
-    Stage("deploy", f"{MAKE} deploy", 480, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
-    Stage("lab's own tests", f"{MAKE} test-lab", 480, after=("deploy",)),
+    Stage("docs", f"{MAKE} docs test-docs", 480, after=("integration",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 420, after=("docs",)),
+    Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
+    Stage("deploy", f"{MAKE} deploy", 600, ("scenarios", "pages in a browser"), _lab("ci-deploy")),
+    Stage("lab's own tests", f"{MAKE} test-lab", 600, after=("deploy",)),
 )
 
 NIGHTLY: tuple[Stage, ...] = (
