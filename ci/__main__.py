@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ci import report
@@ -51,16 +52,21 @@ def main() -> int:
 
 
 def chosen(stages: tuple[Stage, ...], only: list[str]) -> list[Stage]:
-    """The stages of these names, without the ones they would wait for; all of them if there is no name."""
+    """The stages of these names, in their order, without the others; all of them if there is no name."""
     if not only:
         return list(stages)
-    found = [stage for stage in stages if stage.name in only]
-    if missing := set(only) - {stage.name for stage in found}:
-        names = ", ".join(stage.name for stage in stages)
+    by_name = {stage.name: stage for stage in stages}
+    if missing := set(only) - by_name.keys():
+        names = ", ".join(by_name)
         sys.exit(f"error: no stage {', '.join(sorted(missing))}\nhint: one of {names}")
+
+    def before(name: str) -> set[str]:
+        return {name for after in by_name[name].after for name in (after, *before(after))}
+
     return [
-        Stage(s.name, s.command, s.budget_seconds, tuple(n for n in s.after if n in only), s.environment)
-        for s in found
+        replace(stage, after=tuple(sorted(before(stage.name).intersection(only))))
+        for stage in stages
+        if stage.name in only
     ]
 
 

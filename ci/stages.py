@@ -38,7 +38,7 @@ CI: tuple[Stage, ...] = (
     *_FIRST,
     Stage("check", f"{MAKE} check", 150, after=("install",)),
     Stage("unit and contract", f"{MAKE} test", 360, after=("check",)),
-    # Integration tests start servers all the time and need both cores; scenarios wait, so others run beside them.
+    # Integration tests start servers all the time and need both cores. Scenarios wait: others run beside.
     Stage("lab up", f"{MAKE} lab-up", 120, ("unit and contract", "lab builds"), _ENGINES),
     Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1200, ("integration",), _ENGINES),
