@@ -40,19 +40,48 @@ class Outcome:
 
     stage: Stage
     started: float = 0.0
+    ticks: CpuTicks | None = None
+    """When it started."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    stolen: float = 0.0
+    """Share of the CPU time that the stage wanted and the machine's host gave to others."""
     code: int = 0
     flaky: list[str] = field(default_factory=list)
     """Tests that failed and were run again, alone. Each is a bug to fix, even if it passed then."""
 
     @property
+    def own_seconds(self) -> float:
+        """What it would have taken without the time that was stolen."""
+        return self.seconds * (1 - self.stolen)
+
+    @property
     def over_budget(self) -> bool:
-        return self.seconds > self.stage.budget_seconds * OVERRUN
+        return self.own_seconds > self.stage.budget_seconds * OVERRUN
 
     @property
     def passed(self) -> bool:
         return self.code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTicks:
+    """What /proc/stat has counted since the machine started."""
+
+    busy: int = 0
+    stolen: int = 0
+
+    @classmethod
+    def now(cls) -> CpuTicks:
+        user, nice, system, _idle, _wait, irq, softirq, stolen = map(
+            int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+        )
+        return cls(user + nice + system + irq + softirq, stolen)
+
+    def stolen_since(self, before: CpuTicks) -> float:
+        """The share of wanted CPU time that a virtual machine did not get."""
+        stolen = self.stolen - before.stolen
+        return stolen / max(1, stolen + self.busy - before.busy)
 
 
 class Pipeline:
@@ -105,7 +134,7 @@ class Pipeline:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._say(f"=== {stage.name}: started after {minutes(self.seconds)}")
         self._launch(
-            Outcome(stage, started=self.seconds),
+            Outcome(stage, started=self.seconds, ticks=CpuTicks.now()),
             ["bash", "-euo", "pipefail", "-c", stage.command],
             "wb",
             PYTEST_ADDOPTS=f"--color=no -q -o cache_dir={self._cache(stage)}",
@@ -137,6 +166,7 @@ class Pipeline:
                 continue
             outcome.code = code
             outcome.seconds = self.seconds - outcome.started
+            outcome.stolen = CpuTicks.now().stolen_since(outcome.ticks) if outcome.ticks else 0.0
             self._print(outcome)
             self.outcomes.append(outcome)
 

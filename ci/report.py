@@ -54,17 +54,17 @@ def read_times(stage: str, file: Path) -> list[TestTime]:
 
 def stage_table(outcomes: Iterable[Outcome], total_seconds: float) -> list[str]:
     """Format each stage with its actual time beside its budget. Stages overlap, so they exceed the total."""
-    lines = [f"{'STAGE':<26} {'STARTED':>8} {'TOOK':>7} {'BUDGET':>7} {'CPU':>7}"]
+    lines = [f"{'STAGE':<26} {'STARTED':>8} {'TOOK':>7} {'BUDGET':>7} {'CPU':>7} {'STOLEN':>7}"]
     for one in outcomes:
         budget = one.stage.budget_seconds
         verdict = "" if one.passed else "  FAILED"
-        if one.seconds > budget:
-            verdict += f"  over its budget by {100 * (one.seconds / budget - 1):.0f} %"
+        if one.own_seconds > budget:
+            verdict += f"  over its budget by {100 * (one.own_seconds / budget - 1):.0f} %"
         if one.over_budget:
             verdict += f": more than {100 * (OVERRUN - 1):.0f} %, the run fails"
         lines.append(
             f"{one.stage.name:<26} {minutes(one.started):>8} {minutes(one.seconds):>7}"
-            f" {minutes(budget):>7} {minutes(one.cpu_seconds):>7}{verdict}"
+            f" {minutes(budget):>7} {minutes(one.cpu_seconds):>7} {one.stolen:>7.0%}{verdict}"
         )
     lines.append(f"{'total':<26} {'':>8} {minutes(total_seconds):>7}")
     return lines
@@ -94,6 +94,7 @@ def write_json(
                 "seconds": round(one.seconds, 1),
                 "budget_seconds": one.stage.budget_seconds,
                 "cpu_seconds": round(one.cpu_seconds, 1),
+                "stolen": round(one.stolen, 3),
                 "passed": one.passed,
                 "flaky": one.flaky,
             }

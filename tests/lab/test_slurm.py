@@ -14,13 +14,15 @@ import pytest
 
 from lab import Instance, mounts, obtain
 from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, lab, launch, ports, status, up
+from tests.tier import sized
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmrestd", "mariadbd", "munged", "gpu002", "mig001")
 
 
-@pytest.fixture(scope="module", params=["24.11", "26.05"])
+# Both versions differ by their packages only; integration tests and scenarios use both in every run of CI.
+@pytest.fixture(scope="module", params=sized(ci=["26.05"], nightly=["24.11", "26.05"]))
 def slurm(request: pytest.FixtureRequest) -> Iterator[Instance]:
     version: str = request.param
     instance = up("slurm", f"slurm-{version.replace('.', '')}", "--version", version, "--nodes", "2")
