@@ -9,6 +9,7 @@ from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, la
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 
+@pytest.mark.nightly("four clusters at once; test_slurm.py runs two of them in CI, and each stage has others")
 def test_four_clusters_live_side_by_side_and_leave_nothing() -> None:
     clusters = [
         up("slurm", "beside-24", "--version", "24.11", "--nodes", "2"),
