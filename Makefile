@@ -59,7 +59,7 @@ lab-up: venv  ## a real Slurm of each version, a real Kubernetes + Kueue with a 
 lab-down: venv  ## end everything the lab started
 	$(PY) -m lab down --all
 
-# What `make test` (the virtual engine) and `make wheel-test` (server and demo) run is left out.
+# What `make test` (the virtual engine) and .ci/wheel (server and demo) run is left out.
 integration: venv  ## tests against the engines that `make lab-up` started
 	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -n 4 \
 	  -k "not (contract and virtual)" --ignore tests/integration/test_demo.py --ignore tests/integration/test_server.py

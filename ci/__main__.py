@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci import report
-from ci.pipeline import Outcome, Pipeline, Stage
+from ci.pipeline import Outcome, Pipeline, Stage, before
 from ci.stages import CI, NIGHTLY, labs
 
 FOLDER = Path("build/ci")
@@ -55,16 +55,11 @@ def chosen(stages: tuple[Stage, ...], only: list[str]) -> list[Stage]:
     """The stages of these names, in their order, without the others; all of them if there is no name."""
     if not only:
         return list(stages)
-    by_name = {stage.name: stage for stage in stages}
-    if missing := set(only) - by_name.keys():
-        names = ", ".join(by_name)
-        sys.exit(f"error: no stage {', '.join(sorted(missing))}\nhint: one of {names}")
-
-    def before(name: str) -> set[str]:
-        return {name for after in by_name[name].after for name in (after, *before(after))}
-
+    names = [stage.name for stage in stages]
+    if missing := set(only).difference(names):
+        sys.exit(f"error: no stage {', '.join(sorted(missing))}\nhint: one of {', '.join(names)}")
     return [
-        replace(stage, after=tuple(sorted(before(stage.name).intersection(only))))
+        replace(stage, after=tuple(sorted(before(stages, stage.name).intersection(only))))
         for stage in stages
         if stage.name in only
     ]

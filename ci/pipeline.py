@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,18 @@ class Stage:
     environment: tuple[tuple[str, str], ...] = ()
 
 
+def before(stages: Iterable[Stage], name: str) -> set[str]:
+    """The names of all stages that have passed before the one of this name starts."""
+    by_name = {stage.name: stage for stage in stages}
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        more = set(by_name[waiting.pop()].after) - found
+        found |= more
+        waiting += more
+    return found
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of a stage."""
@@ -45,7 +57,7 @@ class Outcome:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     stolen: float = 0.0
-    """Share of the CPU time that the stage wanted and the machine's host gave to others."""
+    """Share of the machine's CPU time that its host gave to others meanwhile."""
     code: int = 0
     flaky: list[str] = field(default_factory=list)
     """Tests that failed and were run again, alone. Each is a bug to fix, even if it passed then."""
@@ -68,20 +80,18 @@ class Outcome:
 class CpuTicks:
     """What /proc/stat has counted since the machine started."""
 
-    busy: int = 0
+    all: int = 0
     stolen: int = 0
 
     @classmethod
     def now(cls) -> CpuTicks:
-        user, nice, system, _idle, _wait, irq, softirq, stolen = map(
-            int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
-        )
-        return cls(user + nice + system + irq + softirq, stolen)
+        """Read the counters; the eighth is time that the host of a virtual machine gave to others."""
+        counted = [int(ticks) for ticks in Path("/proc/stat").read_text().split(maxsplit=9)[1:9]]
+        return cls(sum(counted), counted[7])
 
-    def stolen_since(self, before: CpuTicks) -> float:
-        """The share of wanted CPU time that a virtual machine did not get."""
-        stolen = self.stolen - before.stolen
-        return stolen / max(1, stolen + self.busy - before.busy)
+    def stolen_since(self, start: CpuTicks) -> float:
+        """The share of the machine's CPU time that it did not get."""
+        return (self.stolen - start.stolen) / max(1, self.all - start.all)
 
 
 class Pipeline:

@@ -28,6 +28,8 @@ def labs(stages: Iterable[Stage]) -> set[str]:
 
 
 _ENGINES = _lab("ci")
+# In the environment of the stage, so that a test that is run again meets the wheel, too.
+_WHEEL = (("FAIRWAY_BIN", str(Path("build/wheel/bin/fairway").resolve())),)
 _FIRST = (
     Stage("install", "bash .ci/install", 90),
     # The lowest priority: other stages go on as if it were not there, and it takes what they leave.
@@ -43,7 +45,7 @@ CI: tuple[Stage, ...] = (
     Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1200, ("integration",), _ENGINES),
     Stage("docs", f"{MAKE} docs test-docs", 480, after=("integration",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 420, after=("docs",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 420, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
     Stage("deploy", f"{MAKE} deploy", 600, ("scenarios", "pages in a browser"), _lab("ci-deploy")),
     Stage("lab's own tests", f"{MAKE} test-lab", 600, after=("deploy",)),
@@ -58,7 +60,7 @@ NIGHTLY: tuple[Stage, ...] = (
     Stage("another month", f"{MAKE} test-at AT='2026-12-01 00:02'", 1200, after=("Python 3.13",)),
     Stage("a leap day", f"{MAKE} test-at AT='2028-02-29 23:58'", 1200, after=("another month",)),
     Stage("docs", f"{MAKE} docs test-docs", 420, after=("a leap day",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 420, after=("docs",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 420, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
     Stage("deploy", f"{MAKE} deploy", 600, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
     Stage("lab's own tests", f"{MAKE} test-lab", 1500, after=("deploy",)),

@@ -61,8 +61,9 @@ ON_SOME_ENGINES: dict[str, str] = {
 
 
 def reason(item: pytest.Item) -> str:
-    """Why a test is in its tier, as its marker `nightly` or `slow` states it."""
-    return next((str(mark.args[0]) for name in ("nightly", "slow") for mark in item.iter_markers(name)), "")
+    """Why a test is nightly, as its marker states it."""
+    mark = item.get_closest_marker("nightly")
+    return str(mark.args[0]) if mark and mark.args else ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -70,12 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if why := ON_SOME_ENGINES.get(item.name):
             item.add_marker(pytest.mark.nightly(why))
-    if unexplained := [item.nodeid for item in items if _marked(item) and not reason(item)]:
+    if unexplained := [
+        item.nodeid for item in items if item.get_closest_marker("nightly") and not reason(item)
+    ]:
         raise pytest.UsageError(f"a marker without a reason: {', '.join(unexplained)}")
     if not NIGHTLY and (left_out := [item for item in items if item.get_closest_marker("nightly")]):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-
-
-def _marked(item: pytest.Item) -> bool:
-    return any(mark.name in ("nightly", "slow") and not mark.args for mark in item.iter_markers())

@@ -176,8 +176,7 @@ class Cluster:
 
     def _serve(self, daemon: str, command: Sequence[str], serves: Callable[[], bool]) -> None:
         # Nothing of the caller's environment: a proxy set there would take what is meant for loopback.
-        # Memory is plenty here and CPU is not, so garbage is collected less often than by default.
-        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.instance.folder), "GOGC": "300"}
+        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.instance.folder)}
         self.instance.launch(daemon, command, env=env)
         wait_until(
             lambda: self._alive(daemon) and serves(),

@@ -10,6 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lab.errors import LabError
@@ -350,22 +351,12 @@ def _start_registered(instance: Instance) -> None:
     slurmctld has registered by then, its address is lost for good, and every `sacctmgr modify` that slurmctld
     must hear of fails. So the next one starts only when slurmdbd has noticed the end of the last one.
     """
-    for last in (False, False, True):
-        instance.end("slurmctld", patience=30)
-        wait_until(
-            lambda: not _registered(instance), REGISTER_SECONDS, "slurmdbd keeps a slurmctld that ended"
-        )
-        _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
-        _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
-        try:
-            wait_until(
-                lambda: _registered(instance), REGISTER_SECONDS, "slurmdbd has no address of slurmctld"
-            )
-        except LabError:
-            if last:
-                raise
-        else:
-            return
+    instance.end("slurmctld", patience=30)
+    with suppress(LabError):  # if slurmdbd was killed as well, no connection closes, and the address stays
+        wait_until(lambda: not _registered(instance), REGISTER_SECONDS, "slurmdbd keeps its address")
+    _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
+    _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
+    wait_until(lambda: _registered(instance), REGISTER_SECONDS, "slurmdbd has no address of slurmctld")
 
 
 def _registered(instance: Instance) -> bool:

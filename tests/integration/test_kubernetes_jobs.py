@@ -361,7 +361,7 @@ async def test_what_ended_while_nobody_looked(stage: Stage) -> None:
     }
 
 
-@pytest.mark.nightly("waits for Kubernetes to give up a node; scenario `node-loss` covers it in CI")
+@pytest.mark.nightly("waits for Kubernetes to give up a node; in CI the scenario `tolerance` loses one")
 async def test_a_lost_node_brings_the_job_back_elsewhere(stage: Stage) -> None:
     (job,) = await stage.send(stage.order("x", pool="gpu", env={kwok.RUN_FOR_ENV: "600s"}))
     node = (await stage.until_state(job, JobState.RUNNING)).attempts[0].nodes[0]

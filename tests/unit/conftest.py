@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 @pytest.fixture(scope="session", autouse=True)
 def adapters_made_once() -> Iterator[None]:
-    """Let FastAPI share validators between the apps of different tests: two thirds of an app's creation.
+    """Let FastAPI share validators between the apps of different tests: half of an app's creation.
 
     Six hundred tests create an app, each with the same few hundred parameters and answers.
     """
