@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 BIN := .venv/bin
 PYTHON ?= 3.11
+# Where this is set, each of the thousands of processes of a test run compiles every module it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
 

@@ -5,8 +5,7 @@ In Python:  from fairway import Client;  Client().run(["python", "train.py"], gp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in `typing`, whose import would be half of the time until Ctrl-C is answered
 if TYPE_CHECKING:
     from fairway.api.job_wire import JobSpec
     from fairway.client.async_client import AsyncClient

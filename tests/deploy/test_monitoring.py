@@ -182,8 +182,13 @@ def test_a_real_prometheus_answers_every_query(prometheus: Instance) -> None:
     answers = [(where, asked(prometheus, expr)) for where, expr in queries()]  # none is refused
     silent = {where for where, _ in answers} - {where for where, found in answers if found}
     assert silent - set(alerts()) <= QUIET
-    firing = {name for name, rule in alerts().items() if asked(prometheus, rule["expr"])}
-    assert firing == set()
+    # Of the few requests so far a single slow one is a twentieth; an alert fires if it stays so for minutes.
+    until(lambda: not pending(prometheus), 240, f"the end of {pending(prometheus)}", pause=1)
+
+
+def pending(prometheus: Instance) -> set[str]:
+    """The alerts that would fire if it stayed as it is."""
+    return {name for name, rule in alerts().items() if asked(prometheus, rule["expr"])}
 
 
 def test_the_server_tells_every_metric_that_is_documented(prometheus: Instance) -> None:

@@ -105,9 +105,14 @@ class PolicyServer:
         """Kueue may take over a minute to let go of queues that the test before gave up."""
         deadline = time.monotonic() + within
         while (now := await self.state(number)).state not in states:
-            assert time.monotonic() < deadline, f"{now}\n{self.server.log if self.server else ''}"
+            assert time.monotonic() < deadline, f"{now}\n{self._told()}"
             await asyncio.sleep(0.02)
         return now
+
+    def _told(self) -> str:
+        if self.server is None:
+            return "no server runs"
+        return f"exit code {self.server.process.poll()}, if it has ended\n{self.server.log}"
 
     async def applied(self, wanted: Fleet) -> ApplyCluster:
         """Queue it, and wait until it is carried out."""

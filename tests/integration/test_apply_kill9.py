@@ -15,7 +15,7 @@ import pytest
 
 from fairway.control.applying import plan_cluster
 from fairway.ledger import ApplyCluster, Ledger
-from fairway.model.apply import ApplyState
+from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.wiring import build_engine
 from tests.integration.policy_lab import governed
@@ -94,8 +94,8 @@ async def _rounds(served: PolicyServer, rounds: int) -> str:
     midway: Counter[str] = Counter()
     for number in range(rounds):
         turn = (number + 1) % 2
-        # One in eight before it begins, the rest spread over the whole of it.
-        wait = -1.0 if number % 8 == 7 else chance.uniform(0, 0.95) * seconds[1 if turn else 2]
+        # The first at once, one in eight before it begins, the rest spread over the whole of it.
+        wait = -1.0 if number % 8 == 7 else chance.uniform(0, 0.95) * seconds[1 if turn else 2] * bool(number)
         queued = await served.queue(fleets[turn], force=True)
         if wait >= 0:
             await served.until(queued, ApplyState.RUNNING, ApplyState.DONE)
@@ -104,7 +104,7 @@ async def _rounds(served: PolicyServer, rounds: int) -> str:
         at = await served.state(queued)
         midway[at.state.value] += 1
         await served.start()
-        end = await served.until(queued, ApplyState.DONE, ApplyState.FAILED, ApplyState.REFUSED)
+        end = await served.until(queued, *(s for s in ApplyState if s not in OPEN_STATES))
         _whole(end, at)
         assert await served.policy() == should_be[turn], f"round {number}, killed after {wait:.2f} s"
         await _nothing_left(served, fleets[turn])

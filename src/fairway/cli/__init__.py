@@ -10,7 +10,9 @@ def main() -> None:
     """Run the command line and exit with its code."""
     import sys
 
-    from fairway.cli.failures import run
-    from fairway.cli.root import root
-
+    try:
+        from fairway.cli.failures import run
+        from fairway.cli.root import root
+    except KeyboardInterrupt:  # `run` answers all that come later
+        sys.exit(130)
     sys.exit(run(root, sys.argv[1:]))

@@ -30,7 +30,7 @@ from fairway.control.mirror import MirrorJobs
 from fairway.control.nudge import NudgeCluster
 from fairway.control.observe import ObserveCluster
 from fairway.engines.port import Governs, Mirrors, Observes, Runs
-from fairway.ledger import Ledger, Revision
+from fairway.ledger import FLEET, Ledger, Revision
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import ClusterName
@@ -48,8 +48,6 @@ METER: Final = "meter"
 HOLD: Final = "hold"
 BUDGET: Final = "budget"
 ARCHIVE: Final = "archive"
-FLEET: Final = ClusterName("*")
-"""Where a loop of the whole fleet has its lease: no cluster is called so."""
 POLL_SECONDS: Final = 2.0
 """How soon a new fleet is noticed; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0

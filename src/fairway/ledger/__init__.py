@@ -54,6 +54,7 @@ from fairway.ledger.job_records import (
     ToSend,
     Wish,
 )
+from fairway.ledger.leases import FLEET
 from fairway.ledger.ledger import Ledger
 from fairway.ledger.metering import Hours, HoursTooFew, MeteredBatch, Used
 from fairway.ledger.migrate import TableVersion
@@ -75,6 +76,7 @@ from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Re
 from fairway.ledger.writing import Writing
 
 __all__ = [
+    "FLEET",
     "AppliedCluster",
     "Apply",
     "ApplyCluster",

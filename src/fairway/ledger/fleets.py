@@ -9,6 +9,7 @@ from sqlalchemy import insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
+from fairway.ledger.leases import FLEET
 from fairway.ledger.records import Revision
 from fairway.ledger.tables import fleet_revision
 from fairway.model.fleet import EngineKind
@@ -32,7 +33,7 @@ _NEWEST_ID = select(fleet_revision.c.id).order_by(fleet_revision.c.id.desc()).li
 # that serve no single cluster keep theirs.
 _TAKE_BACK = text("""
     UPDATE lease SET holder = '', token = token + 1, expires_at = clock_timestamp()
-    WHERE cluster <> '' AND holder <> '' AND cluster <> ALL (CAST(:clusters AS text[]))
+    WHERE cluster <> :fleet AND holder <> '' AND cluster <> ALL (CAST(:clusters AS text[]))
 """)
 
 _ADOPT = text("""
@@ -95,7 +96,7 @@ async def follow(connections: Connections, revision: int, engines: Mapping[Clust
         await _lock(connection)
         if (await connection.execute(_NEWEST_ID)).scalar() != revision:
             return
-        await connection.execute(_TAKE_BACK, wanted)
+        await connection.execute(_TAKE_BACK, wanted | {"fleet": FLEET})
         for forget in _FORGET:
             await connection.execute(forget, wanted)
         await connection.execute(_SKIP, wanted)

@@ -8,6 +8,7 @@ token comes twice.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +17,9 @@ from fairway.ledger.connection import Connections
 from fairway.ledger.errors import LeaseLost
 from fairway.ledger.records import Lease
 from fairway.model.names import ClusterName
+
+FLEET: Final = ClusterName("*")
+"""Where a loop of the whole fleet has its lease: no cluster is called so."""
 
 # One statement that waits for nobody: a row locked by a write under way is passed over (it is held, whatever
 # its clock says), and only the very first two takers of a new lease can meet, on the insert.

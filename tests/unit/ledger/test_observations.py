@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from fairway.engines.port import Refused, Unreachable
-from fairway.ledger import Lease, Ledger, ObservationRefused
+from fairway.ledger import FLEET, Lease, Ledger, ObservationRefused
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName
@@ -229,7 +229,7 @@ async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
     assert (waiting.reachable, waiting.attempted_at) == (False, None)
 
     await keep(ledger, observation(node("a")), observation(node("x"), cluster="cloud"))
-    old = await lease_of(ledger, "cloud")
+    old, whole = await lease_of(ledger, "cloud"), await lease_of(ledger, FLEET)
     second = await ledger.keep_fleet("two", "d2", "me")
     await ledger.follow_fleet(second.id, {hpc: EngineKind.SLURM})
     assert [c.cluster for c in await ledger.clusters()] == [hpc]
@@ -238,6 +238,7 @@ async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
     assert await ledger.renew_lease(old) is None  # a server that has not noticed cannot bring it back
     again = await lease_of(ledger, "cloud")
     assert again.token > old.token
+    assert await ledger.renew_lease(whole) is not None  # what serves the whole fleet serves the new one, too
 
     await ledger.follow_fleet(first.id, {cloud: EngineKind.KUBERNETES})  # overtaken: nothing happens
     assert [c.cluster for c in await ledger.clusters()] == [hpc]
