@@ -60,7 +60,7 @@ class OidcProvider:
 
     setting: Setting
     folder: Path
-    port: int = field(default_factory=lambda: ports.choose(1, ())[0])
+    port: int = field(default_factory=lambda: ports.spare()[0])
     _process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -70,7 +70,7 @@ def running(kubeconfig: Path, setting: Setting, folder: Path) -> Iterator[str]:
     """An OpenCost that watches a cluster and is scraped; its address. It ends with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "default.json").write_text(json.dumps(_prices(setting.gpu_hour)))
-    port = ports.choose(1, ())[0]
+    port = ports.spare()[0]
     _scrape(setting, port)
     env = {
         "PATH": os.defpath,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -33,11 +34,17 @@ def all_free(ports: Iterable[int]) -> bool:
     return all(free(port) for port in ports)
 
 
-def choose(count: int, taken: Collection[int]) -> range:
+def spare(count: int = 1) -> range:
+    """A row for what is no instance and soon gone, above the ports of instances: a daemon of theirs that is
+    down must find its port free when it comes back. At random, for somebody else may choose right now."""
+    return choose(count, (), random.randrange(highest() - 5_000, highest() - 100))
+
+
+def choose(count: int, taken: Collection[int], lowest: int = LOWEST) -> range:
     """The first row of `count` neighbouring ports that nobody listens on and nobody has been promised."""
     run = 0
-    for port in range(LOWEST, highest() + 1):
+    for port in range(lowest, highest() + 1):
         run = run + 1 if port not in taken and free(port) else 0
         if run == count:
             return range(port - count + 1, port + 1)
-    raise LookupError(f"no row of {count} free ports between {LOWEST} and {highest()}")
+    raise LookupError(f"no row of {count} free ports between {lowest} and {highest()}")

@@ -104,7 +104,7 @@ def images(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, ledger_url: str, images: None) -> Iterator[Release]:
-    own = dict(zip(("server", "control"), ports.choose(2, ()), strict=True))
+    own = dict(zip(("server", "control"), ports.spare(2), strict=True))
     small = {"nodeSelector": {"type": "real"}, "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}
     # Pods reach this machine's PostgreSQL and API server by its own network only; two would want one port.
     values = {

@@ -230,10 +230,11 @@ async def test_a_ledger_that_comes_back_is_used_again(ledger: Ledger, database_u
     bench = Bench(ledger, step)
     async with bench.running():
         await until(lambda: rounds >= 2)
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute("ALTER TABLE lease RENAME TO away")
+        # Not in this thread: it may have to wait for a transaction of the loop's to end.
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+            await connection.execute("ALTER TABLE lease RENAME TO away")
             await until(lambda: (bench.errors("LedgerNotMigrated") or 0) >= 1)
-            connection.execute("ALTER TABLE away RENAME TO lease")
+            await connection.execute("ALTER TABLE away RENAME TO lease")
         seen = rounds
         await until(lambda: rounds >= seen + 2)
 

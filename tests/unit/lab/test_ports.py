@@ -39,6 +39,13 @@ def test_a_row_steps_over_what_is_promised_and_what_listens() -> None:
     assert row.start > first[1]
 
 
+def test_a_spare_port_is_none_that_an_instance_will_want_back() -> None:
+    kept = reserved("one", rest=1, nodes=5).rows  # nothing listens: its daemons are down
+    spare = [ports.spare(2) for _ in range(50)]
+    assert not {port for row in spare for port in row} & {port for row in kept.values() for port in row}
+    assert len({row.start for row in spare}) > 40, "two who choose at the same time"
+
+
 def test_no_row_is_long_enough() -> None:
     with pytest.raises(LookupError):
         ports.choose(70_000, set())
