@@ -38,7 +38,10 @@ class Code:
 @cache
 def collect(source: Path = SOURCE) -> dict[str, Code]:
     """All codes of the source by name."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
+    trees = {
+        path: list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in sorted(source.rglob("*.py"))
+    }
     takers = _takers(list(trees.values()))
     found: dict[str, Code] = {}
     for path, tree in trees.items():
@@ -48,12 +51,12 @@ def collect(source: Path = SOURCE) -> dict[str, Code]:
     return dict(sorted(found.items()))
 
 
-def _takers(trees: list[ast.Module]) -> dict[str, int]:
+def _takers(trees: list[list[ast.AST]]) -> dict[str, int]:
     """At which place each function or class of ours takes a code."""
     takers: dict[str, int] = {"FairwayError": 0}
     classes: list[ast.ClassDef] = []
     for tree in trees:
-        for node in ast.walk(tree):
+        for node in tree:
             if isinstance(node, ast.ClassDef):
                 classes.append(node)
                 if (place := _of_class(node)) is not None:
@@ -91,13 +94,13 @@ def _of_arguments(arguments: ast.arguments) -> int | None:
     return None
 
 
-def _said(tree: ast.Module, takers: dict[str, int]) -> Iterator[tuple[str, str, str, str]]:
+def _said(tree: list[ast.AST], takers: dict[str, int]) -> Iterator[tuple[str, str, str, str]]:
     thrown = {
         id(n.exc if isinstance(n, ast.Raise) else n.value)
-        for n in ast.walk(tree)
+        for n in tree
         if isinstance(n, ast.Raise | ast.Return)
     }
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Call):
             yield from _of_call(node, takers, thrown=id(node) in thrown)
         elif isinstance(node, ast.Dict):  # an engine's numbers as our codes, each with its hint

@@ -92,14 +92,15 @@ def cli() -> str:
 
 def pages() -> dict[Path, str]:
     """Every generated file and its text."""
+    described = document()
     return {
         HERE / "settings.md": settings(),
         HERE / "metrics.md": metrics(),
         HERE / "faults.md": faults(),
         HERE / "gpu-types.md": gpu_types(),
         HERE / "cli.md": cli(),
-        HERE / "openapi.json": document(),
-        HERE / "api.md": shapes.api_page(NOTE, json.loads(document())),
+        HERE / "openapi.json": described,
+        HERE / "api.md": shapes.api_page(NOTE, json.loads(described)),
         HERE / "fleet-file.md": shapes.file_page("The fleet file", FLEET_FILE, NOTE, fleet_schema()),
         HERE / "job-file.md": shapes.file_page("The job file", JOB_FILE, NOTE, job_schema()),
         **code_pages.pages(NOTE),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fairway.cost.calendar import Calendar, next_month
 from fairway.model.charge import Span
 from tests.unit.cost.small import patient
-from tests.unit.cost.worlds import stages
+from tests.unit.cost.worlds import moments, stage_of
 
-ZONES = sorted({stage.zone.key for stage in stages()})
+ZONES = sorted({zone for zone, _ in moments()})
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,14 @@ def test_hours_of_kolkata_begin_at_half_past() -> None:
     assert calendar.hour_span(0) == Span(-1800, 1800)
 
 
-@pytest.mark.parametrize("stage", stages(), ids=lambda s: f"{s.zone.key} {s.hours[s.middle].day}")
-def test_the_same_hours_as_the_clock_shows(stage) -> None:  # type: ignore[no-untyped-def]
-    calendar = Calendar(stage.zone)
-    span = Span(stage.hours[0].start, stage.hours[-1].end)
-    assert [(h.start, h.end) for h in calendar.hours(span)] == [(h.start, h.end) for h in stage.hours]
-    assert [calendar.day_of(h.start) for h in stage.hours] == [h.day for h in stage.hours]
-    assert [calendar.day_of(h.end - 1) for h in stage.hours] == [h.day for h in stage.hours]
+@pytest.mark.parametrize(("zone", "moment"), moments())
+def test_the_same_hours_as_the_clock_shows(zone: str, moment: str) -> None:
+    hours = stage_of(zone, moment).hours
+    calendar = Calendar(ZoneInfo(zone))
+    span = Span(hours[0].start, hours[-1].end)
+    assert [(h.start, h.end) for h in calendar.hours(span)] == [(h.start, h.end) for h in hours]
+    assert [calendar.day_of(h.start) for h in hours] == [h.day for h in hours]
+    assert [calendar.day_of(h.end - 1) for h in hours] == [h.day for h in hours]
 
 
 @patient

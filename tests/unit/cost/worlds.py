@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -96,13 +96,14 @@ class Stage:
     day_seconds: dict[date, int]
 
 
-@lru_cache(maxsize=1)
-def stages() -> tuple[Stage, ...]:
-    """Some days around every moment, found by looking at the clock each minute."""
-    return tuple(_stage(name, moment) for name, moments in _MOMENTS.items() for moment in moments)
+def moments() -> list[tuple[str, str]]:
+    """Each zone with a day of its own at which something happens."""
+    return [(name, moment) for name, days in _MOMENTS.items() for moment in days]
 
 
-def _stage(name: str, moment: str) -> Stage:
+@cache
+def stage_of(name: str, moment: str) -> Stage:
+    """Some days around one moment, found by looking at the clock each minute."""
     zone = ZoneInfo(name)
     noon = int((datetime.fromisoformat(moment).replace(tzinfo=UTC) + timedelta(hours=12)).timestamp())
     began: list[tuple[int, date]] = []
@@ -197,8 +198,8 @@ def _within(stocks: list[Stock], hour: Hour) -> Iterator[tuple[Stock, int]]:
 def world(seed: int) -> World:
     """The world of a seed: mostly a few hours, two pools and a handful of attempts."""
     rng = Random(seed)
-    all_stages = stages()
-    stage = all_stages[int(rng.random() * len(all_stages))]
+    each = moments()
+    stage = stage_of(*each[int(rng.random() * len(each))])
     length = 1 + int(rng.random() * (3 if rng.random() < 0.99 else 55))
     first = max(0, min(stage.middle - int(rng.random() * (length + 1)), len(stage.hours) - length))
     last = first + length

@@ -20,17 +20,21 @@ from fairway.files import fleet_schema, job_schema
 from fairway.files.faults import EXPLANATIONS, FaultCode
 from fairway.settings import SETTINGS
 
-PAGES: dict[Path, str] = pages()
-SINGLE = [page for page in PAGES if page.parent.name != "codes"]
+
+@pytest.fixture(scope="module")
+def made() -> dict[Path, str]:
+    return pages()
 
 
-@pytest.mark.parametrize("page", SINGLE, ids=lambda page: page.name)
-def test_the_page_is_up_to_date(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == PAGES[page], "run `make reference`"
+def test_the_pages_are_up_to_date(made: dict[Path, str]) -> None:
+    single = {page: text for page, text in made.items() if page.parent.name != "codes"}
+    assert len(single) > 10
+    old = [page.name for page, text in single.items() if page.read_text(encoding="utf-8") != text]
+    assert old == [], "run `make reference`"
 
 
-def test_the_pages_of_codes_are_up_to_date() -> None:
-    wanted = {page: text for page, text in PAGES.items() if page.parent.name == "codes"}
+def test_the_pages_of_codes_are_up_to_date(made: dict[Path, str]) -> None:
+    wanted = {page: text for page, text in made.items() if page.parent.name == "codes"}
     there = {page: page.read_text(encoding="utf-8") for page in (HERE / "codes").glob("*.md")}
 
     assert {page.stem for page in there} == {page.stem for page in wanted}, "run `make reference`"
@@ -95,8 +99,8 @@ def test_every_key_of_a_file_has_words(schema: shapes.Schema) -> None:
     assert [key.path for key in keys if not key.means] == []
 
 
-def test_every_route_has_words_and_a_role() -> None:
-    document = json.loads(PAGES[HERE / "openapi.json"])
+def test_every_route_has_words_and_a_role(made: dict[Path, str]) -> None:
+    document = json.loads(made[HERE / "openapi.json"])
     operations = [
         (f"{method} {path}", operation)
         for path, methods in document["paths"].items()
@@ -122,9 +126,9 @@ def _verbs(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
             yield from _verbs(child, f"{path} {name}")
 
 
-def test_every_verb_and_option_has_words() -> None:
+def test_every_verb_and_option_has_words(made: dict[Path, str]) -> None:
     verbs = list(_verbs(root, "fairway"))
-    page = PAGES[HERE / "cli.md"]
+    page = made[HERE / "cli.md"]
 
     assert [path for path, verb in verbs if not verb.help] == []
     assert [path for path, _ in verbs if f"\n## {path}\n" not in page] == []
