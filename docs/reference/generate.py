@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -76,13 +77,16 @@ def gpu_types() -> str:
     )
 
 
-def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
-    context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
-    yield path, command.get_help(context)
+def _commands(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> Iterator[tuple[str, str]]:
+    settings: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100, **command.context_settings}
+    context = click.Context(command, parent, info_name=name, **settings)
+    yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            if (child := command.get_command(context, name)) is not None:
-                yield from _commands(child, f"{path} {name}")
+        for child_name in command.list_commands(context):
+            if (child := command.get_command(context, child_name)) is not None:
+                yield from _commands(child, child_name, context)
 
 
 def cli() -> str:
