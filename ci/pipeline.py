@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -147,7 +148,7 @@ class Pipeline:
             Outcome(stage, started=self.seconds, ticks=CpuTicks.now()),
             ["bash", "-euo", "pipefail", "-c", stage.command],
             "wb",
-            PYTEST_ADDOPTS=f"--color=no -q -o cache_dir={self._cache(stage)}",
+            PYTEST_ADDOPTS=f"--color=no -q -o {shlex.quote(f'cache_dir={self._cache(stage)}')}",
             FAIRWAY_TEST_TIMES=str(self.file(stage, "jsonl")),
         )
 

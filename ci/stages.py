@@ -39,16 +39,17 @@ _FIRST = (
 CI: tuple[Stage, ...] = (
     *_FIRST,
     Stage("check", f"{MAKE} check", 150, after=("install",)),
-    Stage("unit and contract", f"{MAKE} test", 360, after=("check",)),
+    Stage("unit and contract", f"{MAKE} test", 420, after=("install",)),
     # Integration tests start servers all the time and need both cores. Scenarios wait: others run beside.
-    Stage("lab up", f"{MAKE} lab-up", 120, ("unit and contract", "lab builds"), _ENGINES),
-    Stage("integration", f"{MAKE} integration", 1500, ("lab up",), _ENGINES),
-    Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1200, ("integration",), _ENGINES),
-    Stage("docs", f"{MAKE} docs test-docs", 480, after=("integration",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 420, ("docs",), _WHEEL),
-    Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
-    Stage("deploy", f"{MAKE} deploy", 600, ("scenarios", "pages in a browser"), _lab("ci-deploy")),
-    Stage("lab's own tests", f"{MAKE} test-lab", 600, after=("deploy",)),
+    Stage("lab up", f"{MAKE} lab-up", 120, ("check", "unit and contract", "lab builds"), _ENGINES),
+    Stage("integration", f"{MAKE} integration", 1200, ("lab up",), _ENGINES),
+    Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1080, ("integration",), _ENGINES),
+    Stage("docs", f"{MAKE} docs test-docs", 450, after=("integration",)),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 480, ("docs",), _WHEEL),
+    Stage("pages in a browser", f"{MAKE} pages", 360, after=("wheel in a clean venv",)),
+    # Both wait for daemons to start and end, and have clusters of their own.
+    Stage("deploy", f"{MAKE} deploy", 360, ("scenarios", "pages in a browser"), _lab("ci-deploy")),
+    Stage("lab tests", f"{MAKE} test-lab", 600, ("scenarios", "pages in a browser")),
 )
 
 NIGHTLY: tuple[Stage, ...] = (
@@ -63,8 +64,8 @@ NIGHTLY: tuple[Stage, ...] = (
     Stage("wheel in a clean venv", "bash .ci/wheel", 420, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 600, after=("wheel in a clean venv",)),
     Stage("deploy", f"{MAKE} deploy", 600, ("pages in a browser", "lab builds"), _lab("ci-deploy")),
-    Stage("lab's own tests", f"{MAKE} test-lab", 1500, after=("deploy",)),
-    Stage("lab up", f"{MAKE} lab-up", 120, ("lab's own tests",), _ENGINES),
+    Stage("lab tests", f"{MAKE} test-lab", 1500, after=("deploy",)),
+    Stage("lab up", f"{MAKE} lab-up", 120, ("lab tests",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached", 1800, ("lab up",), _ENGINES),
     Stage("mutations", f"{MAKE} mutations", 7200, ("scenarios",), _ENGINES),
     Stage("integration", f"{MAKE} integration", 9000, ("mutations",), _ENGINES),

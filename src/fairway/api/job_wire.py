@@ -49,7 +49,7 @@ _Index = Annotated[int, Field(ge=0, lt=10**9)]
 class Asked(BaseModel):
     """What a caller sends. Unknown fields are refused: a misspelt `retries` must not mean none."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
 
 class MemoryRange(Asked):
@@ -232,7 +232,7 @@ class AskedJobs(Asked):
     )
     hold: bool = Field(default=False, description="they wait until somebody releases them")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -247,7 +247,7 @@ class AskedDryRun(Asked):
     job: JobSpec
     as_user: UserText | None = Field(default=None, alias="as", description="whose job; null: yours")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, populate_by_name=True)
 
 
 class AskedChange(Asked):

@@ -23,7 +23,7 @@ ClusterName = Annotated[str, Field(min_length=1, max_length=253)]
 class Asked(BaseModel):
     """What a caller sends. Unknown fields are refused: a misspelt `force` must not mean something else."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
 
 class AskedFleet(Asked):

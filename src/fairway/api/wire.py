@@ -39,7 +39,7 @@ Price = Annotated[Decimal, PlainSerializer(str, return_type=str)]
 class Wire(BaseModel):
     """Closed on the way out, open on the way in: an older client must survive a newer server's fields."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 
 
 Item = TypeVar("Item")
@@ -160,7 +160,7 @@ class Token(Wire):
 class NewToken(BaseModel):
     """What to make. Unknown fields are refused: a misspelt `expires_in_seconds` must not mean for ever."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
     name: str = Field(pattern=NAME_PATTERN, examples=["grafana"])
     role: Role

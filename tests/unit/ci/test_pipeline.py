@@ -134,6 +134,11 @@ def test_a_test_that_fails_twice_fails_the_run(inside: Path) -> None:
     assert run.outcome("tests").flaky == ["tests/unit/ci/test_gone.py::test_gone"]
 
 
+def test_a_stage_may_have_any_name(tmp_path: Path) -> None:
+    split = "import os, shlex; shlex.split(os.environ['PYTEST_ADDOPTS'])"
+    assert Run(tmp_path, Stage("the lab's own", f'python3 -c "{split}"', 60)).passed
+
+
 def test_many_failures_are_not_retried(tmp_path: Path) -> None:
     run = Run(tmp_path, failing("t::1", "t::2", "t::3", "t::4"))
     assert not run.passed
