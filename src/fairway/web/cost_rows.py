@@ -232,7 +232,7 @@ def compared(now: Decimal, before: Decimal | None) -> str:
     if before is None or not before:
         return ""
     change = (now - before) / before * 100
-    if abs(change) < Decimal("0.5"):
+    if not round(change):
         return "as before"
     return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
 
