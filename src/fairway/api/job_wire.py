@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from fairway.api.wire import USER_PATTERN, Moment, Wire
+from fairway.api.wire import USER_PATTERN, Asked, Moment, Wire
 from fairway.model.job import (
     MOST_TASKS,
     Ending,
@@ -44,12 +44,6 @@ _Text = Annotated[str, Field(max_length=MOST_TEXT, pattern=_NO_NUL)]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
 _Variable = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Index = Annotated[int, Field(ge=0, lt=10**9)]
-
-
-class Asked(BaseModel):
-    """What a caller sends. Unknown fields are refused: a misspelt `retries` must not mean none."""
-
-    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
 
 class MemoryRange(Asked):
@@ -232,7 +226,7 @@ class AskedJobs(Asked):
     )
     hold: bool = Field(default=False, description="they wait until somebody releases them")
 
-    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -247,7 +241,7 @@ class AskedDryRun(Asked):
     job: JobSpec
     as_user: UserText | None = Field(default=None, alias="as", description="whose job; null: yours")
 
-    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class AskedChange(Asked):

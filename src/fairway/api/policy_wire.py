@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fairway.api.wire import Fault, Moment, Wire
+from fairway.api.wire import Asked, Fault, Moment, Wire
 from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
@@ -18,12 +18,6 @@ MOST_NAMES: Final = 1000
 Value = str | int | bool | list[Any] | None
 """What a field of an engine's object holds; null: not set."""
 ClusterName = Annotated[str, Field(min_length=1, max_length=253)]
-
-
-class Asked(BaseModel):
-    """What a caller sends. Unknown fields are refused: a misspelt `force` must not mean something else."""
-
-    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
 
 class AskedFleet(Asked):

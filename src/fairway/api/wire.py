@@ -42,6 +42,12 @@ class Wire(BaseModel):
     model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 
 
+class Asked(BaseModel):
+    """What a caller sends. Unknown fields are refused: a misspelt `retries` must not mean none."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
+
+
 Item = TypeVar("Item")
 
 
@@ -157,10 +163,8 @@ class Token(Wire):
     last_used_at: Moment | None = Field(description="to the minute; null: never")
 
 
-class NewToken(BaseModel):
+class NewToken(Asked):
     """What to make. Unknown fields are refused: a misspelt `expires_in_seconds` must not mean for ever."""
-
-    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
     name: str = Field(pattern=NAME_PATTERN, examples=["grafana"])
     role: Role
