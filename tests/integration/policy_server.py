@@ -25,6 +25,7 @@ from tests.integration.server_process import Home, Server
 
 HERE = ClusterName("here")
 POOL = PoolName("gpu")
+ENDED = tuple(state for state in ApplyState if state not in OPEN_STATES)
 _PRIORITIES = tuple(p.name for p in DEFAULT_PRIORITIES)
 
 Policy = dict[ObjectKey, dict[str, Value]]
@@ -116,8 +117,7 @@ class PolicyServer:
 
     async def applied(self, wanted: Fleet) -> ApplyCluster:
         """Queue it, and wait until it is carried out."""
-        ended = tuple(s for s in ApplyState if s not in OPEN_STATES)
-        end = await self.until(await self.queue(wanted, force=True), *ended)
+        end = await self.until(await self.queue(wanted, force=True), *ENDED)
         assert end.state is ApplyState.DONE, f"{end.code}: {end.message}"
         return end
 

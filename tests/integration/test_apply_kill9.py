@@ -15,11 +15,11 @@ import pytest
 
 from fairway.control.applying import plan_cluster
 from fairway.ledger import ApplyCluster, Ledger
-from fairway.model.apply import OPEN_STATES, ApplyState
+from fairway.model.apply import ApplyState
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.wiring import build_engine
 from tests.integration.policy_lab import governed
-from tests.integration.policy_server import HERE, Policy, PolicyServer, fleet, policy_server, team
+from tests.integration.policy_server import ENDED, HERE, Policy, PolicyServer, fleet, policy_server, team
 from tests.integration.server_process import Home, temporary_home
 
 TEAMS = 24
@@ -95,7 +95,8 @@ async def _rounds(served: PolicyServer, rounds: int) -> str:
     for number in range(rounds):
         turn = (number + 1) % 2
         # The first at once, one in eight before it begins, the rest spread over the whole of it.
-        wait = -1.0 if number % 8 == 7 else chance.uniform(0, 0.95) * seconds[1 if turn else 2] * bool(number)
+        part = chance.uniform(0, 0.95) if number else 0.0
+        wait = -1.0 if number % 8 == 7 else part * seconds[1 if turn else 2]
         queued = await served.queue(fleets[turn], force=True)
         if wait >= 0:
             await served.until(queued, ApplyState.RUNNING, ApplyState.DONE)
@@ -104,7 +105,7 @@ async def _rounds(served: PolicyServer, rounds: int) -> str:
         at = await served.state(queued)
         midway[at.state.value] += 1
         await served.start()
-        end = await served.until(queued, *(s for s in ApplyState if s not in OPEN_STATES))
+        end = await served.until(queued, *ENDED)
         _whole(end, at)
         assert await served.policy() == should_be[turn], f"round {number}, killed after {wait:.2f} s"
         await _nothing_left(served, fleets[turn])
