@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fairway.api.wire import Moment, Price, Wire
+from fairway.api.wire import Asked, Moment, Price, Wire
 from fairway.model.charge import ChargeKind, Label
 from fairway.model.fleet import Capacity
 
@@ -164,14 +164,14 @@ class Statements(Wire):
     notes: list[str] = Field(default=[])
 
 
-class PricePoint(Wire):
+class PricePoint(Asked):
     """A price that holds from a moment on, until the next."""
 
     at: Moment
     per_gpu_hour: Annotated[Price, Field(ge=0, le=10**6, max_digits=20, decimal_places=10)]
 
 
-class AskedPricePoints(Wire):
+class AskedPricePoints(Asked):
     """A piece of a spot pool's price series."""
 
     points: list[PricePoint] = Field(min_length=1, max_length=MOST_POINTS)

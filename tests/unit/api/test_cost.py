@@ -154,6 +154,9 @@ async def test_price_points(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     assert (
         await http.put("/v1/pools/nothing/price-points", headers=operator, json=points)
     ).status_code == 404
+    misspelt = {"points": [{**points["points"][0], "until": "2026-10-04T12:00:00Z"}]}
+    refused = await http.put(path, headers=operator, json=misspelt)
+    assert refused.status_code == 422 and "until" in refused.text
 
 
 async def test_a_focus_file_sums_to_the_report(http: httpx2.AsyncClient, ledger: Ledger) -> None:

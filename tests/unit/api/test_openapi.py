@@ -11,9 +11,7 @@ COMMITTED = Path(__file__).parents[3] / "docs" / "reference" / "openapi.json"
 
 
 def test_committed_document_is_current() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == document(), (
-        "write it anew:  .venv/bin/python -m fairway.api.openapi docs/reference/openapi.json"
-    )
+    assert COMMITTED.read_text(encoding="utf-8") == document(), "write it anew:  make reference"
 
 
 def test_every_operation_says_who_may_and_how_it_fails() -> None:
