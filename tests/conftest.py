@@ -55,10 +55,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Side by side, the longest first: the clusters of the lab, which mostly wait, then the largest files."""
+    """Side by side, the longest first: clusters of the lab (they mostly wait), slow files, large files."""
     if hasattr(config, "workerinput"):
         sizes = Counter(_group(item.nodeid) for item in items)
-        items.sort(key=lambda item: (_group(item.nodeid) not in _SHARED, -sizes[_group(item.nodeid)]))
+        slow = {_group(item.nodeid) for item in items if _may_be_slow(item)}
+        items.sort(
+            key=lambda item: (
+                (group := _group(item.nodeid)) not in _SHARED,
+                group not in slow,
+                -sizes[group],
+            )
+        )
+
+
+def _may_be_slow(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("timeout")
+    return mark is not None and mark.args[0] > 300
 
 
 def pytest_collection_finish() -> None:

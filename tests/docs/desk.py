@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.docs.reading import INSTALLS, ROOT, STARTS, Block, Typed
-from tests.integration.server_process import FAIRWAY, Home
+from tests.docs.reading import INSTALLS, ROOT, STARTS, Block, Typed, blocks
+from tests.integration.server_process import FAIRWAY, Home, temporary_home
 
 COMMAND_SECONDS = 180.0
 READY_SECONDS = 300.0
@@ -224,3 +225,18 @@ def _spaced(line: str) -> str:
 
 def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+def follow_page(page: Path, environment: Mapping[str, str], fleet: Path | None = None) -> None:
+    """Type every command of a page in a home of its own; fails where the page does not hold."""
+    with temporary_home() as home:
+        desk = Desk(home, **environment)
+        desk.bring("examples", "deploy")
+        if fleet is not None:
+            (desk.folder / "fleet.yaml").write_text(fleet.read_text())
+        try:
+            for block in blocks(page):
+                if not block.says("not run") and not block.says("runs"):
+                    desk.follow(block)
+        finally:
+            desk.close()

@@ -122,3 +122,18 @@ def pages() -> list[Path]:
         if "reference" not in page.relative_to(ROOT / "docs").parts and "adr" not in page.parts
     ]
     return [ROOT / "README.md", *docs]
+
+
+def console(page: Path) -> list[Block]:
+    """The blocks of a page that show commands."""
+    return [block for block in blocks(page) if block.language == "console"]
+
+
+def typed_pages(*stages: str) -> list[Path]:
+    """The pages with commands that are typed on one of these stages."""
+    return [
+        page
+        for page in pages()
+        if stage(page) in stages
+        and any(not block.says("not run") and not block.says("runs") for block in console(page))
+    ]

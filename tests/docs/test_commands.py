@@ -1,4 +1,4 @@
-"""Every command of the docs is typed, page by page, and must do what the page shows."""
+"""Every command of pages about the fleet acme is typed on one server, and must do what the page shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.desk import Desk, page_name
-from tests.docs.reading import INSTALLS, ROOT, Block, blocks, pages, stage
+from tests.docs.desk import follow_page, page_name
+from tests.docs.reading import INSTALLS, ROOT, blocks, console, pages, stage, typed_pages
 from tests.integration.server_process import Home, temporary_home
 
 pytestmark = pytest.mark.timeout(900)
@@ -18,16 +18,6 @@ ELSEWHERE = ("tutorial", "slurm-lab", "kubernetes-lab", "wheel", "deploy")
 MOST_NOT_RUN = 11
 ACME = ROOT / "tests/docs/acme.yaml"
 IN_LAB = ("slurm-lab", "kubernetes-lab", "tutorial", "deploy")
-
-
-def console(page: Path) -> list[Block]:
-    return [block for block in blocks(page) if block.language == "console"]
-
-
-def typed_here(page: Path) -> bool:
-    return stage(page) not in IN_LAB and any(
-        not block.says("not run") and not block.says("runs") for block in console(page)
-    )
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +40,19 @@ def acme() -> Iterator[Home]:
         server.stop()
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if typed_here(page)], ids=page_name)
-def test_every_command_does_what_the_page_shows(page: Path, request: pytest.FixtureRequest) -> None:
-    with temporary_home() as home:
-        desk = Desk(home)
-        desk.bring("examples", "deploy")
-        if stage(page) == "acme":
-            there: Home = request.getfixturevalue("acme")
-            desk.environment |= {k: there.environment[k] for k in ("FAIRWAY_URL", "FAIRWAY_TOKEN_FILE")}
-            (desk.folder / "fleet.yaml").write_text(ACME.read_text())
-        elif stage(page) == "ledger":
-            desk.environment["FAIRWAY_DATABASE_URL"] = request.getfixturevalue("database_url")
-        try:
-            for block in blocks(page):
-                if not block.says("not run") and not block.says("runs"):
-                    desk.follow(block)
-        finally:
-            desk.close()
-            if (
-                stage(page) == "acme" and "fairway apply" in page.read_text()
-            ):  # the next page finds it as it was
-                there.fairway("apply", "-f", str(ACME), "--yes", "--force")
+@pytest.mark.parametrize("page", typed_pages("acme"), ids=page_name)
+def test_every_command_does_what_the_page_shows(page: Path, acme: Home) -> None:
+    try:
+        reached = {name: acme.environment[name] for name in ("FAIRWAY_URL", "FAIRWAY_TOKEN_FILE")}
+        follow_page(page, reached, ACME)
+    finally:
+        if "fairway apply" in page.read_text():  # the next page finds it as it was
+            acme.fairway("apply", "-f", str(ACME), "--yes", "--force")
+
+
+def test_every_stage_is_typed_somewhere() -> None:
+    known = ("acme", "empty", "ledger", *IN_LAB)
+    assert [page_name(page) for page in pages() if stage(page) not in known] == []
 
 
 def test_what_is_not_typed_is_said_and_bounded(capsys: pytest.CaptureFixture[str]) -> None:
