@@ -117,10 +117,10 @@ def grouped(found: Iterable[Record]) -> Mapping[str, tuple[Record, ...]]:
 
 def attempt(record: Record, words: Words) -> Attempt | None:
     """What a record tells of a run; None: it never ran."""
-    nodes = expand(record.node_list)
     started = reading.time_of(record.start)
-    if not nodes or started is None:
+    if not _ran(record) or started is None:
         return None
+    nodes = expand(record.node_list)
     how = reading.ending(record.state)
     devices = _share(record, words).devices
     if how is None:
@@ -140,13 +140,18 @@ def attempt(record: Record, words: Words) -> Attempt | None:
 
 
 def is_over(history: Sequence[Record]) -> bool:
-    """Whether a job that slurmctld no longer has ended with its last record, and all of it is there."""
+    """Whether a job that slurmctld no longer has ended with its last record, and all of them are there."""
     last = history[-1]
     return (
         reading.job_state(last.state, last.reason) not in OPEN_JOBS
         and reading.time_of(last.end) is not None
         and len(history) > _number(last.restarts)
     )
+
+
+def is_complete(history: Sequence[Record]) -> bool:
+    """Whether it is over, and the end of each attempt is there: slurmdbd may have the last one's first."""
+    return is_over(history) and not any(_ran(one) and reading.time_of(one.end) is None for one in history)
 
 
 def past(history: Sequence[Record], restarts: int, words: Words) -> tuple[Attempt, ...] | None:
@@ -200,6 +205,10 @@ def windows(since: float, until: float) -> Iterator[tuple[float, float]]:
 
 def _share(record: Record, words: Words) -> reading.Share:
     return words.share(record.partition, record.tres or record.asked, "", max(1, _number(record.nodes)))
+
+
+def _ran(record: Record) -> bool:
+    return bool(expand(record.node_list)) and reading.time_of(record.start) is not None
 
 
 def _number(text: str) -> int:

@@ -208,11 +208,13 @@ class Mirror:
             due = self._due.get(name)
             if due is None:
                 continue
-            seen = None if found is None else self._complete(name, found.get(name, ()), words)
+            history = () if found is None else found.get(name, ())
+            seen = self._complete(name, history, words)
             if seen is None and found is not None:
                 due.first_asked = now if due.first_asked is None else due.first_asked
                 if due.last and now - due.first_asked > LOST_SECONDS:
-                    seen = _lost(squeue.parse(due.last), words)
+                    known = bool(history) and accounting.is_over(history)
+                    seen = accounting.seen(history, words) if known else _lost(squeue.parse(due.last), words)
             if seen is not None:
                 jobs[name] = seen
                 self._due.pop(name, None)
@@ -228,7 +230,7 @@ class Mirror:
             return None
         line = self._lines.get(name.encode())
         if line is None:
-            return accounting.seen(history, words) if accounting.is_over(history) else None
+            return accounting.seen(history, words) if accounting.is_complete(history) else None
         row = squeue.parse(line)
         past = accounting.past(history, squeue.restarts(row), words)
         if past is None:
