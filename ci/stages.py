@@ -48,7 +48,7 @@ CI: tuple[Stage, ...] = (
     Stage("wheel in a clean venv", "bash .ci/wheel", 480, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 360, after=("wheel in a clean venv",)),
     # Both wait for daemons to start and end, and have clusters of their own.
-    Stage("deploy", f"{MAKE} deploy", 480, ("integration",), _lab("ci-deploy")),
+    Stage("deploy", f"{MAKE} deploy", 600, ("integration",), _lab("ci-deploy")),
     Stage("lab tests", f"{MAKE} test-lab", 600, ("deploy",)),
 )
 
