@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from fairway.client.client import Client
 from fairway.client.contexts import Target
@@ -72,6 +72,30 @@ def test_a_job_appears_and_is_cancelled(visit: Visit, served: Served, client: Cl
     assert client.job(job.id).state.value not in ("cancelled", "failed")
     page.get_by_role("link", name="Cancel", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("^Cancel")).click()
+    expect(page.locator(".job-head .state")).to_contain_text("cancelled", timeout=LIVE_MS)
+
+
+def test_an_answer_that_comes_late_leaves_the_dialog_open(
+    visit: Visit, served: Served, client: Client
+) -> None:
+    job = client.run(["sleep", "600"], name="asked-about", gpus="1")
+    visitor = visit()
+    visitor.sign_in(served.member, f"/jobs/{job.id}")
+    page = visitor.page
+    held: list[Route] = []
+    page.route(f"**/jobs/{job.id}", lambda route: held.append(route))  # noqa: PLW0108 - it marks its handlers
+    with page.expect_request(f"**/jobs/{job.id}"):
+        page.evaluate("document.body.dispatchEvent(new CustomEvent('fw:jobs'))")
+    page.get_by_role("link", name="Cancel", exact=True).click()
+    asked = page.get_by_role("dialog")
+    expect(asked).to_contain_text("asked-about")
+    page.evaluate("document.addEventListener('htmx:afterRequest', () => { document.body.dataset.seen = 1; })")
+    for one in held:
+        one.continue_()
+    expect(page.locator("body[data-seen]")).to_be_attached()
+    expect(asked).to_be_visible()
+    page.unroute(f"**/jobs/{job.id}")
+    asked.get_by_role("button", name=re.compile("^Cancel")).click()
     expect(page.locator(".job-head .state")).to_contain_text("cancelled", timeout=LIVE_MS)
 
 

@@ -11,10 +11,10 @@
     dialog.showModal();
   });
 
-  // A part that is replaced while a dialog is open would close it.
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.target.id === "job-part" && document.querySelector("dialog[open]")) event.preventDefault();
-  });
+  // A part that is replaced while a dialog is open would close it: nothing is asked for, and what was is not shown.
+  const asks = (event) => event.target.id === "job-part" && document.querySelector("dialog[open]");
+  document.addEventListener("htmx:beforeRequest", (event) => { if (asks(event)) event.preventDefault(); });
+  document.addEventListener("htmx:beforeSwap", (event) => { if (asks(event)) event.detail.shouldSwap = false; });
 
   const follows = () => {
     const box = document.querySelector("[data-follow]");
