@@ -117,10 +117,10 @@ def grouped(found: Iterable[Record]) -> Mapping[str, tuple[Record, ...]]:
 
 def attempt(record: Record, words: Words) -> Attempt | None:
     """What a record tells of a run; None: it never ran."""
-    started = reading.time_of(record.start)
-    if not _ran(record) or started is None:
-        return None
     nodes = expand(record.node_list)
+    started = reading.time_of(record.start)
+    if not nodes or started is None:
+        return None
     how = reading.ending(record.state)
     devices = _share(record, words).devices
     if how is None:
@@ -149,9 +149,9 @@ def is_over(history: Sequence[Record]) -> bool:
     )
 
 
-def is_complete(history: Sequence[Record]) -> bool:
+def is_complete(history: Sequence[Record], words: Words) -> bool:
     """Whether it is over, and the end of each attempt is there: slurmdbd may have the last one's first."""
-    return is_over(history) and not any(_ran(one) and reading.time_of(one.end) is None for one in history)
+    return is_over(history) and past(history, len(history), words) is not None
 
 
 def past(history: Sequence[Record], restarts: int, words: Words) -> tuple[Attempt, ...] | None:
@@ -205,10 +205,6 @@ def windows(since: float, until: float) -> Iterator[tuple[float, float]]:
 
 def _share(record: Record, words: Words) -> reading.Share:
     return words.share(record.partition, record.tres or record.asked, "", max(1, _number(record.nodes)))
-
-
-def _ran(record: Record) -> bool:
-    return bool(expand(record.node_list)) and reading.time_of(record.start) is not None
 
 
 def _number(text: str) -> int:

@@ -230,7 +230,7 @@ class Mirror:
             return None
         line = self._lines.get(name.encode())
         if line is None:
-            return accounting.seen(history, words) if accounting.is_complete(history) else None
+            return accounting.seen(history, words) if accounting.is_complete(history, words) else None
         row = squeue.parse(line)
         past = accounting.past(history, squeue.restarts(row), words)
         if past is None:
