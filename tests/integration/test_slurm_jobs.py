@@ -429,7 +429,6 @@ async def test_the_mirror_equals_the_accounting_to_the_second(
     told = f"{len(mix.ids)} jobs, {dict(mix.done)}, {mix.takers} takers; attempts ended {dict(ended)}"
     sys.stdout.write(told + "\n")
     try:
-        # What slurmdbd wrote late is asked for again after AGAIN_SECONDS at most.
-        await eventually(equal, within=30 + mirroring.AGAIN_SECONDS, what="the mirror equals sacct", pause=3)
+        await eventually(equal, within=30, what="the mirror equals sacct", pause=3)
     except AssertionError:
         raise AssertionError(f"{len(said)} differences: " + "; ".join(said[:20])) from None
