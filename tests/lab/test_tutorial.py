@@ -150,15 +150,10 @@ def as_many_clusters_are() -> None:
     for _ in range(3):
         lab("run", NAME, "--as", "bob", "sbatch", "-o", "/dev/null", "-t", "30", "-p", "gpu",
             "--gres=gpu:a100:4", "--wrap", "sleep 1500")  # fmt: skip
+    until(lambda: lab("run", NAME, "squeue", "-a", "-h", "-t", "R").count("\n") == 2, 30, "two of three run")
     # Slurm first has a job without a reason, and looks at its limits in its next pass.
-    until(
-        lambda: (
-            sorted(lab("run", NAME, "squeue", "-a", "-h", "-o", "%T %r").splitlines())
-            == ["PENDING AssocGrpGRES", "RUNNING None", "RUNNING None"]
-        ),
-        60,
-        "two of three run, and the third waits at its account's limit",
-    )
+    waits = ("run", NAME, "squeue", "-a", "-h", "-t", "PD", "-o", "%r")
+    until(lambda: lab(*waits).strip() == "AssocGrpGRES", 60, "the third waits at its account's limit")
 
 
 def test_the_tutorial_does_what_it_shows(desk: Desk) -> None:
