@@ -57,20 +57,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Side by side, the longest first: clusters of the lab (they mostly wait), slow files, large files."""
     if hasattr(config, "workerinput"):
-        sizes = Counter(_group(item.nodeid) for item in items)
-        slow = {_group(item.nodeid) for item in items if _may_be_slow(item)}
-        items.sort(
-            key=lambda item: (
-                (group := _group(item.nodeid)) not in _SHARED,
-                group not in slow,
-                -sizes[group],
-            )
-        )
+        group = {item: _group(item.nodeid) for item in items}
+        sizes = Counter(group.values())
+        usual = float(config.getini("timeout"))
+        slow = {group[item] for item in items if _longest(item, usual) > usual}
+        items.sort(key=lambda i: (group[i] not in _SHARED, group[i] not in slow, -sizes[group[i]]))
 
 
-def _may_be_slow(item: pytest.Item) -> bool:
+def _longest(item: pytest.Item, usual: float) -> float:
     mark = item.get_closest_marker("timeout")
-    return mark is not None and mark.args[0] > 300
+    return usual if mark is None else float(mark.args[0])
 
 
 def pytest_collection_finish() -> None:
