@@ -236,7 +236,7 @@ def follow_page(page: Path, environment: Mapping[str, str], fleet: Path | None =
             (desk.folder / "fleet.yaml").write_text(fleet.read_text())
         try:
             for block in blocks(page):
-                if not block.says("not run") and not block.says("runs"):
+                if block.typed:
                     desk.follow(block)
         finally:
             desk.close()

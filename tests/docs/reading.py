@@ -58,6 +58,11 @@ class Block:
         return next((value for name, value in reversed(self.said) if name == key), "")
 
     @property
+    def typed(self) -> bool:
+        """Whether its commands are typed where its page is."""
+        return not self.says("not run") and not self.says("runs")
+
+    @property
     def commands(self) -> list[Typed]:
         found: list[Typed] = []
         for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
@@ -131,9 +136,4 @@ def console(page: Path) -> list[Block]:
 
 def typed_pages(*stages: str) -> list[Path]:
     """The pages with commands that are typed on one of these stages."""
-    return [
-        page
-        for page in pages()
-        if stage(page) in stages
-        and any(not block.says("not run") and not block.says("runs") for block in console(page))
-    ]
+    return [page for page in pages() if stage(page) in stages and any(block.typed for block in console(page))]
