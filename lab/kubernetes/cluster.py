@@ -231,7 +231,9 @@ class Cluster:
             api.apply(kueue.config_map(config))
         else:
             command = []  # not launched: it runs
-        self._serve("kueue", command, lambda: _kueue_ready(ports.probe))
+        # It calls itself ready before its visibility server runs; if the API server goes away then, it ends.
+        visibility = Api(LOOPBACK, ports.visibility, api.tls, token=None)
+        self._serve("kueue", command, lambda: _kueue_ready(ports.probe) and visibility.ready())
         for wanted in kueue.webhooks(build / "manifests", ports, self.pki):
             api.apply(wanted)
 
