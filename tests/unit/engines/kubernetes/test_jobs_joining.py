@@ -177,6 +177,21 @@ def test_preempted_before_it_had_begun() -> None:
     assert [a.ending for a in job.attempts] == [Ending.PREEMPTED]
 
 
+def test_preempted_again_before_its_pods_were_made() -> None:
+    """A Job controller that lags makes pods for a Job that was sent back already."""
+    first = a_pod("a", ended=8, told=8, code=143, gone=True)
+    second = a_pod("b", created=11, started=11, ended=12, told=12, code=143, gone=True)
+    evicted = tuple((T0 + timedelta(seconds=at), "Preempted", f"by {at}") for at in (8, 10))
+    job = seen(a_job(suspend=True), first, second, evictions=evicted)
+    assert [(a.ending, a.reason) for a in job.attempts] == [
+        (Ending.PREEMPTED, "by 8"),
+        (Ending.PREEMPTED, "by 10"),
+    ]
+    # One that nobody sent back is not taken for preempted by what sent back the one before it.
+    job = seen(a_job(suspend=True), first, second, evictions=evicted[:1])
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.REQUEUED]
+
+
 def test_a_node_lost_under_a_gang() -> None:
     stays, lost = a_pod("a", index=0), a_pod("b", index=1, told=8, disrupted="DeletionByTaintManager")
     assert seen(a_job(2), stays, lost).state is JobState.RUNNING

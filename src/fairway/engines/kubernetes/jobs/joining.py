@@ -24,6 +24,8 @@ Eviction = tuple[datetime, str, str]
 
 _GRACE: Final = timedelta(seconds=120)
 """How long after it was sent back the last container of an attempt may end: pods have time to save."""
+_LAG: Final = timedelta(seconds=10)
+"""How long after a Job was sent back the Job controller may still make its pods."""
 _NODE_GONE: Final = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"})
 _MOST_WORDS: Final = 500
 
@@ -197,16 +199,27 @@ def _is_over(pod: Pods) -> bool:
 
 
 def _attempts(known: Known, runs: Sequence[Run]) -> tuple[Attempt, ...]:
-    around = zip((None, *runs), runs, (*runs[1:], None), strict=False)
-    return tuple(_attempt(known, before, run, after) for before, run, after in around)
+    attempts = []
+    for before, run, after in zip((None, *runs), runs, (*runs[1:], None), strict=False):
+        attempt = _attempt(known, before, run, after)
+        attempts.append(attempt)
+        if attempt.ended_at is not None:  # what sent one attempt back did not send back the next
+            count = len(_evictions_of(known, _left(run, after), attempt.started_at, attempt.ended_at))
+            known = replace(known, evictions=known.evictions[count:])
+    return tuple(attempts)
+
+
+def _left(run: Run, after: Run | None) -> list[Pods]:
+    """The pods that an attempt ended with: those that did not stay for the next."""
+    stayed = {p.facts.uid for p in after.pods} if after else set()
+    return [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
 
 
 def _attempt(known: Known, before: Run | None, run: Run, after: Run | None) -> Attempt:
     facts = [p.facts for p in run.pods]
     earlier = {p.facts.uid for p in before.pods} if before else set()
     started = min(f.started for f in facts if f.started is not None and f.uid not in earlier)
-    stayed = {p.facts.uid for p in after.pods} if after else set()
-    left = [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
+    left = _left(run, after)
     ended = None
     if after is not None or (all(_is_over(p) for p in run.pods) and not _more_to_come(known, run)):
         next_one = (
@@ -271,10 +284,9 @@ def _ending(  # noqa: PLR0911  (one line for each way)
         return Ending.CANCELLED, ""  # whatever its pods said when they were told to go
     if (failed := _failure(left)) is not None:
         return Ending.FAILED, failed.words
-    made = min((p.facts.created for p in left), default=started)  # it may be sent back before it begins
-    for at, why, words in reversed(known.evictions):
-        if min(made, started) <= at <= ended + timedelta(seconds=1) and ended - at <= _GRACE:
-            return _sent_back(why), words
+    if evictions := _evictions_of(known, left, started, ended):
+        _, why, words = evictions[-1]
+        return _sent_back(why), words
     disrupted = next((p.facts for p in left if p.facts.disrupted), None)
     if disrupted is not None:
         return _DISRUPTED.get(disrupted.disrupted, Ending.NODE_LOST), disrupted.disrupted
@@ -287,6 +299,20 @@ def _ending(  # noqa: PLR0911  (one line for each way)
     if any(p.facts.phase == "Failed" and p.facts.told_to_go is None for p in left):
         return Ending.FAILED, next((p.facts.words for p in left if p.facts.words), "")
     return Ending.REQUEUED, "its pods were deleted"
+
+
+def _evictions_of(
+    known: Known, left: Sequence[Pods], started: datetime, ended: datetime
+) -> tuple[Eviction, ...]:
+    """What was sent back up to the end of an attempt, if the last of it ended this attempt.
+
+    A Job may be sent back before its pods begin, and, where the Job controller lags, before it makes them.
+    """
+    made = min((p.facts.created for p in left), default=started)
+    before = [e for e in known.evictions if e[0] <= ended + timedelta(seconds=1)]
+    if not before or before[-1][0] < min(made, started) - _LAG or ended - before[-1][0] > _GRACE:
+        return ()
+    return tuple(before)
 
 
 def _sent_back(why: str) -> Ending:
