@@ -29,6 +29,8 @@ _numbers = itertools.count(1)
 
 # Started in the background of a script, a shell has SIGINT ignored, and so would everything tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Told to end, tests end what they have started: servers in sessions of their own would outlive them.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 _SHARED = ("slurm-24", "slurm-26", "kubernetes")
 

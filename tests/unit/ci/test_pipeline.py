@@ -17,6 +17,8 @@ from ci.pipeline import CpuTicks, Outcome, Pipeline, Stage, before
 from ci.report import TestTime, read_times, slowest_table, stage_table, write_json
 from ci.stages import CI, NIGHTLY, labs
 
+ROOT = Path(__file__).parents[3]
+
 
 class Run:
     """A pipeline of small shell commands."""
@@ -42,6 +44,39 @@ def test_a_stage_waits_for_those_it_needs_and_for_no_other(tmp_path: Path) -> No
     assert run.passed
     assert run.ended[-1] == "last"
     assert set(run.ended[:2]) == {"a", "b"}
+
+
+STARTS_A_SERVER = """
+import subprocess, time
+import pytest
+
+@pytest.fixture
+def server(tmp_path_factory):
+    server = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    open("server.pid", "w").write(str(server.pid))
+    yield
+    server.kill()
+    server.wait()
+
+def test_something(server):
+    time.sleep(300)
+"""
+
+
+def test_tests_that_are_told_to_end_end_what_they_started(tmp_path: Path) -> None:
+    """When one stage fails, the servers that tests of the others have started go too."""
+    (tmp_path / "test_it.py").write_text(STARTS_A_SERVER)
+    pid = tmp_path / "server.pid"
+    pytest_here = (
+        f"cd {tmp_path} && PYTHONPATH={ROOT} {sys.executable} -m pytest -p tests.conftest -n 0 test_it.py"
+    )
+    run = Run(
+        tmp_path,
+        Stage("tests", pytest_here, 60),
+        Stage("fails", f"for _ in $(seq 300); do [ -s {pid} ] && break; sleep 0.1; done; false", 60),
+    )
+    assert run.ended == ["fails"]
+    assert not Path("/proc", pid.read_text()).exists()
 
 
 def test_the_first_failure_ends_the_rest(tmp_path: Path) -> None:
