@@ -51,7 +51,7 @@ import subprocess, time
 import pytest
 
 @pytest.fixture
-def server(tmp_path_factory):
+def server():
     server = subprocess.Popen(["sleep", "300"], start_new_session=True)
     open("server.pid", "w").write(str(server.pid))
     yield

@@ -187,6 +187,19 @@ def test_preempted_again_before_its_pods_were_made() -> None:
         (Ending.PREEMPTED, "by 8"),
         (Ending.PREEMPTED, "by 10"),
     ]
+    # However soon after the first it is sent back again.
+    soon = a_pod("b", created=9, started=9, ended=10, told=9, code=143, gone=True)
+    at_once = (evicted[0], (T0 + timedelta(seconds=9), "Preempted", "by 9"))
+    job = seen(a_job(suspend=True), first, soon, evictions=at_once)
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.PREEMPTED]
+    # A node that is lost meanwhile is what ended it.
+    lost = a_pod("b", created=11, started=11, told=12, disrupted="DeletionByTaintManager", gone=True)
+    job = seen(a_job(suspend=True), first, lost, evictions=evicted)
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.NODE_LOST]
+    # One that runs on for longer than pods have to save was not ended by it.
+    stays = a_pod("b", created=11, started=11, ended=200, told=200, code=143, gone=True)
+    job = seen(a_job(suspend=True), first, stays, evictions=evicted)
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.REQUEUED]
     # One that nobody sent back is not taken for preempted by what sent back the one before it.
     job = seen(a_job(suspend=True), first, second, evictions=evicted[:1])
     assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.REQUEUED]

@@ -178,9 +178,8 @@ def test_a_job_that_came_back_as_the_accounting_tells_it() -> None:
     assert not accounting.is_over(history[1:])  # the first record is still to come
     assert accounting.is_complete(history, WORDS)
     late = (history[0]._replace(end="Unknown", state="RUNNING"), *history[1:])
-    assert accounting.is_over(late) and not accounting.is_complete(
-        late, WORDS
-    )  # how the first run ended is, too
+    assert accounting.is_over(late)
+    assert not accounting.is_complete(late, WORDS)  # how the first run ended is, too
     waited = (late[0]._replace(node_list="None assigned", start="Unknown"), *history[1:])
     assert accounting.is_complete(waited, WORDS)  # it never ran
     assert accounting.past(history, 1, WORDS) == job.attempts[:1]

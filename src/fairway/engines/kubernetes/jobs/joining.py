@@ -24,6 +24,8 @@ Eviction = tuple[datetime, str, str]
 
 _GRACE: Final = timedelta(seconds=120)
 """How long after it was sent back the last container of an attempt may end: pods have time to save."""
+_SECOND: Final = timedelta(seconds=1)
+"""Times of conditions and of pods are whole seconds, each written by another clock."""
 _LAG: Final = timedelta(seconds=10)
 """How long after a Job was sent back the Job controller may still make its pods."""
 _NODE_GONE: Final = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"})
@@ -199,27 +201,19 @@ def _is_over(pod: Pods) -> bool:
 
 
 def _attempts(known: Known, runs: Sequence[Run]) -> tuple[Attempt, ...]:
-    attempts = []
+    attempts: list[Attempt] = []
     for before, run, after in zip((None, *runs), runs, (*runs[1:], None), strict=False):
-        attempt = _attempt(known, before, run, after)
-        attempts.append(attempt)
-        if attempt.ended_at is not None:  # what sent one attempt back did not send back the next
-            count = len(_evictions_of(known, _left(run, after), attempt.started_at, attempt.ended_at))
-            known = replace(known, evictions=known.evictions[count:])
+        waits_since = attempts[-1].ended_at if attempts else None
+        attempts.append(_attempt(known, before, run, after, waits_since or known.job.created))
     return tuple(attempts)
 
 
-def _left(run: Run, after: Run | None) -> list[Pods]:
-    """The pods that an attempt ended with: those that did not stay for the next."""
-    stayed = {p.facts.uid for p in after.pods} if after else set()
-    return [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
-
-
-def _attempt(known: Known, before: Run | None, run: Run, after: Run | None) -> Attempt:
+def _attempt(known: Known, before: Run | None, run: Run, after: Run | None, waits_since: datetime) -> Attempt:
     facts = [p.facts for p in run.pods]
     earlier = {p.facts.uid for p in before.pods} if before else set()
     started = min(f.started for f in facts if f.started is not None and f.uid not in earlier)
-    left = _left(run, after)
+    stayed = {p.facts.uid for p in after.pods} if after else set()
+    left = [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
     ended = None
     if after is not None or (all(_is_over(p) for p in run.pods) and not _more_to_come(known, run)):
         next_one = (
@@ -230,7 +224,7 @@ def _attempt(known: Known, before: Run | None, run: Run, after: Run | None) -> A
     devices = sum(n for f in facts for _, n in f.devices[:1])
     if ended is None:
         return Attempt(started, nodes, devices)
-    ending, reason = _ending(known, left, started, ended, last=after is None)
+    ending, reason = _ending(known, left, started, ended, waits_since, last=after is None)
     worst = _failure(left) or (left[0].facts if left else None)
     code = worst.exit_code if worst else None
     if ending is Ending.DONE:
@@ -273,7 +267,13 @@ def _failure(pods: Iterable[Pods]) -> PodFacts | None:
 
 
 def _ending(  # noqa: PLR0911  (one line for each way)
-    known: Known, left: Sequence[Pods], started: datetime, ended: datetime, *, last: bool
+    known: Known,
+    left: Sequence[Pods],
+    started: datetime,
+    ended: datetime,
+    waits_since: datetime,
+    *,
+    last: bool,
 ) -> tuple[Ending, str]:
     job = known.job
     if last and job.finished.startswith("Complete"):
@@ -284,9 +284,9 @@ def _ending(  # noqa: PLR0911  (one line for each way)
         return Ending.CANCELLED, ""  # whatever its pods said when they were told to go
     if (failed := _failure(left)) is not None:
         return Ending.FAILED, failed.words
-    if evictions := _evictions_of(known, left, started, ended):
-        _, why, words = evictions[-1]
-        return _sent_back(why), words
+    made = min((p.facts.created for p in left), default=started)  # it may be sent back before it begins
+    if (sent_back := _evicted(known, min(made, started), ended)) is not None:
+        return sent_back
     disrupted = next((p.facts for p in left if p.facts.disrupted), None)
     if disrupted is not None:
         return _DISRUPTED.get(disrupted.disrupted, Ending.NODE_LOST), disrupted.disrupted
@@ -298,21 +298,19 @@ def _ending(  # noqa: PLR0911  (one line for each way)
         return Ending.DONE, ""
     if any(p.facts.phase == "Failed" and p.facts.told_to_go is None for p in left):
         return Ending.FAILED, next((p.facts.words for p in left if p.facts.words), "")
-    return Ending.REQUEUED, "its pods were deleted"
+    # Where the Job controller lags, a Job is sent back even before its pods are made.
+    return _evicted(known, max(made - _LAG, waits_since + _SECOND), ended) or (
+        Ending.REQUEUED,
+        "its pods were deleted",
+    )
 
 
-def _evictions_of(
-    known: Known, left: Sequence[Pods], started: datetime, ended: datetime
-) -> tuple[Eviction, ...]:
-    """What was sent back up to the end of an attempt, if the last of it ended this attempt.
-
-    A Job may be sent back before its pods begin, and, where the Job controller lags, before it makes them.
-    """
-    made = min((p.facts.created for p in left), default=started)
-    before = [e for e in known.evictions if e[0] <= ended + timedelta(seconds=1)]
-    if not before or before[-1][0] < min(made, started) - _LAG or ended - before[-1][0] > _GRACE:
-        return ()
-    return tuple(before)
+def _evicted(known: Known, since: datetime, ended: datetime) -> tuple[Ending, str] | None:
+    """How the last eviction since then ended an attempt; None: there was none."""
+    for at, why, words in reversed(known.evictions):
+        if max(since, ended - _GRACE) <= at <= ended + _SECOND:
+            return _sent_back(why), words
+    return None
 
 
 def _sent_back(why: str) -> Ending:
