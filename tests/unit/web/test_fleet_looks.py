@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from fastapi import Request, Response
@@ -102,24 +103,34 @@ async def test_what_is_stale_is_shown_once_more_while_it_is_read_anew() -> None:
     assert await shared.get() == 2
 
 
-async def test_a_crowd_waits_and_who_is_alone_does_not() -> None:
-    looks = 0
+async def test_who_asks_alone_does_not_wait() -> None:
+    async def look() -> str:
+        return "seen"
+
+    shared = SharedLook(look, apart_seconds=60)
+    async with asyncio.timeout(30):
+        assert [await shared.get(), await shared.get()] == ["seen", "seen"]
+
+
+async def test_a_crowd_shares_the_next_look_which_begins_a_moment_later() -> None:
+    began: list[float] = []
+    begun, done = asyncio.Event(), asyncio.Event()
 
     async def look() -> int:
-        nonlocal looks
-        looks += 1
-        await asyncio.sleep(0.01)
-        return looks
+        began.append(time.monotonic())
+        begun.set()
+        await done.wait()
+        return len(began)
 
     shared = SharedLook(look, apart_seconds=0.2)
-    began = asyncio.get_running_loop().time()
-    assert [await shared.get(), await shared.get()] == [1, 2]
-    crowd = [asyncio.create_task(shared.get())]
-    for _ in range(20):
-        await asyncio.sleep(0.005)
-        crowd.append(asyncio.create_task(shared.get()))
-    assert set(await asyncio.gather(*crowd)) == {3, 4}
-    assert asyncio.get_running_loop().time() - began > 0.2
+    first = asyncio.create_task(shared.get())
+    await begun.wait()
+    crowd = [asyncio.create_task(shared.get()) for _ in range(20)]
+    await asyncio.sleep(0)  # each of them has asked now
+    done.set()
+    assert await first == 1
+    assert set(await asyncio.gather(*crowd)) == {2}
+    assert began[1] - began[0] >= 0.2
 
 
 @pytest.mark.parametrize(("target", "draws"), [("x-part", 2), ("other", 6)])
