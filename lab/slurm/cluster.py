@@ -7,12 +7,14 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from lab import processes
 from lab.errors import LabError
 from lab.instance import Instance
 from lab.kinds import Command
@@ -301,7 +303,11 @@ def _start_mariadbd(instance: Instance) -> None:
     common = ["--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql"]
     made = instance.folder / "database-made"
     if not made.exists():
-        for half in (_root(instance) / "var/lib/mysql").iterdir():  # of an `up` that was cut short
+        # An `up` that was cut short leaves half a database, and an installer that may still be at work on it.
+        munged = instance.daemon("munged")
+        strays = [process for process in processes.inside(instance.folder) if process != munged]
+        processes.end(strays, ask=signal.SIGKILL)
+        for half in (_root(instance) / "var/lib/mysql").iterdir():
             shutil.rmtree(half) if half.is_dir() else half.unlink()
         instance.run("mariadb-install-db", *common, "--skip-test-db", "--force", timeout=300)
         made.touch()
@@ -318,6 +324,10 @@ def _start_mariadbd(instance: Instance) -> None:
         "--innodb-flush-log-at-trx-commit=2",
         "--innodb-lock-wait-timeout=900",
     )
+    _wait_for_database(instance)
+
+
+def _wait_for_database(instance: Instance) -> None:
     _wait_for_command(instance, "mariadbd", 60, "mariadb", f"--socket={DATABASE}", "-e", "select 1")
 
 
@@ -327,6 +337,7 @@ def _start_slurmdbd(instance: Instance) -> None:
         "create user if not exists slurm@localhost identified via unix_socket;"
         "grant all on slurm_acct_db.* to slurm@localhost"
     )
+    _wait_for_database(instance)  # an `up` that was cut short may have left it starting
     instance.run("mariadb", f"--socket={DATABASE}", "-e", statements)
     _launch(instance, "slurmdbd", "slurm", "slurmdbd", "-D")
     _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
@@ -336,6 +347,7 @@ def _start_slurmdbd(instance: Instance) -> None:
 
 def _start_slurmctld(instance: Instance) -> None:
     """The first time twice: only a proper end writes every state file that a start after a crash asks for."""
+    _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
     # It refuses to start for a cluster that slurmdbd does not know.
     if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
         instance.run("sacctmgr", "-i", "add", "cluster", "fairway")

@@ -7,13 +7,25 @@ import os
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import Instance, mounts, obtain
-from tests.lab.driving import LOOPBACK, addresses_of, assert_nothing_is_left, lab, launch, ports, status, up
+from lab import Instance, find, mounts, obtain
+from lab.waiting import wait_until
+from tests.lab.driving import (
+    LOOPBACK,
+    addresses_of,
+    assert_nothing_is_left,
+    lab,
+    launch,
+    ports,
+    processes_about,
+    status,
+    up,
+)
 from tests.tier import sized
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -124,10 +136,17 @@ def test_what_a_running_step_opens_is_on_loopback_too(slurm: Instance) -> None:
     assert ended(slurm, job).startswith("CANCELLED")
 
 
+def _runs(instance: str, program: str) -> bool:
+    found = find(instance)
+    return found is not None and any(program in line for line in processes_about(str(found.folder)))
+
+
+@pytest.mark.timeout(900)
 def test_up_that_is_killed_midway_is_finished_by_the_next() -> None:
-    for seconds in (1, 2, 3, 4):
+    # The installer lives on for a while, and so does the server that it starts.
+    for daemon in ("mariadb-install-db", "mariadbd", "slurmdbd", "slurmctld"):
         started = launch("up", "slurm", "--name", "midway", "--nodes", "1")
-        time.sleep(seconds)
+        wait_until(partial(_runs, "midway", daemon), 180, f"{daemon} did not start")
         started.kill()
         started.communicate()
     instance = up("slurm", "midway")
