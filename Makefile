@@ -29,12 +29,14 @@ format: venv  ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-check: venv  ## formatting, lint, types, import rules, dependencies
+check: venv  ## formatting, lint (Lua too), types, import rules, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
+	@which luacheck > /dev/null || { echo "check needs luacheck; hint: apt-get install lua-check"; exit 1; }
+	luacheck --quiet src/fairway/engines/slurm/policy/job_submit.lua
 
 test: venv  ## unit and contract tests, no real engine needed
 	$(PY) -m pytest tests/unit tests/contract tests/scenarios/test_parts.py -m "not slurm and not kubernetes and not lab" -n 3

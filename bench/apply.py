@@ -20,7 +20,6 @@ import httpx2
 
 from bench.figure import Figure, median
 from bench.fleets import A100, PRODUCT, teams_of
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.port import Governs
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import (
@@ -36,7 +35,8 @@ from fairway.model.fleet import (
     SlurmPlace,
 )
 from fairway.model.names import ClusterName, PoolName
-from fairway.wiring import build_engine
+from fairway.server import build_engine
+from fairway.services.plans import blocking, plan_cluster, raise_if_blocked, write_plan
 from lab import Instance, find
 
 TARGET = 1.3
@@ -124,7 +124,8 @@ async def _engine(fleet: Fleet) -> AsyncIterator[Governs]:
 async def _apply(fleet: Fleet, engine: Governs) -> int:
     """As a server does: look, plan, write. How many changes it made."""
     plan = await plan_cluster(engine, fleet, NAME)
-    applied = await apply_plan(engine, plan, force=True)
+    raise_if_blocked(blocking(plan, force=True))
+    applied = await write_plan(engine, plan, force=True)
     if applied.refusal is not None:
         raise applied.refusal
     return len(applied.done)
@@ -150,7 +151,8 @@ async def _ours(fleet: Fleet, recorded: Recorded) -> tuple[float, float]:
         plan = await plan_cluster(engine, fleet, NAME)
         planned = time.perf_counter()
         with recording(recorded):
-            applied = await apply_plan(_Staged(engine, recorded), plan, force=True)
+            raise_if_blocked(blocking(plan, force=True))
+            applied = await write_plan(_Staged(engine, recorded), plan, force=True)
         if applied.refusal is not None:
             raise applied.refusal
         return time.perf_counter() - start, planned - start

@@ -22,7 +22,7 @@ import psycopg
 from bench.figure import Figure
 from bench.jobs import Meter, Taken
 from bench.ledger import backends, own_ledger
-from fairway.control.meter import BATCH, hours_of
+from fairway.control.loops.meter import BATCH, hours_of
 from fairway.cost.calendar import Calendar
 from fairway.ledger import Hours, Lease, Ledger
 
@@ -86,17 +86,17 @@ async def _meter(ledger: Ledger, lease: Lease, hours: Hours, upto: int) -> None:
     """As the loop's step does: all that changed, then what runs, if an hour is over."""
     while True:
         async with ledger.writing(lease) as tx:
-            done = await tx.meter(hours, BATCH)
+            done = await tx.metering.meter(hours, BATCH)
         if done.taken < BATCH:
             break
-    if await ledger.meter_mark(CLUSTER) != upto:
+    if await ledger.metering.mark(CLUSTER) != upto:
         await _hour(ledger, lease, upto)
 
 
 async def _hour(ledger: Ledger, lease: Lease, upto: int) -> None:
     hours = hours_of(Calendar(UTC), upto - HOUR, upto)
     async with ledger.writing(lease) as tx:
-        await tx.meter_running(hours, upto)
+        await tx.metering.meter_running(hours, upto)
 
 
 def _rendered(db: psycopg.Connection[Any]) -> list[bytes]:
@@ -128,9 +128,9 @@ async def _measure(load: str, jobs: int) -> Figure:
     bare: list[Taken] = []
     rows = 0
     async with own_ledger() as (ledger, url):
-        lease = await ledger.take_lease("meter", CLUSTER, "bench", 600)
+        lease = await ledger.leases.take("meter", CLUSTER, "bench", 600)
         assert lease is not None
-        await ledger.ensure_partitions(hours.starts)
+        await ledger.partitions.ensure(hours.starts)
         with psycopg.connect(url, autocommit=True) as db:
             meter, plain_meter = Meter(backends(url)), Meter([db.info.backend_pid])
             for _ in range(ROUNDS):

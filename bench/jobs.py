@@ -226,7 +226,7 @@ async def _pages(
 
         for cursor in (None, *cursors):  # the first round is not measured
             for name, which in filters.items():
-                call = partial(ledger.jobs, which, before=cursor, limit=PAGE)
+                call = partial(ledger.jobs.page, which, before=cursor, limit=PAGE)
                 taken[name].append(await meter(call))
             bare.append(await plain_meter(partial(by_key, cursor or jobs)))
     return {name: times[1:] for name, times in taken.items()}, bare[1:]
@@ -248,7 +248,7 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
 
     async def keep(seen: list[SeenJob]) -> None:
         async with ledger.writing(lease) as tx:
-            await tx.keep_seen(seen, "mark")
+            await tx.mirror.keep_seen(seen, "mark")
 
     async def each(rounds: int, call: Callable[[], Awaitable[object]]) -> Taken:
         times = [await meter(call) for _ in range(rounds)]
@@ -257,16 +257,18 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
     many = [_order("many", 10_000)]
     different = [_order(f"j{i}") for i in range(5000)]
     return {
-        "submit one": await each(20, lambda: ledger.submit_jobs([_order("one")], by="bench")),
-        "submit 10,000 as an array": await meter(lambda: ledger.submit_jobs(many, by="bench", key="k")),
-        "submit 5,000 different ones": await meter(lambda: ledger.submit_jobs(different, by="bench")),
+        "submit one": await each(20, lambda: ledger.jobs.submit([_order("one")], by="bench")),
+        "submit 10,000 as an array": await meter(lambda: ledger.jobs.submit(many, by="bench", key="k")),
+        "submit 5,000 different ones": await meter(lambda: ledger.jobs.submit(different, by="bench")),
         "keep 2,000 new": await meter(lambda: keep(new)),
         "keep 2,000 unchanged": await meter(lambda: keep(new)),
         "keep 2,000 ended": await meter(lambda: keep(over)),
-        "to_send, 200 of 15,000": await each(10, lambda: ledger.to_send("cluster-1", 200)),
-        "to_do, none": await each(10, lambda: ledger.to_do("cluster-1", 1000)),
-        "job_counts": await each(10, ledger.job_counts),
-        "open_engine_ids of one cluster": await each(10, lambda: ledger.open_engine_ids("cluster-2")),
+        "to_send, 200 of 15,000": await each(10, lambda: ledger.dispatch.to_send("cluster-1", 200)),
+        "to_do, none": await each(10, lambda: ledger.dispatch.to_do("cluster-1", 1000)),
+        "job_counts": await each(10, ledger.jobs.counts),
+        "open_engine_ids of one cluster": await each(
+            10, lambda: ledger.dispatch.open_engine_ids("cluster-2")
+        ),
     }
 
 
@@ -301,7 +303,7 @@ async def _measure(jobs: int) -> Figure:
         sizes = _fill(url, jobs)
         meter = Meter(backends(url))
         taken, bare = await _pages(ledger, meter, url, jobs)
-        lease = await ledger.take_lease("mirror", "cluster-1", "bench", 600)
+        lease = await ledger.leases.take("mirror", "cluster-1", "bench", 600)
         assert lease is not None
         calls = await _calls(ledger, meter, lease)
     p95s = {name: _p95([t.wall for t in times]) for name, times in taken.items()}

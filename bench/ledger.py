@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from fairway.ledger import Ledger, embedded
-from fairway.ledger.connection import Limits
+from fairway.ledger.connection import ConnectionLimits
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def own_server() -> Iterator[tuple[str, Path]]:
 async def own_ledger() -> AsyncIterator[tuple[Ledger, str]]:
     """An empty ledger with a single connection, and its URL."""
     with own_server() as (url, _):
-        ledger = await Ledger.connect(url, Limits(connections=1))
+        ledger = await Ledger.connect(url, ConnectionLimits(connections=1))
         await ledger.migrate()
         yield ledger, url
         await ledger.close()

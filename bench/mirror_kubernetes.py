@@ -22,7 +22,6 @@ import yaml
 
 from bench.figure import Figure
 from bench.fleets import A100, PRIORITIES, PRODUCT
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Unreachable
 from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesConnection, KubernetesPlace, Pool
@@ -39,6 +38,7 @@ from fairway.model.job import (
 )
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
+from fairway.services.plans import blocking, plan_cluster, raise_if_blocked, write_plan
 from lab import Instance, find
 from lab.kubernetes import kwok
 from lab.kubernetes.api import Api, ApiError, Json
@@ -94,7 +94,8 @@ def _order(number: int, team: TeamName, seconds: int) -> Order:
 
 async def _apply(engine: KubernetesEngine, fleet: Fleet) -> None:
     plan = await plan_cluster(engine, fleet, fleet.clusters[0].name)
-    applied = await apply_plan(engine, plan, force=True)
+    raise_if_blocked(blocking(plan, force=True))
+    applied = await write_plan(engine, plan, force=True)
     if applied.refusal is not None:
         raise SystemExit(f"error: {applied.refusal}\n\nhint: {applied.refusal.hint}")
 

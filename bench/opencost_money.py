@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charging import charges, rate_spans
-from fairway.cost.metering import difference
+from fairway.cost.charges import charges, rate_spans
 from fairway.model.charge import CapacitySum, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet
 from fairway.model.team import Supply
-from fairway.model.usage import Holding, Piece
+from fairway.model.usage import AttemptUsage, UsagePiece
+from tests.unit.cost.metering_reference import difference
 
 IDLE = "__idle__"  # OpenCost's word
 PARTS_BY_HAND = {None: 1.0, "1g.10gb": 1 / 6, "3g.40gb": 2 / 3}
@@ -109,14 +109,14 @@ def fairway_costs(held: Sequence[Held], nodes: Sequence[There], fleet: Fleet) ->
     return found
 
 
-def _pieces(one: Held, calendar: Calendar) -> list[Piece]:
-    return difference(None, Holding(0, one.devices, one.start, one.end), calendar)
+def _pieces(one: Held, calendar: Calendar) -> list[UsagePiece]:
+    return difference(None, AttemptUsage(0, one.devices, one.start, one.end), calendar)
 
 
 def _capacity(node: There, fleet: Fleet, calendar: Calendar) -> Iterable[CapacitySum]:
     cluster = fleet.clusters[0].name
     for number, (supply, devices) in enumerate(sorted(node.devices.items(), key=str)):
-        for piece in difference(None, Holding(0, devices, node.start, node.end), calendar):
+        for piece in difference(None, AttemptUsage(0, devices, node.start, node.end), calendar):
             behind = node.gpus * (piece.end - piece.start) if number == 0 else 0
             yield CapacitySum(piece.hour, cluster, supply, piece.device_seconds, 0, 0, 0, behind)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.opencost_money import Allocation
-from fairway.files.compose import compose_fleet
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import Fleet
 from lab import LabError
 from lab.waiting import wait_until

@@ -30,17 +30,18 @@ from prometheus_client import CollectorRegistry
 from bench import jobs
 from bench.figure import Figure
 from bench.ledger import backends, own_server
-from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS, NO_PARTS
 from fairway.ledger import Ledger
-from fairway.ledger.connection import Limits
+from fairway.ledger.connection import ConnectionLimits
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
-from fairway.model.job import job_word
+from fairway.model.job import format_job_id
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
+from fairway.services.fleets import Fleets
+from fairway.services.tokens import hash_secret, new_secret
 from fairway.settings import read_settings
 from fairway.web.app import add_pages
 
@@ -139,7 +140,7 @@ def rows(count: int) -> Mapping[str, list[Row]]:
     hour = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
 
     def listed(query: str, where: str, high: int = newest) -> Row:
-        before = "" if high == newest else f"&before={job_word(high)}"
+        before = "" if high == newest else f"&before={format_job_id(high)}"
         return Row(f"/jobs?{query}{before}", _LIST.format(where=where, high=high))
 
     begins = "name >= '{0}' AND name < '{0}\U0010ffff'"
@@ -168,7 +169,7 @@ def rows(count: int) -> Mapping[str, list[Row]]:
             "pool = 'pool-2' AND priority = 'priority-0' AND state = 'running'",
         ),
         "an array": (
-            f"array={job_word(count // 3000 * 1000 + 1)}",
+            f"array={format_job_id(count // 3000 * 1000 + 1)}",
             f"array_first = {count // 3000 * 1000 + 1}",
         ),
     }
@@ -180,7 +181,7 @@ def rows(count: int) -> Mapping[str, list[Row]]:
         "of many long ago": "run-1",
         "unknown": "nothing",
         "a user": "user-7",
-        "an id": job_word(count // 3),
+        "an id": format_job_id(count // 3),
         "one letter": "r",
     }
     return {
@@ -203,7 +204,7 @@ def rows(count: int) -> Mapping[str, list[Row]]:
         ],
         "job": [
             Row(
-                f"/jobs/{job_word(n)}",
+                f"/jobs/{format_job_id(n)}",
                 f"SELECT * FROM job JOIN job_class ON job_class.id = class LEFT JOIN attempt ON job = job.id"
                 f" WHERE job.id = {n}",
             )
@@ -253,8 +254,8 @@ def fill(url: str, count: int) -> None:
 
 async def _app(ledger: Ledger, folder: Path) -> FastAPI:
     made = fleet()
-    await ledger.keep_fleet("made by the benchmark", "digest", "bench")
-    app = create_app(ledger, CollectorRegistry(), lambda _: made, NO_PARTS, NO_JOBS)
+    await ledger.revisions.keep("made by the benchmark", "digest", "bench")
+    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: made), NO_PARTS, NO_JOBS)
     settings = read_settings({"state_dir": str(folder)}, {"XDG_CONFIG_HOME": str(folder)})
     add_pages(app, ledger, app.state.fleets, NO_PARTS, NO_JOBS, settings)
     return app
@@ -262,11 +263,11 @@ async def _app(ledger: Ledger, folder: Path) -> FastAPI:
 
 async def measure(url: str, count: int) -> list[Figure]:
     """Every page, over a ledger that was filled."""
-    ledger = await Ledger.connect(url, Limits(connections=1))
+    ledger = await Ledger.connect(url, ConnectionLimits(connections=1))
     with tempfile.TemporaryDirectory(prefix="fairway-bench-") as folder:
         app = await _app(ledger, Path(folder))
         secret = new_secret()
-        await ledger.create_token(f"bench-{os.getpid()}", Role.ADMIN, hash_secret(secret), "bench")
+        await ledger.tokens.create(f"bench-{os.getpid()}", Role.ADMIN, hash_secret(secret), "bench")
         meter = jobs.Meter(backends(url))
         transport = httpx2.ASGITransport(app=app)
         async with (

@@ -17,7 +17,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.objects import FoundObject, FoundPolicy
 from fairway.policy.plan import ClusterPlan, complete, compute_changes
-from fairway.wiring import build_engine, collect_garbage_less_often
+from fairway.server import build_engine, collect_garbage_less_often
 
 TARGET = 40.0
 """A plan is more than one encoding of its objects; the issue's own target is in seconds."""

@@ -22,7 +22,7 @@ from bench.ledger import backends, own_server
 from bench.report_rows import MONTH, POOLS, fill
 from fairway.cost.calendar import Calendar
 from fairway.ledger import ArchivedPart, Ledger, UsageFilter
-from fairway.ledger.connection import Limits
+from fairway.ledger.connection import ConnectionLimits
 from fairway.model.charge import Label, UsageSum
 from fairway.model.names import PoolName
 
@@ -59,16 +59,16 @@ class Questions:
         self._db = db
 
     async def teams(self) -> int:
-        return _whole(await self._ledger.usage_sums(SPANS, [Label.TEAM], UsageFilter(), None, local=LOCAL))
+        return _whole(await self._ledger.usage.sums(SPANS, [Label.TEAM], UsageFilter(), None, local=LOCAL))
 
     async def users(self) -> int:
         only = UsageFilter(teams=frozenset({TEAM}))
-        return _whole(await self._ledger.usage_sums(SPANS, [Label.USER], only, None, local=LOCAL))
+        return _whole(await self._ledger.usage.sums(SPANS, [Label.USER], only, None, local=LOCAL))
 
     async def by_hour(self) -> int:
         """As a pool with spot prices is asked for: each hour by itself."""
         hours = {PoolName("pool-3"): list(LOCAL.hours(WINDOW))}
-        return _whole(await self._ledger.usage_sums(hours, [Label.TEAM], UsageFilter(), None, local=LOCAL))
+        return _whole(await self._ledger.usage.sums(hours, [Label.TEAM], UsageFilter(), None, local=LOCAL))
 
     async def bare_teams(self) -> int:
         return self._bare("team", "")
@@ -128,7 +128,7 @@ def _told(taken: list[Taken]) -> str:
 
 async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | None) -> Figure:
     """On a ledger that was filled."""
-    ledger = await Ledger.connect(url, Limits(connections=1))
+    ledger = await Ledger.connect(url, ConnectionLimits(connections=1))
     with psycopg.connect(url, autocommit=True) as db:
         asked = Questions(ledger, db)
         (backend,) = backends(url)
@@ -168,9 +168,9 @@ async def measure(url: str, rows: int, sizes: dict[str, object], store: Path | N
 
 async def _archived(url: str, store: Path) -> dict[str, object]:
     ledger = await Ledger.connect(url)
-    ledger.use_archive(store.as_uri())
+    ledger.usage.use_archive(store.as_uri())
     start = time.perf_counter()
-    parts: Sequence[ArchivedPart] = await ledger.archive_month(MONTH)
+    parts: Sequence[ArchivedPart] = await ledger.usage.archive_month(MONTH)
     took = time.perf_counter() - start
     await ledger.close()
     rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)

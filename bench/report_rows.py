@@ -106,5 +106,5 @@ def _sizes(db: psycopg.Connection, table: str) -> dict[str, object]:
 
 async def _partition(url: str, hour: int) -> None:
     ledger = await Ledger.connect(url)
-    await ledger.ensure_partitions([hour])
+    await ledger.partitions.ensure([hour])
     await ledger.close()

@@ -30,17 +30,15 @@ import msgspec
 
 from bench.figure import Figure, median
 from bench.fleets import A100, PRODUCT, teams_of
-from fairway.api import job_wire
 from fairway.client.client import Client
 from fairway.client.contexts import Target
-from fairway.control.applying import apply_plan, plan_cluster
-from fairway.engines.kubernetes.client import connect, connection_of
-from fairway.engines.kubernetes.jobs.orders import job_manifest
-from fairway.engines.kubernetes.refusals import Asked
-from fairway.engines.slurm.jobs.orders import Terms, body
-from fairway.engines.slurm.policy.render import conf_lines, render_slurm
-from fairway.engines.slurm.policy.sites import sites
-from fairway.files.compose import compose_fleet
+from fairway.engines.kubernetes.api.client import connect, connection_of
+from fairway.engines.kubernetes.api.errors import ApiCall
+from fairway.engines.kubernetes.jobs.manifest import job_manifest
+from fairway.engines.slurm.jobs.script import SubmitTerms, body
+from fairway.engines.slurm.policy.partitions import sites
+from fairway.engines.slurm.policy.render import render_slurm
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import (
     Capacity,
@@ -57,12 +55,15 @@ from fairway.model.fleet import (
 )
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
 from fairway.model.names import ClusterName, PoolName, UserName
-from fairway.wiring import build_engine
+from fairway.server import build_engine
+from fairway.services.plans import blocking, plan_cluster, raise_if_blocked, write_plan
+from fairway.wire import jobs as job_wire
 from lab import Instance, find
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
 from lab.slurm.tokens import mint
+from tests.slurm_conf import conf_lines
 
 TARGET: Final = 1.25
 """At least 0.8 of what the bare engine takes in."""
@@ -105,7 +106,8 @@ async def _apply(instance: Instance, fleet: Fleet) -> None:
     engine = build_engine(fleet.clusters[0], fleet.pools)
     try:
         plan = await plan_cluster(engine, fleet, NAME)
-        applied = await apply_plan(engine, plan, force=True)
+        raise_if_blocked(blocking(plan, force=True))
+        applied = await write_plan(engine, plan, force=True)
         if applied.refusal is not None:
             raise applied.refusal
     finally:
@@ -229,7 +231,7 @@ async def _plain(instance: Instance, fleet: Fleet) -> AsyncIterator[Send]:
     cluster = fleet.clusters[0]
     if instance.kind == "slurm":
         facts = instance.facts()
-        terms = Terms(
+        terms = SubmitTerms(
             sites(fleet, NAME, {})[0],
             cluster.folders,
             next(p.name for p in fleet.priorities if p.default),
@@ -249,7 +251,7 @@ async def _plain(instance: Instance, fleet: Fleet) -> AsyncIterator[Send]:
             yield post
     else:
         api = await connect(connection_of(cluster))
-        asked = Asked(api.server, "create", "jobs")
+        asked = ApiCall(api.server, "create", "jobs")
         try:
 
             async def create(order: Order) -> None:

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from bench.figure import Figure, median
-from fairway.engines.virtual import JobRequest, Simulator, Terms
+from fairway.engines.virtual import ClusterTerms, JobRequest, Simulator
 from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
@@ -37,7 +37,7 @@ class World:
     """A cluster, its terms, and jobs that keep it full with a queue behind."""
 
     pool: Pool
-    terms: Terms
+    terms: ClusterTerms
     backlog: tuple[JobRequest, ...]
     trace: tuple[JobRequest, ...]
 
@@ -54,7 +54,10 @@ def world(nodes: int, jobs: int, waiting: int) -> World:
     requests = [_request(dice, gang) for _ in range(jobs + waiting)]
     default_teams = {user: TeamName(f"team-{number}") for number, user in USERS.items()}
     return World(
-        pool, Terms(teams, default_teams=default_teams), tuple(requests[:waiting]), tuple(requests[waiting:])
+        pool,
+        ClusterTerms(teams, default_teams=default_teams),
+        tuple(requests[:waiting]),
+        tuple(requests[waiting:]),
     )
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.metering import difference
 from fairway.model.job import OPEN_JOBS
-from fairway.model.usage import Holding
+from fairway.model.usage import AttemptUsage
+from tests.unit.cost.metering_reference import difference
 
 CLUSTER = "hpc"
 Key = tuple[int, int]
@@ -25,8 +25,8 @@ Key = tuple[int, int]
 class Books:
     """Everything that should sum to the same."""
 
-    truth: dict[Key, Holding]
-    metered: dict[Key, Holding]
+    truth: dict[Key, AttemptUsage]
+    metered: dict[Key, AttemptUsage]
     rows: Counter[tuple[int, int]]
     """Device-seconds of the usage rows by hour and class."""
     hours: Counter[tuple[int, int]]
@@ -75,7 +75,7 @@ def read(db: psycopg.Connection[Any], upto: int, *, own: bool = True) -> Books:
         if own:
             db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         metered = {
-            (job, attempt): Holding(class_, devices, seconds(start), seconds(end))
+            (job, attempt): AttemptUsage(class_, devices, seconds(start), seconds(end))
             for job, attempt, class_, devices, start, end in db.execute(_METERED)
             if end > start
         }
@@ -94,8 +94,8 @@ def _sums(db: psycopg.Connection[Any], query: Any) -> Counter[tuple[int, int]]:
 
 
 def _truth(
-    db: psycopg.Connection[Any], upto: int, metered: dict[Key, Holding]
-) -> Iterator[tuple[Key, Holding]]:
+    db: psycopg.Connection[Any], upto: int, metered: dict[Key, AttemptUsage]
+) -> Iterator[tuple[Key, AttemptUsage]]:
     """As the issue has it: whole seconds by the engine's clock, of a pool, from start to end."""
     wanted = """
         SELECT a.job, a.number, j.class, a.devices, a.started_at, a.ended_at, a.ending, j.state
@@ -110,7 +110,7 @@ def _truth(
         else:  # nobody knows: no further than was metered
             end = metered[job, number].end if (job, number) in metered else start
         if end > start and devices > 0:
-            yield (job, number), Holding(class_, devices, start, end)
+            yield (job, number), AttemptUsage(class_, devices, start, end)
 
 
 def seconds(at: datetime) -> int:

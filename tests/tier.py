@@ -11,7 +11,7 @@ import os
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 Size = TypeVar("Size")
 
@@ -28,7 +28,14 @@ def examples(count: int) -> int:
     return sized(ci=min(count, max(10, count // 4)), nightly=count)
 
 
-settings.register_profile("tier", settings(), max_examples=examples(100))  # for tests that name no number
+# For tests that name no number. How long an example takes depends on the machine's load: no time is judged.
+settings.register_profile(
+    "tier",
+    settings(),
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tier")
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from docs.reference.collect import Code, collect
-from fairway.explain.engine_words import ENGINE_WORDS
+from fairway.explain.engine_reasons import ENGINE_WORDS
 from fairway.explain.reasons import REASONS
-from fairway.files.faults import EXPLANATIONS
+from fairway.files.diagnostics import EXPLANATIONS
 
 HERE = Path(__file__).parent
 _KINDS = {
@@ -35,7 +35,11 @@ _ROOMS = {
     "policy": "a plan or a job's placing",
     "settings": "the server's settings",
     "web": "the pages",
-    "wiring": "the server's start",
+    "demo": "`fairway demo`",
+    "server": "the server's start",
+    "services": "the server",
+    "views": "the command line and the pages",
+    "wire": "the API",
 }
 
 
@@ -140,7 +144,7 @@ def _engine_reasons(note: str) -> str:
     text = (
         f"# The engines' own reasons\n\n{note}"
         "`fairway why` says why a job waits in Fairway's words, with the engine's own as evidence. These are the ones it knows; any other "
-        "is shown as the engine says it.\n"
+        "is shown as the engine says it. What the virtual engine says is Fairway's own text and has its code from the start.\n"
     )
     for engine, known in ENGINE_WORDS.items():
         text += f"\n## {engine}\n\n| the engine says | code | means |\n|---|---|---|\n"

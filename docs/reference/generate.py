@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from docs.reference import code_pages, shapes
-from fairway.api.edge import REQUESTS
+from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
 from fairway.files import fleet_schema, job_schema
-from fairway.files.faults import EXPLANATIONS
+from fairway.files.diagnostics import EXPLANATIONS
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in `typing`, whose import would be half of the time until Ctrl-C is answered
 if TYPE_CHECKING:
-    from fairway.api.job_wire import JobSpec
     from fairway.client.async_client import AsyncClient
     from fairway.client.client import Client
+    from fairway.wire.jobs import JobSpec
 
 __version__ = "0.1.0.dev0"
 __all__ = ["AsyncClient", "Client", "JobSpec", "__version__"]
@@ -17,7 +17,7 @@ __all__ = ["AsyncClient", "Client", "JobSpec", "__version__"]
 _WHERE = {
     "AsyncClient": "fairway.client.async_client",
     "Client": "fairway.client.client",
-    "JobSpec": "fairway.api.job_wire",
+    "JobSpec": "fairway.wire.jobs",
 }
 
 

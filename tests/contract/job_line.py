@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fairway.api.job_wire import JobDetail, JobSpec
 from fairway.client.client import Client
 from fairway.client.contexts import Target
 from fairway.files import parse_fleet, read_job
 from fairway.model.job import ENDED_JOBS, JobState
+from fairway.wire.jobs import JobDetail, JobSpec
 from tests.integration.policy_lab import Governed, governed
 from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
 

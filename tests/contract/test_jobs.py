@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fairway.client.client import ServerRefused
+from fairway.explain.reasons import REASONS
 from fairway.model.job import ENDED_JOBS, Ending, JobState
 from tests.contract.job_line import JobLine, job_line
 from tests.scenarios.conftest import engine_params
@@ -49,7 +50,7 @@ async def test_output_is_read_while_it_runs_and_the_exit_code_after(line: JobLin
     assert "last line" in told
     job = line.until(made["id"], JobState.DONE)
     assert job.exit_code == 0
-    (attempt,) = job.each_attempt
+    (attempt,) = job.attempts
     assert attempt.ending is Ending.DONE
     assert attempt.nodes
     assert attempt.devices == 1
@@ -91,13 +92,13 @@ async def test_a_dependency_waits_and_a_broken_one_ends(line: JobLine) -> None:
     assert line.job(second).state is JobState.QUEUED
     before, after = line.until(first, JobState.DONE), line.until(second, JobState.DONE)
     assert before.ended_at is not None
-    assert after.each_attempt[0].started_at >= before.ended_at
+    assert after.attempts[0].started_at >= before.ended_at
     broken = line.submit(name="broken", script=script("exit 1"))
     never = line.submit(name="never", script=script("exit 0"), after=[broken])
     line.until(broken, JobState.FAILED)
     job = line.until(never, JobState.CANCELLED)
     assert job.code == "DependencyFailed"
-    assert job.each_attempt == []
+    assert job.attempts == []
 
 
 async def test_cancel_ends_what_runs_and_what_waits(line: JobLine) -> None:
@@ -107,8 +108,8 @@ async def test_cancel_ends_what_runs_and_what_waits(line: JobLine) -> None:
     line.until(large, JobState.WAITING, JobState.RUNNING)
     line.run("cancel", running, large)
     job = line.until(running, JobState.CANCELLED)
-    assert job.each_attempt[-1].ending is Ending.CANCELLED
-    assert job.each_attempt[-1].ended_at is not None
+    assert job.attempts[-1].ending is Ending.CANCELLED
+    assert job.attempts[-1].ended_at is not None
     assert line.until(large, JobState.CANCELLED).ended_at is not None
 
 
@@ -127,6 +128,21 @@ async def test_hold_and_release(line: JobLine) -> None:
     line.until(waiting, JobState.DONE)
 
 
+async def test_what_waits_says_why_by_a_code_and_in_the_engines_words(line: JobLine) -> None:
+    blocker = line.submit(name="blocker", gpus=8, nodes=line.nodes, script=script("sleep 600"))
+    line.until(blocker, JobState.RUNNING)
+    waiting = line.submit(name="patient", gpus=8, script=script("exit 0"))
+    deadline = asyncio.get_running_loop().time() + 60
+    while not (job := line.job(waiting)).code:  # engines look at their limits in their next pass
+        assert asyncio.get_running_loop().time() < deadline, job
+        await asyncio.sleep(0.2)
+    assert job.code in REASONS and job.engine_reason, job
+    assert line.client().why(waiting).reasons[0].code in REASONS
+    line.client().cancel([blocker])
+    over = line.until(waiting, JobState.DONE)
+    assert over.code == ""
+
+
 async def test_made_held_it_waits_for_its_release(line: JobLine) -> None:
     file = line.file(name="kept-back", script=script("exit 0"))
     (made,) = line.shown("submit", "--hold", str(file))["jobs"]
@@ -140,11 +156,11 @@ async def test_a_failed_job_comes_back(line: JobLine) -> None:
     word = line.submit(
         name="again",
         retries={"count": 2, "first": "1s"},
-        env={"VIRTUAL_EXIT": "7,0"},
+        env={"VIRTUAL_SECONDS": "1", "VIRTUAL_EXIT": "7,0"},  # of `[`, which a virtual job does not know
         script=script("echo attempt $FAIRWAY_ATTEMPT", '[ "$FAIRWAY_ATTEMPT" -ge 2 ] || exit 7'),
     )
     job = line.until(word, JobState.DONE, within=90)
-    first, second = job.each_attempt
+    first, second = job.attempts
     assert (first.ending, second.ending) == (Ending.FAILED, Ending.DONE)
     assert first.exit_code == 7
     assert first.ended_at is not None
@@ -155,7 +171,7 @@ async def test_a_failed_job_comes_back(line: JobLine) -> None:
 async def test_a_time_limit_ends_it(line: JobLine) -> None:
     word = line.submit(name="slow", time=line.shortest_limit, script=script("sleep 900"))
     job = line.until(word, JobState.TIMED_OUT, within=240)
-    assert job.each_attempt[-1].ending is Ending.TIMED_OUT
+    assert job.attempts[-1].ending is Ending.TIMED_OUT
 
 
 async def test_a_native_job_is_seen_at_once(line: JobLine) -> None:
@@ -174,7 +190,7 @@ async def test_a_native_job_is_seen_at_once(line: JobLine) -> None:
     assert job.team == "research"
     assert job.user == "alice"
     seen = line.until(job.id, JobState.RUNNING, within=60)
-    assert seen.each_attempt[0].devices == 1
+    assert seen.attempts[0].devices == 1
     line.client("admin").cancel([job.id])
     line.until(job.id, JobState.CANCELLED)
 

@@ -16,7 +16,8 @@ from typing import cast
 import pytest
 
 from fairway.engines.port import Refused, Unreachable
-from fairway.engines.slurm import SlurmEngine, dialect
+from fairway.engines.slurm import SlurmEngine
+from fairway.engines.slurm.rest import versions as rest_versions
 from fairway.model.fleet import SlurmPlace
 from fairway.model.observation import Observation
 from tests.contract.addresses import unused_port
@@ -70,8 +71,8 @@ async def test_every_version_served_shows_the_same(
 ) -> None:
     """Preferring each version in turn; one that is not served must lead to one that is."""
     shown: dict[str, set[Observation]] = {}
-    for version in dialect.SPOKEN:
-        monkeypatch.setattr(dialect, "SPOKEN", (version, *SERVED[slurm.instance.version]))
+    for version in rest_versions.SPOKEN:
+        monkeypatch.setattr(rest_versions, "SPOKEN", (version, *SERVED[slurm.instance.version]))
         engine = SlurmEngine(slurm.cluster, (slurm.whole, slurm.sliced))
         shown[version] = {await look(engine), await look(engine)}
         await engine.close()
@@ -82,7 +83,7 @@ async def test_every_version_served_shows_the_same(
 async def test_no_version_in_common_is_refused_with_both_sides_named(
     slurm: SlurmDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialect, "SPOKEN", ("v0.0.7",))
+    monkeypatch.setattr(rest_versions, "SPOKEN", ("v0.0.7",))
 
     with pytest.raises(Refused) as said:
         await seen_by(slurm.reached_by(slurm.connection))

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from fairway.engines.kubernetes.store import Added, Change, Deleted, Held, Key, Modified
+from fairway.engines.kubernetes.api.store import Added, Change, Deleted, Key, Modified, StoredObject
 
 State = Mapping[Key, tuple[str, int]]
 """uid and version of every object."""
@@ -33,7 +33,7 @@ class Follower:
     """A consumer that knows nothing but the changes it was told, and holds each against what it knew."""
 
     def __init__(self) -> None:
-        self.held: dict[Key, Held[str]] = {}
+        self.held: dict[Key, StoredObject[str]] = {}
         self.versions: set[int] = set()
         self.deletions = 0
 

@@ -18,7 +18,7 @@ import httpx2
 import psycopg
 import yaml
 
-from fairway.model.job import JobId, job_number
+from fairway.model.job import JobId, parse_job_id
 from lab import Instance
 from lab.errors import LabError
 from lab.kubernetes.api import Api
@@ -239,7 +239,7 @@ class JobServers:
                 said = repr(error)
             else:
                 if answer.status_code == 201:
-                    numbers = [job_number(word) for job in answer.json()["jobs"] for word in job["ids"]]
+                    numbers = [parse_job_id(word) for job in answer.json()["jobs"] for word in job["ids"]]
                     return [n for n in numbers if n is not None]
                 said = answer.text
                 assert answer.status_code >= 500, said

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import LogPart, Sent, Unreachable
 from fairway.files import parse_fleet
@@ -31,10 +30,12 @@ from fairway.model.job import (
 )
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
+from fairway.services.plans import plan_cluster
 from lab import Instance
 from lab.kubernetes import kwok
 from lab.kubernetes.api import ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
+from tests.plans import apply_plan
 
 IMAGE = "localhost/python:3"
 FLEET = """

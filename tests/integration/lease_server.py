@@ -21,6 +21,7 @@ from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnectio
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node, Observation
+from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 
 CLUSTER = ClusterName("hpc")
@@ -73,7 +74,7 @@ async def main(url: str, lease_seconds: float, started: Connection) -> None:
         Counting,
         settings(lease_seconds),
         CollectorRegistry(),
-        lambda revision: FLEET,
+        Fleets(ledger, lambda revision: FLEET),
     )
     running = asyncio.create_task(runner.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)

@@ -37,14 +37,14 @@ async def write(ledger: Ledger, lease: Lease, moment: str) -> None:
     if moment == "before":
         freeze()
     async with ledger.writing(lease) as tx:
-        await tx.keep_observation(LATE)
+        await tx.observations.keep(LATE)
         if moment == "inside":
             freeze()
 
 
 async def main(url: str, lease_seconds: float, moment: str) -> None:
     ledger = await Ledger.connect(url)
-    lease = await ledger.take_lease("observe", "hpc", "freezer", lease_seconds)
+    lease = await ledger.leases.take("observe", "hpc", "freezer", lease_seconds)
     assert lease is not None
     try:
         await write(ledger, lease, moment)

@@ -12,14 +12,16 @@ from typing import Any
 
 import psycopg
 from prometheus_client import CollectorRegistry
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.control.applied import LastApplied
-from fairway.control.meter import MeterCluster
+from fairway.control.loops.meter import MeterCluster
 from fairway.control.metrics import UsageMetrics
-from fairway.ledger import Hours, Lease, Ledger, MeteredBatch, Writing, metering
+from fairway.ledger import FencedTransaction, Hours, Lease, Ledger, MeteredBatch
+from fairway.ledger.usage import metering
+from fairway.ledger.usage.metering import MeteringWriter
 from fairway.model.errors import FairwayError
 from fairway.model.price import CostRules
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.fleets import Fleets
 from tests.integration.lease_server import CLUSTER
 from tests.integration.lease_server import FLEET as PLAIN
 
@@ -43,9 +45,9 @@ class Clock:
 
 def forgetful(url: str) -> None:
     """Plant a fault: what is taken off the queue is committed before its usage is written."""
-    whole = metering.meter
+    whole = MeteringWriter.meter
 
-    async def meter(connection: AsyncConnection, lease: Lease, hours: Hours, most: int) -> MeteredBatch:
+    async def meter(self: MeteringWriter, hours: Hours, most: int) -> MeteredBatch:
         with psycopg.connect(url, autocommit=True) as own:
             taken = own.execute(
                 "DELETE FROM to_meter WHERE id IN (SELECT id FROM to_meter ORDER BY id LIMIT %s)"
@@ -53,10 +55,10 @@ def forgetful(url: str) -> None:
                 (most,),
             ).fetchall()
         await asyncio.sleep(0.4)
-        await metering.queue(connection, lease.cluster, [job for (job,) in taken])
-        return await whole(connection, lease, hours, most)
+        await metering.queue(self._connection, self._lease.cluster, [job for (job,) in taken])
+        return await whole(self, hours, most)
 
-    metering.meter = meter
+    MeteringWriter.meter = meter  # type: ignore[method-assign]
 
 
 class Watched(Ledger):
@@ -66,7 +68,7 @@ class Watched(Ledger):
     inside: Any
 
     @asynccontextmanager
-    async def writing(self, lease: Lease) -> AsyncIterator[Writing]:
+    async def writing(self, lease: Lease) -> AsyncIterator[FencedTransaction]:
         with suppress(BrokenPipeError):
             self.begins.send(True)
         self.inside.value = 1
@@ -83,14 +85,14 @@ async def main(
     ledger = await Watched.connect(url)
     assert isinstance(ledger, Watched)
     ledger.begins, ledger.inside = begins, inside
-    applied = LastApplied(CLUSTER, ledger, lambda revision: FLEET)
+    applied = LastApplied(CLUSTER, ledger, Fleets(ledger, lambda revision: FLEET))
     meter = MeterCluster(
         CLUSTER, ledger, applied, UsageMetrics(CollectorRegistry()), batch=BATCH, clock=clock
     )
     holder = f"{time.monotonic_ns()}"
     while True:
         try:
-            lease = await ledger.take_lease("meter", CLUSTER, holder, lease_seconds)
+            lease = await ledger.leases.take("meter", CLUSTER, holder, lease_seconds)
             if lease is not None:
                 await meter(lease)
         except FairwayError:

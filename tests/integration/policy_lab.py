@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.model.fleet import (
     Capacity,
     Cluster,
@@ -24,11 +23,13 @@ from fairway.model.fleet import (
     SlurmPlace,
 )
 from fairway.model.names import ClusterName
-from fairway.wiring import build_engine
+from fairway.server import build_engine
+from fairway.services.plans import plan_cluster
 from lab import Instance, find
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from lab.slurm import configure as configure_slurm
 from tests.contract.driver import absent
+from tests.plans import apply_plan
 from tests.scenarios.conftest import instance_of
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 
-from fairway.files.compose import compose_fleet
+from fairway.files.fleet.write import compose_fleet
 from fairway.ledger import ApplyCluster, Ledger
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
@@ -19,7 +19,7 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Supply, Team
 from fairway.policy.objects import FoundPolicy, ObjectKey, Value
-from fairway.wiring import build_engine
+from fairway.server import build_engine
 from tests.integration.policy_lab import Governed
 from tests.integration.server_process import Home, Server
 
@@ -95,10 +95,10 @@ class PolicyServer:
     async def queue(self, wanted: Fleet, *, force: bool = False) -> int:
         text = compose_fleet(self.at_home(wanted))
         digest = hashlib.sha256(text.encode()).hexdigest()
-        return await self.ledger.queue_apply(text, digest, {HERE: ""}, force=force, by="test")
+        return await self.ledger.applies.queue(text, digest, {HERE: ""}, force=force, by="test")
 
     async def state(self, number: int) -> ApplyCluster:
-        found = await self.ledger.apply(number)
+        found = await self.ledger.applies.one(number)
         assert found is not None
         return found.clusters[0]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairway.control.applying import plan_cluster
 from fairway.ledger import ApplyCluster, Ledger
 from fairway.model.apply import ApplyState
 from fairway.model.fleet import EngineKind, Fleet
-from fairway.wiring import build_engine
+from fairway.server import build_engine
+from fairway.services.plans import plan_cluster
 from tests.integration.policy_lab import governed
 from tests.integration.policy_server import ENDED, HERE, Policy, PolicyServer, fleet, policy_server, team
 from tests.integration.server_process import Home, temporary_home
@@ -111,7 +111,7 @@ async def _rounds(served: PolicyServer, rounds: int) -> str:
         await _nothing_left(served, fleets[turn])
         if turn == 0:
             assert await _rows(served) == rows, f"round {number}, killed after {wait:.2f} s"
-    assert await served.ledger.next_apply(HERE) is None
+    assert await served.ledger.applies.next_work(HERE) is None
     assert midway["running"], "no kill came in the middle of an apply"
     return f"{rounds} kills: {dict(midway)}; undisturbed {seconds[1]:.2f} and {seconds[2]:.2f} s"
 

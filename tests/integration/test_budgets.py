@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fairway.api.budget_wire import Budget
 from fairway.model.job import JobState
+from fairway.wire.budgets import Budget
 from lab.kubernetes.api import Api
 from tests.contract.job_line import IMAGE, JobLine, job_line
 from tests.integration.policy_lab import governed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairway.engines.kubernetes.policy.kinds import JOB_GPUS, KINDS
+from fairway.engines.kubernetes.api.kinds import JOB_GPUS, KINDS
 from fairway.ledger import DriftEntry, DriftKind, Ledger
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
@@ -114,7 +114,7 @@ async def _seen(served: PolicyServer, keys: set[ObjectKey]) -> list[DriftEntry]:
     """Exactly these objects are named, in time, by the command line too."""
     started = time.monotonic()
     while True:
-        entries = [d.entry for d in await served.ledger.drift()]
+        entries = [d.entry for d in await served.ledger.drift.page()]
         if {e.key for e in entries} == keys:
             break
         waited = time.monotonic() - started
@@ -129,7 +129,7 @@ async def _seen(served: PolicyServer, keys: set[ObjectKey]) -> list[DriftEntry]:
 async def _healed(served: PolicyServer, before: Policy) -> None:
     await served.applied(teams())
     assert await served.policy() == before
-    assert await served.ledger.drift() == ()
+    assert await served.ledger.drift.page() == ()
 
 
 def _one(entries: list[DriftEntry], key: ObjectKey) -> DriftEntry:

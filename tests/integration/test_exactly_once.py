@@ -21,7 +21,7 @@ from typing import TypeVar
 import pytest
 
 from fairway.ledger import Ledger
-from fairway.ledger.job_records import EventKind, JobFilter, JobRow
+from fairway.ledger.records.jobs import EventKind, JobFilter, JobRow
 from fairway.model.errors import TemporaryError
 from fairway.model.job import JobId, JobState, engine_name
 from tests.integration.job_server import JobServers, Target, job_servers
@@ -86,7 +86,7 @@ async def _prove(servers: JobServers, ledger: Ledger, jobs: int, kills: int, eng
             chaos.create_task(servers.restart_engine(target, engine_restarts, kills))
     made = submitting.result()
     chaos_seconds = time.monotonic() - started
-    mark = await _told(ledger.ledger_mark)
+    mark = await _told(ledger.jobs.mark)
     everyone = [number for numbers in made.values() for number in numbers]
     unsent = sum(row.engine_id is None for row in await _rows(ledger, everyone))
     settled = await _settle(ledger, everyone)
@@ -140,7 +140,7 @@ async def _settle(ledger: Ledger, numbers: list[JobId]) -> float:
 async def _rows(ledger: Ledger, numbers: list[JobId]) -> list[JobRow]:
     found: list[JobRow] = []
     for start in range(0, len(numbers), 200):
-        found += await _told(partial(ledger.job_rows, numbers[start : start + 200]))
+        found += await _told(partial(ledger.jobs.rows, numbers[start : start + 200]))
     return found
 
 
@@ -159,7 +159,7 @@ async def _told(ask: Callable[[], Awaitable[Answer]]) -> Answer:
 async def _every(ledger: Ledger) -> list[JobRow]:
     found: list[JobRow] = []
     before = None
-    while page := await _told(partial(ledger.jobs, JobFilter(), before=before, limit=500)):
+    while page := await _told(partial(ledger.jobs.page, JobFilter(), before=before, limit=500)):
         found += page
         before = page[-1].id
     return found
@@ -169,7 +169,7 @@ async def _doubles(ledger: Ledger, rows: list[JobRow]) -> int:
     """Second engine jobs that were found and ended: the last line of defence, and never needed."""
     count = 0
     for row in rows:
-        detail = await _told(partial(ledger.job, row.id))
+        detail = await _told(partial(ledger.jobs.one, row.id))
         assert detail is not None
         count += sum(event.kind is EventKind.DOUBLE for event in detail.events)
     return count

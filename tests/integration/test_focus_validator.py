@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.cost.focus import COLUMNS, Correction, Row, export
-from fairway.cost.focus_columns import PLACE
+from fairway.cost.focus.columns import PLACE
+from fairway.cost.focus.export import COLUMNS, Correction, Row, export
 from fairway.model.charge import ChargeKind
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply

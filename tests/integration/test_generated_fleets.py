@@ -15,12 +15,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.virtual import VirtualEngine
 from fairway.model.fleet import Capacity, Cluster, EngineKind, KubernetesPlace, Pool, SlurmPlace
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.services.plans import plan_cluster
 from tests.integration.policy_lab import KINDS, Governed, governed
+from tests.plans import apply_plan
 from tests.strategies.fleets import VIRTUAL, changed, fleets
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ import httpx2
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes.client import ApiServer
+from fairway.engines.kubernetes.api.client import ApiServer
+from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, WatchedKind
+from fairway.engines.kubernetes.api.wire import ObjectMeta
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.kubernetes.informer import Informer, Kind, Pace
-from fairway.engines.kubernetes.wire import Meta
 from fairway.engines.port import Unreachable
+from fairway.model.backoff import Backoff
 from fairway.model.fleet import Cluster, KubernetesConnection
 from fairway.model.names import ClusterName
 from fairway.model.observation import Health, Observation
@@ -41,11 +42,13 @@ LONG = 300.0
 HISTORY = 60
 """Changes an API server remembers for certain: it begins with room for a hundred of a kind."""
 
-QUICK = Pace(page_size=7, request_seconds=5, watch_seconds=2, silence_seconds=1, longest_pause_seconds=0.5)
+QUICK = InformerTiming(
+    page_size=7, request_seconds=5, watch_seconds=2, silence_seconds=1, backoff=Backoff(0.1, 0.5)
+)
 
 
 class ConfigMap(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectMeta
     data: dict[str, str] = {}
 
 
@@ -93,9 +96,9 @@ async def reached(
 
 @asynccontextmanager
 async def following(
-    api: ApiServer, writer: Writer, pace: Pace = QUICK
+    api: ApiServer, writer: Writer, pace: InformerTiming = QUICK
 ) -> AsyncIterator[tuple[Informer[ConfigMap, str], Follower]]:
-    kind = Kind("configmaps", writer.path, ConfigMap, value_of)
+    kind = WatchedKind("configmaps", writer.path, ConfigMap, value_of)
     informer, told = Informer(api, kind, pace=pace), Follower()
     informer.store.subscribe(told)
     informer.start()

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from fairway.control.applying import apply_plan, plan_cluster
+from fairway.engines.kubernetes.api.kinds import KINDS, NUDGED, NUDGER, RELEASED
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.kubernetes.policy.kinds import KINDS, NUDGED, NUDGER, RELEASED
 from fairway.engines.port import Refused
 from fairway.files import parse_fleet
 from fairway.model.fleet import Cluster, Fleet, KubernetesConnection
 from fairway.policy.objects import Action, Change, FoundObject, ObjectKey
 from fairway.policy.plan import compute_adoption, compute_changes
+from fairway.services.plans import plan_cluster
 from lab.kubernetes import Api, kwok
 from lab.kubernetes.api import ApiError, Json
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.integration.policy_lab import Governed, governed
+from tests.plans import apply_plan
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
 

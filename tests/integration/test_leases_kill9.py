@@ -160,10 +160,10 @@ class OldWriter:
             with pytest.raises(LeaseLost):
                 async with self._ledger.writing(lease) as tx:
                     if random.random() < 0.5:
-                        await tx.keep_observation(LATE)
+                        await tx.observations.keep(LATE)
                     else:
-                        await tx.keep_failure(CLUSTER, TemporaryError("Late", "late", "late"))
-            assert await self._ledger.renew_lease(lease) is None
+                        await tx.observations.keep_failure(CLUSTER, TemporaryError("Late", "late", "late"))
+            assert await self._ledger.leases.renew(lease) is None
             self.refused += 1
 
 
@@ -171,7 +171,7 @@ class OldWriter:
 async def old_writer(ledger: Ledger) -> AsyncIterator[OldWriter]:
     """Its first old lease is one that simply ran out."""
     writer = OldWriter(ledger)
-    lease = await ledger.take_lease("observe", CLUSTER, "past", 0.05)
+    lease = await ledger.leases.take("observe", CLUSTER, "past", 0.05)
     assert lease is not None
     await asyncio.sleep(0.1)
     writer.remember(lease)
@@ -210,7 +210,7 @@ class Figures:
 async def kill_rounds(url: str, ledger: Ledger, watch: Watch, rounds: int) -> Figures:
     """Kill the holder so many times at random moments; the other must carry on each time."""
     took: list[float] = []
-    await ledger.keep_fleet("fleet", "digest", "test")
+    await ledger.revisions.keep("fleet", "digest", "test")
     async with old_writer(ledger) as past, two_servers(url) as servers:
         for _ in range(rounds):
             holder = await watch.until(lambda s: s.by_holder, within=10)
@@ -245,7 +245,7 @@ async def test_the_other_carries_on_twenty_times(database_url: str, ledger: Ledg
 
 
 async def test_a_frozen_server_comes_back_to_nothing(database_url: str, ledger: Ledger, watch: Watch) -> None:
-    await ledger.keep_fleet("fleet", "digest", "test")
+    await ledger.revisions.keep("fleet", "digest", "test")
     async with two_servers(database_url) as servers:
         for _ in range(3):
             await watch.until(lambda s: s.by_holder, within=10)
@@ -292,7 +292,7 @@ async def test_a_write_frozen_past_its_lease_is_refused(
         since = time.monotonic()
         taken = None
         while taken is None:  # nobody waits for a row that a frozen writer holds locked, and not for ever
-            taken = await ledger.take_lease("observe", CLUSTER, "other", 60)
+            taken = await ledger.leases.take("observe", CLUSTER, "other", 60)
             assert time.monotonic() < since + 2 * LEASE_SECONDS
             await asyncio.sleep(0.02)
         assert taken.token == 2
@@ -301,9 +301,9 @@ async def test_a_write_frozen_past_its_lease_is_refused(
         assert said in (
             {"LeaseLost"} if moment == "before" else {"LeaseLost", "LedgerBusy", "LedgerUnreachable"}
         )
-        assert await ledger.clusters() == ()
-        assert await ledger.nodes() == ()
-        assert await ledger.renew_lease(taken) is not None
+        assert await ledger.clusters.all() == ()
+        assert await ledger.clusters.nodes() == ()
+        assert await ledger.leases.renew(taken) is not None
     finally:
         if frozen.returncode is None:
             frozen.kill()
@@ -313,7 +313,7 @@ async def test_a_write_frozen_past_its_lease_is_refused(
 async def test_a_server_that_ends_gives_its_lease_back(
     database_url: str, ledger: Ledger, watch: Watch
 ) -> None:
-    await ledger.keep_fleet("fleet", "digest", "test")
+    await ledger.revisions.keep("fleet", "digest", "test")
     async with two_servers(database_url) as servers:
         holder = await watch.until(lambda s: s.by_holder, within=10)
         servers.signal(holder.holder_pid, signal.SIGTERM)

@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from fairway.control import Runner
 from fairway.ledger import Ledger, LedgerUnreachable, embedded
-from fairway.ledger.connection import Limits
+from fairway.ledger.connection import ConnectionLimits
 from fairway.model.observation import Observation
+from fairway.services.fleets import Fleets
 from tests.integration.lease_server import FLEET, Counting, settings
 
 
@@ -53,8 +54,9 @@ async def test_a_restart_of_postgresql_is_survived(folder: Path) -> None:
     server = await asyncio.to_thread(embedded.start, folder)
     ledger = await Ledger.connect(server.url)
     await ledger.migrate()
-    await ledger.keep_fleet("fleet", "digest", "test")
-    runner = Runner(ledger, Looks, settings(1), CollectorRegistry(), lambda revision: FLEET)
+    await ledger.revisions.keep("fleet", "digest", "test")
+    fleets = Fleets(ledger, lambda revision: FLEET)
+    runner = Runner(ledger, Looks, settings(1), CollectorRegistry(), fleets)
     task = asyncio.create_task(runner.run())
     try:
         await until(lambda: Looks.count >= 3)
@@ -64,10 +66,10 @@ async def test_a_restart_of_postgresql_is_survived(folder: Path) -> None:
         assert "pg_isready" in caught.value.hint
         await asyncio.sleep(1.5)  # past the lease
         server = await asyncio.to_thread(embedded.start, folder)
-        before = (await ledger.clusters())[0].observed_at
+        before = (await ledger.clusters.all())[0].observed_at
         assert before is not None
         async with asyncio.timeout(30):
-            while (await ledger.clusters())[0].observed_at == before:  # noqa: ASYNC110
+            while (await ledger.clusters.all())[0].observed_at == before:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert not task.done()
     finally:
@@ -79,7 +81,7 @@ async def test_a_restart_of_postgresql_is_survived(folder: Path) -> None:
 
 async def test_a_frozen_postgresql_is_not_waited_for(folder: Path) -> None:
     server = await asyncio.to_thread(embedded.start, folder)
-    ledger = await Ledger.connect(server.url, Limits(call_seconds=1))
+    ledger = await Ledger.connect(server.url, ConnectionLimits(call_seconds=1))
     await ledger.migrate()
     pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
     processes = [pid, *children_of(pid)]
@@ -88,12 +90,12 @@ async def test_a_frozen_postgresql_is_not_waited_for(folder: Path) -> None:
     started = time.monotonic()
     try:
         with pytest.raises(LedgerUnreachable, match="no answer within 1 s"):
-            await ledger.clusters()
+            await ledger.clusters.all()
     finally:
         for process in processes:
             os.kill(process, signal.SIGCONT)
     # The driver asks the server to cancel, and gives it five seconds twice.
     assert time.monotonic() - started < 1 + 12
-    assert await ledger.clusters() == ()
+    assert await ledger.clusters.all() == ()
     await ledger.close()
     await asyncio.to_thread(server.stop)

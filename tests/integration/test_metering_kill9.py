@@ -29,15 +29,16 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.applied import LastApplied
-from fairway.control.meter import GRACE_SECONDS, MeterCluster
+from fairway.control.loops.meter import GRACE_SECONDS, MeterCluster
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.ledger import Ledger, embedded
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.fleets import Fleets
 from tests.integration.lease_server import CLUSTER
 from tests.integration.meter_process import FLEET, ZONE, Clock, serve
 from tests.metered import Hand, read
-from tests.unit.ledger.test_metering import befall
+from tests.unit.ledger.usage.test_metering import befall
 
 SPEED = 600.0
 """An hour of the clock in six seconds."""
@@ -179,10 +180,10 @@ async def settle(url: str, clock: Clock) -> tuple[list[str], Counter[str], int]:
     now = clock()
     ledger = await Ledger.connect(url)
     try:
-        applied = LastApplied(CLUSTER, ledger, lambda revision: FLEET)
+        applied = LastApplied(CLUSTER, ledger, Fleets(ledger, lambda revision: FLEET))
         meter = MeterCluster(CLUSTER, ledger, applied, UsageMetrics(CollectorRegistry()), clock=lambda: now)
         deadline = time.monotonic() + 30
-        while (lease := await ledger.take_lease("meter", CLUSTER, "settling", 30)) is None:
+        while (lease := await ledger.leases.take("meter", CLUSTER, "settling", 30)) is None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
         await meter(lease)
@@ -210,7 +211,7 @@ async def torment(
     clock = Clock(BEGAN, time.time(), SPEED)
     ledger = await Ledger.connect(server.url)
     await ledger.migrate()
-    await ledger.keep_fleet("fleet", "digest", "test")
+    await ledger.revisions.keep("fleet", "digest", "test")
     await ledger.close()
     writer, meter = Writer(server.url, clock, dice), Meter(server.url, clock, faulty)
     writing = asyncio.create_task(writer.run())

@@ -23,16 +23,17 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.applied import LastApplied
-from fairway.control.meter import MeterCluster
+from fairway.control.loops.meter import MeterCluster
+from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.metrics import JobMetrics, UsageMetrics
-from fairway.control.mirror import MirrorJobs
 from fairway.cost.calendar import Calendar
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
 from fairway.model.job import EngineId, JobState, Order
 from fairway.model.names import SliceName
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.fleets import Fleets
 from lab import find
 from lab.kubernetes import kwok
 from lab.kubernetes.cluster import Cluster as LabKubernetes
@@ -157,9 +158,9 @@ def _seconds(start: datetime, end: datetime) -> int:
 async def test_gpu_seconds_of_teams_equal_the_pods(stage: Stage, ledger: Ledger, database_url: str) -> None:
     count = int(os.environ.get("FAIRWAY_METER_JOBS", "24"))
     dice = random.Random(count)
-    await ledger.keep_fleet("fleet", "digest", "test")
+    await ledger.revisions.keep("fleet", "digest", "test")
     cluster = stage.fleet.clusters[0]
-    applied = LastApplied(cluster.name, ledger, lambda revision: stage.fleet)
+    applied = LastApplied(cluster.name, ledger, Fleets(ledger, lambda revision: stage.fleet))
     mirror = MirrorJobs(
         cluster.name,
         lambda: KubernetesEngine(cluster, stage.fleet.pools),
@@ -168,7 +169,7 @@ async def test_gpu_seconds_of_teams_equal_the_pods(stage: Stage, ledger: Ledger,
         JobMetrics(CollectorRegistry()),
     )
     meter = MeterCluster(cluster.name, ledger, applied, UsageMetrics(CollectorRegistry()))
-    leases = [await ledger.take_lease(loop, cluster.name, "test", 3600) for loop in ("mirror", "meter")]
+    leases = [await ledger.leases.take(loop, cluster.name, "test", 3600) for loop in ("mirror", "meter")]
     assert leases[0] is not None
     assert leases[1] is not None
     mirror_lease, meter_lease = leases[0], leases[1]

@@ -23,8 +23,7 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.applied import LastApplied
-from fairway.control.meter import MeterCluster
+from fairway.control.loops.meter import MeterCluster
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
 from fairway.engines.slurm import SlurmEngine
@@ -34,6 +33,8 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import Order
 from fairway.model.names import PoolName, SliceName, TeamName
 from fairway.model.team import Supply
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.fleets import Fleets
 from lab import Instance, obtain
 from tests.integration.slurm_jobs import FLEET, Watch, in_thread, order, sbatch, send
 from tests.integration.slurm_mix import Mix
@@ -93,7 +94,7 @@ class Line(Watch):
         assert self.meter_lease is not None
         batch = await self.engine.changes(self.mark, self.fleet)
         async with self.ledger.writing(self.mirror) as tx:
-            await tx.keep_seen(batch.jobs, batch.mark)
+            await tx.mirror.keep_seen(batch.jobs, batch.mark)
         self.mark = batch.mark
         self.jobs |= {job.engine_id: job for job in batch.jobs}
         await self.meter(self.meter_lease)
@@ -150,12 +151,12 @@ def fleet(slurm: Instance) -> Fleet:
 @pytest.fixture
 async def line(slurm: Instance, fleet: Fleet, ledger: Ledger) -> AsyncIterator[Line]:
     engine = SlurmEngine(fleet.clusters[0], fleet.pools)
-    await ledger.keep_fleet("fleet", "digest", "test")
-    applied = LastApplied(fleet.clusters[0].name, ledger, lambda revision: fleet)
+    await ledger.revisions.keep("fleet", "digest", "test")
+    applied = LastApplied(fleet.clusters[0].name, ledger, Fleets(ledger, lambda revision: fleet))
     made = Line(engine, fleet)
     made.ledger = ledger
-    made.mirror = await ledger.take_lease("mirror", "lab", "test", 3600)
-    made.meter_lease = await ledger.take_lease("meter", "lab", "test", 3600)
+    made.mirror = await ledger.leases.take("mirror", "lab", "test", 3600)
+    made.meter_lease = await ledger.leases.take("meter", "lab", "test", 3600)
     made.meter = MeterCluster(fleet.clusters[0].name, ledger, applied, UsageMetrics(CollectorRegistry()))
     yield made
     await engine.close()

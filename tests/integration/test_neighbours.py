@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fairway.engines.kubernetes.policy.kinds import KINDS
+from fairway.engines.kubernetes.api.kinds import KINDS
 from fairway.files import parse_fleet
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.integration.policy_lab import Governed, governed, shown

@@ -18,10 +18,11 @@ from prometheus_client import CollectorRegistry
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS
 from fairway.ledger import Ledger
+from fairway.services.fleets import Fleets
 from fairway.settings import Settings, read_settings
-from fairway.web import oidc, oidc_token
 from fairway.web.app import add_pages
-from fairway.web.rules import COOKIE
+from fairway.web.auth import oidc_provider, oidc_token
+from fairway.web.sessions import COOKIE
 from lab.oidc import OidcProvider, Setting, has_node
 from tests.contract.driver import absent
 from tests.unit.api.conftest import policy_parts
@@ -86,7 +87,7 @@ def server(ledger: Ledger, provider: OidcProvider, tmp_path: Path) -> Callable[.
 
 def app_of(ledger: Ledger, settings: Settings) -> FastAPI:
     policy = policy_parts(Memory())
-    app = create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy, NO_JOBS)
+    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), policy, NO_JOBS)
     add_pages(app, ledger, app.state.fleets, policy, NO_JOBS, settings)
     return app
 
@@ -270,7 +271,9 @@ async def test_a_token_for_another_client(
         back = await through(await begun(client), "ada")
         real = oidc_token.verified_claims
         monkeypatch.setattr(
-            oidc, "verified_claims", lambda *a, **known: real(*a, **known | {"client_id": "somebody-else"})
+            oidc_provider,
+            "verified_claims",
+            lambda *a, **known: real(*a, **known | {"client_id": "somebody-else"}),
         )
         await refused(client, back, "OidcNotProven")
 
@@ -280,7 +283,9 @@ async def test_an_expired_token(server: Callable[..., FastAPI], monkeypatch: pyt
         back = await through(await begun(client), "ada")
         real = oidc_token.verified_claims
         later = int(time.time()) + 3600 + 61
-        monkeypatch.setattr(oidc, "verified_claims", lambda *a, **known: real(*a, **known | {"now": later}))
+        monkeypatch.setattr(
+            oidc_provider, "verified_claims", lambda *a, **known: real(*a, **known | {"now": later})
+        )
         await refused(client, back, "OidcNotProven")
 
 
@@ -296,7 +301,7 @@ async def test_new_keys_are_found_when_they_are_needed(
     async with browser(app) as client:
         back = await through(await begun(client), "ada")
         await refused(client, back, "OidcNotProven")  # keys were asked for a moment ago: not again so soon
-    monkeypatch.setattr(oidc, "NEW_KEYS_SECONDS", 0.0)
+    monkeypatch.setattr(oidc_provider, "NEW_KEYS_SECONDS", 0.0)
     async with browser(app) as client:
         await client.get(await through(await begun(client), "ada"))
         assert await who(client) == "ada viewer"

@@ -128,7 +128,7 @@ def test_plan_apply_and_no_changes(served: tuple[Home, Server]) -> None:
     history = shown(home, "history")
     assert [(a["id"], a["state"]) for a in history] == [(4, "done"), (3, "refused"), (2, "done"), (1, "done")]
     detail = shown(home, "history", "4")
-    words = {(s["team"], s["what"], s["before"], s["after"]) for s in detail["said"]}
+    words = {(s["team"], s["what"], s["before"], s["after"]) for s in detail["diff"]}
     assert ("research", "guarantee on east-a100", "16", "24") in words
     assert all(c["made"] for cluster in detail["clusters"] for c in cluster["changes"])
     assert "by admin" in run(home, 0, "history", "4").stdout

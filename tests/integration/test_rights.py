@@ -208,17 +208,17 @@ def test_changing(api: Api, role: str, relation: str, verb: str) -> None:
     (job,) = api.submit(owner_of(role, relation))
     if verb == "hold":
         api.ask("root", "POST", "/v1/jobs/release", 200, {"jobs": [job]})
-    before = api.job(job)["wish"]
+    before = api.job(job)["desired_state"]
     answer = api.send(role, "POST", f"/v1/jobs/{verb}", {"jobs": [job]})
     wanted = {"cancel": "cancel", "hold": "hold", "release": "run"}[verb]
     if allowed(role, CHANGE[relation]):
         assert answer.status_code == 200, answer.text
         assert answer.json()["changed"] == [job]
-        assert api.job(job)["wish"] == wanted
+        assert api.job(job)["desired_state"] == wanted
     else:
         assert answer.status_code == 403, answer.text
         assert answer.json()["code"] in ("NotYourJob", "RoleTooLow")
-        assert api.job(job)["wish"] == before
+        assert api.job(job)["desired_state"] == before
 
 
 def test_all_or_nothing(api: Api) -> None:
@@ -231,7 +231,7 @@ def test_all_or_nothing(api: Api) -> None:
     assert missing.status_code == 404
     assert missing.json()["code"] == "NoSuchJob"
     assert "zzzz, what?" in missing.json()["detail"]
-    assert api.job(mine)["wish"] == "hold"
+    assert api.job(mine)["desired_state"] == "hold"
 
 
 @pytest.mark.parametrize("route", ["/v1/jobs", "/v1/jobs/dry-run"])

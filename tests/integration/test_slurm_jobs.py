@@ -15,9 +15,18 @@ import pytest
 
 from fairway.engines.port import LogPart, Refused, Unreachable
 from fairway.engines.slurm import SlurmEngine
-from fairway.engines.slurm.jobs import mirroring
+from fairway.engines.slurm.jobs import mirror
 from fairway.model.fleet import Fleet, SlurmConnection
-from fairway.model.job import ENDED_JOBS, Ending, EngineId, EngineName, JobState, Order, SeenJob, job_word
+from fairway.model.job import (
+    ENDED_JOBS,
+    Ending,
+    EngineId,
+    EngineName,
+    JobState,
+    Order,
+    SeenJob,
+    format_job_id,
+)
 from fairway.model.names import PoolName, SliceName, TeamName
 from fairway.model.team import Supply
 from lab import Instance, find
@@ -104,7 +113,7 @@ async def test_a_job_runs_as_the_person_and_ends_as_it_should(
     assert job.ended_at == attempt.ended_at
     part = await engine.read_log(ours, EngineId(number), 1, 0, 10_000)
     lines = part.data.decode()
-    assert lines == f"{job_word(ours.job)} lab 1 alice /home/alice /home/alice [a'b\"$(id)\n;c]\n"
+    assert lines == f"{format_job_id(ours.job)} lab 1 alice /home/alice /home/alice [a'b\"$(id)\n;c]\n"
     assert part.ended
     again = await engine.read_log(ours, EngineId(number), 1, 5, 4)
     assert again.data == part.data[5:9]
@@ -124,7 +133,7 @@ async def test_scripts_setup_and_checkpoints(
     done, failed = await watch.until(over, numbers)
 
     part = await engine.read_log(script, EngineId(numbers[0]), 1, 0, 10_000)
-    assert part.data.decode() == f"in /dev/fd/9 up\n/srv/logs/lab/{job_word(script.job)}\n"
+    assert part.data.decode() == f"in /dev/fd/9 up\n/srv/logs/lab/{format_job_id(script.job)}\n"
     assert done.state is JobState.DONE
     assert failed.state is JobState.FAILED
     assert b"unexpected EOF" in (await engine.read_log(broken, EngineId(numbers[1]), 1, 0, 10_000)).data
@@ -415,7 +424,7 @@ async def test_the_mirror_equals_the_accounting_to_the_second(
 ) -> None:
     # Tasks that slurmctld forgot before anybody looked, and that the accounting never hears of, are given up
     # after this long; ten minutes are for accounting that is away, which here it is not.
-    monkeypatch.setattr(mirroring, "LOST_SECONDS", 60.0)
+    monkeypatch.setattr(mirror, "LOST_SECONDS", 60.0)
     mix = Mix(slurm, engine, fleet, random.Random(count))
     await mix.run(count, watch, within=1000)
     await asyncio.to_thread(slurm.run, "scancel", "--account=lab", check=False)

@@ -9,24 +9,26 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.control.applying import apply_plan, compare_cluster, plan_adoption, plan_cluster
 from fairway.engines.port import Refused
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.names import GATE, LENT, LOW, WAITING_URGENT
-from fairway.engines.slurm.policy.render import conf_lines, render_slurm
+from fairway.engines.slurm.policy.render import render_slurm
 from fairway.files import parse_fleet
-from fairway.files.compose import compose_fleet
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
 from fairway.model.observation import Observation
 from fairway.policy.objects import Action, Activity, Change, Nudge, ObjectKey
 from fairway.policy.plan import ClusterPlan, compute_changes
+from fairway.services.plans import compare_cluster, plan_adoption, plan_cluster
 from lab import Instance, find
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
 from lab.slurm.fleet import POOLS
 from tests.contract.driver import absent
+from tests.plans import apply_plan
 from tests.scenarios.conftest import instance_of
+from tests.slurm_conf import conf_lines
 from tests.waiting import eventually, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(240)]

@@ -16,7 +16,7 @@ def _job(state: str, *, own: bool = False) -> Callable[[Served], str]:
     def address(served: Served) -> str:
         found = served.ask("/v1/jobs", state=state, limit=200)["items"]
         found = [job for job in found if not (own and job["native"])]
-        return f"/jobs/{max(found, key=lambda job: (min(job['attempts'], 4), job['gpus']))['id']}"
+        return f"/jobs/{max(found, key=lambda job: (min(job['attempt_count'], 4), job['gpus']))['id']}"
 
     return address
 

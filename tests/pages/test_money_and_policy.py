@@ -9,7 +9,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from fairway.api.policy_wire import PlanFile
+from fairway.wire.policy import PlanFile
 from tests.pages.browser import Visitor
 
 

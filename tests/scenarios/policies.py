@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.port import Governs
 from fairway.model.fleet import Fleet
 from fairway.policy.plan import ClusterPlan
+from fairway.services.plans import plan_cluster
+from tests.plans import apply_plan
 from tests.scenarios.hand import Hand
 
 

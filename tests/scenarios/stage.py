@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fairway.control.budget import write_holds
+from fairway.control.loops.budget import write_holds
 from fairway.cost.budgets import with_holds
 from fairway.engines.port import Governs, Nudges
 from fairway.files import parse_fleet

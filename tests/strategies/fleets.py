@@ -22,7 +22,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from fairway.files import check_text
-from fairway.files.compose import compose_fleet
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName, SliceName

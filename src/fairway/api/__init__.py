@@ -1,1 +1,1 @@
-"""HTTP: routes and wire types only. What they answer comes from the ledger; what may ask is in `access`."""
+"""The HTTP API: the app, authentication, rate limits and problems; `routes` has the routes."""

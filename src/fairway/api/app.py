@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -11,42 +9,47 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from fairway import __version__
-from fairway.api import budget_routes, cost_routes, job_routes, policy_routes, routes
-from fairway.api.access import GuardedRoute, require_rules
-from fairway.api.edge import Edge, RequestMetrics
-from fairway.api.fleets import Fleets
-from fairway.api.guesses import Guesses
-from fairway.api.job_routes import JobParts
-from fairway.api.policy_routes import PolicyParts
+from fairway.api.auth import GuardedRoute, require_rules
+from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
-from fairway.ledger import Ledger, Revision
-from fairway.model.fleet import Fleet
+from fairway.api.rate_limit import WrongTokens
+from fairway.api.routes import budgets as budget_routes
+from fairway.api.routes import costs as cost_routes
+from fairway.api.routes import fleet as fleet_routes
+from fairway.api.routes import jobs as job_routes
+from fairway.api.routes import policy as policy_routes
+from fairway.ledger import Ledger
+from fairway.services.cost_queries import CostQueries
+from fairway.services.fleets import Fleets
+from fairway.services.job_actions import JobParts
+from fairway.services.policy_queries import PolicyParts
 
 
 def create_app(
     ledger: Ledger,
     registry: CollectorRegistry,
-    parse: Callable[[Revision], Fleet],
+    fleets: Fleets,
     policy: PolicyParts,
     jobs: JobParts,
 ) -> FastAPI:
     """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
     app = _bare_app()
     app.state.ledger = ledger
-    app.state.fleets = fleets = Fleets(ledger, parse)
-    routes.add_fleet_routes(app, ledger, fleets)
+    app.state.fleets = fleets
+    fleet_routes.add_fleet_routes(app, ledger, fleets)
     policy_routes.add_plan_routes(app, ledger, fleets, policy)
     policy_routes.add_history_routes(app, ledger, fleets)
     job_routes.add_submit_routes(app, ledger, jobs)
     job_routes.add_job_routes(app, ledger, fleets, jobs)
     job_routes.add_change_routes(app, ledger, fleets)
-    cost_routes.add_report_routes(app, ledger, fleets)
-    cost_routes.add_statement_routes(app, ledger, fleets)
-    cost_routes.add_export_routes(app, ledger, fleets)
-    cost_routes.add_price_routes(app, ledger, fleets)
-    budget_routes.add_budget_routes(app, ledger, fleets)
-    routes.add_token_routes(app, ledger, fleets)
-    routes.add_own_routes(app, ledger, registry)
+    costs = CostQueries(ledger, fleets)
+    cost_routes.add_report_routes(app, costs)
+    cost_routes.add_statement_routes(app, costs)
+    cost_routes.add_export_routes(app, costs)
+    cost_routes.add_price_routes(app, costs)
+    budget_routes.add_budget_routes(app, costs)
+    fleet_routes.add_token_routes(app, ledger, fleets)
+    fleet_routes.add_own_routes(app, ledger, registry)
     return _guarded(app, registry)
 
 
@@ -54,7 +57,7 @@ def create_own_app(ledger: Ledger, registry: CollectorRegistry) -> FastAPI:
     """How a server is that only looks after clusters: its health and its metrics, and no more."""
     app = _bare_app()
     app.state.ledger = ledger
-    routes.add_own_routes(app, ledger, registry)
+    fleet_routes.add_own_routes(app, ledger, registry)
     return _guarded(app, registry)
 
 
@@ -71,7 +74,7 @@ def _bare_app() -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.router.route_class = GuardedRoute
-    app.state.guesses = Guesses()
+    app.state.guesses = WrongTokens()
     return app
 
 
@@ -79,7 +82,7 @@ def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     require_rules(app)
     app.add_exception_handler(HTTPException, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_problem)
-    app.add_middleware(Edge, metrics=RequestMetrics(registry))
+    app.add_middleware(RequestGuard, metrics=RequestMetrics(registry))
     return app
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from fairway.api.access import rule_of
+from fairway.api.auth import rule_of
 from fairway.api.problems import MEDIA_TYPE
 
 _OF_TOKENS: Final = {"429": "too many wrong tokens came from this address"}

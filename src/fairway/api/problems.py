@@ -1,9 +1,10 @@
-"""How the API says no: every error leaves as problem+json (RFC 9457) with a code and a hint."""
+"""Translate errors into HTTP: every one leaves as problem+json (RFC 9457) with a code and a hint."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Final
 
 import structlog
 from fastapi import Request
@@ -11,16 +12,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from fairway.api.wire import Fault, Problem
 from fairway.model.errors import FairwayError
+from fairway.services.errors import ErrorKind, RequestError
+from fairway.wire.fleet import Fault, Problem
 
 MEDIA_TYPE = "application/problem+json"
 _MOST_FAULTS = 20
+_STATUSES: Final = {
+    ErrorKind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ErrorKind.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    ErrorKind.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorKind.CONFLICT: HTTPStatus.CONFLICT,
+    ErrorKind.ENGINE_FAILED: HTTPStatus.BAD_GATEWAY,
+}
 log = structlog.get_logger("fairway.api")
 
 
 class ApiError(FairwayError):
-    """An error that knows its HTTP status and headers."""
+    """An error of the HTTP layer itself, with its status and headers; services raise RequestError."""
 
     def __init__(
         self,
@@ -43,18 +52,19 @@ ErrorPage = Callable[[Request, ApiError], Awaitable[Response]]
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a caller may know of `error`.
+    """Translate `error` into what a caller may know of it.
 
-    Only ApiErrors were written for callers. Others may name hosts and files of the server, and a
-    caller is not even known yet when the ledger fails to look up its token: those stay in the log.
+    Only ApiErrors and RequestErrors were written for callers. Others may name hosts and files of the
+    server, and a caller is not even known yet when the ledger fails to look up its token: those stay in
+    the log.
     """
     match error:
         case ApiError():
             return error
+        case RequestError():
+            return ApiError(_STATUSES[error.kind], error.code, error.message, error.hint, faults=error.faults)
         case RequestValidationError():
             return _invalid_request(error)
-        case HTTPException(__cause__=ApiError() as cause):  # FastAPI wraps what stops it reading a body
-            return cause
         case HTTPException():
             return _from_routing(error)
         case FairwayError():
@@ -129,6 +139,8 @@ def _invalid_request(error: RequestValidationError) -> ApiError:
 
 
 def _from_routing(error: HTTPException) -> ApiError:
+    if isinstance(error.__cause__, ApiError):  # FastAPI wraps what stops it reading a body
+        return error.__cause__
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})
     match status:

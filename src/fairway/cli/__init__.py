@@ -1,6 +1,6 @@
-"""The command line: one file a verb. `main` is what the `fairway` script calls.
+"""The command line interface. `main` is the entry point of the `fairway` script; see `commands`.
 
-Nothing is imported here or in `root` that `fairway --help` can do without: start-up time is our imports.
+Import only what `fairway --help` needs here and in `root`: imports are most of the start-up time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ def main() -> None:
     import sys
 
     try:
-        from fairway.cli.failures import run
+        from fairway.cli.errors import run
         from fairway.cli.root import root
-    except KeyboardInterrupt:  # `run` answers all that come later
+    except KeyboardInterrupt:  # `run` handles later ones
         sys.exit(130)
     sys.exit(run(root, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`python -m fairway.cli` is `fairway`."""
+"""Run the command line with `python -m fairway.cli`."""
 
 from fairway.cli import main
 

@@ -1,4 +1,4 @@
-"""The options that say which server to ask, and the client they make."""
+"""The `--context` and `--url` options, and the API client that they select."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def server_options(function: Function) -> Function:
-    """Adds `--context` and `--url`. A token is never an option: process lists and histories would keep it."""
+    """Add `--context` and `--url`. A token is not an option: process lists and histories would store it."""
     function = click.option("--context", metavar="NAME", help="A context of `fairway context list`.")(
         function
     )
@@ -24,7 +24,7 @@ def server_options(function: Function) -> Function:
 
 
 def connect(context: str | None, url: str | None) -> Client:
-    """A client of the server that flags, FAIRWAY_* and contexts choose, in this order."""
+    """Return a client of the server selected by the flags, FAIRWAY_* or contexts, in this order."""
     if context and url:
         raise click.UsageError("give --context or --url, not both")
     return Client(chosen_target(context, url))

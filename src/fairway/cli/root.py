@@ -1,4 +1,4 @@
-"""The verbs, by name. A verb's module is imported when the verb runs, not before."""
+"""The root command `fairway` and its subcommands, whose modules are imported only when they run."""
 
 from __future__ import annotations
 
@@ -10,56 +10,83 @@ import click
 from fairway import __version__
 
 
-class Verb(NamedTuple):
-    """Where a verb lives, and what `fairway --help` says of it without importing it."""
+class CommandEntry(NamedTuple):
+    """The module of a subcommand, and its summary for `fairway --help`, which does not import it."""
 
     module: str
     summary: str
     function: str | None = None
-    """What it is called there, if not by its own name: Python keeps some words for itself."""
+    """The function's name in the module, if it differs from the command's, e.g. because it is a keyword."""
 
 
 # The summaries are the first sentence of each verb's docstring; a test compares them.
-VERBS: Final[dict[str, Verb]] = {
-    "adopt": Verb("fairway.cli.adopt", "Put Fairway's mark on objects that somebody else made."),
-    "apply": Verb("fairway.cli.apply", "Make the clusters what a plan, or a fleet file, says."),
-    "cancel": Verb("fairway.cli.cancel", "End jobs, whether they run or wait."),
-    "check": Verb("fairway.cli.check", "Check a fleet or job file and report every fault at once."),
-    "context": Verb("fairway.cli.context", "Say which server and which token to use."),
-    "demo": Verb("fairway.cli.demo", "Try Fairway without a cluster: two virtual ones, busy with jobs."),
-    "describe": Verb(
-        "fairway.cli.describe",
+VERBS: Final[dict[str, CommandEntry]] = {
+    "adopt": CommandEntry(
+        "fairway.cli.commands.adopt", "Put Fairway's mark on objects that somebody else made."
+    ),
+    "apply": CommandEntry(
+        "fairway.cli.commands.apply", "Make the clusters what a plan, or a fleet file, says."
+    ),
+    "cancel": CommandEntry("fairway.cli.commands.jobs_change", "End jobs, whether they run or wait."),
+    "check": CommandEntry(
+        "fairway.cli.commands.check", "Check a fleet or job file and report every fault at once."
+    ),
+    "context": CommandEntry("fairway.cli.commands.context", "Say which server and which token to use."),
+    "demo": CommandEntry(
+        "fairway.cli.commands.demo", "Try Fairway without a cluster: two virtual ones, busy with jobs."
+    ),
+    "describe": CommandEntry(
+        "fairway.cli.commands.describe",
         "Show a job: what was asked, where it went and why, its attempts and events in order.",
     ),
-    "export": Verb("fairway.cli.export", "Write charges as files for other tools."),
-    "get": Verb("fairway.cli.get", "Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."),
-    "history": Verb("fairway.cli.history", "Show what was applied: who, when, before and after."),
-    "hold": Verb("fairway.cli.hold", "Keep jobs from starting; what runs goes on."),
-    "import": Verb(
-        "fairway.cli.import_", "Write a fleet file from what people made on a cluster by hand.", "import_"
+    "export": CommandEntry("fairway.cli.commands.export", "Write charges as files for other tools."),
+    "get": CommandEntry(
+        "fairway.cli.commands.get", "Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."
     ),
-    "ledger": Verb(
-        "fairway.cli.ledger", "Bring the ledger's tables forward or back, and make its first admin."
+    "history": CommandEntry(
+        "fairway.cli.commands.history", "Show what was applied: who, when, before and after."
     ),
-    "logs": Verb("fairway.cli.joblogs", "Print what JOB printed."),
-    "plan": Verb("fairway.cli.plan", "Show what a fleet file would change on each cluster."),
-    "price": Verb(
-        "fairway.cli.price", "Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."
+    "hold": CommandEntry("fairway.cli.commands.jobs_change", "Keep jobs from starting; what runs goes on."),
+    "import": CommandEntry(
+        "fairway.cli.commands.import_",
+        "Write a fleet file from what people made on a cluster by hand.",
+        "import_",
     ),
-    "release": Verb("fairway.cli.release", "Let held jobs start."),
-    "render": Verb("fairway.cli.render", "Write files of an engine that Fairway does not write itself."),
-    "report": Verb(
-        "fairway.cli.report",
+    "ledger": CommandEntry(
+        "fairway.cli.commands.ledger", "Bring the ledger's tables forward or back, and make its first admin."
+    ),
+    "logs": CommandEntry("fairway.cli.commands.logs", "Print what JOB printed."),
+    "plan": CommandEntry("fairway.cli.commands.plan", "Show what a fleet file would change on each cluster."),
+    "price": CommandEntry(
+        "fairway.cli.commands.price",
+        "Say what GPUs cost: of the fleet, bought by yourself, or on a spot market.",
+    ),
+    "release": CommandEntry("fairway.cli.commands.jobs_change", "Let held jobs start."),
+    "render": CommandEntry(
+        "fairway.cli.commands.render", "Write files of an engine that Fairway does not write itself."
+    ),
+    "report": CommandEntry(
+        "fairway.cli.commands.report",
         "Show what was used, what it cost, what was wasted, and what each team is charged.",
     ),
-    "run": Verb("fairway.cli.run", "Run a command on GPUs, wherever the fleet serves it best."),
-    "schema": Verb("fairway.cli.schema", "Print the JSON Schema of fleet or job files, for editors."),
-    "server": Verb("fairway.cli.server", "Run the server: observe the fleet and answer the API."),
-    "submit": Verb("fairway.cli.submit", "Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs."),
-    "token": Verb("fairway.cli.token", "Make, list and revoke the tokens that open the API."),
-    "top": Verb("fairway.cli.top", "Show pools and jobs live, as they change."),
-    "version": Verb("fairway.cli.version", "Print the version of Fairway."),
-    "why": Verb("fairway.cli.why", "Say why a job waits, and what would help."),
+    "run": CommandEntry(
+        "fairway.cli.commands.run", "Run a command on GPUs, wherever the fleet serves it best."
+    ),
+    "schema": CommandEntry(
+        "fairway.cli.commands.schema", "Print the JSON Schema of fleet or job files, for editors."
+    ),
+    "server": CommandEntry(
+        "fairway.cli.commands.server", "Run the server: observe the fleet and answer the API."
+    ),
+    "submit": CommandEntry(
+        "fairway.cli.commands.submit", "Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs."
+    ),
+    "token": CommandEntry(
+        "fairway.cli.commands.token", "Make, list and revoke the tokens that open the API."
+    ),
+    "top": CommandEntry("fairway.cli.commands.top", "Show pools and jobs live, as they change."),
+    "version": CommandEntry("fairway.cli.commands.version", "Print the version of Fairway."),
+    "why": CommandEntry("fairway.cli.commands.why", "Say why a job waits, and what would help."),
 }
 
 _EXAMPLES: Final = """\b
@@ -74,7 +101,7 @@ Examples:
 
 
 class LazyGroup(click.Group):
-    """A group that knows its verbs by name and loads one only to run it."""
+    """A click group that lists its subcommands without importing them and imports one only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(VERBS)
@@ -91,9 +118,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A verb that is not there is answered with the one that was probably meant."""
+        """Resolve a subcommand; for an unknown name, suggest the closest ones."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            from fairway.model.spelling import nearest
+            from fairway.model.text import nearest
 
             close = nearest(args[0], sorted(VERBS))
             meant = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,1 +1,4 @@
-"""The other end of the API: finds a server and its token, asks, and gives wire types or a FairwayError."""
+"""The Python client of the API.
+
+It finds a server and its token, sends requests, and returns wire types or raises FairwayError.
+"""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from fairway.client.private import write_private
+from fairway.client.private_file import write_private
 from fairway.model.errors import PermanentError
 from fairway.model.names import NAME_RULE, is_name
 

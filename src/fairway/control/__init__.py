@@ -1,20 +1,19 @@
-"""The loops that keep things true.
+"""The background loops.
 
-`loop` is the pattern of them all: a lease, then network, then a short fenced write. `observe` looks at what a
-cluster has, `apply` makes a policy so, `drift` finds what somebody changed since, `nudge` helps an engine
-keep a promise, `dispatch` sends jobs (woken by a `bell`), `mirror` follows them. `runner` starts what the
-newest fleet needs; `metrics` says how it goes. Without a loop: `planning` (what a fleet would change),
-`applying` (the engine's calls in their order), `submitting` (where a job goes, and why) and `logs` (what it
-prints).
+`loop` is the pattern of all loops: take a lease, read from the network, then write in a short fenced
+transaction. `loops` has one module for each: `observe` reads the nodes and GPUs of a cluster, `apply` writes
+a policy, `drift` detects changes made outside Fairway, `nudge` helps an engine to keep a promise, `dispatch`
+sends jobs, `mirror` follows them, `meter` writes usage, `budget` holds teams, `archive` moves old usage.
+`runner` starts the loops that the newest fleet needs; `metrics` exports their metrics.
 """
 
 from __future__ import annotations
 
 from fairway.control.loop import LeasedLoop, Pace
+from fairway.control.loops.observe import ObserveCluster
 from fairway.control.metrics import METRICS, LoopMetrics
-from fairway.control.observe import ObserveCluster
-from fairway.control.planning import ClusterFailure, FleetPlan, Planner
 from fairway.control.runner import BuildEngine, Engine, Runner
+from fairway.services.plans import ClusterFailure, FleetPlan, Planner
 
 __all__ = [
     "METRICS",

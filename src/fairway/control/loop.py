@@ -1,8 +1,8 @@
-"""The pattern of every loop: take the lease or wait; then again and again read, network, short fenced write.
+"""The pattern of every control loop: take a lease, then repeatedly read, call the engine, write briefly.
 
-Any number of servers run the same loops; for each loop and cluster one of them holds the lease and works. It
-is renewed beside the work, so that a slow engine does not cost it; the work itself is bounded, so that a
-stuck one does not keep it.
+Any number of servers run the same loops; for each loop and cluster, the holder of the lease does the work.
+The lease is renewed concurrently with the work, so that a slow engine does not lose it; a round has a time
+limit, so that a stuck one does not keep it forever.
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from typing import Final
 
 import structlog
 
-from fairway.control.held import within
 from fairway.control.metrics import UNEXPECTED, LoopMetrics
 from fairway.ledger import Lease, LeaseLost, Ledger
+from fairway.model.backoff import Backoff
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
+from fairway.services.engine_pool import time_limit
+from fairway.services.wakeup import Sleep
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 Step = Callable[[Lease], Awaitable[None]]
-Sleep = Callable[[float], Awaitable[None]]
 
 LEAVE_SECONDS: Final = 3
-"""A clean end gives the lease back, but does not wait long for a ledger that does not answer."""
+"""Time limit for releasing the lease at the end of a tenure, in case the ledger does not respond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often, how long at most, and how patiently."""
+    """Intervals, time limits and backoff of a loop."""
 
     lease_seconds: float = 15
     interval_seconds: float = 10
     step_seconds: float | None = 60
-    """A round that takes longer is ended and counts as a temporary failure. None: it bounds itself."""
+    """Time limit of a round; exceeding it is a temporary failure. None means that the step limits itself."""
     longest_backoff_seconds: float = 60
     permanent_seconds: float = 60
-    """Between rounds while an error stays until somebody changes something."""
+    """Wait between rounds after a permanent error, which remains until someone intervenes."""
 
-    def backoff(self, failures: int, chance: float) -> float:
-        """Seconds to wait after so many failures in a row: doubled each time, bounded, spread by `chance`."""
-        doubled = self.interval_seconds * 2.0 ** min(failures - 1, 30)
-        return min(doubled, self.longest_backoff_seconds) * (0.5 + chance / 2)
+    @property
+    def backoff(self) -> Backoff:
+        """Delays after failures in a row."""
+        return Backoff(self.interval_seconds, self.longest_backoff_seconds)
 
 
 class LeasedLoop:
-    """Runs `step` for one cluster whenever this server holds the lease."""
+    """Runs `step` for one cluster while this server holds the lease."""
 
     def __init__(
         self,
@@ -67,10 +68,9 @@ class LeasedLoop:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`let_go` is called whenever a tenure ends, to close what `step` opened.
+        """`let_go` is called at the end of each tenure, to close what `step` opened.
 
-        `pause` is the sleep after a round that went well, which something may end early; after a failure
-        nothing does.
+        `pause` is the sleep after a successful round, which can be woken early; after a failure it cannot.
         """
         self.name = name
         self.cluster = cluster
@@ -87,7 +87,7 @@ class LeasedLoop:
         self._log = log.bind(loop=name, cluster=cluster)
 
     async def run(self) -> None:
-        """Until cancelled; gives the lease back at the end."""
+        """Run until cancelled; releases the lease at the end."""
         try:
             while True:
                 await self._tenure()
@@ -109,10 +109,10 @@ class LeasedLoop:
             await self._leave(lease)
 
     async def _work(self, lease: Lease) -> None:
-        """Rounds beside renewals, until one of them fails.
+        """Run rounds and lease renewals concurrently until one of them fails.
 
-        Not by a TaskGroup: before Python 3.13 one that fails while it is being cancelled forgets the latter,
-        and a loop that lost its lease just when it was to end would go on for ever.
+        Do not use a TaskGroup: before Python 3.13, one that fails while it is being cancelled loses the
+        cancellation, and a loop that lost its lease just when it was to stop would run forever.
         """
         both = (asyncio.create_task(self._keep_renewed(lease)), asyncio.create_task(self._rounds(lease)))
         try:
@@ -129,7 +129,7 @@ class LeasedLoop:
         failures = 0
         while True:
             try:
-                lease = await self._ledger.take_lease(
+                lease = await self._ledger.leases.take(
                     self.name, self.cluster, self._holder, self._pace.lease_seconds
                 )
             except Exception as error:
@@ -148,7 +148,7 @@ class LeasedLoop:
             await self._sleep(self._pace.lease_seconds / 3)
             asked = self._clock()
             try:
-                renewed = await self._ledger.renew_lease(lease)
+                renewed = await self._ledger.leases.renew(lease)
             except FairwayError as error:
                 # The ledger may be back before the lease ends; past that, somebody else may hold it.
                 self._log.warning("lease not renewed", code=error.code, message=error.message)
@@ -185,26 +185,26 @@ class LeasedLoop:
             f"one round of {self.name} on cluster {self.cluster} took longer than {limit or 0:g} s",
             "look whether the cluster answers slowly:  fairway get clusters",
         )
-        async with within(limit, late):
+        async with time_limit(limit, late):
             await self._step(lease)
 
     def _after(self, error: Exception, failures: int) -> float:
-        """Count and log an error; say how long to wait."""
+        """Count and log an error. Returns how long to wait."""
         if not isinstance(error, FairwayError):
             self._metrics.failed(self.name, self.cluster, UNEXPECTED)
             self._log.error("unexpected error", failures=failures, exc_info=error)
-            return self._pace.backoff(failures, self._chance())
+            return self._pace.backoff.seconds(failures, self._chance())
         self._metrics.failed(self.name, self.cluster, error.code)
         self._log.warning(
             "failed", code=error.code, message=error.message, hint=error.hint, failures=failures
         )
         if isinstance(error, PermanentError):
             return max(self._pace.permanent_seconds, self._pace.interval_seconds)
-        return self._pace.backoff(failures, self._chance())
+        return self._pace.backoff.seconds(failures, self._chance())
 
     async def _leave(self, lease: Lease) -> None:
-        """End a tenure, whatever ended it: the lease first, so that nobody waits for the rest."""
-        await self._at_most(self._ledger.release_lease(lease), "lease not given back; it runs out by itself")
+        """End a tenure for whatever reason: release the lease first, so that other servers need not wait."""
+        await self._at_most(self._ledger.leases.release(lease), "lease not given back; it runs out by itself")
         if self._let_go is not None:
             await self._at_most(self._let_go(), "engine not closed in time")
 

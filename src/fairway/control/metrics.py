@@ -1,37 +1,27 @@
-"""What the loops tell Prometheus. `METRICS` is the table the docs are made from.
+"""Prometheus metrics of the loops. `METRICS` is the table that the docs are generated from.
 
-Series are bounded: one per loop and cluster of the fleet, times at most `MOST_CODES` codes. What belongs to a
-cluster that left the fleet, or to a lease that went elsewhere, is removed.
+The number of series is bounded: one per loop and cluster of the fleet, times at most `MOST_CODES` codes.
+Series of a cluster that left the fleet, or of a lease that another server took, are removed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fairway.ledger import BudgetLevel, BudgetStanding, Used
+from fairway.ledger import BudgetLevel, StoredBudgetStatus, TeamUsage
+from fairway.model.metric import Metric
 from fairway.model.names import TeamName
-from fairway.model.usage import Shelf
+from fairway.model.usage import CapacitySample
 
 CAPACITY_STATES: Final = ("total", "drained", "down", "fragmented")
 MOST_CODES: Final = 20
 OTHER: Final = "Other"
 UNEXPECTED: Final = "Unexpected"
-"""The code of a defect of ours: anything but a FairwayError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One row of the table."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...] = ("loop", "cluster")
+"""The code of an internal error: any exception but a FairwayError."""
 
 
 AGE: Final = Metric(
@@ -174,7 +164,7 @@ _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class LoopMetrics:
-    """The metrics of every loop of one server, in the registry it is given."""
+    """The metrics of every loop of one server."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -188,24 +178,24 @@ class LoopMetrics:
         self._codes: dict[tuple[str, str], set[str]] = {}
 
     def waiting(self, loop: str, cluster: str) -> None:
-        """The lease is elsewhere, or nowhere."""
+        """Record that this server does not hold the lease."""
         self._held.labels(loop, cluster).set(0)
         if self._last.pop((loop, cluster), None) is not None:
             self._age.remove(loop, cluster)
 
     def holding(self, loop: str, cluster: str) -> None:
-        """The lease was taken."""
+        """Record that this server took the lease."""
         self._held.labels(loop, cluster).set(1)
         key, clock, last = (loop, cluster), self._clock, self._last
         last[key] = clock()
         self._age.labels(loop, cluster).set_function(lambda: clock() - last.get(key, clock()))
 
     def succeeded(self, loop: str, cluster: str) -> None:
-        """A round did its work."""
+        """Record a successful round."""
         self._last[loop, cluster] = self._clock()
 
     def failed(self, loop: str, cluster: str, code: str) -> None:
-        """A round, or taking the lease, failed."""
+        """Count a failed round or a failed attempt to take the lease."""
         known = self._codes.setdefault((loop, cluster), set())
         if code not in known and len(known) >= MOST_CODES - 1:
             code = OTHER
@@ -213,11 +203,11 @@ class LoopMetrics:
         self._errors.labels(loop, cluster, code).inc()
 
     def took(self, loop: str, cluster: str, seconds: float) -> None:
-        """A round ended after so long."""
+        """Record the duration of a round."""
         self._duration.labels(loop, cluster).observe(seconds)
 
     def forget(self, loop: str, cluster: str) -> None:
-        """The loop ended for good: its series go."""
+        """Remove the series of a loop that was stopped."""
         self.waiting(loop, cluster)
         self._held.remove(loop, cluster)
         self._duration.labels(loop, cluster)  # exists now, so that removing it cannot fail
@@ -227,7 +217,7 @@ class LoopMetrics:
 
 
 class PolicyMetrics:
-    """What the loops of policy tell, in the registry they are given. Clusters that left take theirs along."""
+    """The metrics of the policy loops: apply, drift and nudge."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._drift = Gauge(DRIFT.name, DRIFT.help, DRIFT.labels, registry=registry)
@@ -235,25 +225,25 @@ class PolicyMetrics:
         self._nudges = Counter(NUDGES.name, NUDGES.help, NUDGES.labels, registry=registry)
 
     def drifted(self, cluster: str, objects: int) -> None:
-        """A look found so many objects different."""
+        """Set the number of objects that differ."""
         self._drift.labels(cluster).set(objects)
 
     def forget_drift(self, cluster: str) -> None:
-        """Somebody else looks now."""
+        """Remove the capacity series, because this server no longer holds the lease."""
         self._drift.labels(cluster)  # exists now, so that removing it cannot fail
         self._drift.remove(cluster)
 
     def ended(self, cluster: str, state: str) -> None:
-        """An apply ended so."""
+        """Count an apply that ended in this state."""
         self._applies.labels(cluster, state).inc()
 
     def nudged(self, cluster: str, promise: str) -> None:
-        """An engine was helped."""
+        """Count a nudge."""
         self._nudges.labels(cluster, promise).inc()
 
 
 class JobMetrics:
-    """What the loops of jobs tell: of clusters, never of single jobs."""
+    """The metrics of the job loops: dispatch and mirror. Labelled by cluster, never by job."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -265,33 +255,33 @@ class JobMetrics:
         self._as_of: dict[str, float] = {}
 
     def mirrored(self, cluster: str, as_of: float, jobs: int) -> None:
-        """A look was kept that began then."""
+        """Record a batch of changes from an engine, read at `as_of`."""
         clock, known = self._clock, self._as_of
         known[cluster] = as_of
         self._lag.labels(cluster).set_function(lambda: clock() - known.get(cluster, clock()))
         self._seen.labels(cluster).inc(jobs)
 
     def forget_lag(self, cluster: str) -> None:
-        """Somebody else looks now."""
+        """Remove the capacity series, because this server no longer holds the lease."""
         self._as_of.pop(cluster, None)
         self._lag.labels(cluster)  # exists now, so that removing it cannot fail
         self._lag.remove(cluster)
 
     def doubled(self, cluster: str, jobs: int) -> None:
-        """So many second engine jobs were ended."""
+        """Count duplicate engine jobs that were cancelled."""
         self._doubles.labels(cluster).inc(jobs)
 
     def sent(self, cluster: str, jobs: int) -> None:
-        """So many were taken by the engine."""
+        """Count jobs that the engine accepted."""
         self._sent.labels(cluster).inc(jobs)
 
     def refused(self, cluster: str, jobs: int) -> None:
-        """So many were not."""
+        """Count jobs that the engine refused."""
         self._refused.labels(cluster).inc(jobs)
 
 
 class UsageMetrics:
-    """What the meter tells: of teams and pools, never of single jobs."""
+    """The metrics of the meter loop. Labelled by team and pool, never by job."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._used = Counter(USED.name, USED.help, USED.labels, registry=registry)
@@ -299,15 +289,15 @@ class UsageMetrics:
         self._capacity = Gauge(CAPACITY.name, CAPACITY.help, CAPACITY.labels, registry=registry)
         self._shown: dict[str, set[tuple[str, str]]] = {}
 
-    def used(self, cluster: str, used: Used) -> None:
-        """A batch was kept in which a team used so much of a supply."""
+    def used(self, cluster: str, used: TeamUsage) -> None:
+        """Count the usage of one team and supply in a metered batch."""
         labels = (cluster, used.supply.pool, used.supply.slice or "", used.team)
         self._used.labels(*labels).inc(used.used)
         if used.taken_back:
             self._taken_back.labels(*labels).inc(used.taken_back)
 
-    def capacity(self, cluster: str, shelves: Sequence[Shelf]) -> None:
-        """The pools of a cluster have this now, and nothing else."""
+    def capacity(self, cluster: str, shelves: Sequence[CapacitySample]) -> None:
+        """Set the capacity of a cluster's pools, and remove series of pools that are gone."""
         now = {(shelf.supply.pool, shelf.supply.slice or ""): shelf for shelf in shelves}
         self._forget(cluster, self._shown.get(cluster, set()) - now.keys())
         self._shown[cluster] = set(now)
@@ -316,7 +306,7 @@ class UsageMetrics:
                 self._capacity.labels(cluster, pool, slice_, state).set(getattr(shelf, state))
 
     def forget_capacity(self, cluster: str) -> None:
-        """Somebody else looks now."""
+        """Remove the capacity series, because this server no longer holds the lease."""
         self._forget(cluster, self._shown.pop(cluster, set()))
 
     def _forget(self, cluster: str, supplies: Iterable[tuple[str, str]]) -> None:
@@ -326,7 +316,7 @@ class UsageMetrics:
 
 
 class BudgetMetrics:
-    """How budgets stand, by team: as many as the fleet has budgets, seven series each."""
+    """The metrics of the budget loop: seven series for each budget, by team."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._limit = Gauge(LIMIT.name, LIMIT.help, LIMIT.labels, registry=registry)
@@ -336,8 +326,8 @@ class BudgetMetrics:
         self._level = Gauge(LEVEL.name, LEVEL.help, LEVEL.labels, registry=registry)
         self._shown: set[TeamName] = set()
 
-    def counted(self, standings: Sequence[BudgetStanding], run_out: Mapping[TeamName, int]) -> None:
-        """Budgets stand so, and there are no others; `run_out`: when they will be spent, where one will."""
+    def counted(self, standings: Sequence[StoredBudgetStatus], run_out: Mapping[TeamName, int]) -> None:
+        """Set the metrics of all budgets and remove others; `run_out` has the times at which they run out."""
         self._forget(self._shown - {one.team for one in standings})
         self._shown = {one.team for one in standings}
         for one in standings:
@@ -352,7 +342,7 @@ class BudgetMetrics:
                 self._not_running_out(one.team)
 
     def forget(self) -> None:
-        """Somebody else counts now."""
+        """Remove all series, because this server no longer holds the lease."""
         self._forget(self._shown)
         self._shown = set()
 

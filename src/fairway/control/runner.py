@@ -1,4 +1,4 @@
-"""Runs the loops that the newest fleet needs. Any number of servers do; leases share the clusters out."""
+"""Run the loops that the newest fleet needs. Any number of servers do so; leases divide the work."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fairway.control.applied import LastApplied
-from fairway.control.apply import ApplyToCluster
-from fairway.control.archive import ArchiveUsage
-from fairway.control.bell import Bell
-from fairway.control.budget import CountBudgets, HoldTeams
-from fairway.control.costs import Costs
-from fairway.control.dispatch import DispatchJobs
-from fairway.control.drift import FindDrift
-from fairway.control.loop import LeasedLoop, Pace, Sleep, Step
-from fairway.control.meter import MeterCluster
+from fairway.control.loop import LeasedLoop, Pace, Step
+from fairway.control.loops.apply import ApplyToCluster
+from fairway.control.loops.archive import ArchiveUsage
+from fairway.control.loops.budget import CountBudgets, HoldTeams
+from fairway.control.loops.dispatch import DispatchJobs
+from fairway.control.loops.drift import FindDrift
+from fairway.control.loops.meter import MeterCluster
+from fairway.control.loops.mirror import MirrorJobs
+from fairway.control.loops.nudge import NudgeCluster
+from fairway.control.loops.observe import ObserveCluster
 from fairway.control.metrics import BudgetMetrics, JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
-from fairway.control.mirror import MirrorJobs
-from fairway.control.nudge import NudgeCluster
-from fairway.control.observe import ObserveCluster
 from fairway.engines.port import Governs, Mirrors, Observes, Runs
-from fairway.ledger import FLEET, Ledger, Revision
+from fairway.ledger import FLEET, Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import ClusterName
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.charges import Costs
+from fairway.services.fleets import Fleets
+from fairway.services.wakeup import Sleep, Wakeup
 from fairway.settings import Settings
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
@@ -49,40 +50,40 @@ HOLD: Final = "hold"
 BUDGET: Final = "budget"
 ARCHIVE: Final = "archive"
 POLL_SECONDS: Final = 2.0
-"""How soon a new fleet is noticed; one small query each time."""
+"""How often to check for a new fleet; one small query each time."""
 APPLY_POLL_SECONDS: Final = 1.0
-"""How soon a cluster begins with what was queued for it; one small query each time."""
+"""How often to check for queued applies; one small query each time."""
 DISPATCH_SECONDS: Final = 0.5
-"""How soon a job that is due is sent; one small query each time."""
+"""How often to check for jobs that are due; one small query each time."""
 MIRROR_SECONDS: Final = 0.2
-"""Between looks at what changed; a look itself waits up to a second for something to change."""
+"""Pause between reads of changes; a read itself waits up to a second for changes."""
 METER_SECONDS: Final = 5.0
-"""How soon what ended is metered, and a change of capacity noted; a few small queries each time."""
+"""How often to meter usage and capacity; a few small queries each time."""
 HOLD_SECONDS: Final = 2.0
-"""How soon a cluster holds a team whose budget is spent, or lets it go; two small queries each time."""
+"""How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
-"""The loops of jobs do not wait longer for an engine or a ledger that was away: people wait for them."""
+"""The longest backoff of the job loops: shorter than others', because users wait for their jobs."""
 JOBS_STEP_SECONDS: Final = 300.0
-"""The first look at a cluster of a hundred thousand jobs takes its time."""
+"""Time limit of a round: the first read of a cluster with a hundred thousand jobs is slow."""
 ARCHIVE_SECONDS: Final = 600.0
-"""How soon a month that is old enough begins to leave; the step bounds itself."""
+"""How often to check for months to archive; the step limits itself."""
 ENGINE_SECONDS: Final = 45.0
 STEP_SECONDS: Final = 60.0
 
 
 class Engine(Observes, Governs, Runs, Mirrors, Protocol):
-    """What every engine can: be looked at, carry a policy, run jobs and tell of them."""
+    """The protocols that every engine implements: observe, govern by a policy, run and mirror jobs."""
 
 
 class BuildEngine(Protocol):
-    """Makes the engine of one cluster; `wiring` knows them all."""
+    """Builds the engine of one cluster; `server` implements it for every kind."""
 
     def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """One of the loops of a cluster, before it runs."""
+    """A loop of a cluster that is not started yet."""
 
     name: str
     pace: Pace
@@ -93,7 +94,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """The loops of a cluster, and what they were started for: if that changes, they are started anew."""
+    """The running loops of a cluster, and the configuration they run with: they restart if it changes."""
 
     cluster: Cluster
     pools: tuple[Pool, ...]
@@ -104,8 +105,7 @@ class _Running:
 
 
 class Runner:
-    """The loops of each cluster of the newest revision: observe, apply, drift, nudge, dispatch, mirror,
-    meter."""
+    """Runs the loops of each cluster of the newest revision, and those of the fleet as a whole."""
 
     def __init__(
         self,
@@ -113,17 +113,17 @@ class Runner:
         build_engine: BuildEngine,
         settings: Settings,
         registry: CollectorRegistry,
-        parse: Callable[[Revision], Fleet],
+        fleets: Fleets,
         *,
-        bell: Bell | None = None,
+        wakeup: Wakeup | None = None,
         poll_seconds: float = POLL_SECONDS,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`bell` is rung by whoever takes jobs in, in this process: they are sent at once."""
+        """`wakeup` is notified when this process stores jobs: they are sent at once."""
         self._ledger = ledger
         self._build_engine = build_engine
-        self._parse = parse
-        self._bell = bell or Bell()
+        self._fleets = fleets
+        self._wakeup = wakeup or Wakeup()
         self._poll_seconds = poll_seconds
         self._sleep = sleep
         self._settings = settings
@@ -142,7 +142,7 @@ class Runner:
         """Loops of the fleet as a whole."""
 
     async def run(self) -> None:
-        """Until cancelled; then every loop ends in good order and gives its lease back."""
+        """Run until cancelled; then stop every loop gracefully and release its lease."""
         try:
             while True:
                 try:
@@ -156,11 +156,11 @@ class Runner:
             await self._stop(tuple(self._clusters), *self._whole.values())
 
     async def _follow(self) -> None:
-        newest = await self._ledger.fleet_revision()
+        newest = await self._ledger.revisions.newest_id()
         if newest != self._revision:
-            revision = await self._ledger.fleet()
+            revision = await self._ledger.revisions.newest()
             if revision is not None:
-                await self._change_to(revision.id, self._parse(revision))
+                await self._change_to(revision.id, await self._fleets.parsed(revision))
         if self._fleet is not None:
             self._start_missing(self._fleet)
 
@@ -174,7 +174,7 @@ class Runner:
             )
         )
         # After the loops of clusters that left have ended, lest one of them bring its cluster back.
-        await self._ledger.follow_fleet(revision, {c.name: c.engine for c in fleet.clusters})
+        await self._ledger.revisions.follow(revision, {c.name: c.engine for c in fleet.clusters})
         log.info("following the fleet", revision=revision, clusters=len(wanted))
         self._revision, self._fleet = revision, fleet
 
@@ -195,7 +195,7 @@ class Runner:
                         running.tasks[loop.name] = self._start(cluster.name, loop)
 
     def _fleet_loops(self) -> Iterator[_Loop]:
-        count = CountBudgets(self._ledger, self._parse, Costs(self._ledger), self._budget_metrics)
+        count = CountBudgets(self._ledger, self._fleets, Costs(self._ledger), self._budget_metrics)
         yield _Loop(BUDGET, self._pace(self._settings.budget_seconds), count, count.close)
         if self._settings.archive_url is not None:
             archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)
@@ -203,11 +203,11 @@ class Runner:
 
     def _loops(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Iterator[_Loop]:
         build = partial(self._build_engine, cluster, pools)
-        applied = LastApplied(cluster.name, self._ledger, self._parse)
+        applied = LastApplied(cluster.name, self._ledger, self._fleets)
         observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
         writing = asyncio.Lock()
         apply = ApplyToCluster(
-            cluster, pools, build, self._ledger, self._parse, self._policy_metrics, writing
+            cluster, pools, build, self._ledger, self._fleets, self._policy_metrics, writing
         )
         drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
         nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics, writing)
@@ -230,7 +230,7 @@ class Runner:
             self._job_pace(DISPATCH_SECONDS),
             dispatch,
             dispatch.close,
-            self._bell.pause(cluster.name),
+            self._wakeup.pause_for(cluster.name),
         )
         yield _Loop(MIRROR, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
         meter = MeterCluster(cluster.name, self._ledger, applied, self._usage_metrics)

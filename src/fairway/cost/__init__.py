@@ -1,1 +1,1 @@
-"""What a GPU-second costs and who pays: prices, charges, idle shares, budgets, FOCUS rows. Pure."""
+"""Compute prices, charges, idle shares, budgets and FOCUS rows. Pure functions on model values."""

@@ -1,4 +1,4 @@
-"""How a budget stands, and what that keeps from starting."""
+"""Compute the state of budgets: level, projected run-out day, and the holds on teams that follow from it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ BURN_SECONDS = 7 * DAY_SECONDS
 
 
 class Level(StrEnum):
-    """How far a budget is spent."""
+    """How much of a budget is spent, as a level."""
 
     OK = "ok"
     WARNED = "warned"
-    """`warn_at` of it is spent."""
+    """At least `warn_at` of the amount is spent."""
     SPENT = "spent"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a budget stands at a moment."""
+class BudgetStatus:
+    """The state of a budget at one point in time."""
 
     level: Level
     hold: Hold | None
-    """What it keeps from starting."""
+    """Which jobs it blocks from starting; None if none."""
     runs_out: date | None
-    """The day it will be spent at the present rate, or today if it is; None: not in this period."""
+    """The day it will be spent at the current rate, today if it is spent; None if not in this period."""
 
 
 def period_start(every: Every, day: date) -> date:
-    """The first day of the month or quarter that `day` is in."""
+    """Return the first day of the month or quarter that contains `day`."""
     first = day.replace(day=1)
     return first if every is Every.MONTH else first.replace(month=1 + 3 * ((day.month - 1) // 3))
 
 
 def period(every: Every, day: date, calendar: Calendar) -> Span:
-    """The month or quarter that `day` is in."""
+    """Return the span of the month or quarter that contains `day`."""
     first = period_start(every, day)
     after = next_month(first)
     if every is Every.QUARTER:
@@ -54,10 +54,10 @@ def period(every: Every, day: date, calendar: Calendar) -> Span:
 
 
 def burn_window(every: Every, now: int, calendar: Calendar) -> Span:
-    """Over which the rate of spending is taken: the last seven days, of this period; a day at least.
+    """Return the span over which the burn rate is measured: the last seven days of this period, at least one.
 
-    Its end is the end of the hour that runs. A day at least, though it reaches into the period before: one
-    costly hour after midnight says little of a month.
+    It ends with the current hour. It is at least one day long, even if that reaches into the previous period:
+    one costly hour after midnight says little about a month.
     """
     end = calendar.next_hour(now)
     began = max(period(every, calendar.day_of(now), calendar).start, end - BURN_SECONDS)
@@ -65,18 +65,20 @@ def burn_window(every: Every, now: int, calendar: Calendar) -> Span:
 
 
 def per_day(spent: Fraction, window: Span, now: int) -> Fraction:
-    """What is spent a day, when `spent` was since `window` began."""
+    """Return the spending per day, given the amount `spent` since `window` began."""
     return spent * DAY_SECONDS / max(1, min(window.end, now) - window.start)
 
 
-def standing(budget: Budget, spent: Fraction, per_day: Fraction, now: int, calendar: Calendar) -> Standing:
-    """How `budget` stands when `spent` of it is, in the period that `now` is in."""
+def standing(
+    budget: Budget, spent: Fraction, per_day: Fraction, now: int, calendar: Calendar
+) -> BudgetStatus:
+    """Compute the state of `budget`, given the amount `spent` in the period that contains `now`."""
     amount = Fraction(budget.amount)
     today = calendar.day_of(now)
     if spent >= amount:
-        return Standing(Level.SPENT, _HOLDS[budget.at_limit], today)
+        return BudgetStatus(Level.SPENT, _HOLDS[budget.at_limit], today)
     level = Level.WARNED if spent >= amount * Fraction(budget.warn_at) else Level.OK
-    return Standing(level, None, _runs_out(budget.every, amount - spent, per_day, now, calendar))
+    return BudgetStatus(level, None, _runs_out(budget.every, amount - spent, per_day, now, calendar))
 
 
 _HOLDS = {AtLimit.WARN: None, AtLimit.LOW_ONLY: Hold.LOW_ONLY, AtLimit.STOP: Hold.STOP}
@@ -92,10 +94,10 @@ def _runs_out(every: Every, left: Fraction, per_day: Fraction, now: int, calenda
 
 
 def with_holds(fleet: Fleet, holds: Mapping[TeamName, Hold]) -> Fleet:
-    """The fleet with what spent budgets keep from starting.
+    """Return the fleet with the holds of spent budgets set on its teams.
 
-    A team inside another is held as that one is, or more strictly if it says so itself. Whatever holds the
-    teams had before are gone: `holds` is complete.
+    A child team inherits its parent's hold, or keeps its own if that is stricter. Previous holds are
+    discarded: `holds` is complete.
     """
     held: dict[TeamName, Hold | None] = {}
     for team in fleet.teams:  # parents before children
@@ -108,7 +110,7 @@ def with_holds(fleet: Fleet, holds: Mapping[TeamName, Hold]) -> Fleet:
 
 
 def stricter(one: Hold | None, other: Hold | None) -> Hold | None:
-    """Of two holds the one that keeps more from starting."""
+    """Return the stricter of two holds. None is no hold."""
     if Hold.STOP in (one, other):
         return Hold.STOP
     return one or other

@@ -1,96 +1,101 @@
-"""Hours, days and months of a time zone, in whole seconds since 1970.
+"""Compute hours, days and months of a time zone, in whole seconds since the Unix epoch.
 
-An hour begins when the clocks there show a full hour, so a day begins with one everywhere: in Kolkata at
-half past of UTC, and where clocks jump over midnight at whatever they show then. Hours are 3600 seconds long
-except beside a change of less than an hour (Lord Howe: 5400, twice a year), days 86400 except where clocks
-change.
+An hour begins when local clocks show a full hour, so every day begins with an hour: in Kolkata at half past
+in UTC, and where clocks skip midnight at the first time they show after it. Hours are 3600 seconds long
+except next to a change of less than an hour (Lord Howe: 5400, twice a year); days are 86400 seconds long
+except where clocks change.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise
+from typing import Final
 
 from fairway.model.charge import Span
+from fairway.model.errors import PermanentError
 
 _DAY = timedelta(days=1)
+
 _HOUR = 3600
+
 _BLOCK = 32 * 86400
-"""How much time is worked out at once and remembered: asked of each usage row, this must be quick."""
+"""Length of the precomputed and cached blocks: this is called for every usage row and must be fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The calendar of one time zone."""
+    """The calendar of one time zone; times are seconds since the epoch."""
 
     zone: tzinfo
 
     def day_of(self, at: int) -> date:
-        """The day that the second `at` belongs to.
+        """Return the day that contains the second `at`.
 
-        What the clocks show, except in the minutes after a change that turned them back over midnight: they
-        have shown the new day already, and it goes on. So days follow each other whatever the clocks do.
+        This is the local date, except after a change that turns clocks back over midnight: the new day has
+        already begun then, and continues. So days are always consecutive.
         """
         days = _block(self.zone, at // _BLOCK)
         return days.days[bisect_right(days.day_starts, at) - 1]
 
     def day_start(self, day: date) -> int:
-        """The first second that shows `day`, or a later one: some zones have left a day out."""
+        """Return the first second of `day`, or of the next existing day: some zones have skipped a day."""
         return _day_start(self.zone, day)
 
     def day_end(self, day: date) -> int:
-        """The first second after `day`."""
+        """Return the first second after `day`."""
         return _day_start(self.zone, day + _DAY)
 
     def day_span(self, day: date) -> Span:
-        """All of `day`."""
+        """Return the span of `day`."""
         return Span(self.day_start(day), self.day_end(day))
 
     def hour_span(self, at: int) -> Span:
-        """The hour that `at` is in."""
+        """Return the span of the hour that contains `at`."""
         hours = _block(self.zone, at // _BLOCK).hour_starts
         following = bisect_right(hours, at)
         return Span(hours[following - 1], hours[following])
 
     def hour_start(self, at: int) -> int:
-        """When the hour that `at` is in began."""
+        """Return the start of the hour that contains `at`."""
         return self.hour_span(at).start
 
     def next_hour(self, at: int) -> int:
-        """When the hour after the one that `at` is in begins."""
+        """Return the start of the hour after the one that contains `at`."""
         return self.hour_span(at).end
 
     def month_start(self, day: date) -> int:
-        """When the month that `day` is in begins."""
+        """Return the start of the month that contains `day`."""
         return self.day_start(day.replace(day=1))
 
     def month_end(self, day: date) -> int:
-        """When the month after the one that `day` is in begins."""
+        """Return the end of the month that contains `day`: the start of the next one."""
         return self.day_start(next_month(day))
 
     def month_span(self, day: date) -> Span:
-        """All of the month that `day` is in."""
+        """Return the span of the month that contains `day`."""
         return Span(self.month_start(day), self.month_end(day))
 
     def days(self, span: Span) -> tuple[Span, ...]:
-        """`span` cut where days begin, in order; empty days are left out."""
+        """Split `span` at the start of each day, in order; days that were skipped are left out."""
         return _days(self.zone, span.start, span.end)
 
     def hours(self, span: Span) -> tuple[Span, ...]:
-        """`span` cut where hours begin, in order."""
+        """Split `span` at the start of each hour, in order."""
         return _hours(self.zone, span.start, span.end)
 
     def days_in_month(self, day: date) -> int:
-        """How many days the month that `day` is in really had."""
+        """Count the days of the month that contains `day`, without days that the zone skipped."""
         return _days_in_month(self.zone, day.year, day.month)
 
 
 def next_month(day: date) -> date:
-    """The first day of the month after the one that `day` is in."""
+    """Return the first day of the month after the one that contains `day`."""
     return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
@@ -107,13 +112,13 @@ def _day_start(zone: tzinfo, day: date) -> int:
     )  # fold 0: the first of two
     if _shown(zone, midnight - 1).date() < day:
         return midnight
-    # Midnight was jumped over, from before it to after it: the jump begins the day.
+    # Clocks skipped midnight: the day begins with the change.
     return _first(zone, midnight - 86400, midnight, lambda shown: shown.date() >= day)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """When days and hours begin, from before a block of time to after it."""
+    """The starts of days and hours in one block of time, and a little beyond it on both sides."""
 
     days: tuple[date, ...]
     day_starts: tuple[int, ...]
@@ -126,7 +131,7 @@ def _block(zone: tzinfo, number: int) -> _Block:
     day = _shown(zone, begin).date() - _DAY
     days: dict[int, date] = {}
     while not days or max(days) <= end:
-        days[_day_start(zone, day)] = day  # of days that begin together all but the last are empty
+        days[_day_start(zone, day)] = day  # of days with the same start, all but the last are empty
         day += _DAY
     hours: list[int] = []
     for start, stop in pairwise(days):
@@ -160,7 +165,7 @@ def _hours(zone: tzinfo, start: int, end: int) -> tuple[Span, ...]:
 
 
 def _full_hour_after(zone: tzinfo, at: int) -> int:
-    """The next second after `at` that shows a full hour."""
+    """Return the next second after `at` at which local clocks show a full hour."""
     shown = _shown(zone, at)
     following = at + _HOUR - shown.minute * 60 - shown.second
     if _shown(zone, following).utcoffset() == shown.utcoffset():
@@ -177,7 +182,7 @@ def _shown(zone: tzinfo, at: int) -> datetime:
 
 
 def _first(zone: tzinfo, before: int, after: int, is_it: Callable[[datetime], bool]) -> int:
-    """The first second for which it holds, given that it does not yet `before` and does at `after`."""
+    """Bisect for the first second at which `is_it` is true; it is false at `before` and true at `after`."""
     while after - before > 1:
         middle = (before + after) // 2
         if is_it(_shown(zone, middle)):
@@ -185,3 +190,86 @@ def _first(zone: tzinfo, before: int, after: int, is_it: Callable[[datetime], bo
         else:
             before = middle
     return after
+
+
+LONGEST_DAYS: Final = 3660
+"""Ten years: served from daily sums; no report needs more."""
+
+_FIRST_YEAR: Final = 1971
+
+_LAST_YEAR: Final = 2199
+
+
+_HINT: Final = "write it like 30d, 2026-10, 2026-10-15 or 2026-10-01..2026-10-15 (both days included)"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Whole days in the fleet's time zone, up to the current hour."""
+
+    first: date
+    until: date
+    """The first day after the window."""
+    span: Span
+    """Truncated at the end of the current hour: there is no data beyond it."""
+    now: int
+    """The time up to which running jobs are counted."""
+
+    @property
+    def end(self) -> int:
+        """Return the time up to which the window has data."""
+        return min(self.span.end, max(self.now, self.span.start))
+
+
+def parse_window(text: str, calendar: Calendar, now: int) -> Window:
+    """Parse a window, e.g. `30d`: today and the 29 days before. Raises PermanentError if it is invalid."""
+    first, until = _parse_days(text, calendar.day_of(now))
+    if not first < until or (until - first).days > LONGEST_DAYS:
+        raise _invalid(text, f"it is not between 1 and {LONGEST_DAYS} days long")
+    if first.year < _FIRST_YEAR or until.year > _LAST_YEAR:
+        raise _invalid(text, f"years are {_FIRST_YEAR} to {_LAST_YEAR}")
+    return window_of(first, until, calendar, now)
+
+
+def window_of(first: date, until: date, calendar: Calendar, now: int) -> Window:
+    """Return the window from `first` up to but excluding `until`."""
+    start, end = calendar.day_start(first), calendar.day_start(until)
+    return Window(first, until, Span(start, max(start, min(end, calendar.next_hour(now)))), now)
+
+
+def parse_month(text: str) -> date:
+    """Parse a month such as `2026-10` into its first day. Raises PermanentError if it is invalid."""
+    found = re.fullmatch(r"([0-9]{4})-([0-9]{2})", text)
+    if found is None:
+        raise _invalid(text, "it is no month")
+    return _date(text, found[1], found[2], "01")
+
+
+def _parse_days(text: str, today: date) -> tuple[date, date]:
+    if found := re.fullmatch(r"([1-9][0-9]{0,3})d", text):
+        until = today + timedelta(days=1)
+        return until - timedelta(days=int(found[1])), until
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}", text):
+        month = parse_month(text)
+        return month, next_month(month)
+    day = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    if found := re.fullmatch(day, text):
+        first = _date(text, *found.groups())
+        return first, first + timedelta(days=1)
+    if found := re.fullmatch(day + r"\.\." + day, text):
+        parts = found.groups()
+        return _date(text, *parts[:3]), _date(text, *parts[3:]) + timedelta(days=1)
+    raise _invalid(text, "it is no window of time")
+
+
+def _date(text: str, year: str, month: str, day: str) -> date:
+    if not _FIRST_YEAR <= int(year) < _LAST_YEAR:
+        raise _invalid(text, f"years are {_FIRST_YEAR} to {_LAST_YEAR}")
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:
+        raise _invalid(text, "there is no such day") from None
+
+
+def _invalid(text: str, why: str) -> PermanentError:
+    return PermanentError("InvalidWindow", f"{text!r}: {why}", _HINT)

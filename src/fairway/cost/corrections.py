@@ -1,4 +1,4 @@
-"""A closed month stays as it was told; what turns out different lands in the next month that is open."""
+"""Compute corrections of closed months. Statements are immutable: differences go to the next open month."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fairway.model.team import Supply
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A line of a month's statement, rounded."""
+class StatementAmount:
+    """A rounded line of a month's statement."""
 
     kind: ChargeKind
     cluster: ClusterName
     supply: Supply | None
-    """None: of a cluster as a whole."""
+    """None for a charge on a whole cluster."""
     team: str
-    """Empty: nobody's (a line of its own), or of work under no team."""
+    """Empty for a line that no team pays, or for jobs without a team."""
     device_seconds: int
     amount: Decimal
 
@@ -30,10 +30,10 @@ class Told:
 _Key = tuple[str, ChargeKind, ClusterName, Supply | None]
 
 
-def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -> tuple[Told, ...]:
-    """A month's charges as its statement tells them, to the quantum; `labels` have the team among them.
+def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -> tuple[StatementAmount, ...]:
+    """Round a month's charges to the lines of its statement; `labels` must include TEAM.
 
-    They sum to the exact total rounded once; each team's to its own within a quantum.
+    The lines sum to the exact total rounded once; each team's lines sum to its own total within one quantum.
     """
     place = list(labels).index(Label.TEAM)
     amounts: dict[_Key, Fraction] = {}
@@ -48,10 +48,12 @@ def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -
     return tuple(_line(key, seconds[key], amount) for key, amount in apportion_paths(paths, quantum).items())
 
 
-def correction(recomputed: Iterable[Told], told_so_far: Iterable[Told]) -> tuple[Told, ...]:
-    """What must be added to all that was told of a month, to make it what it is now known to be.
+def correction(
+    recomputed: Iterable[StatementAmount], told_so_far: Iterable[StatementAmount]
+) -> tuple[StatementAmount, ...]:
+    """Return the lines to add to a month's statement and past corrections to match the recomputed month.
 
-    `told_so_far`: the month as it was closed and every correction of it since. Lines that stay are left out.
+    `told_so_far` is the month as closed plus every correction since. Unchanged lines are left out.
     """
     sums: dict[_Key, tuple[int, Decimal]] = {}
     for lines, sign in ((recomputed, 1), (told_so_far, -1)):
@@ -62,9 +64,9 @@ def correction(recomputed: Iterable[Told], told_so_far: Iterable[Told]) -> tuple
     return tuple(_line(key, *sums[key]) for key in sorted(sums, key=_order) if sums[key][0] or sums[key][1])
 
 
-def _line(key: _Key, device_seconds: int, amount: Decimal) -> Told:
+def _line(key: _Key, device_seconds: int, amount: Decimal) -> StatementAmount:
     team, kind, cluster, supply = key
-    return Told(kind, cluster, supply, team, device_seconds, amount)
+    return StatementAmount(kind, cluster, supply, team, device_seconds, amount)
 
 
 def _order(key: _Key) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""What an hour of a GPU costs that was bought: total cost of ownership, every term shown."""
+"""Compute the price per GPU-hour of purchased GPUs: total cost of ownership, with every term shown."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TEN_THOUSANDTH: Final = Decimal("0.0001")
 
 @dataclass(frozen=True, slots=True)
 class OwnedPrice:
-    """Terms per GPU-hour, whether the GPU is used or not."""
+    """The cost terms per GPU-hour, used or not, and their sum."""
 
     purchase: Fraction
     interest: Fraction
     power: Fraction
     upkeep: Fraction
     per_gpu_hour: Fraction
-    """Their sum: the pool's price in the fleet file, where idle hours are charged as such."""
+    """The sum of the terms: the pool's price in a fleet file that charges idle hours separately."""
     per_used_gpu_hour: Fraction
-    """What a used hour costs when the unused ones are paid by those used."""
+    """The price of a used hour if used hours also pay for the unused ones."""
     formula: str
-    """In words, then with the numbers, a line a term."""
+    """The formula in words and with numbers, one term per line."""
 
 
 def owned_price(
@@ -46,11 +46,11 @@ def owned_price(
     interest: Decimal = Decimal(0),
     currency: str = "USD",
 ) -> OwnedPrice:
-    """The price per GPU-hour of `gpus` GPUs bought together for `purchase`, with all they stand in.
+    """Compute the price per GPU-hour of `gpus` GPUs bought for `purchase`, servers included.
 
-    `residual` is what they still fetch at the end; `interest`, a year's part, is of the money bound in them
-    on average. Watts are a GPU's with its part of the server, at work and `idle`; `pue` is what the building
-    draws for each watt of them. `upkeep_per_year` is for all of them: contracts, space, hands.
+    `residual` is their resale value at the end; `interest` is the yearly rate on the average capital tied up
+    in them. Watts are per GPU including its part of the server, busy and idle; `pue` is the power usage
+    effectiveness of the building. `upkeep_per_year` is for all GPUs: contracts, space, staff.
     """
     _refuse(purchase, lifetime_years, gpus, residual, pue, utilisation, interest)
     _refuse_negative(watts_per_gpu, idle_watts_per_gpu, price_per_kwh, upkeep_per_year)
@@ -92,7 +92,7 @@ def _refuse(
     utilisation: Decimal,
     interest: Decimal,
 ) -> None:
-    """Say no to what no purchase can be."""
+    """Raise FairwayError if the terms of a purchase are impossible."""
     if gpus < 1 or years <= 0 or purchase < 0:
         raise _no(
             "a purchase has a price, a lifetime and at least one GPU",
@@ -120,7 +120,7 @@ def _no(message: str, like: str) -> FairwayError:
 
 
 def _n(number: Decimal) -> str:
-    """As a person writes it: 280,000 and 0.7."""
+    """Format a number for reading: 280,000 and 0.7."""
     text = f"{number:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

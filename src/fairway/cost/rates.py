@@ -1,4 +1,4 @@
-"""What a second of a device costs: list prices, discounts, spot points, commitments, slices."""
+"""Compute the rate per device-second from list prices, discounts, spot prices, commitments and slices."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _WHOLE: Final[Mapping[SliceName | None, Fraction]] = {None: Fraction(1)}
 
 @dataclass(frozen=True, slots=True)
 class RateSpan:
-    """A stretch of time through which the devices of a pool cost the same."""
+    """A span of time during which the rates of a pool's devices are constant."""
 
     span: Span
     rates: Mapping[SliceName | None, Fraction]
-    """Per device-second; under None a whole GPU's, though the pool may have none. See `rate`."""
+    """Rate per device-second; None is the rate of a whole GPU, even if the pool has none. See `rate`."""
     parts: Mapping[SliceName | None, Fraction]
-    """What part of a GPU each is: those of a GPU sum to one."""
+    """The part of a GPU that each kind of device is; those of one GPU sum to 1."""
     absent: Fraction = _ZERO
-    """What was paid for committed GPUs that were not there."""
+    """The cost of committed GPUs that did not exist."""
     absent_gpu_seconds: int = 0
 
     def rate(self, pool: Pool, slice_: SliceName | None) -> Fraction:
-        """Per device-second, of a slice that the pool no longer has too: jobs may have held some."""
+        """Return the rate per device-second, also of a slice that the pool no longer has but jobs held."""
         found = self.rates.get(slice_)
         return self.rates[None] * memory_part(pool.gpu, slice_) if found is None else found
 
     def part(self, pool: Pool, slice_: SliceName | None) -> Fraction:
-        """Of a GPU, of a slice that the pool no longer has too."""
+        """Return the part of a GPU that a device is, also for a slice that the pool no longer has."""
         found = self.parts.get(slice_)
         return memory_part(pool.gpu, slice_) if found is None else found
 
 
 def hourly_pools(fleet: Fleet, points: Mapping[PoolName, Sequence[PricePoint]]) -> frozenset[PoolName]:
-    """The pools whose rates can change within a day: their capacity must be told by hour, not by day."""
+    """Return the pools whose rates can change within a day; they need capacity by hour, not by day."""
     return frozenset(p.name for p in fleet.pools if _changes_within_days(p) or points.get(p.name))
 
 
@@ -66,11 +66,12 @@ def rate_spans(
     by_day: bool = True,
     until: int | None = None,
 ) -> dict[PoolName, tuple[RateSpan, ...]]:
-    """What devices of each pool cost through `window`, neighbours of equal rates joined.
+    """Compute the rates of each pool over `window`; adjacent spans with equal rates are merged.
 
-    `capacity` by hour for `hourly_pools`, else by hour or day. `points` of each pool ascending, with the last
-    one before the window. `by_day`: cut where days begin, as `charges` needs it; without, only usage can be
-    charged. `until`: now, in a window that ends with the hour that runs: nothing is owed yet for the rest.
+    `capacity` is by hour for `hourly_pools`, by hour or day for the others. `points` are ascending per pool
+    and include the last one before the window. `by_day` splits spans where days begin, as `charges` needs;
+    without it only usage can be charged. `until` is now in a window that ends with the current hour: nothing
+    is owed yet for the rest of that hour.
     """
     hourly = hourly_pools(fleet, points)
     days = tuple((calendar.day_of(day.start), day) for day in calendar.days(window))
@@ -91,13 +92,13 @@ def rate_spans(
 
 
 def over_days(spans: Sequence[RateSpan]) -> tuple[RateSpan, ...]:
-    """Neighbours of equal rates joined though they are of different days: only usage can be charged by it."""
+    """Merge adjacent spans with equal rates across days; the result can only price usage."""
     return tuple(_joined(((date.min, span) for span in spans), by_day=False))
 
 
 @lru_cache(maxsize=4096)
 def per_second(per_hour: Decimal, discount: Decimal = Decimal(0)) -> Fraction:
-    """A price per hour, less a discount, per second."""
+    """Convert a price per hour, less a discount, to a rate per second."""
     return Fraction(per_hour) * (1 - Fraction(discount)) / _HOUR
 
 
@@ -105,7 +106,7 @@ _Dated = tuple[date, RateSpan]
 
 
 def _joined(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
-    """Neighbours that cost the same as one."""
+    """Merge adjacent spans with equal rates and parts."""
     day: date | None = None
     run: RateSpan | None = None
     for its_day, span in spans:
@@ -133,8 +134,8 @@ def _alike(one: RateSpan, other: RateSpan) -> bool:
 
 
 @dataclass(slots=True)
-class _There:
-    """What a pool had in an hour."""
+class _CapacityHour:
+    """The capacity of a pool in one hour."""
 
     totals: dict[SliceName | None, int]
     gpu_seconds: int = 0
@@ -142,16 +143,16 @@ class _There:
 
 def _by_hour(
     hours: Sequence[tuple[date, Span]], capacity: Sequence[CapacitySum]
-) -> dict[PoolName, dict[int, _There]]:
-    """Rows under the hour of `hours` they begin in: a fleet may have moved to another zone meanwhile."""
+) -> dict[PoolName, dict[int, _CapacityHour]]:
+    """Group rows by the hour of `hours` in which they begin: the fleet's time zone may have changed since."""
     starts = [hour.start for _, hour in hours]
     end = hours[-1][1].end if hours else 0
-    found: dict[PoolName, dict[int, _There]] = {}
+    found: dict[PoolName, dict[int, _CapacityHour]] = {}
     for row in capacity:
         at = bisect_right(starts, row.start) - 1
         if at < 0 or row.start >= end:
             continue
-        there = found.setdefault(row.supply.pool, {}).setdefault(starts[at], _There({}))
+        there = found.setdefault(row.supply.pool, {}).setdefault(starts[at], _CapacityHour({}))
         there.totals[row.supply.slice] = there.totals.get(row.supply.slice, 0) + row.total
         there.gpu_seconds += row.gpu_seconds
     return found
@@ -160,12 +161,12 @@ def _by_hour(
 def _hour_rates(
     pool: Pool,
     hours: Sequence[tuple[date, Span]],
-    there: Mapping[int, _There],
+    there: Mapping[int, _CapacityHour],
     points: Sequence[PricePoint],
     until: int,
 ) -> Iterator[_Dated]:
     market = _Market(points)
-    nothing = _There({})
+    nothing = _CapacityHour({})
     list_day: date | None = None
     list_rate = _ZERO
     before: tuple[object, ...] = ()
@@ -183,7 +184,7 @@ def _hour_rates(
         yield day, RateSpan(hour, found.rates, found.parts, found.absent, found.absent_gpu_seconds)
 
 
-def _hour_rate(pool: Pool, day: date, hour: Span, had: _There, rate: Fraction) -> RateSpan:
+def _hour_rate(pool: Pool, day: date, hour: Span, had: _CapacityHour, rate: Fraction) -> RateSpan:
     part = _WHOLE if had.totals.keys() <= {None} else parts(pool.gpu, had.totals, had.gpu_seconds)
     absent, absent_gpu_seconds = _ZERO, 0
     if pool.pricing.commitments:
@@ -200,9 +201,9 @@ def _hour_rate(pool: Pool, day: date, hour: Span, had: _There, rate: Fraction) -
 def _committed(
     pool: Pool, day: date, hour: Span, gpu_seconds: Fraction, rate: Fraction
 ) -> tuple[Fraction, Fraction, int]:
-    """The rate when some GPUs have a price of their own, and what was paid for such as were not there.
+    """Return the rate including commitments, and the cost and GPU-seconds of missing committed GPUs.
 
-    They are what was there first, in the order of the file; only what is beyond them costs `rate`.
+    Existing GPUs count against commitments first, in file order; only GPUs beyond them cost `rate`.
     """
     cost, absent, absent_seconds, left = _ZERO, _ZERO, _ZERO, gpu_seconds
     for commitment in pool.pricing.commitments:
@@ -221,14 +222,14 @@ def _committed(
 
 
 class _Market:
-    """Prices that change at any moment."""
+    """Spot prices that can change at any time."""
 
     def __init__(self, points: Sequence[PricePoint]) -> None:
         self._at = [int(p.at.timestamp()) for p in points]
         self._rates = [per_second(p.per_gpu_hour) for p in points]
 
     def rate(self, hour: Span, before: Fraction) -> Fraction:
-        """Through an hour, each price weighted by how long it held; `before` the first point."""
+        """Return the time-weighted rate over an hour; `before` applies until the first price point."""
         at, rates = self._at, self._rates
         i = bisect_right(at, hour.start)
         rate = rates[i - 1] if i else before

@@ -1,8 +1,8 @@
-"""Charges gathered into the rows of a document, rounded once: rows and columns both sum to what is shown.
+"""Group charges into the rows of a report, rounded so that rows and columns both sum to the totals shown.
 
-The grand total is rounded, then shared by the first label, within it by the second and so on, then by column:
-so a team's total is the same in every document of a window, whatever else is told apart. Cents are then moved
-within rows until a column's total is what it exactly is, rounded, too.
+The grand total is rounded, then distributed by the first label, within it by the second and so on, then by
+column: so a team's total is the same in every report of a window, whatever the other labels are. Cents are
+then moved within rows until each column's total equals its exact total, rounded.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ from fairway.cost.rounding import apportion, apportion_paths
 from fairway.model.charge import ChargeKind
 
 HUNDREDTH: Final = Decimal("0.01")
-"""Of an hour: how exactly documents show time."""
+"""Precision of hours in reports."""
 _HOUR: Final = 3600
 _ZERO: Final = Decimal(0)
 
 
-class Column(StrEnum):
-    """What amounts of a cost report are told apart by."""
+class ReportColumn(StrEnum):
+    """A column of amounts in a cost report."""
 
     USAGE = "usage"
     IDLE = "idle"
-    """Every kind of unused, commitments too."""
+    """Every kind of unused capacity, including commitments."""
     OVERHEAD = "overhead"
 
 
-def column_of(kind: ChargeKind) -> Column:
-    """Where an amount of that kind stands."""
+def column_of(kind: ChargeKind) -> ReportColumn:
+    """Return the column of a kind of charge."""
     match kind:
         case ChargeKind.USAGE:
-            return Column.USAGE
+            return ReportColumn.USAGE
         case ChargeKind.OVERHEAD:
-            return Column.OVERHEAD
+            return ReportColumn.OVERHEAD
         case _:
-            return Column.IDLE
+            return ReportColumn.IDLE
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One exact amount with the labels a document tells apart by."""
+class ReportEntry:
+    """One exact amount with the labels that the report groups by."""
 
     labels: tuple[str, ...]
     kind: ChargeKind
     carried: bool
-    """By somebody; otherwise it is a line of its own."""
+    """Whether it is charged to its labels; otherwise it is a separate line of the report."""
     amount: Fraction
     gpu_seconds: Fraction = Fraction(0)
-    """Of usage: slices by their part of the GPU."""
+    """Usage in GPU-seconds; a slice counts as its part of a GPU."""
     device_seconds: int = 0
     slice_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line as it is shown."""
+class ReportRow:
+    """A rounded row of a report."""
 
     labels: tuple[str, ...]
     kind: ChargeKind | None
-    """Of a line of its own."""
+    """The kind of a separate line that nobody pays; None for every other row."""
     gpu_hours: Decimal
     slice_hours: Decimal
     device_seconds: int
     slice_seconds: int
-    amounts: Mapping[Column, Decimal]
+    amounts: Mapping[ReportColumn, Decimal]
     others: int = 0
-    """How many rows that were too many to list are in it; 0: it is one row."""
+    """The number of rows merged into this one beyond the limit; 0 for a single row."""
 
     @property
     def total(self) -> Decimal:
@@ -79,53 +79,55 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows and what they sum to."""
+class ReportTable:
+    """The rows of a report and their total."""
 
-    rows: tuple[Row, ...]
-    total: Row
+    rows: tuple[ReportRow, ...]
+    total: ReportRow
 
 
 @dataclass(slots=True)
-class _Sum:
-    amounts: dict[Column, Fraction] = field(default_factory=dict)
+class _RowTotal:
+    amounts: dict[ReportColumn, Fraction] = field(default_factory=dict)
     gpu_seconds: Fraction = Fraction(0)
     device_seconds: int = 0
     slice_seconds: int = 0
 
 
 _RowKey = tuple[tuple[str, ...], str]
-"""Labels, and the kind of a line of its own."""
+"""Labels, and the charge kind of a separate line (empty for every other row)."""
 
 
-def table(entries: Iterable[Entry], quantum: Decimal, *, most: int, in_order: Sequence[int] = ()) -> Table:
-    """One row for each set of labels, the dearest first, at most `most` and one for the rest.
+def table(
+    entries: Iterable[ReportEntry], quantum: Decimal, *, most: int, in_order: Sequence[int] = ()
+) -> ReportTable:
+    """Build one row per set of labels, most expensive first: at most `most`, and one row for the rest.
 
-    `in_order`: places of labels that rows are ordered by before that (days follow each other).
+    `in_order`: indices of labels to sort rows by first, so that e.g. days are in order.
     """
-    sums: dict[_RowKey, _Sum] = {}
+    sums: dict[_RowKey, _RowTotal] = {}
     for entry in entries:
-        found = sums.setdefault((entry.labels, "" if entry.carried else entry.kind.value), _Sum())
+        found = sums.setdefault((entry.labels, "" if entry.carried else entry.kind.value), _RowTotal())
         column = column_of(entry.kind)
         found.amounts[column] = found.amounts.get(column, Fraction(0)) + entry.amount
         found.gpu_seconds += entry.gpu_seconds
         found.device_seconds += entry.device_seconds
         found.slice_seconds += entry.slice_seconds
     rows = _rounded_rows({key: sums[key] for key in sorted(sums)}, quantum)
-    return Table(_shown(rows, most, in_order), _sum_of(rows, ()))
+    return ReportTable(_shown(rows, most, in_order), _sum_of(rows, ()))
 
 
 def hours(seconds: Mapping[tuple[str, ...], Fraction]) -> dict[tuple[str, ...], Decimal]:
-    """Hours by path, to the hundredth, such that they sum at every level."""
+    """Convert seconds by path to hours, rounded to hundredths such that they sum at every level."""
     return apportion_paths({path: s / _HOUR for path, s in seconds.items()}, HUNDREDTH)
 
 
-def _rounded_rows(sums: Mapping[_RowKey, _Sum], quantum: Decimal) -> list[Row]:
+def _rounded_rows(sums: Mapping[_RowKey, _RowTotal], quantum: Decimal) -> list[ReportRow]:
     amounts = apportion_paths(
         {
             (*labels, kind, column.value): found.amounts[column]
             for (labels, kind), found in sums.items()
-            for column in Column
+            for column in ReportColumn
             if column in found.amounts
         },
         quantum,
@@ -135,30 +137,32 @@ def _rounded_rows(sums: Mapping[_RowKey, _Sum], quantum: Decimal) -> list[Row]:
     slices = hours({(*labels, kind): Fraction(found.slice_seconds) for (labels, kind), found in sums.items()})
     none = quantum * 0
     return [
-        Row(
+        ReportRow(
             labels,
             ChargeKind(kind) if kind else None,
             gpu[*labels, kind],
             slices[*labels, kind],
             found.device_seconds,
             found.slice_seconds,
-            {c: amounts.get((*labels, kind, c.value), none) for c in Column},
+            {c: amounts.get((*labels, kind, c.value), none) for c in ReportColumn},
         )
         for (labels, kind), found in sums.items()
     ]
 
 
-def _settle(sums: Mapping[_RowKey, _Sum], amounts: dict[tuple[str, ...], Decimal], quantum: Decimal) -> None:
-    """Move quanta between the columns of a row, where it errs least, until the columns' totals are right.
+def _settle(
+    sums: Mapping[_RowKey, _RowTotal], amounts: dict[tuple[str, ...], Decimal], quantum: Decimal
+) -> None:
+    """Move quanta between columns of a row, where the error is least, until the column totals are right.
 
-    Only between columns in which the row has something: a row without overhead gets none.
+    Only moves between columns in which the row has an amount: a row without overhead gets none.
     """
-    exact = [sum((s.amounts.get(c, Fraction(0)) for s in sums.values()), Fraction(0)) for c in Column]
-    told = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in Column]
+    exact = [sum((s.amounts.get(c, Fraction(0)) for s in sums.values()), Fraction(0)) for c in ReportColumn]
+    told = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in ReportColumn]
     wanted = apportion(exact, sum(told, _ZERO), quantum)
-    over = {c: int((t - w) / quantum) for c, t, w in zip(Column, told, wanted, strict=True)}
-    for much in Column:
-        for little in Column:
+    over = {c: int((t - w) / quantum) for c, t, w in zip(ReportColumn, told, wanted, strict=True)}
+    for much in ReportColumn:
+        for little in ReportColumn:
             count = min(over[much], -over[little])
             if count <= 0:
                 continue
@@ -172,15 +176,15 @@ def _settle(sums: Mapping[_RowKey, _Sum], amounts: dict[tuple[str, ...], Decimal
 
 
 def _excess(
-    row: tuple[_RowKey, _Sum], amounts: Mapping[tuple[str, ...], Decimal], column: Column
+    row: tuple[_RowKey, _RowTotal], amounts: Mapping[tuple[str, ...], Decimal], column: ReportColumn
 ) -> Fraction:
-    """How much more is told than is exact."""
+    """Return the rounded amount minus the exact one."""
     (labels, kind), found = row
     return Fraction(amounts[*labels, kind, column.value]) - found.amounts[column]
 
 
-def _shown(rows: Sequence[Row], most: int, in_order: Sequence[int]) -> tuple[Row, ...]:
-    """Lines of their own are always shown: they are few, and what they say is about the fleet."""
+def _shown(rows: Sequence[ReportRow], most: int, in_order: Sequence[int]) -> tuple[ReportRow, ...]:
+    """Sort and limit the rows. Separate lines are always shown: they are few and concern the whole fleet."""
     ranked = sorted((r for r in rows if r.kind is None), key=_dearest_first)
     own = sorted((r for r in rows if r.kind is not None), key=_dearest_first)
     first = sorted(ranked[:most], key=lambda r: ([r.labels[i] for i in in_order], *_dearest_first(r)))
@@ -190,17 +194,17 @@ def _shown(rows: Sequence[Row], most: int, in_order: Sequence[int]) -> tuple[Row
     return (*first, *others, *own)
 
 
-def _dearest_first(row: Row) -> tuple[Decimal, Decimal, tuple[str, ...]]:
+def _dearest_first(row: ReportRow) -> tuple[Decimal, Decimal, tuple[str, ...]]:
     return -row.total, -row.gpu_hours, row.labels
 
 
-def _sum_of(rows: Sequence[Row], labels: tuple[str, ...]) -> Row:
-    return Row(
+def _sum_of(rows: Sequence[ReportRow], labels: tuple[str, ...]) -> ReportRow:
+    return ReportRow(
         labels,
         None,
         gpu_hours=sum((r.gpu_hours for r in rows), _ZERO),
         slice_hours=sum((r.slice_hours for r in rows), _ZERO),
         device_seconds=sum(r.device_seconds for r in rows),
         slice_seconds=sum(r.slice_seconds for r in rows),
-        amounts={c: sum((r.amounts[c] for r in rows), _ZERO) for c in Column},
+        amounts={c: sum((r.amounts[c] for r in rows), _ZERO) for c in ReportColumn},
     )

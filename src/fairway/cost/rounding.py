@@ -1,7 +1,7 @@
-"""From exact amounts to amounts that can be paid, such that parts still sum to the whole.
+"""Round exact amounts to payable amounts such that the parts still sum to the whole.
 
 Amounts stay fractions until a document is made. Its total is the exact total rounded once, half to even; the
-parts get what is left by largest remainder, so none is further than one quantum from what it exactly is.
+parts are rounded by the largest remainder method, so each is within one quantum of its exact amount.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Path = TypeVar("Path", bound=tuple[object, ...])
 
 
 def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
-    """Their sum. Over one denominator from the start: adding one by one would reduce each time."""
+    """Sum fractions over one common denominator; adding one by one would reduce the fraction each time."""
     known = list(amounts)
     if len(known) == 1:
         return known[0]
@@ -25,16 +25,16 @@ def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
 
 
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
-    """`amount` to the nearest quantum, half to even."""
+    """Round `amount` to the nearest quantum, half to even."""
     return round(amount / Fraction(quantum)) * quantum
 
 
 def apportion(parts: Sequence[Fraction], total: Decimal, quantum: Decimal) -> list[Decimal]:
-    """Each part in whole quanta, summing to `total`: the exact sum as somebody rounded it.
+    """Round each part to whole quanta that sum to `total`, which is the exact sum as rounded by the caller.
 
-    Each is cut down to a quantum; what is then missing goes, a quantum each, to those that lost most, the
-    earlier of two that lost the same. Where `total` is a quantum or more from the exact sum (quanta finer
-    than what it was rounded to), the difference is first spread by size.
+    Each part is rounded down; the missing quanta go one each to the parts with the largest remainders, the
+    earlier part first on a tie. If `total` differs from the exact sum by a quantum or more (it was rounded to
+    a coarser quantum), the difference is first spread in proportion to size.
     """
     sizes, one = _over_one(parts, quantum)
     return [quantum * quanta for quanta in _apportion(sizes, one, _in_quanta(total, quantum))]
@@ -43,10 +43,10 @@ def apportion(parts: Sequence[Fraction], total: Decimal, quantum: Decimal) -> li
 def apportion_paths(
     amounts: Mapping[Path, Fraction], quantum: Decimal, total: Decimal | None = None
 ) -> dict[Path, Decimal]:
-    """Amounts by path, such as (team, pool, kind), rounded so that the parts sum to the whole at every level.
+    """Round amounts by path, e.g. (team, pool, kind), so that the parts sum to the whole at every level.
 
-    The total is rounded first, then shared by the first words of the paths, each of those by the second, and
-    so on: whichever level a document sums up to, no sum is further than a quantum from what it exactly is.
+    The total is rounded first, then distributed by the first element of the paths, each of those by the
+    second, and so on: a sum at any level is within one quantum of its exact amount.
     """
     paths = list(amounts)
     if not paths:
@@ -58,7 +58,7 @@ def apportion_paths(
     return {path: quantum * quanta for path, quanta in zip(paths, found, strict=True)}
 
 
-# Below, amounts are whole numbers: so many of which `one` make a quantum.
+# Below, amounts are integers in a unit of which `one` make a quantum.
 
 
 def _over_one(amounts: Sequence[Fraction], quantum: Decimal) -> tuple[list[int], int]:
@@ -110,7 +110,7 @@ def _share_down(
     quanta: int,
     found: list[int],
 ) -> None:
-    """Share `quanta` by the words that `some` of the paths have at `depth`; one that ends there alone."""
+    """Distribute `quanta` among `some` paths by their element at `depth`; an ended path is a branch too."""
     if len(some) == 1:
         found[some[0]] = quanta
         return

@@ -1,7 +1,7 @@
-"""GPUs behind slices, and what part of a GPU a slice is.
+"""Compute the part of a GPU that a slice is, and the number of GPUs behind a set of slices.
 
-A GPU cut into seven slices of an eighth of its memory each is still one GPU to pay for. So parts are by
-memory and then made larger together until those of a pool sum to the GPUs behind them: seven sevenths.
+A GPU cut into seven slices of an eighth of its memory each is still one GPU to pay for. So parts are
+proportional to memory and scaled until those of a pool sum to the GPUs behind them: seven sevenths.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fairway.model.names import SliceName
 _Counts = tuple[int, ...]
 _ONE: Final = Fraction(1)
 _MOST_LOOKS: Final = 20_000
-"""How many mixtures of slices are looked at before the best found so far is taken."""
+"""Maximum number of combinations to search before settling for the best one found so far."""
 
 
 def memory_part(gpu: GpuType, slice_: SliceName | None) -> Fraction:
-    """The part of a GPU's memory that a slice takes; 1 for a whole GPU and for a slice that is not known."""
+    """Return the part of a GPU's memory that a slice takes; 1 for a whole GPU or an unknown slice."""
     if slice_ is None:
         return _ONE
     profile = gpu.profile(slice_)
@@ -31,9 +31,9 @@ def memory_part(gpu: GpuType, slice_: SliceName | None) -> Fraction:
 def parts(
     gpu: GpuType, totals: Mapping[SliceName | None, int], gpu_seconds: int
 ) -> dict[SliceName | None, Fraction]:
-    """What part of a GPU each kind of device is: by memory, such that all that were there sum to the GPUs.
+    """Return the part of a GPU that each kind of device is: by memory, scaled to sum to the GPUs present.
 
-    `totals` are the device-seconds there were of each, `gpu_seconds` those of the GPUs behind them all.
+    `totals` are the device-seconds of each kind, `gpu_seconds` those of the GPUs behind all of them.
     """
     by_memory = {slice_: memory_part(gpu, slice_) for slice_ in totals}
     if totals.keys() <= {None}:
@@ -46,10 +46,10 @@ def parts(
 
 
 def gpus_behind(gpu: GpuType, slices: Mapping[SliceName, int]) -> int:
-    """The fewest GPUs that the slices of one node can be cut from.
+    """Return the smallest number of GPUs that the slices of one node can be cut from.
 
-    Slices the type does not know count as a GPU each. The search is exact for what nodes hold (GPUs cut
-    alike, or two or three ways); of a wilder mixture it may end with a GPU too many, never too few.
+    Slices unknown to the GPU type count as one GPU each. The search is exact for realistic nodes (GPUs cut in
+    up to three different ways); for other mixtures it may return one GPU too many, never too few.
     """
     known = {name: n for name, n in slices.items() if n > 0 and gpu.profile(name) is not None}
     unknown = sum(n for name, n in slices.items() if n > 0 and name not in known)
@@ -81,7 +81,7 @@ def _memory(profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
 
 
 def _at_least(gpu: GpuType, profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
-    """GPUs that are needed however they are cut."""
+    """Return a lower bound on the GPUs needed."""
     compute = sum(n * p.compute_slices for n, p in zip(counts, profiles, strict=True))
     return max(
         -(-_memory(profiles, counts) // gpu.memory_slices),
@@ -91,7 +91,7 @@ def _at_least(gpu: GpuType, profiles: tuple[MigProfile, ...], counts: _Counts) -
 
 
 def _greedy(profiles: tuple[MigProfile, ...], cuts: list[_Counts], counts: _Counts) -> int:
-    """GPUs, each cut in the way that takes the most memory of what is left."""
+    """Return an upper bound: cut each GPU such that it covers the most memory of the remaining slices."""
     used = 0
     while any(counts):
         taken = max((_less(counts, cut)[1] for cut in cuts), key=lambda taken: _memory(profiles, taken))
@@ -101,7 +101,7 @@ def _greedy(profiles: tuple[MigProfile, ...], cuts: list[_Counts], counts: _Coun
 
 
 def _less(counts: _Counts, cut: _Counts) -> tuple[_Counts, _Counts]:
-    """What is left when one GPU is cut so, and what it gave."""
+    """Return the slices that remain after one GPU is cut this way, and the slices taken from it."""
     taken = tuple(map(min, counts, cut))
     return tuple(n - t for n, t in zip(counts, taken, strict=True)), taken
 
@@ -115,7 +115,7 @@ def _search(
     seen: dict[_Counts, int],
     looks: list[int],
 ) -> int:
-    """The fewest GPUs for `counts` if fewer than `below`, otherwise `below`."""
+    """Return the smallest number of GPUs for `counts` if less than `below`, otherwise `below`."""
     if not any(counts):
         return 0
     if counts in seen:

@@ -1,1 +1,1 @@
-"""The engines that schedule: Slurm, Kubernetes + Kueue, a virtual one. `port` says what Fairway asks."""
+"""The engines: Slurm, Kubernetes with Kueue, and a virtual one. `port` has their protocols."""

@@ -1,4 +1,4 @@
-"""What Fairway asks of an engine, as small protocols. An engine implements those it can keep."""
+"""The engine port: small protocols for what Fairway needs. An engine implements those it can fulfil."""
 
 from __future__ import annotations
 
@@ -14,64 +14,70 @@ from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectK
 
 
 class Unreachable(TemporaryError):
-    """The engine did not answer: down, restarting, network, time-out."""
+    """The engine did not answer: down, restarting, network failure or timeout."""
 
 
 class Refused(PermanentError):
-    """The engine answered no: bad credentials, missing rights, unknown partition."""
+    """The engine refused a request: bad credentials, missing permissions, unknown partition."""
 
 
 class Observes(Protocol):
-    """Can say what a cluster has and how it is."""
+    """An engine that can report the nodes and GPUs of a cluster, and their health."""
 
     async def observe(self) -> Observation:
-        """One look at the cluster. Bounded in time; raises Unreachable or Refused, nothing else."""
+        """Observe the cluster once. Bounded in time; raises Unreachable or Refused, nothing else."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections and background work. Safe to call twice."""
+        """Close connections and stop background work. Safe to call twice."""
         ...
 
 
 class Governs(Protocol):
-    """Can carry a policy. Every call is bounded in time and raises Unreachable or Refused, nothing else."""
+    """An engine that can enforce a policy.
+
+    Calls are bounded in time and raise only Unreachable or Refused.
+    """
 
     async def find_policy(self) -> FoundPolicy:
-        """Every object of the kinds Fairway writes, ours or not, and the settings a policy depends on."""
+        """Return all objects of the kinds Fairway writes, ours or not, and the settings it depends on."""
         ...
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
-        """What `fleet` means on this cluster. Pure: `found` tells the engine's version and settings."""
+        """Translate `fleet` to this cluster's objects.
+
+        Pure: `found` has the engine's version and settings.
+        """
         ...
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
-        """Jobs that run and wait under each of these objects; a key without jobs may be left out."""
+        """Count running and waiting jobs under each of these objects; a key without jobs may be left out."""
         ...
 
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
-        """Make changes of one stage, in any order; yields each when it is made, stops at the first refusal.
+        """Make changes of one stage, in any order; yield each once it is made, stop at the first refusal.
 
-        Writing what is already so is no error: after a crash the same change may come again.
+        A change that is already in effect is no error: after a crash the same change may come again.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections and background work. Safe to call twice."""
+        """Close connections and stop background work. Safe to call twice."""
         ...
 
 
 @runtime_checkable
 class Nudges(Protocol):
-    """Falls a step short of some promise and has verbs of its own that make up for it."""
+    """An engine that falls short of a promise and has actions of its own that make up for it."""
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        """Look once, do what is needed, and say what was done and why. Nothing when all is well."""
+        """Check once, do what is needed, and return what was done and why. Empty when all is well."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something of a cluster that has no word in a fleet file."""
+    """Something on a cluster that a fleet file cannot express."""
 
     about: str
     """The engine's object."""
@@ -80,7 +86,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An existing cluster in Fairway's words."""
+    """An existing cluster's policy as a fleet."""
 
     fleet: Fleet
     """With this cluster only."""
@@ -88,104 +94,110 @@ class Imported:
 
 
 class Imports(Protocol):
-    """Can read a policy that people made by hand."""
+    """An engine that can import a policy that was made by hand."""
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
-        """Pure. `fleet` has the cluster, and its pools as far as they are known; the rest is found."""
+        """Convert a found policy. Pure. `fleet` has the cluster, and its pools as far as they are known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of an order."""
+    """The result of submitting an order."""
 
     order: Order
     engine_id: EngineId | None
-    """None: refused for good, see `refusal`."""
+    """None: refused permanently, see `refusal`."""
     refusal: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """A piece of what a job printed."""
+    """A piece of a job's log."""
 
     data: bytes
     next_offset: int
     ended: bool
-    """No more will come: the attempt is over and this reaches the end."""
+    """No more will come: the attempt has ended and this reaches the end."""
 
 
 class Runs(Protocol):
-    """Can run jobs. Every call is bounded in time and raises Unreachable or Refused, nothing else."""
+    """An engine that can run jobs. Every call is bounded in time and raises only Unreachable or Refused."""
 
     unique_names: bool
-    """Whether making a job of a name that exists makes no second one. Where not, somebody who does not know
-    whether an order went out must wait until it can no longer arrive, and `find` it."""
+    """Whether creating a job under an existing name creates no second one.
+
+    Where not, a caller that does not know whether an order was sent must wait until it can no longer arrive,
+    and then `find` it.
+    """
 
     def preview(self, order: Order, fleet: Fleet) -> str:
-        """What would be sent, for people to read. Pure. Raises Refused if it could never run there."""
+        """Return what would be sent, for users to read. Pure. Raises Refused if it could never run there."""
         ...
 
     def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
-        """Make engine jobs, several at a time; yields each as it is made or refused.
+        """Create engine jobs, several at a time; yield each once it is created or refused.
 
-        Unreachable ends it; what was not yielded may or may not have been made.
+        Unreachable ends it; an order that was not yielded may or may not have been created.
         """
         ...
 
     async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
-        """Those that exist, or existed and ended, of these names."""
+        """Return the jobs of these names that exist, or existed and ended."""
         ...
 
     async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """End them. One that is over or gone is no refusal. Gives those that were refused."""
+        """Cancel jobs. One that has ended or is gone is no refusal. Returns those that were refused."""
         ...
 
     async def hold(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """Keep them from starting; what runs goes on. The same answer as `cancel`."""
+        """Hold jobs, so that they do not start; running ones go on. Returns those that were refused."""
         ...
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """Let held ones start."""
+        """Release held jobs. Returns those that were refused."""
         ...
 
     async def read_log(
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
     ) -> LogPart:
-        """What an attempt (from 1 within this engine job) printed, from a byte offset on; at most `limit`."""
+        """Read up to `limit` bytes of an attempt's log from `offset`.
+
+        Attempts count from 1 per engine job.
+        """
         ...
 
     async def close(self) -> None:
-        """Let go of connections and background work. Safe to call twice."""
+        """Close connections and stop background work. Safe to call twice."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What changed among a cluster's jobs since the mark before."""
+    """The jobs of a cluster that changed since the previous mark."""
 
     jobs: tuple[SeenJob, ...]
     mark: str
-    """Where the next look goes on, also after a restart of everything; opaque."""
+    """Where the next call resumes, also after a restart of everything; opaque."""
     whole: bool = False
-    """`jobs` has every job that is not over: whatever else is open in the ledger must be looked up."""
+    """`jobs` has every open job: any other job that is open in the ledger must be looked up."""
 
 
 class Mirrors(Protocol):
-    """Can tell of all its jobs, Fairway's and native ones, without being asked for all of them each time."""
+    """An engine that can report all its jobs, Fairway's and native ones, as incremental changes."""
 
     async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
-        """What changed since `mark`; None: from the beginning. The first call of an instance is whole.
+        """Return what changed since `mark`; None: from the beginning. The first call of an instance is whole.
 
-        Returns as soon as something changed, and with nothing after about a second. What ended while nobody
-        looked is in the first batch, as the engine's records tell it. Raises Unreachable or Refused.
+        Returns as soon as something changed, and with nothing after about a second. Jobs that ended while no
+        mirror ran are in the first batch, from the engine's records. Raises Unreachable or Refused.
         """
         ...
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
-        """Jobs by the engine's records, ended ones too; one that nothing tells of is left out."""
+        """Look up jobs in the engine's records, ended ones too; unknown ones are left out."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections and background work. Safe to call twice."""
+        """Close connections and stop background work. Safe to call twice."""
         ...

@@ -1,1 +1,1 @@
-"""Why things are as they are, in the user's words: engine facts into reasons and remedies. Pure."""
+"""Explain why a job waits: reasons with code, text and remedy, and the mapping of engines' reasons. Pure."""

@@ -1,6 +1,6 @@
-"""Every reason a job has for waiting: its code, what it means, what helps. Pure.
+"""Define every reason for which a job waits: its code, its meaning and a remedy. Pure.
 
-`fairway why`, the pages of the reference and the guide say the same because all of them read this table.
+`fairway why`, the reference and the guide all read this table, so they agree.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """One reason. `JOB` in a remedy stands for the job's id, `ENGINE_ID` for its engine's."""
+    """A reason for waiting. In the remedy, `JOB` is the job's id and `ENGINE_ID` its engine id."""
 
     code: str
     means: str
     remedy: str
 
     def remedy_for(self, job: str, engine_id: str | None) -> str:
-        """What helps this job."""
+        """Return the remedy with the ids of this job filled in."""
         return self.remedy.replace("ENGINE_ID", engine_id or "ENGINE_ID").replace("JOB", job)
 
 
@@ -175,3 +175,7 @@ _EVERY: Final = (
     ),
 )
 REASONS: Final[Mapping[str, WaitReason]] = {reason.code: reason for reason in _EVERY}
+
+WANT_OF_ROOM: Final = frozenset({"KeptForAnother", "NoRackFits", "NotEnoughFree", "NotItsTurn", "PlacesKept"})
+"""Reasons of a job that would start if there were room for it. Who waits for a limit or a quota does not wait
+for room. What is free, but of no use to such a job, is accounted for as fragmented."""

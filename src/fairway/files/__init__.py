@@ -1,14 +1,10 @@
-"""The files people write, into the model: every fault at once, each with its place and a hint.
+"""Read and check the files that users write; report all faults at once, each with its position and a hint.
 
-`tree` knows YAML and positions, `shape` and `records` know how to say what a file may hold,
-`fleet_shape` and `team_shape` say it for fleet files, `*_checks` and `pool_claims` hold what refers across
-the file, `supplies` and `teams` what it comes to, `fleet` puts them together. `compose` goes the other way.
-`job_shape` and `job_values` say it for jobs, `sbatch` and `manifest` turn scripts and Kubernetes Jobs into
-the same keys, `job` puts them together; `gpus` and `times` know how people write those.
+`yaml` parses YAML, `schema` has the building blocks of file schemas, `fleet`, `job` and `bill` read their
+kind of file, `diagnostics` defines the faults.
 """
 
-from fairway.files.compose import compose_fleet
-from fairway.files.faults import (
+from fairway.files.diagnostics import (
     EXPLANATIONS,
     Fault,
     FaultCode,
@@ -17,7 +13,7 @@ from fairway.files.faults import (
     Spot,
     location_lines,
 )
-from fairway.files.fleet import (
+from fairway.files.fleet.load import (
     Report,
     check_bytes,
     check_fleet,
@@ -26,9 +22,10 @@ from fairway.files.fleet import (
     parse_fleet,
     read_fleet,
 )
-from fairway.files.fleet_shape import fleet_schema
-from fairway.files.gpus import gpus_text, parse_gpus
-from fairway.files.job import (
+from fairway.files.fleet.schema import fleet_schema
+from fairway.files.fleet.write import compose_fleet
+from fairway.files.job.gpus import gpus_text, parse_gpus
+from fairway.files.job.load import (
     JobReport,
     check_flags,
     check_job_bytes,
@@ -41,7 +38,7 @@ from fairway.files.job import (
     parse_jobs,
     read_job,
 )
-from fairway.files.job_shape import job_schema
+from fairway.files.job.schema import job_schema
 
 __all__ = [
     "EXPLANATIONS",

@@ -1,27 +1,13 @@
-"""The one truth: PostgreSQL, spoken to by nobody else.
+"""The ledger: PostgreSQL, which no other package talks to.
 
-`Ledger` is the door. `records` holds what comes back through it, `errors` how it says no. Behind the door:
-`tables` and `migrations` (what is kept), `connection` (time limits, faults into errors), one file a subject
-(`fleets`, `states`, `observations`, `applies`, `drifting`, `leases`, `tokens`; of jobs `jobs`, `job_pages`,
-`sending`, `mirroring`; of usage and money `usage_sums`, `capacity_sums`, `price_points`, `closing`,
-`budget_rows`, `partitions`, `archive`), `writing` (what is done under a lease). `embedded` brings a
-PostgreSQL of its own.
+`Ledger` is the entry point; `fenced` has the writes that need a lease. `records` has the rows that come
+back, `errors` what is raised. `schema` and `migrations` define the tables; `fleet`, `policy`, `access`,
+`jobs`, `usage` and `cost` have the SQL by subject. `embedded` runs a PostgreSQL of its own.
 """
 
 from __future__ import annotations
 
-from fairway.ledger.cost_records import (
-    ArchivedPart,
-    BudgetEvent,
-    BudgetLevel,
-    BudgetStanding,
-    ClosedCharge,
-    ClosedMonth,
-    LocalTime,
-    PricePointRow,
-    UsageFilter,
-    UsageView,
-)
+from fairway.ledger.change_feed import Topic
 from fairway.ledger.errors import (
     ArchiveMissing,
     ArchiveUnreachable,
@@ -40,25 +26,38 @@ from fairway.ledger.errors import (
     TokenNameTaken,
     UsageTooFine,
 )
-from fairway.ledger.job_records import (
+from fairway.ledger.fenced import FencedTransaction
+from fairway.ledger.leases import FLEET
+from fairway.ledger.ledger import Ledger
+from fairway.ledger.migrate import TableVersion
+from fairway.ledger.records.costs import (
+    ArchivedPart,
+    BudgetEvent,
+    BudgetLevel,
+    ClosedCharge,
+    ClosedMonth,
+    LocalTime,
+    PricePointRow,
+    StoredBudgetStatus,
+    UsageFilter,
+    UsageView,
+)
+from fairway.ledger.records.fleet import ClusterState, Lease, NodeState, PoolState, Revision, Token
+from fairway.ledger.records.jobs import (
+    DesiredState,
     EventKind,
     JobCount,
     JobDetail,
     JobEvent,
     JobFilter,
     JobRow,
-    Kept,
-    KeptAttempt,
+    MirrorResult,
     NewJob,
-    ToDo,
-    ToSend,
-    Wish,
+    PendingAction,
+    PendingSubmit,
+    StoredAttempt,
 )
-from fairway.ledger.leases import FLEET
-from fairway.ledger.ledger import Ledger
-from fairway.ledger.metering import Hours, HoursTooFew, MeteredBatch, Used
-from fairway.ledger.migrate import TableVersion
-from fairway.ledger.policy_records import (
+from fairway.ledger.records.policy import (
     AppliedCluster,
     Apply,
     ApplyCluster,
@@ -68,12 +67,10 @@ from fairway.ledger.policy_records import (
     Drift,
     DriftEntry,
     DriftKind,
-    KeptChange,
-    KeptNudge,
+    StoredChange,
+    StoredNudge,
 )
-from fairway.ledger.pulse import Topic
-from fairway.ledger.records import ClusterState, Lease, NodeState, PoolState, Revision, Token
-from fairway.ledger.writing import Writing
+from fairway.ledger.usage.metering import Hours, HoursTooFew, MeteredBatch, TeamUsage
 
 __all__ = [
     "FLEET",
@@ -88,15 +85,16 @@ __all__ = [
     "ArchivedPart",
     "BudgetEvent",
     "BudgetLevel",
-    "BudgetStanding",
     "ClosedCharge",
     "ClosedMonth",
     "ClusterState",
+    "DesiredState",
     "DowngradeRefused",
     "Drift",
     "DriftEntry",
     "DriftKind",
     "EventKind",
+    "FencedTransaction",
     "Hours",
     "HoursTooFew",
     "JobCount",
@@ -104,10 +102,6 @@ __all__ = [
     "JobEvent",
     "JobFilter",
     "JobRow",
-    "Kept",
-    "KeptAttempt",
-    "KeptChange",
-    "KeptNudge",
     "KeyReused",
     "LastAdmin",
     "Lease",
@@ -120,24 +114,27 @@ __all__ = [
     "LedgerUnreachable",
     "LocalTime",
     "MeteredBatch",
+    "MirrorResult",
     "MonthClosed",
     "MonthOpen",
     "NewJob",
     "NodeState",
     "ObservationRefused",
+    "PendingAction",
+    "PendingSubmit",
     "PoolState",
     "PricePointRow",
     "Revision",
+    "StoredAttempt",
+    "StoredBudgetStatus",
+    "StoredChange",
+    "StoredNudge",
     "TableVersion",
-    "ToDo",
-    "ToSend",
+    "TeamUsage",
     "Token",
     "TokenNameTaken",
     "Topic",
     "UsageFilter",
     "UsageTooFine",
     "UsageView",
-    "Used",
-    "Wish",
-    "Writing",
 ]

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: few, bounded in time on both sides, and their faults in Fairway's words."""
+"""Connections to PostgreSQL: a small pool, time limits on both sides, driver errors mapped to Fairway's."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fairway.model.errors import FairwayError
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long anything may take, and how many connections one server holds."""
+class ConnectionLimits:
+    """Time limits of calls, and the number of connections one server holds."""
 
     connections: int = 10
     connect_seconds: int = 5
     call_seconds: float = 15
-    """For a whole call, waiting for a connection included; holds even if the network swallows packets."""
+    """For a whole call, including the wait for a connection; holds even if the network drops packets."""
     statement_seconds: float = 10
     lock_seconds: float = 3
     idle_in_transaction_seconds: float = 10
@@ -32,7 +32,7 @@ class Limits:
 class Connections:
     """A bounded pool of connections to one database."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, limits: ConnectionLimits) -> None:
         parsed = _parsed(url)
         self.limits = limits
         self.where = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
@@ -42,13 +42,13 @@ class Connections:
 
     @asynccontextmanager
     async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
-        """For one statement, which commits by itself."""
+        """Open a connection for one statement, in autocommit mode."""
         async with self._bounded(seconds), self._single.connect() as connection:
             yield connection
 
     @asynccontextmanager
     async def transaction(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
-        """For several statements that hold together; rolled back if the body raises."""
+        """Open a transaction for several statements; it is rolled back if the body raises."""
         async with self._bounded(seconds), self._engine.begin() as connection:
             yield connection
 
@@ -87,7 +87,7 @@ def _bad_url(why: str) -> LedgerRefused:
     )
 
 
-def _engine(url: URL, limits: Limits) -> AsyncEngine:
+def _engine(url: URL, limits: ConnectionLimits) -> AsyncEngine:
     settings = {
         "statement_timeout": limits.statement_seconds,
         "lock_timeout": limits.lock_seconds,
@@ -144,7 +144,7 @@ def _named_faults(where: str) -> Iterator[None]:
 
 
 def _named(error: sa.DBAPIError, where: str) -> FairwayError | None:
-    """The database's fault in Fairway's words; None: a defect of ours, not to be hidden."""
+    """Map a driver error to one of Fairway's. Returns None for a bug of ours, which is not hidden."""
     cause = error.orig
     state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
     says = str(cause).strip().partition("\n")[0]
@@ -186,7 +186,7 @@ def _busy(why: str) -> LedgerBusy:
 
 
 def not_migrated() -> LedgerNotMigrated:
-    """The tables are missing or older than this code."""
+    """Return the error for tables that are missing or older than this code."""
     return LedgerNotMigrated(
         "LedgerNotMigrated",
         "the ledger's tables are missing or older than this Fairway",

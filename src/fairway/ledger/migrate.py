@@ -1,7 +1,7 @@
-"""Brings the tables forward, or back: in one transaction, under a lock, so that many may do so at once.
+"""Migrate the tables up or down: in one transaction, under a lock, so that many servers may do so at once.
 
-A step says in `LOSES` what going back before it throws away, "" if nothing; one without `downgrade` cannot be
-undone.
+A migration declares in `LOSES` which data its downgrade discards, "" if none; one without `downgrade` cannot
+be undone.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections, not_migrated
 from fairway.ledger.errors import DowngradeRefused, LedgerNewer
-from fairway.ledger.tables import VERSION_TABLE
+from fairway.ledger.schema.tables import VERSION_TABLE
 
 FOLDER: Final = Path(__file__).parent / "migrations"
 
 LOCK: Final = 0x6661_6972_7761_79
-"""Of this database: whoever migrates holds it ("fairway" in ASCII)."""
+"""The advisory lock of this database that a migrating server holds ("fairway" in ASCII)."""
 
 PATIENCE_SECONDS: Final = 600
-"""A migration of a large ledger may take minutes; those who wait for it wait as long."""
+"""A migration of a large ledger may take minutes; servers that wait for it wait as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Which step the tables are at, and which this code wants."""
+    """The migration that the tables are at, and the newest that this code has."""
 
     current: str | None
-    """None: there are no tables of Fairway's yet."""
+    """None: there are no Fairway tables yet."""
     newest: str
 
 
 async def migrate(connections: Connections) -> None:
-    """Run every step the database has not seen; raises LedgerNewer if it has seen an unknown one."""
+    """Run every pending migration. Raises LedgerNewer if the database is at one this code does not know."""
     async with _migrating(connections) as connection:
         await connection.run_sync(_upgrade)
 
 
 async def downgrade(connections: Connections, to: str, *, force: bool = False) -> TableVersion:
-    """Undo every step after `to`, the newest first; raises DowngradeRefused if one must not be undone."""
+    """Undo every migration after `to`, newest first. Raises DowngradeRefused if one must not be undone."""
     async with _migrating(connections) as connection:
         await connection.run_sync(_downgrade, to, force)
         return TableVersion(to, _steps()[0])
 
 
 async def version(connections: Connections) -> TableVersion:
-    """Asks only; an empty database has no version."""
+    """Read the version of the tables; `current` is None for an empty database."""
     async with connections.single() as connection:
         found = await connection.execute(text("SELECT to_regclass(:name)"), {"name": VERSION_TABLE})
         if found.scalar() is None:
@@ -83,7 +83,7 @@ async def _migrating(connections: Connections) -> AsyncIterator[AsyncConnection]
 async def check_version(connection: AsyncConnection) -> None:
     """Raise LedgerNotMigrated if the tables are older than this code.
 
-    Newer ones are let pass: during a rolling upgrade the old servers go on until they are replaced.
+    Newer tables are accepted: during a rolling upgrade the old servers go on until they are replaced.
     """
     row = (await connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))).first()  # noqa: S608
     steps = _steps()
@@ -99,7 +99,7 @@ def _config() -> Config:
 
 @cache
 def _steps() -> tuple[str, ...]:
-    """Every step this code knows, newest first."""
+    """Return every migration this code knows, newest first."""
     return tuple(step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
@@ -137,7 +137,7 @@ def _check_undoing(step: Script, force: bool) -> None:
             f"step {step.revision} cannot be undone: {_first_line(step)}",
             "restore the backup that was made before that step into a database of its own",
         )
-    # A step that does not say is taken to lose something.
+    # A migration that does not declare it is assumed to lose data.
     loses = getattr(step.module, "LOSES", f"whatever it brought ({_first_line(step)})")
     if loses and not force:
         raise DowngradeRefused(

@@ -1,5 +1,5 @@
-"""The nouns of Fairway: plain frozen values, no I/O, no clock.
+"""Define the domain model of Fairway: plain frozen values, no I/O, no clock.
 
-Each file holds one family: `fleet` (what a platform team writes), `gpu` (what the hardware is),
-`observation` (what an engine shows), `errors` (how anything says no), `names` (what things are called).
+Each module has one subject: `fleet` (the policy that a platform team writes), `gpu` (the hardware),
+`observation` (what an engine reports), `job`, `usage`, `charge`, `budget`, `errors`, `names`.
 """

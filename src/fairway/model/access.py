@@ -1,4 +1,4 @@
-"""Who may do what: roles in order, and tokens as they are known after they are made."""
+"""Define roles and the permission rules for jobs."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a token may do; each role may do all that the ones before it may."""
+    """The role of a token; each role includes the permissions of the ones before it."""
 
     VIEWER = "viewer"
-    """Reads."""
+    """Reads only."""
     MEMBER = "member"
-    """Works: submits and ends jobs of its own teams."""
+    """Submits and cancels own jobs in its teams."""
     LEAD = "lead"
-    """Looks after its teams: also ends, holds and reads other members' jobs of them."""
+    """Also cancels, holds and reads other members' jobs of its teams."""
     OPERATOR = "operator"
-    """Runs the fleet: plans, applies, drains."""
+    """Operates the fleet: plans, applies, drains."""
     ADMIN = "admin"
-    """Decides who else may."""
+    """Manages the access of others."""
 
     def may(self, needed: Role) -> bool:
-        """Whether this role covers what `needed` covers."""
+        """Return whether this role includes the permissions of `needed`."""
         order = list(Role)
         return order.index(self) >= order.index(needed)
 
 
 class Deed(StrEnum):
-    """What somebody wants to do with a job."""
+    """An operation on a job that needs permission."""
 
     SEE = "see"
-    """That it exists, how it is, what it holds."""
+    """See that it exists, its state and its devices."""
     READ = "read"
-    """What it prints, and how it was asked for: commands and environments hold secrets."""
+    """Read its output and its spec: commands and environments may contain secrets."""
     CHANGE = "change"
-    """End, hold or release it."""
+    """Cancel, hold or release it."""
 
 
 def may(role: Role, deed: Deed, *, own: bool, of_team: bool) -> bool:
-    """Whether somebody of that role may do it with a job.
+    """Return whether a user with `role` may perform `deed` on a job.
 
-    `own`: the job is theirs. `of_team`: it is of a team they are in, or inside one.
+    `own`: the job is the user's. `of_team`: it belongs to one of the user's teams or a descendant of one.
     """
     if deed is Deed.SEE or role.may(Role.OPERATOR):
         return True

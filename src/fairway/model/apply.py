@@ -1,4 +1,4 @@
-"""How far an apply is, and how an object can differ from what was applied: words of ledger, API and CLI."""
+"""Define the states of applies and the kinds of drift, as used in the ledger, API and CLI."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from enum import StrEnum
 
 
 class ApplyKind(StrEnum):
-    """What was asked for."""
+    """The kind of an apply request."""
 
     APPLY = "apply"
-    """Make a fleet so."""
+    """Apply a fleet to a cluster."""
     ADOPT = "adopt"
-    """Put Fairway's mark on objects that have none."""
+    """Put Fairway's ownership mark on objects that have none."""
 
 
 class ApplyState(StrEnum):
-    """How far an apply is."""
+    """The state of an apply."""
 
     WAITING = "waiting"
     RUNNING = "running"
-    """Writes may have been made; whoever takes over carries on."""
+    """Writes may have been made; a server that takes over continues."""
     DONE = "done"
     REFUSED = "refused"
-    """Fairway did not begin: the cluster moved on, or something speaks against the plan."""
+    """Fairway did not start: the cluster has changed since the plan, or there is an objection to the plan."""
     FAILED = "failed"
-    """It began and could not end; what was made stays made."""
+    """It started and could not finish; completed writes are not rolled back."""
     SKIPPED = "skipped"
-    """The cluster left the fleet before its turn came."""
+    """The cluster was removed from the fleet before the apply started."""
 
 
 OPEN_STATES = (ApplyState.WAITING, ApplyState.RUNNING)
@@ -38,6 +38,6 @@ class DriftKind(StrEnum):
     CHANGED = "changed"
     MISSING = "missing"
     EXTRA = "extra"
-    """Carries our mark and was not applied by us."""
+    """Has Fairway's mark but is not part of the applied policy."""
     UNMARKED = "unmarked"
-    """Has lost our mark: Fairway leaves it alone until it is adopted."""
+    """Has lost Fairway's mark: it is not changed until it is adopted."""

@@ -1,4 +1,4 @@
-"""A provider's bill, by pool and day: what `fairway report reconcile` holds ours against."""
+"""Define a provider's bill by pool and day, which `fairway report reconcile` compares with own costs."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from fairway.model.names import PoolName
 
 
 class BillForm(StrEnum):
-    """How a bill is written."""
+    """The file format of a bill."""
 
     AWS = "aws"
     """AWS Cost and Usage Report, legacy CSV (`lineItem/UsageAmount`)."""
     AWS_2 = "aws-2"
     """AWS Data Exports, CUR 2.0 (`line_item_usage_amount`)."""
     FOCUS = "focus"
-    """FOCUS CSV of any version from 1.0 on."""
+    """FOCUS CSV, version 1.0 or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """What a bill says of one pool on one day, its lines added up."""
+    """The sum of a bill's lines for one pool on one day."""
 
     day: date
     pool: PoolName | None
-    """None: of no pool that we know; `about` says what it is."""
+    """None if no known pool matches; `about` then says what it is."""
     about: str
-    """Of lines without a pool what they are for: service, instance type, region."""
+    """For lines without a pool: service, instance type, region."""
     gpu_hours: Decimal
     cost: Decimal
     lines: int = 1
-    """How many lines of the bill it was made of."""
+    """The number of bill lines summed."""
     places: int = 10
-    """Digits after the point that their costs have at most: how finely the bill is told."""
+    """The maximum number of decimal places of their costs: the precision of the bill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A whole bill, read and mapped."""
+    """A whole bill, with its lines matched to pools."""
 
     form: BillForm
     currency: str
-    """Empty: the bill does not say."""
+    """Empty if the bill does not state it."""
     lines: tuple[BillLine, ...]
-    """By day, then pool; those without a pool last."""
+    """Sorted by day, then pool; those without a pool last."""
     rows: int
-    """How many rows the file had."""
+    """The number of rows in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnDay:
-    """What we say one pool's capacity cost on one day."""
+    """The cost of one pool's capacity on one day, according to Fairway."""
 
     day: date
     pool: PoolName
     gpu_hours: Fraction
-    """Of capacity, used or not: what a provider bills."""
+    """GPU-hours of capacity, used or not, as a provider bills them."""
     cost: Fraction

@@ -1,4 +1,4 @@
-"""What a team may spend in a month or a quarter, and what happens when it has."""
+"""Define team budgets per month or quarter, and what happens when they are spent."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from enum import StrEnum
 
 
 class Every(StrEnum):
-    """How long a budget lasts: calendar months or quarters of the fleet's time zone."""
+    """The period of a budget: a calendar month or quarter in the fleet's time zone."""
 
     MONTH = "month"
     QUARTER = "quarter"
 
 
 class AtLimit(StrEnum):
-    """What happens when it is spent."""
+    """What happens when a budget is spent."""
 
     WARN = "warn"
-    """It is told, nothing else."""
+    """Only a warning."""
     LOW_ONLY = "low-only"
-    """Only jobs of a priority that is always preemptible start."""
+    """Only jobs of a preemptible priority start."""
     STOP = "stop"
-    """Nothing starts."""
+    """No jobs start."""
 
 
 class Running(StrEnum):
-    """What becomes of work that runs when a budget is spent."""
+    """What happens to running jobs when a budget is spent."""
 
     LEAVE = "leave"
     END = "end"
-    """Cancelled, what `at_limit` would not let start: `stop` all of it, `low-only` all but low."""
+    """Cancel the jobs that `at_limit` would not start: all for `stop`, all but preemptible for `low-only`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of a team with all teams inside it."""
+    """The budget of a team including all its descendants."""
 
     amount: Decimal
     every: Every = Every.MONTH
     warn_at: Decimal = Decimal("0.8")
-    """Part of the amount at which it is told."""
+    """The fraction of the amount at which to warn."""
     at_limit: AtLimit = AtLimit.WARN
     running: Running = Running.LEAVE
 
 
 class Hold(StrEnum):
-    """What is kept from starting for a spent budget. Never in a file: Fairway puts it on and takes it off."""
+    """Which jobs a spent budget blocks. Never in a fleet file: Fairway sets and clears it."""
 
     LOW_ONLY = "low-only"
     STOP = "stop"

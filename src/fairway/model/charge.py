@@ -1,4 +1,4 @@
-"""Usage and capacity summed for a question, and the charges that answer it. Amounts are exact until shown."""
+"""Define sums of usage and capacity, and the charges computed from them. Amounts are exact until shown."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairway.model.team import Supply
 
 
 class Label(StrEnum):
-    """What usage can be told apart by."""
+    """A dimension by which usage can be grouped."""
 
     TEAM = "team"
     USER = "user"
     POOL = "pool"
     PRIORITY = "priority"
     NAME = "name"
-    """The job's name: read from the raw rows, for the sums do not know it."""
+    """The job's name: read from the raw rows, because the sums do not have it."""
     CLUSTER = "cluster"
     SLICE = "slice"
     DAY = "day"
@@ -26,7 +26,7 @@ class Label(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """From `start` up to but not `end`, in seconds since 1970; both begin an hour of the fleet's zone."""
+    """A half-open interval in seconds since the epoch; both ends are starts of hours in the fleet's zone."""
 
     start: int
     end: int
@@ -34,22 +34,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
-    """Device-seconds of one supply in one span, of all who have the labels asked for in common."""
+    """Device-seconds of one supply in one span, grouped by the requested labels."""
 
     span: int
-    """Which of the spans that were asked for, of this pool."""
+    """Index into the requested spans of this pool."""
     supply: Supply
     labels: tuple[str, ...]
-    """In the order asked for; empty text: none (no team, no priority)."""
+    """Values in the order requested; an empty string means none (no team, no priority)."""
     device_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class CapacitySum:
-    """What there was of one supply in one hour or day; device-seconds, and the GPU-seconds behind them."""
+    """Capacity of one supply in one hour or day, in device-seconds, and the GPU-seconds behind them."""
 
     start: int
-    """When the hour or day began."""
+    """The start of the hour or day."""
     cluster: ClusterName
     supply: Supply
     total: int
@@ -60,19 +60,19 @@ class CapacitySum:
 
 
 class ChargeKind(StrEnum):
-    """What an amount is for."""
+    """The kind of a charge."""
 
     USAGE = "usage"
     IDLE = "idle"
-    """Free, and nobody wanted them, or somebody did and could have had them."""
+    """Free, and not needed by any job, or available to a job that needs them."""
     FRAGMENTED = "fragmented"
-    """Free, but of no use to anything that waits: too few on each node."""
+    """Free, but too few on each node for any waiting job."""
     DRAINED = "drained"
-    """On nodes somebody closed to new work."""
+    """On nodes that are closed to new jobs."""
     DOWN = "down"
-    """On nodes that are down, or held back by the engine."""
+    """On nodes that are down, or withheld by the engine."""
     COMMITMENT = "commitment"
-    """Committed GPUs that were not there."""
+    """Committed GPUs that did not exist."""
     OVERHEAD = "overhead"
 
 
@@ -83,25 +83,25 @@ UNUSED_KINDS = (
     ChargeKind.DOWN,
     ChargeKind.COMMITMENT,
 )
-"""What `idle:` of the cost rules shares out."""
+"""The kinds that the cost rule `idle:` distributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One exact amount."""
+    """One exact amount, with what it is for and who pays it."""
 
     kind: ChargeKind
     cluster: ClusterName
     supply: Supply | None
-    """None: of a cluster as a whole (overhead)."""
+    """None for a charge on a whole cluster (overhead)."""
     span: Span
     labels: tuple[str, ...] | None
-    """Who carries it; None: nobody, it is a line of its own."""
+    """Who pays it; None if nobody does and it is a separate line."""
     device_seconds: int
-    """Of usage and of what was unused; 0 for a share of something."""
+    """Device-seconds used or unused; 0 for a share of another line."""
     amount: Fraction
 
     @property
     def pool(self) -> str:
-        """Empty: of a cluster as a whole."""
+        """Return the pool's name; empty for a charge on a whole cluster."""
         return self.supply.pool if self.supply else ""

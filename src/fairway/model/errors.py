@@ -1,13 +1,13 @@
-"""How anything in Fairway says no: a code for programs, a message for people, a hint that helps."""
+"""Define the errors of Fairway: each has a code for programs, a message for users, and a hint."""
 
 from __future__ import annotations
 
 
 class FairwayError(Exception):
-    """An error meant to be read by a user. Anything else that reaches one is a defect.
+    """An error meant for users. Any other exception that reaches a user is a bug.
 
     `code` is PascalCase and stable: scripts match on it, the docs have a page for it.
-    `hint` is a thing to do, if possible a command to run; never empty.
+    `hint` says what to do, if possible with a command to run; never empty.
     """
 
     def __init__(self, code: str, message: str, hint: str) -> None:
@@ -18,8 +18,8 @@ class FairwayError(Exception):
 
 
 class TemporaryError(FairwayError):
-    """May go away by itself: loops back off and try again."""
+    """An error that may go away by itself: loops back off and retry."""
 
 
 class PermanentError(FairwayError):
-    """Stays until somebody changes something: loops report it and keep a long interval."""
+    """An error that stays until something is changed: loops report it and use a long interval."""

@@ -1,4 +1,4 @@
-"""What a platform team writes: a fleet of clusters and pools, shared by teams."""
+"""Define the fleet: clusters and pools shared by teams, as written by a platform team."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairway.model.team import (
 
 
 class EngineKind(StrEnum):
-    """Who schedules on a cluster."""
+    """The scheduler of a cluster."""
 
     SLURM = "slurm"
     KUBERNETES = "kubernetes"
@@ -32,7 +32,7 @@ class EngineKind(StrEnum):
 
 
 class Capacity(StrEnum):
-    """How the GPUs of a pool are paid for, and whether they can vanish."""
+    """How the GPUs of a pool are paid for, and whether the provider can take them back."""
 
     OWNED = "owned"
     RESERVED = "reserved"
@@ -42,21 +42,21 @@ class Capacity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlurmConnection:
-    """How to reach a slurmrestd. Secrets are named by the file they are in, never held here."""
+    """The connection to a slurmrestd. Secrets are referenced by file, never stored here."""
 
     url: str
     user: str = "fairway"
     jwt_key_file: str | None = None
-    """HS256 key of the cluster; Fairway signs its own short-lived tokens."""
+    """File with the cluster's HS256 key, with which Fairway signs short-lived tokens."""
     token_file: str | None = None
-    """A ready token (`scontrol token`), read again whenever it is needed."""
+    """File with a ready-made token (`scontrol token`), read again whenever it is needed."""
     tools: str | None = None
-    """Folder of `squeue` and `sacct`; None: they are on the server's PATH."""
+    """Folder of `squeue` and `sacct`; None if they are on the server's PATH."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesConnection:
-    """How to reach an API server: by kubeconfig, or by the pod's own service account."""
+    """The connection to an API server: by kubeconfig, or by the pod's service account if that is None."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -64,7 +64,7 @@ class KubernetesConnection:
 
 @dataclass(frozen=True, slots=True)
 class VirtualConnection:
-    """A cluster in this server's memory: nothing to reach."""
+    """A cluster in this server's memory, which needs no connection."""
 
 
 Connection = SlurmConnection | KubernetesConnection | VirtualConnection
@@ -72,26 +72,25 @@ Connection = SlurmConnection | KubernetesConnection | VirtualConnection
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where jobs of a cluster keep what outlives them."""
+    """The folders of a cluster for data that outlives jobs: logs and checkpoints."""
 
     logs: str | None = None
-    """Slurm: the folder that what jobs print goes to, as the nodes see it. None: their working folder, and
-    only they can read it."""
+    """Slurm: the folder for jobs' output, as the nodes see it. None if output is discarded (`/dev/null`)."""
     logs_seen_at: str | None = None
-    """The same folder as the Fairway server sees it; None: by the same path."""
+    """The path of `logs` on the Fairway server; None if it is the same."""
     checkpoints: str | None = None
     """A shared folder for checkpoints as the nodes see it; on Kubernetes `pvc/CLAIM` or a host path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One engine's domain: a Slurm ClusterName, an API server, or a virtual cluster."""
+    """A cluster of one engine: a Slurm ClusterName, a Kubernetes API server, or a virtual cluster."""
 
     name: ClusterName
     connection: Connection
     folders: Folders = Folders()
     overhead: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({}))
-    """What it costs a month beside its GPUs, by what for: power, space, people, storage."""
+    """Monthly costs other than GPUs, by name: power, space, people, storage."""
 
     @property
     def engine(self) -> EngineKind:
@@ -106,7 +105,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlurmPlace:
-    """Where a pool lives on Slurm: a partition and, unless the partition has only one, a GRES type."""
+    """The location of a pool on Slurm: a partition and, if that has several GPU types, a GRES type."""
 
     partition: str
     gres: str | None = None
@@ -114,7 +113,7 @@ class SlurmPlace:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPlace:
-    """Where a pool lives on Kubernetes: the nodes with these labels, and the taints they carry."""
+    """The location of a pool on Kubernetes: the nodes with these labels, and their taints."""
 
     node_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     taints: tuple[str, ...] = ()
@@ -123,14 +122,14 @@ class KubernetesPlace:
 
 @dataclass(frozen=True, slots=True)
 class VirtualPlace:
-    """How large a pool of a virtual cluster is."""
+    """The size of a pool on a virtual cluster."""
 
     nodes: int
     gpus_per_node: int = 8
     slices_per_gpu: Mapping[SliceName, int] = field(default_factory=lambda: MappingProxyType({}))
-    """How many slices of each kind every GPU of the pool is cut into."""
+    """The number of slices of each profile that every GPU is cut into."""
     nodes_per_rack: int | None = None
-    """How many nodes, in the order of their names, share a rack; None: all of them."""
+    """The number of nodes per rack, in the order of their names; None if all share one rack."""
 
 
 Place = SlurmPlace | KubernetesPlace | VirtualPlace
@@ -138,7 +137,7 @@ Place = SlurmPlace | KubernetesPlace | VirtualPlace
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Like GPUs on one cluster under one price and capacity kind."""
+    """GPUs of one type on one cluster, with one price and capacity kind."""
 
     name: PoolName
     cluster: ClusterName
@@ -148,62 +147,62 @@ class Pool:
     """List price per GPU-hour, in the fleet's currency, before the first of `pricing.steps`."""
     place: Place
     slices: tuple[SliceName, ...] = ()
-    """MIG profiles the GPUs are cut into; empty: whole GPUs."""
+    """MIG profiles that the GPUs are cut into; empty for whole GPUs."""
     topology: tuple[str, ...] = ()
     """Node labels from the widest to the narrowest level, e.g. block, rack."""
     gpus: int | None = None
-    """How many GPUs it has, if the file says so; the engine tells otherwise."""
+    """The number of GPUs if stated in the file; None if only the engine knows."""
     pricing: Pricing = DEFAULT_PRICING
 
     def list_price(self, day: date) -> Decimal:
-        """Per GPU-hour on a day, before discounts and commitments."""
+        """Return the price per GPU-hour on a day, before discounts and commitments."""
         steps = (step.per_gpu_hour for step in reversed(self.pricing.steps) if step.since <= day)
         return next(steps, self.price)
 
     @property
     def supplies(self) -> tuple[Supply, ...]:
-        """What of it can be granted: its whole GPUs, or each kind of slice they are cut into."""
+        """Return the pool's supplies: its whole GPUs, or each profile that they are cut into."""
         return tuple(Supply(self.name, s) for s in self.slices) or (Supply(self.name),)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All clusters under one policy."""
+    """All clusters and pools under one policy, and the teams that share them."""
 
     name: str
     currency: str
     clusters: tuple[Cluster, ...]
     pools: tuple[Pool, ...]
     teams: tuple[Team, ...] = ()
-    """Every team, parents before children, otherwise in the order of the file."""
+    """All teams, parents before children, otherwise in file order."""
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
-    """By rank, the highest first; exactly one is the default."""
+    """Sorted by rank, highest first; exactly one is the default."""
     fairness: Fairness = DEFAULT_FAIRNESS
     chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
-    """The default team of whoever the file gives one (`users`); members of several teams have one here."""
+    """Default teams set under `users` in the file; required for members of several teams."""
     cost: CostRules = DEFAULT_COST_RULES
 
     def cluster(self, name: str) -> Cluster:
-        """The cluster called `name`; a fleet from `files` has one for each pool."""
+        """Return the cluster named `name`; a fleet from `files` has one for each pool."""
         return next(c for c in self.clusters if c.name == name)
 
     def pools_of(self, cluster: str) -> tuple[Pool, ...]:
-        """The pools on one cluster, in the order of the file."""
+        """Return the pools on one cluster, in file order."""
         return tuple(p for p in self.pools if p.cluster == cluster)
 
     def pool(self, name: str) -> Pool:
-        """The pool called `name`; a fleet from `files` has one for each grant."""
+        """Return the pool named `name`; a fleet from `files` has one for each grant."""
         return next(p for p in self.pools if p.name == name)
 
     @property
     def default_priority(self) -> Priority:
-        """What a job without a word gets."""
+        """Return the priority of jobs that name none."""
         return next(p for p in self.priorities if p.default)
 
     def priority(self, name: PriorityName) -> Priority:
-        """The priority called `name`."""
+        """Return the priority named `name`."""
         return next(p for p in self.priorities if p.name == name)
 
     def default_teams(self) -> dict[UserName, TeamName]:
-        """The team of each member's jobs that name none."""
+        """Return the default team of each member, for jobs that name none."""
         return default_teams(self.teams, self.chosen_teams)

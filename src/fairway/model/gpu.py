@@ -1,4 +1,4 @@
-"""GPU types: memory, MIG profiles, their fraction of the GPU, and where on it they may sit.
+"""Define GPU types: memory, MIG profiles, their fraction of the GPU, and their possible placements.
 
 The catalogue itself is in gpu_catalogue.py.
 """
@@ -15,7 +15,7 @@ from fairway.model.names import SliceName
 
 
 class Vendor(StrEnum):
-    """Who makes a GPU; decides what Kubernetes calls it."""
+    """The vendor of a GPU, which determines its Kubernetes resource name."""
 
     NVIDIA = "nvidia"
     AMD = "amd"
@@ -23,72 +23,72 @@ class Vendor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """One way to cut a slice off a GPU."""
+    """A MIG profile: one size of slice that a GPU can be cut into."""
 
     name: SliceName
     compute_slices: int
     memory_slices: int
     memory_mib: int
     starts: tuple[int, ...]
-    """Memory slices at which an instance may begin; it covers `memory_slices` from there."""
+    """Memory slices at which an instance may start; it covers `memory_slices` from there."""
     max_instances: int = 1
-    """How many of these one GPU can hold when it holds nothing else."""
+    """The number of instances that fit on one GPU without any others."""
 
     @property
     def media(self) -> bool:
-        """Whether it takes the GPU's media engines (`+me`), of which there is one set to give away."""
+        """Return whether it takes the GPU's media engines (`+me`), which only one instance can have."""
         return "+me" in self.name
 
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A model of GPU, by the name used in fleet files."""
+    """A GPU model, by its name in fleet files."""
 
     name: str
     memory_gb: int
     products: tuple[str, ...] = ()
-    """Names the driver and the GPU operator use, e.g. `NVIDIA-A100-SXM4-80GB`."""
+    """Names used by the driver and the GPU operator, e.g. `NVIDIA-A100-SXM4-80GB`."""
     memory_slices: int = 0
-    """Into how many memory slices MIG divides it; 0: no MIG."""
+    """The number of memory slices under MIG; 0 if it has no MIG."""
     profiles: tuple[MigProfile, ...] = ()
     compute_slices: int = 0
-    """How many compute slices MIG can hand out; one fewer than memory slices on most."""
+    """The number of compute slices under MIG; on most models one fewer than memory slices."""
     vendor: Vendor = Vendor.NVIDIA
 
     def profile(self, name: str) -> MigProfile | None:
-        """The profile called `name`, if this GPU can be cut so."""
+        """Return the MIG profile named `name`. Returns None if this GPU does not have it."""
         return next((p for p in self.profiles if p.name == name), None)
 
     def fraction(self, profile: MigProfile) -> Fraction:
-        """The slice's part of the GPU: the share of memory slices it takes from everybody else.
+        """Return the part of the GPU that a slice is: its share of the memory slices.
 
-        Compute slices would not do: 3g + 3g leaves a seventh that nobody can use, and memory is what runs
-        out first. Memory slices never overlap, so the parts of a GPU never add up to more than the whole.
+        Compute slices are not suitable: 3g + 3g leaves a seventh that cannot be used, and memory runs out
+        first. Memory slices never overlap, so the parts of a GPU never add up to more than the whole.
         """
         return Fraction(profile.memory_slices, self.memory_slices)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A slice at its place: it covers memory slices from `start`."""
+    """A slice placed on a GPU: it covers memory slices from `start`."""
 
     profile: MigProfile
     start: int
 
     @property
     def covers(self) -> range:
-        """The memory slices it takes."""
+        """Return the memory slices that it takes."""
         return range(self.start, self.start + self.profile.memory_slices)
 
 
 def fits(gpu: GpuType, profiles: Sequence[MigProfile]) -> tuple[Placed, ...] | None:
-    """Where these slices can sit together on one GPU, in the order given; None if they cannot.
+    """Place slices together on one GPU, in the order given. Returns None if they do not fit.
 
-    An exact search: whatever the hardware allows is found, in whatever order the slices are named.
+    The search is exact: it finds every placement that the hardware allows, whatever the order of the slices.
     """
     if not _within_limits(gpu, profiles):
         return None
-    # Large slices have the fewest places, so a dead end shows early; equal ones stand side by side.
+    # Large slices have the fewest placements, so dead ends are found early; equal ones are adjacent.
     order = sorted(range(len(profiles)), key=lambda i: (-profiles[i].memory_slices, profiles[i].name))
     starts = _search([profiles[i] for i in order], 0, 0)
     if starts is None:
@@ -98,9 +98,9 @@ def fits(gpu: GpuType, profiles: Sequence[MigProfile]) -> tuple[Placed, ...] | N
 
 
 def layouts(gpu: GpuType, profiles: Iterable[MigProfile] | None = None) -> tuple[tuple[MigProfile, ...], ...]:
-    """Every full way to cut the GPU: sets of slices that fit together and leave room for no other.
+    """Return every maximal layout of the GPU: sets of slices that fit together with no room for another.
 
-    Without `profiles`, the plain ones are used: variants (`+me`, `-me`, `+gfx`) cost the same slices.
+    Without `profiles`, the plain ones are used: variants (`+me`, `-me`, `+gfx`) take the same slices.
     """
     allowed = tuple(profiles) if profiles is not None else tuple(p for p in gpu.profiles if is_plain(p))
     return tuple(
@@ -111,7 +111,7 @@ def layouts(gpu: GpuType, profiles: Iterable[MigProfile] | None = None) -> tuple
 
 
 def is_plain(profile: MigProfile) -> bool:
-    """Whether the profile is no variant of another: `1g.10gb`, not `1g.10gb+me`."""
+    """Return whether the profile is not a variant of another: `1g.10gb`, not `1g.10gb+me`."""
     return "+" not in profile.name and "-" not in profile.name
 
 
@@ -125,12 +125,12 @@ def _within_limits(gpu: GpuType, profiles: Sequence[MigProfile]) -> bool:
 
 
 def _search(left: Sequence[MigProfile], taken: int, not_before: int) -> tuple[int, ...] | None:
-    """Starts for the slices `left`, beside those in the bit mask `taken`."""
+    """Find starts for the slices `left` that avoid the bit mask `taken`. Returns None if there are none."""
     if not left:
         return ()
     first, rest = left[0], left[1:]
     for start in first.starts:
-        # Of equal slices only ascending starts are tried: the others are the same layout again.
+        # For equal slices only ascending starts are tried: other orders give the same layout.
         if start < not_before:
             continue
         mask = ((1 << first.memory_slices) - 1) << start
@@ -146,7 +146,7 @@ def _search(left: Sequence[MigProfile], taken: int, not_before: int) -> tuple[in
 def _fitting(
     gpu: GpuType, allowed: tuple[MigProfile, ...], chosen: tuple[MigProfile, ...]
 ) -> Iterator[tuple[MigProfile, ...]]:
-    """Each multiset of `allowed` that fits, once: a slice is only followed by itself or a later one."""
+    """Yield each multiset of `allowed` that fits, once: a slice is only followed by itself or a later one."""
     yield chosen
     for i, profile in enumerate(allowed):
         longer = (*chosen, profile)

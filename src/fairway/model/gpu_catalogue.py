@@ -1,9 +1,9 @@
-"""The GPU types Fairway knows without being told.
+"""Define the built-in GPU types.
 
-Slices of A30, A100, H100-80GB, H200 and B200 follow NVIDIA's listings (B200 and H200: same places as H100
-assumed, not seen on hardware). For H100-94GB, H100-96GB, GH200, GB200 and RTX-PRO-6000 NVIDIA's MIG manager
-gives names and counts; their places are those of the GPU with the same counts. Where no measured memory is
-known, a slice has the GB of its name. A fleet file can add types by `gpu_types`.
+Slices of A30, A100, H100-80GB, H200 and B200 follow NVIDIA's documentation (for B200 and H200 the placements
+of H100 are assumed, not verified on hardware). For H100-94GB, H100-96GB, GH200, GB200 and RTX-PRO-6000
+NVIDIA's MIG manager gives names and counts; their placements are those of the GPU with the same counts. If no
+measured memory is known, a slice has the GB of its name. A fleet file can add types under `gpu_types`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairway.model.gpu import GpuType, MigProfile, Vendor
 from fairway.model.names import SliceName
 
 _EVERY: Final = (0, 1, 2, 3, 4, 5, 6)
-# compute slices, memory slices, starts, most on one GPU: the same on every GPU with seven compute slices.
+# Compute slices, memory slices, starts, max instances: the same on every GPU with seven compute slices.
 _SEVEN: Final = (
     (1, 1, _EVERY, 7),
     (1, 2, (0, 2, 4, 6), 4),
@@ -48,7 +48,7 @@ def _cut(
     gigabytes: tuple[int, ...],
     mebibytes: tuple[int, ...] | None = None,
 ) -> tuple[MigProfile, ...]:
-    """The plain profiles of a GPU: a shape, the GB in the names and the memory each really has."""
+    """Build the plain profiles of a GPU from a shape, the GB in the names and the measured memory."""
     mebibytes = mebibytes or tuple(gb * 1024 for gb in gigabytes)
     return tuple(
         MigProfile(SliceName(f"{compute}g.{gb}gb"), compute, memory, mib, starts, most)
@@ -63,7 +63,7 @@ def _seven(
     gigabytes: tuple[int, ...],
     mebibytes: tuple[int, ...] | None = None,
 ) -> GpuType:
-    """A GPU of seven compute and eight memory slices; one `1g` may have the media engines."""
+    """Build a GPU type with seven compute and eight memory slices; one `1g` may have the media engines."""
     smallest, *larger = _cut(_SEVEN, gigabytes, mebibytes)
     profiles = (smallest, _variant(smallest, "+me", 1), *larger)
     return GpuType(name, memory_gb, products, memory_slices=8, profiles=profiles, compute_slices=7)
@@ -148,7 +148,7 @@ _WITHOUT_MIG: Final = (
     GpuType("RTX-6000-Ada", 48, ("NVIDIA-RTX-6000-Ada-Generation",)),
     GpuType("RTX-4090", 24, ("NVIDIA-GeForce-RTX-4090",)),
     GpuType("MI210", 64, vendor=Vendor.AMD),
-    # One MI250X is two dies of 64 GB; engines count the dies, and so does a pool of them.
+    # An MI250X has two dies of 64 GB; engines count dies, and so does a pool.
     GpuType("MI250X", 64, vendor=Vendor.AMD),
     GpuType("MI300X", 192, vendor=Vendor.AMD),
     GpuType("MI325X", 256, vendor=Vendor.AMD),
@@ -157,4 +157,4 @@ _WITHOUT_MIG: Final = (
 CATALOGUE: Final[Mapping[str, GpuType]] = MappingProxyType(
     {gpu.name: gpu for gpu in (*_WITH_MIG, *_WITHOUT_MIG)}
 )
-"""Every built-in GPU type by the name fleet files use."""
+"""Built-in GPU types by their name in fleet files."""

@@ -1,4 +1,4 @@
-"""Jobs: what a person asks for, where it is, and each attempt an engine made at it."""
+"""Define jobs: the spec that a user submits, its state, its placement, and each attempt on an engine."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NewType
 
+from fairway.model.backoff import Backoff
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
 JobId = NewType("JobId", int)
-"""A job of the ledger, ours or native. People see it as `job_word` writes it: `8f3k`."""
+"""A job of the ledger, ours or native. People see it as `format_job_id` writes it: `8f3k`."""
 EngineId = NewType("EngineId", str)
-"""A job as its engine calls it: `1234`, `1234_7` on Slurm, `namespace/name` on Kubernetes."""
+"""The engine's id of a job: `1234`, `1234_7` on Slurm, `namespace/name` on Kubernetes."""
 EngineName = NewType("EngineName", str)
-"""The name an engine job is made under; derived from job and submission, so that it can be found again."""
+"""The name of an engine job, derived from job and submission so that it can be found again."""
 
 MOST_TASKS: Final = 10_000
-"""Of one array."""
+"""Maximum number of tasks in one array."""
 LONGEST_NAME: Final = 40
 
 _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's: no i, l, o, u, so that nothing is misread."""
+"""Crockford's base 32: no i, l, o, u, to avoid misreading."""
 
 
-def job_word(number: int) -> str:
-    """A job's id as people read and type it: at least four digits to the base 32."""
+def format_job_id(number: int) -> str:
+    """Format a job id for users: at least four base-32 digits."""
     digits = ""
     while number or len(digits) < 4:
         number, digit = divmod(number, 32)
@@ -36,8 +37,8 @@ def job_word(number: int) -> str:
     return digits
 
 
-def job_number(word: str) -> JobId | None:
-    """The other way round; None: no job's id looks so."""
+def parse_job_id(word: str) -> JobId | None:
+    """Parse a job id as formatted by `format_job_id`. Returns None if it is not one."""
     number = 0
     if not 4 <= len(word) <= 12:
         return None
@@ -50,23 +51,23 @@ def job_number(word: str) -> JobId | None:
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
-    """In the ledger, not yet with an engine: just submitted, or waits for another job or its back-off."""
+    """In the ledger, not yet sent to an engine: new, or waiting for another job or for its back-off."""
     WAITING = "waiting"
-    """With the engine, which has not started it."""
+    """Sent to the engine, which has not started it."""
     HELD = "held"
-    """Somebody holds it back."""
+    """Held by a user or an operator."""
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed-out"
     REFUSED = "refused"
-    """The engine would not take it; `reason` says why."""
+    """Rejected by the engine; `reason` says why."""
     LOST = "lost"
-    """The engine forgot it, and nothing tells how it ended."""
+    """The engine no longer knows it, and how it ended is unknown."""
 
 
 OPEN_JOBS: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD, JobState.RUNNING)
@@ -81,16 +82,16 @@ class Ending(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed-out"
     PREEMPTED = "preempted"
-    """The engine took its place for another job."""
+    """Preempted by the engine in favour of another job."""
     REQUEUED = "requeued"
-    """Somebody, or the engine, sent it back to the queue."""
+    """Sent back to the queue by a user or by the engine."""
     NODE_LOST = "node-lost"
     LOST = "lost"
-    """Nothing tells how it ended."""
+    """How it ended is unknown."""
 
 
 class Tolerates(StrEnum):
-    """What a job puts up with."""
+    """An interruption that a job tolerates."""
 
     PREEMPTION = "preemption"
     SPOT = "spot"
@@ -98,32 +99,32 @@ class Tolerates(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """The GPUs or slices a job asks for on each of its nodes. At most one of the last three is said."""
+    """The GPUs or slices per node that a job requests. At most one of the last three fields is set."""
 
     count: int = 1
     model: str | None = None
-    """A GPU type of the catalogue or the beginning of some: `A100-80GB`, `H100`."""
+    """A GPU type, or a prefix of several: `A100-80GB`, `H100`."""
     memory_gb: tuple[int, int | None] | None = None
-    """From, to (None: any more): `40GB..80GB`, `40GB..`."""
+    """Minimum and maximum memory (None: no maximum): `40GB..80GB`, `40GB..`."""
     slice: SliceName | None = None
     """A MIG profile: `1g.10gb`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a failed job comes back, and after how long. Preemption and node loss count for nothing."""
+    """How often a failed job is retried, and with what delay. Preemption and node loss do not count."""
 
     count: int = 0
     first_seconds: int = 30
     longest_seconds: int = 3600
 
     def backoff(self, failures: int) -> int:
-        """Seconds to wait after that many failures: doubled each time, bounded."""
-        return int(min(self.longest_seconds, self.first_seconds * 2 ** min(failures - 1, 30)))
+        """Return the seconds to wait after `failures` failures: doubled each time, up to a maximum."""
+        return int(Backoff(self.first_seconds, self.longest_seconds).seconds(failures))
 
 
 class When(StrEnum):
-    """What must have become of a job before one that comes after it may start."""
+    """How a job must have ended before a job that depends on it may start."""
 
     OK = "ok"
     FAILED = "failed"
@@ -132,7 +133,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A job, or every task of an array, that must have ended first."""
+    """A dependency on a job, or on every task of an array, that must have ended first."""
 
     job: JobId
     when: When = When.OK
@@ -140,55 +141,55 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a person asks for."""
+    """The spec of a job, as a user submits it."""
 
     name: str
     gpus: GpuRequest
     command: tuple[str, ...] = ()
-    """Argument by argument, without a shell. Either this or `script`."""
+    """Arguments, run without a shell. Either this or `script` is set."""
     script: str | None = None
     """A whole script with its #! line."""
     team: TeamName | None = None
-    """None: the user's default team."""
+    """None for the user's default team."""
     priority: PriorityName | None = None
-    """None: the fleet's default one."""
+    """None for the fleet's default priority."""
     pool: PoolName | None = None
-    """None: Fairway picks."""
+    """None if Fairway chooses the pool."""
     nodes: int = 1
-    """More than one: a gang, which starts whole or not at all."""
+    """More than one is a gang: all nodes start together or not at all."""
     cpus: int | None = None
-    """On each node."""
+    """Memory per node."""
     memory_gb: int | None = None
-    """On each node."""
+    """Memory per node."""
     time_seconds: int | None = None
-    """None: the team's limit, or none."""
+    """The time limit; None for the team's limit, if it has one."""
     image: str | None = None
-    """What pods run; Slurm has none."""
+    """The container image on Kubernetes; not used on Slurm."""
     setup: str | None = None
-    """Shell lines before the command: `module load cuda`, `source venv/bin/activate`."""
+    """Shell lines to run before the command: `module load cuda`, `source venv/bin/activate`."""
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     workdir: str | None = None
     array: tuple[int, ...] = ()
-    """One task for each index; empty: a single job."""
+    """One task per index; empty for a single job."""
     after: tuple[After, ...] = ()
     retries: Retries = Retries()
     tolerates: frozenset[Tolerates] = frozenset()
     together: bool = False
-    """All nodes in one rack, or wait."""
+    """Whether all nodes must be in one rack."""
 
     @property
     def devices(self) -> int:
-        """GPUs or slices of the whole job."""
+        """Return the total number of GPUs or slices on all nodes."""
         return self.gpus.count * self.nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job as it goes to an engine: everything decided. The same order always makes the same engine job."""
+    """A job as sent to an engine, fully resolved. The same order always creates the same engine job."""
 
     job: JobId
     submission: int
-    """Which time Fairway sends it, from 1: a retry after a failure is a new engine job."""
+    """The submission number, from 1: a retry after a failure is a new engine job."""
     engine_name: EngineName
     spec: JobSpec
     user: UserName
@@ -199,76 +200,78 @@ class Order:
     """The first task of its array."""
     array_index: int | None = None
     attempts_before: int = 0
-    """Of earlier submissions: what the environment's FAIRWAY_ATTEMPT goes on from."""
+    """The number of attempts of earlier submissions, from which FAIRWAY_ATTEMPT continues."""
     hold: bool = False
-    """To be made held."""
+    """Whether to create it held."""
 
 
 def engine_name(mark: str, job: JobId, submission: int, name: str) -> EngineName:
-    """What an engine job is called: the person's word for it, then what tells it from every other.
+    """Build the name of an engine job: the user's name for it, then a unique suffix.
 
-    `mark` is the ledger's own: two Fairways on one cluster never take each other's jobs for theirs.
-    At most 63 characters, of DNS's alphabet, whatever the person's word is.
+    `mark` identifies the ledger, so that two Fairway instances on one cluster never confuse their jobs.
+    The result is a valid DNS label of at most 63 characters for any `name`.
     """
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())[:LONGEST_NAME].strip("-")
-    return EngineName(f"{plain or 'job'}-fw{mark}-{job_word(job)}-{submission}")
+    return EngineName(f"{plain or 'job'}-fw{mark}-{format_job_id(job)}-{submission}")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job on its engine, by the engine's own clock."""
+    """One run of a job on its engine, with times by the engine's clock."""
 
     started_at: datetime
     nodes: tuple[NodeName, ...]
     devices: int
-    """GPUs or slices it held, of the job's supply."""
+    """GPUs or slices of the job's supply that it held."""
     ended_at: datetime | None = None
     ending: Ending | None = None
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
-    """The engine's words for the ending."""
+    """The engine's text for how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenJob:
-    """An engine job as the engine shows it now, complete: it replaces whatever was known of it."""
+    """A complete snapshot of an engine job as the engine reports it; it replaces what was stored before."""
 
     engine_id: EngineId
     name: str
-    """As the engine has it; one of ours carries its `engine_name`."""
+    """The name on the engine; jobs submitted through Fairway have their `engine_name`."""
     user: UserName
-    """Empty: the engine does not tell."""
+    """Empty if the engine does not report it."""
     team: TeamName | None
-    """None: under none of the fleet's teams."""
+    """None if it belongs to no team of the fleet."""
     state: JobState
     """Never QUEUED or REFUSED."""
     submitted_at: datetime
     supply: Supply | None = None
-    """None: no GPUs, or of no pool of the fleet."""
+    """None if it has no GPUs, or none of a pool of the fleet."""
     gpus: int = 0
-    """Asked for on each node."""
+    """GPUs requested per node."""
     nodes: int = 1
     priority: PriorityName | None = None
     time_seconds: int | None = None
     reason: str = ""
-    """The engine's own words for why it waits or how it ended."""
+    """The engine's text for why it waits or how it ended."""
+    reason_code: str = ""
+    """Why it waits, as a code of `explain.reasons`; empty: it does not wait, or no code fits `reason`."""
     attempts: tuple[Attempt, ...] = ()
-    """Every one the engine still tells of, oldest first; the running one last."""
+    """The attempts that the engine still reports, oldest first; the running one last."""
     earlier_attempts: int = 0
-    """How many before those the engine no longer tells of: what is kept of them stays."""
+    """The number of earlier attempts that the engine no longer reports; their stored rows stay."""
     ended_at: datetime | None = None
     exit_code: int | None = None
     array_id: EngineId | None = None
-    """Of a native array: what its tasks have in common."""
+    """The id that the tasks of a native array have in common."""
     array_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a job goes, and why there."""
+    """The cluster and supply chosen for a job, and the reason."""
 
     cluster: ClusterName
     supply: Supply
     why: str
-    """One sentence for the person who submitted it."""
+    """One sentence for the user who submitted it."""

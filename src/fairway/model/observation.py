@@ -1,4 +1,4 @@
-"""What an engine shows of a cluster at one moment: nodes, their health, their GPUs and slices."""
+"""Define a snapshot of a cluster as its engine reports it: nodes, their health, their GPUs and slices."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
 
 
 class Health(StrEnum):
-    """Whether a node can take work."""
+    """Whether a node can run jobs."""
 
     READY = "ready"
     DRAINED = "drained"
-    """Somebody closed it to new work (drain, cordon); what runs may go on."""
+    """Closed to new jobs (drain, cordon); running jobs may continue."""
     DOWN = "down"
-    """The engine lost it or declared it unfit."""
+    """The engine lost it or marked it as unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The GPUs, or the slices of one profile, that one node gives to one pool."""
+    """The GPUs, or the slices of one profile, of one node that belong to one pool."""
 
     pool: PoolName | None
-    """None: no pool of the fleet claims them."""
+    """None if no pool of the fleet claims them."""
     kind: str
-    """The engine's own word: `gpu:a100`, `nvidia.com/mig-1g.10gb`."""
+    """The engine's name for the device: `gpu:a100`, `nvidia.com/mig-1g.10gb`."""
     slice: SliceName | None
-    """None: whole GPUs."""
+    """None for whole GPUs."""
     total: int
     in_use: int
     unhealthy: int = 0
-    """Devices the engine itself holds back on a node that is otherwise well."""
+    """Devices that the engine withholds on an otherwise healthy node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine, as its engine sees it."""
+    """One node, as its engine reports it."""
 
     name: NodeName
     health: Health
     reason: str
-    """The engine's words for why it is not ready; empty when it is."""
+    """The engine's text for why it is not ready; empty if it is."""
     devices: tuple[Devices, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at one cluster."""
+    """A snapshot of one cluster."""
 
     cluster: ClusterName
     engine_version: str
@@ -57,10 +57,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class PoolTotals:
-    """What a pool has, summed over its nodes. Always `total == in_use + free + unhealthy`.
+    """The devices of a pool, summed over its nodes. Always `total == in_use + free + unhealthy`.
 
-    `unhealthy` is whatever nobody holds and nobody can get: devices the engine holds back, and
-    the unheld devices of nodes that are drained or down.
+    `unhealthy` counts devices that are neither in use nor available: those that the engine withholds, and
+    the unused devices of nodes that are drained or down.
     """
 
     pool: PoolName | None
@@ -75,14 +75,14 @@ class PoolTotals:
 
 
 def free_devices(health: Health, devices: Devices) -> int:
-    """Devices of a node of that health that a job could get now."""
+    """Count the devices of a node of that health that a job could get now."""
     if health is not Health.READY:
         return 0
     return max(0, devices.total - devices.in_use - devices.unhealthy)
 
 
 def pool_totals(nodes: Iterable[Node]) -> tuple[PoolTotals, ...]:
-    """Sum the nodes by pool and slice kind, in one pass; unclaimed devices come under pool None."""
+    """Sum the devices of nodes by pool and slice, in one pass; unclaimed devices are under pool None."""
     sums: dict[tuple[PoolName | None, SliceName | None], list[int]] = {}
     for node in nodes:
         drained, down = node.health is Health.DRAINED, node.health is Health.DOWN

@@ -1,6 +1,6 @@
-"""What capacity costs, and who pays for what nobody used: prices with dates, commitments, overhead, sharing.
+"""Define the prices of capacity and the cost rules: dated prices, commitments, discounts, sharing.
 
-Days are the fleet's own (`CostRules.timezone`); money is in the fleet's currency.
+Days are in the fleet's time zone (`CostRules.timezone`); amounts are in the fleet's currency.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairway.model.names import SliceName
 
 @dataclass(frozen=True, slots=True)
 class PriceStep:
-    """A price per GPU-hour that holds from the beginning of a day on, until the next step."""
+    """A price per GPU-hour that applies from the start of a day until the next step."""
 
     since: date
     per_gpu_hour: Decimal
@@ -26,7 +26,7 @@ class PriceStep:
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """A price per GPU-hour that holds from a moment on, until the next point: spot markets."""
+    """A spot price per GPU-hour that applies from a point in time until the next one."""
 
     at: datetime
     per_gpu_hour: Decimal
@@ -34,48 +34,48 @@ class PricePoint:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """GPUs that are paid for at a price of their own, whether or not they are there."""
+    """GPUs that are paid for at a committed price, whether or not they exist."""
 
     gpus: int
     per_gpu_hour: Decimal
     since: date
     until: date
-    """The first day it no longer holds."""
+    """The first day after the commitment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """What refines a pool's `price`. A later entry of a kind wins from its moment on."""
+    """Refinements of a pool's `price`: later prices, discount, commitments and slice prices."""
 
     steps: tuple[PriceStep, ...] = ()
-    """By day, ascending; before the first the pool's `price` holds."""
+    """Sorted by day; before the first step the pool's `price` applies."""
     discount: Decimal = Decimal(0)
-    """Part of the list price that is not paid, 0 up to but not 1. Not of commitments or spot points."""
+    """Fraction off the list price, at least 0 and below 1. Does not apply to commitments or spot prices."""
     commitments: tuple[Commitment, ...] = ()
     slices: Mapping[SliceName, Decimal] = field(default_factory=lambda: MappingProxyType({}))
-    """Slices with a price of their own, per slice-hour; the others cost their part of the GPU."""
+    """Prices per slice-hour of slices that have one; the others cost their part of the GPU."""
 
 
 DEFAULT_PRICING: Final = Pricing()
 
 
 class Sharing(StrEnum):
-    """Who carries what nobody used, or what belongs to no job."""
+    """Who pays for unused capacity or overhead."""
 
     OWN_LINE = "own-line"
-    """Nobody: it is shown by itself."""
+    """Nobody: it is shown as a separate line."""
     BY_GUARANTEE = "by-guarantee"
-    """Teams, by what they are guaranteed of the pool; own line where nothing is."""
+    """Teams, in proportion to their guarantees on the pool; a separate line if there are none."""
     BY_USAGE = "by-usage"
-    """Whoever used the pool that day, by what it cost; own line where nobody did."""
+    """The users of the pool that day, in proportion to their cost; a separate line if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostRules:
-    """How charges are made."""
+    """The rules by which charges are computed."""
 
     timezone: str = "UTC"
-    """IANA name: where days and months begin."""
+    """IANA name of the time zone that defines days and months."""
     idle: Sharing = Sharing.OWN_LINE
     overhead: Sharing = Sharing.OWN_LINE
 
@@ -86,9 +86,9 @@ MINOR_DIGITS: Final = MappingProxyType(
     {"BHD": 3, "IQD": 3, "JOD": 3, "KWD": 3, "LYD": 3, "OMR": 3, "TND": 3}
     | dict.fromkeys(("CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"), 0)
 )
-"""ISO 4217: digits after the point of currencies that have not two."""
+"""ISO 4217: decimal places of currencies that do not have two."""
 
 
 def cent(currency: str) -> Decimal:
-    """The smallest amount of a currency that statements show."""
+    """Return the smallest amount of a currency that statements show."""
     return Decimal(1).scaleb(-MINOR_DIGITS.get(currency, 2))

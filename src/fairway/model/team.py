@@ -1,4 +1,4 @@
-"""Who shares the fleet and on what terms: teams, their grants and limits, priorities, fairness."""
+"""Define teams, their grants and limits, priorities and fairness."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, Use
 
 @dataclass(frozen=True, slots=True, order=True)
 class Supply:
-    """One kind of device of one pool: its whole GPUs, or its slices of one profile.
+    """One kind of device in one pool: its whole GPUs, or its slices of one profile.
 
-    What is guaranteed, lent and counted is always of one supply. Written `hpc-a100` or `hpc-mig/1g.10gb`.
+    Guarantees, lending and counts are always per supply. Written `hpc-a100` or `hpc-mig/1g.10gb`.
     """
 
     pool: PoolName
@@ -26,55 +26,56 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a team may have of one supply. Without a grant it may have nothing of it."""
+    """A team's entitlement to one supply. Without a grant the team cannot use the supply."""
 
     supply: Supply
     guarantee: int = 0
-    """Devices the team, with all teams inside it, gets whenever it asks; inside the parent's guarantee."""
+    """Devices that the team, with its descendants, gets on request; part of the parent's guarantee."""
     borrow: int | None = None
-    """Devices beyond the guarantee, as long as nobody entitled asks; None: whatever is idle, as far as the
-    parent may hold it."""
+    """Devices beyond the guarantee, until an entitled team requests them; None for any idle device, within
+    the parent's ceiling."""
 
     @property
     def ceiling(self) -> int | None:
-        """The most the team with all teams inside it ever holds; None: only what its parent may hold."""
+        """Return the most that the team and its descendants can hold; None if only the parent's applies."""
         return None if self.borrow is None else self.guarantee + self.borrow
 
 
 def borrowed(held: int, guarantee: int) -> int:
-    """Devices of one supply that a team, with all teams inside it, holds beyond its guarantee: others may
-    take them back. What a supply lends in all is what the teams at the top borrow of it: what a team inside
-    another holds beyond its own guarantee is its family's until that one is beyond its guarantee too.
+    """Count the devices of one supply that a team holds beyond its guarantee, descendants included.
+
+    Others may reclaim them. The total lent by a supply is what the top-level teams borrow: what a child holds
+    beyond its own guarantee belongs to its parent until the parent exceeds its guarantee too.
     """
     return max(0, held - guarantee)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most one job, and one user of the team, may have; None: no limit."""
+    """The limits of one job and of one user of a team; None is no limit."""
 
     job_gpus: int | None = None
-    """GPUs or slices of one supply in one job."""
+    """Maximum GPUs or slices of one supply in one job."""
     job_seconds: int | None = None
     user_gpus: int | None = None
-    """GPUs or slices of one supply that one user's running jobs hold together."""
+    """Maximum GPUs or slices of one supply that one user's running jobs hold together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """A named class of jobs. Within a team a higher rank may take a lower one's place."""
+    """A named priority class of jobs. Within a team, higher ranks can preempt lower ones."""
 
     name: PriorityName
     rank: int
     default: bool = False
-    """What a job without a word gets; exactly one priority of a fleet is it."""
+    """Whether it is the priority of jobs that name none; exactly one priority of a fleet is."""
     preemptible: bool = False
-    """Always: runs only on what nobody else wants, whatever the team's guarantee."""
+    """Whether its jobs are always preemptible: they only use idle devices, even within a guarantee."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How past use counts among those who want more than they are guaranteed."""
+    """How past usage is weighted among teams that want more than their guarantee."""
 
     half_life_seconds: int = 7 * 24 * 3600
 
@@ -84,30 +85,30 @@ DEFAULT_FAIRNESS: Final = Fairness()
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A tenant. Teams nest: a child's guarantee is part of its parent's."""
+    """A tenant of the fleet. Teams nest: a child's guarantee is part of its parent's."""
 
     name: TeamName
-    """Unique in the fleet, whatever its parent."""
+    """Unique in the whole fleet, not just within the parent."""
     parent: TeamName | None = None
     share: int = 1
-    """Weight among its siblings when more is wanted than is there."""
+    """Fair-share weight among its siblings when demand exceeds capacity."""
     grants: tuple[Grant, ...] = ()
-    """Complete: a child inherits its parent's supplies, with no guarantee and borrowing as the parent may,
-    unless it says otherwise; `files` writes that out."""
+    """Resolved by `files`: a child inherits its parent's supplies, without a guarantee and with the parent's
+    borrowing, unless it sets its own."""
     limits: Limits = Limits()
-    """Complete too: a child has its parent's limits unless it says otherwise."""
+    """Resolved: a child inherits its parent's limits unless it sets its own."""
     priorities: tuple[PriorityName, ...] = ()
-    """Which priorities its jobs may use; complete, by rank from the highest."""
+    """The priorities that its jobs may use; resolved, highest rank first."""
     members: tuple[UserName, ...] = ()
     draining: bool = False
-    """Nothing of it starts any more; what runs may end. The way to remove a team. Complete: a team inside
-    a draining one drains too."""
+    """No new jobs start, running jobs may finish: the first step to remove a team. Resolved: children of a
+    draining team drain too."""
     budget: Budget | None = None
     hold: Hold | None = None
-    """For a spent budget, its own or that of a team it is inside of. Complete; never from a file."""
+    """Set for a spent budget, its own or an ancestor's. Resolved; never from a file."""
 
     def grant(self, supply: Supply) -> Grant | None:
-        """Its grant of `supply`, if any."""
+        """Return the team's grant of `supply`. Returns None if it has none."""
         return next((g for g in self.grants if g.supply == supply), None)
 
 
@@ -116,14 +117,14 @@ DEFAULT_PRIORITIES: Final = (
     Priority(PriorityName("normal"), 50, default=True),
     Priority(PriorityName("low"), 10, preemptible=True),
 )
-"""The priorities of a fleet that names none."""
+"""The priorities of a fleet that defines none."""
 
 
 class TeamTree:
-    """Teams with their family looked up once: every question is answered without a search."""
+    """An index of teams by name and parent, for lookups without a search."""
 
     def __init__(self, teams: Iterable[Team]) -> None:
-        """`teams` with parents before children, as a Fleet has them."""
+        """Index `teams`, which have parents before children as in a Fleet."""
         self.teams: Final = tuple(teams)
         self._by_name: Final = {t.name: t for t in self.teams}
         self._children: dict[TeamName | None, list[Team]] = {}
@@ -137,38 +138,38 @@ class TeamTree:
         return name in self._by_name
 
     def top(self) -> tuple[Team, ...]:
-        """The teams without a parent."""
+        """Return the teams without a parent."""
         return tuple(self._children.get(None, ()))
 
     def children(self, team: Team) -> tuple[Team, ...]:
-        """The teams directly inside `team`."""
+        """Return the direct children of `team`."""
         return tuple(self._children.get(team.name, ()))
 
     def parent(self, team: Team) -> Team | None:
-        """The team that `team` is inside of."""
+        """Return the parent of `team`. Returns None for a top-level team."""
         return None if team.parent is None else self._by_name[team.parent]
 
     def ancestors(self, team: Team) -> Iterator[Team]:
-        """Its parent, the parent's parent, and so on."""
+        """Yield the parent of `team`, the parent's parent, and so on."""
         above = self.parent(team)
         while above is not None:
             yield above
             above = self.parent(above)
 
     def subtree(self, team: Team) -> Iterator[Team]:
-        """The team and every team inside it, parents first."""
+        """Yield the team and all its descendants, parents first."""
         yield team
         for child in self.children(team):
             yield from self.subtree(child)
 
     def guaranteed_to_children(self, team: Team, supply: Supply) -> int:
-        """How much of the team's guarantee is promised on to its children."""
+        """Return how much of the team's guarantee is passed on to its children."""
         grants = (child.grant(supply) for child in self.children(team))
         return sum(g.guarantee for g in grants if g is not None)
 
 
 def default_teams(teams: Iterable[Team], chosen: Mapping[UserName, TeamName]) -> dict[UserName, TeamName]:
-    """The team each member's jobs belong to when they name none: the chosen one, else the only one."""
+    """Return the default team of each member: the chosen one, else the first in file order."""
     found: dict[UserName, TeamName] = {}
     for team in teams:
         for member in team.members:

@@ -1,4 +1,4 @@
-"""Who held what from when to when, and what there was to be held. Whole seconds since 1970, UTC."""
+"""Define usage and capacity records: devices held over time, and devices present. Seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from fairway.model.team import Supply
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """Devices that one attempt held, by its engine's clock."""
+class AttemptUsage:
+    """Devices held by one attempt, with times by its engine's clock."""
 
     holder: int
-    """The ledger's number for cluster, pool, slice, team, user and priority together (a job's class)."""
+    """The ledger's id of a job's class: cluster, pool, slice, team, user and priority together."""
     devices: int
     start: int
     end: int
-    """Of one that still runs: up to where it is metered."""
+    """For a running attempt, the time up to which it is metered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A usage row: devices held within one hour. Rows are only ever added; a correction takes away."""
+class UsagePiece:
+    """A usage row: devices held within one hour. Rows are append-only; a correction has negative devices."""
 
     hour: int
-    """When its hour began. Hours are those of the fleet's time zone: a day begins with one everywhere."""
+    """The start of its hour. Hours are those of the fleet's time zone, so that every day begins with one."""
     holder: int
     start: int
     end: int
     devices: int
-    """Negative in a correction: that much was not held after all."""
+    """Negative in a correction of devices that were not held after all."""
 
     @property
     def device_seconds(self) -> int:
@@ -37,10 +37,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """What a pool has of one kind of device at one moment.
+class CapacitySample:
+    """The devices of one supply of a pool at one point in time.
 
-    `drained` and `down` are devices that nobody holds and nobody can get; `fragmented` ones are free.
+    `drained` and `down` devices are neither in use nor available; `fragmented` ones are free.
     """
 
     supply: Supply
@@ -49,5 +49,5 @@ class Shelf:
     down: int = 0
     fragmented: int = 0
     gpus: int = 0
-    """GPUs behind it: the total, or of slices how many GPUs they are cut from (of the pool as a whole: see
-    `cost.slicing`)."""
+    """GPUs behind it: the total, or for slices the number of GPUs that the whole pool's slices are cut from,
+    counted with its first supply (see `cost.slicing`)."""

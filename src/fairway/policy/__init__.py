@@ -1,5 +1,6 @@
-"""What a policy changes on a cluster: wanted objects against found ones, in order, with safety limits. Pure.
+"""Compute what a policy changes on a cluster: wanted against found objects, with safety limits. Pure.
 
-`objects` has the nouns, `plan` the plan and how it is made, `limits` what needs `--force`, `words` a plan in
-the user's words. What a fleet wants on an engine is that engine's translation (engines/*/policy).
+`objects` defines the values, `plan` computes changes, their order and what needs `--force`, `fleet_diff`
+describes a change of the fleet file in its own terms. Each engine's translation of a fleet is in
+`engines/*/policy`.
 """

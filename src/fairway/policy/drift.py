@@ -1,4 +1,4 @@
-"""How a cluster differs from what was last applied to it."""
+"""Compute drift: the differences between a cluster and the policy last applied to it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fairway.policy.objects import Action, Change, FoundObject, FoundPolicy, Obj
 
 @dataclass(frozen=True, slots=True)
 class DriftEntry:
-    """One difference, as a look at the cluster finds it."""
+    """One difference between a cluster and the applied policy."""
 
     key: ObjectKey
     kind: DriftKind
     field: str = ""
-    """Empty unless CHANGED."""
+    """Empty unless the kind is CHANGED."""
     wanted: Value = None
     found: Value = None
     changed_by: str | None = None
-    """Where the engine tells."""
+    """Who made the change; None if the engine does not report it."""
     team: TeamName | None = None
 
 
 def find_drift(wanted: Translation, found: FoundPolicy, changes: Iterable[Change]) -> tuple[DriftEntry, ...]:
-    """What must change so that the cluster is again as it was made, told as what somebody did to it."""
+    """Convert the changes that would restore the applied policy to drift entries, plus lost marks."""
     here = {o.key: o for o in found.objects}
     return tuple(e for c in changes for e in _entries(c, here.get(c.key))) + tuple(
         DriftEntry(w.key, DriftKind.UNMARKED, changed_by=here[w.key].changed_by, team=w.team)
@@ -36,7 +36,7 @@ def find_drift(wanted: Translation, found: FoundPolicy, changes: Iterable[Change
 
 
 def without_holds(entries: Iterable[DriftEntry], free: Translation) -> tuple[DriftEntry, ...]:
-    """What differs in more than a hold that is not there yet; `free`: the same fleet with nobody held."""
+    """Drop the entries that are only a hold not yet written; `free` is the same fleet without holds."""
     fields = {o.key: o.fields for o in free.objects}
     return tuple(
         e

@@ -1,4 +1,4 @@
-"""What policy is made of on any engine: objects with fields, wanted or found, and changes between them."""
+"""Define policy objects of any engine: wanted and found objects with fields, and changes between them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from fairway.model.names import TeamName
 
 Value = str | int | bool | None | tuple["Value", ...]
-"""What a field holds: None is "not set". Nested things are written as more fields, `quota.gpu.nominal`."""
+"""The value of a field; None is "not set". Nested values are flattened to fields: `quota.gpu.nominal`."""
 
 
 class ObjectKey(NamedTuple):
-    """What one object of a cluster is called, in the engine's own words.
+    """The identity of one object of a cluster, in the engine's terms.
 
-    A tuple, because plans look tens of thousands of them up, and a tuple's hash costs a fifth.
+    A tuple, because plans look up tens of thousands of them, and its hash takes a fifth of the time.
     """
 
     kind: str
     """`qos`, `account`, `ClusterQueue`, …"""
     name: str
-    """Unique among its kind; `namespace/name`, `account/user` where that is what identifies it."""
+    """Unique within its kind; `namespace/name` or `account/user` where that identifies it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -30,47 +30,47 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WantedObject:
-    """An object as the fleet wants it: exactly the fields Fairway governs, each with its value."""
+    """An object in its desired state: exactly the fields that Fairway manages, with their values."""
 
     key: ObjectKey
     fields: Mapping[str, Value]
     after: tuple[ObjectKey, ...] = ()
-    """Must exist before this one can be written; goes only after this one is gone."""
+    """Objects that must exist before this one is written, and are deleted only after it."""
     team: TeamName | None = None
-    """Whose it is, for the reader; None: the fleet's."""
+    """The team it belongs to, for display; None if it belongs to the whole fleet."""
     shared: bool = False
-    """Must exist, whoever made it; Fairway makes it if it is missing and never changes or deletes it."""
+    """Whether others may use it too: Fairway creates it if missing, and never changes or deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object as the engine has it, in the same normal form: equal fields mean nothing to do."""
+    """An object in its actual state, in the same normal form: equal fields mean no change."""
 
     key: ObjectKey
     fields: Mapping[str, Value]
     ours: bool
-    """Carries Fairway's mark. Nothing else is ever changed or deleted."""
+    """Whether it has Fairway's ownership mark. Other objects are never changed or deleted."""
     changed_by: str | None = None
-    """Who changed it last, where the engine tells; None: not known, or Fairway."""
+    """Who changed it last; None if unknown or Fairway itself."""
     after: tuple[ObjectKey, ...] = ()
-    """What it refers to: it goes before those go."""
+    """Objects that it refers to: it is deleted before them."""
     team: TeamName | None = None
-    """Whose it is, where its mark tells."""
+    """The team in its mark; None if the mark has none."""
 
 
 class Action(StrEnum):
-    """What a change does to an object."""
+    """The operation that a change performs on an object."""
 
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
     ADOPT = "adopt"
-    """Put Fairway's mark on an object that has none, and nothing else."""
+    """Only put Fairway's mark on an object that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field before and after; None: not set."""
+    """One field before and after a change; None is not set."""
 
     field: str
     before: Value
@@ -84,45 +84,45 @@ class Change:
     action: Action
     key: ObjectKey
     fields: tuple[FieldChange, ...] = ()
-    """What differs; of a new object, and of one that goes, every field that is set."""
+    """The fields that differ; for creation and deletion every field that is set."""
     wanted: Mapping[str, Value] | None = None
-    """The whole object as it shall be; None when it goes."""
+    """The whole object in its desired state; None for a deletion."""
     stage: int = 0
-    """Changes of one stage do not depend on each other; stages are done in order."""
+    """Changes of one stage do not depend on each other; stages are applied in order."""
     team: TeamName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a reader of a plan should know: a promise the engine cannot keep, a limit, a caveat."""
+    """A note on a plan: a promise that the engine cannot keep, a limit, a caveat."""
 
     code: str
     message: str
     hint: str
     promise: str | None = None
-    """The id of the promise it is about."""
+    """The id of the promise it concerns; None if it concerns none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A line of an engine's own configuration that Fairway cannot write and the policy needs."""
+    """A line of the engine's configuration that the policy needs and that Fairway cannot write."""
 
     file: str
     """`slurm.conf`, `Kueue's configuration`."""
     line: str
-    """Exactly what must stand there."""
+    """The exact line required."""
     running: str
-    """What the engine runs with now; empty: nothing."""
+    """The current setting of the running engine; empty if there is none."""
     why: str
     restart: str = ""
-    """What must be restarted or told for it to count: `scontrol reconfigure`."""
+    """How to make it take effect: `scontrol reconfigure`, or a restart."""
     unseen: bool = False
-    """The engine does not show what it runs with: the line may stand there already."""
+    """Whether the engine does not expose the setting, so that the line may already be there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Jobs that depend on an object at one moment."""
+    """The number of jobs that depend on an object at one point in time."""
 
     running: int = 0
     waiting: int = 0
@@ -130,17 +130,17 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class FoundPolicy:
-    """One look at a cluster's policy: every object of the kinds Fairway writes, ours or not."""
+    """A snapshot of a cluster's policy: all objects of the kinds that Fairway writes, managed or not."""
 
     engine_version: str
     objects: tuple[FoundObject, ...]
     settings: Mapping[str, str]
-    """What of the engine's running configuration a policy depends on."""
+    """The settings of the running engine that a policy depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a fleet means on one cluster."""
+    """The translation of a fleet to one cluster: wanted objects, notices and advice."""
 
     objects: tuple[WantedObject, ...]
     notices: tuple[Notice, ...] = ()
@@ -149,11 +149,11 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """A small push by the engine's own verbs where it falls a step short of a promise."""
+    """An engine command that Fairway ran because the engine alone would not keep a promise."""
 
     promise: str
     verb: str
-    """What was done, as the engine's tool writes it: `scontrol requeue 17`."""
+    """The action as a command of the engine's tool: `scontrol requeue 17`."""
     job: str
-    """The engine's name of the job it was done to."""
+    """The engine's name of the affected job."""
     why: str

@@ -1,4 +1,4 @@
-"""Where a job goes: every supply it may have, the best first, and why. Pure."""
+"""Place jobs: rank the supplies that a job may use, and say why the others do not fit. Pure."""
 
 from __future__ import annotations
 
@@ -13,81 +13,155 @@ from typing import Final
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Capacity, EngineKind, Fleet, Pool
 from fairway.model.job import GpuRequest, JobSpec, Placement, Tolerates
-from fairway.model.names import ClusterName, TeamName
+from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
-from fairway.policy.membership import NAMED, near
+from fairway.model.text import nearest
+
+NAMED: Final = 12
+"""Maximum number of names listed in a message."""
+
+
+class NotAllowed(PermanentError):
+    """Raised if the user may not submit the job: not a member of the team, or a priority it may not use."""
+
+
+def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
+    """Return the team of a user's job. Raises NotAllowed."""
+    if spec.team is None:
+        name = fleet.default_teams().get(user)
+        if name is None:
+            raise NotAllowed(
+                "NoTeam",
+                f"{user} is a member of no team",
+                "ask a platform engineer for one:  fairway get teams  shows them",
+            )
+    else:
+        name = spec.team
+    team = next((t for t in fleet.teams if t.name == name), None)
+    if team is None:
+        raise NotAllowed(
+            "NoSuchTeam", f"the fleet has no team {name!r}", near(name, [t.name for t in fleet.teams])
+        )
+    if user not in team.members:
+        own = sorted(t.name for t in fleet.teams if user in t.members)
+        raise NotAllowed(
+            "NotAMember",
+            f"{user} is no member of team {name}",
+            f"submit it for a team of yours: {', '.join(own)}" if own else "ask its lead to add you",
+        )
+    if team.draining:
+        raise NotAllowed(
+            "TeamDraining",
+            f"team {name} is draining: nothing of it starts any more",
+            "submit it for another team",
+        )
+    return team
+
+
+def priority_of(fleet: Fleet, spec: JobSpec, team: Team) -> Priority:
+    """Return the priority of a team's job. Raises NotAllowed."""
+    if spec.priority is None:
+        default = fleet.default_priority
+        if default.name in team.priorities:
+            return default
+        if team.priorities:  # the nearest below the default, else the team's lowest
+            ranked = [fleet.priority(name) for name in team.priorities]
+            below = [p for p in ranked if p.rank <= default.rank]
+            return below[0] if below else ranked[-1]
+        return default
+    if not any(p.name == spec.priority for p in fleet.priorities):
+        raise NotAllowed(
+            "NoSuchPriority",
+            f"the fleet has no priority {spec.priority!r}",
+            near(spec.priority, [p.name for p in fleet.priorities]),
+        )
+    if spec.priority not in team.priorities:
+        raise NotAllowed(
+            "PriorityNotAllowed",
+            f"jobs of team {team.name} may not have priority {spec.priority}",
+            f"it may use: {', '.join(team.priorities) or 'none'}",
+        )
+    return fleet.priority(spec.priority)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the nearest known name, else a list of the known ones."""
+    there = list(known)
+    close = nearest(name, there, most=1)
+    return f"did you mean {close[0]}?" if close else f"it has: {', '.join(there[:NAMED]) or 'none'}"
 
 
 class NoPoolFits(PermanentError):
-    """No pool of the fleet could ever run it under these terms; the message says of each why not."""
+    """Raised if no pool of the fleet could ever run the job; the message says why for each pool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """What a supply has now, as far as anybody knows."""
+class SupplyState:
+    """The last known state of a supply."""
 
     total: int | None = None
-    """None: nobody has looked yet."""
+    """None if it has not been observed yet."""
     free: int = 0
     largest_node: int | None = None
-    """The most devices one node has; None: not known."""
+    """The maximum number of devices on one node; None if unknown."""
     reachable: bool = True
     busy: Mapping[TeamName, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Devices that jobs of each team, with all teams inside it, run on or wait for."""
+    """Devices that jobs of each team, including its descendants, run on or wait for."""
     waiting: int = 0
-    """Devices that all jobs wait for, also those of no team."""
+    """Devices that all jobs wait for, including those without a team."""
 
 
-Stocks = Mapping[Supply, Stock]
+Stocks = Mapping[Supply, SupplyState]
 
-_UNKNOWN: Final = Stock()
+
+_UNKNOWN: Final = SupplyState()
 
 
 class Start(IntEnum):
-    """When a job would start, the soonest first."""
+    """When a job would start, soonest first."""
 
     GUARANTEED = 0
-    """Now, on what is the team's whenever it asks."""
+    """Now, within the team's guarantee."""
     RECLAIMED = 1
-    """As soon as others gave back what they were lent of the team's."""
+    """As soon as other teams return borrowed devices of the team's guarantee."""
     LENT = 2
-    """Now, on devices that may be taken back."""
+    """Now, on borrowed devices that may be reclaimed."""
     WAITS = 3
     UNREACHABLE = 4
-    """Its cluster does not answer at the moment."""
+    """Its cluster is currently unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A supply that a job may have."""
+class PlacementOption:
+    """A supply on which a job can run."""
 
     cluster: ClusterName
     supply: Supply
     start: Start
     queue: float
-    """Devices that jobs wait for, for each device there is; 0 where it starts at once."""
+    """Devices that jobs wait for per device of the supply; 0 if the job starts at once."""
     price: Decimal
-    """Per GPU-hour of the pool."""
+    """The pool's price per GPU-hour."""
     why: str
-    """How it stands there now, in a few words."""
+    """The current situation in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A supply that a job may not have."""
+    """A supply on which a job cannot run, and why."""
 
     supply: Supply
     why: str
     hint: str
     steps: int
-    """How near it came: the nearest is what a hint is about."""
+    """The number of checks passed: the hint of the misfit with the most is shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """All there is for a job, the best first, and why the rest is not."""
+class PlacementOptions:
+    """The supplies that fit a job, best first, and those that do not."""
 
-    fits: tuple[Option, ...]
+    fits: tuple[PlacementOption, ...]
     misfits: tuple[Misfit, ...]
 
 
@@ -100,11 +174,11 @@ def options(
     refusals: Mapping[Supply, FairwayError] = MappingProxyType({}),
     tree: TeamTree | None = None,
     today: date | None = None,
-) -> Options:
-    """Every supply of the fleet, sorted out for this job.
+) -> PlacementOptions:
+    """Check every supply of the fleet for this job, and rank those that fit. Raises NoPoolFits.
 
-    `refusals`: why an engine says it never could. `tree`: the fleet's teams, for whoever asks often.
-    `today`: whose prices count; without it the first ones.
+    `refusals`: errors of engines that can never run it. `tree`: the fleet's teams, for frequent callers.
+    `today`: the day of the prices to use; without it the first ones.
     """
     if spec.pool is not None and not any(p.name == spec.pool for p in fleet.pools):
         raise NoPoolFits(
@@ -113,7 +187,7 @@ def options(
             near(spec.pool, [p.name for p in fleet.pools]),
         )
     tree = tree or TeamTree(fleet.teams)
-    fits: list[Option] = []
+    fits: list[PlacementOption] = []
     misfits: list[Misfit] = []
     for pool in fleet.pools:
         for supply in pool.supplies:
@@ -126,11 +200,11 @@ def options(
                 misfits.append(against)
     # Sorting keeps the order of the file where nothing else tells two apart.
     fits.sort(key=lambda o: (o.start, o.queue, o.price))
-    return Options(tuple(fits), tuple(misfits))
+    return PlacementOptions(tuple(fits), tuple(misfits))
 
 
-def choose(found: Options) -> Placement:
-    """The best of them, and why; raises NoPoolFits."""
+def choose(found: PlacementOptions) -> Placement:
+    """Return the best option with the reason. Raises NoPoolFits if none fits."""
     if not found.fits:
         raise _none_fits(found.misfits)
     best, count = found.fits[0], len(found.fits)
@@ -146,7 +220,7 @@ def choose(found: Options) -> Placement:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """One job on one supply."""
+    """One job checked against one supply."""
 
     spec: JobSpec
     team: Team
@@ -155,11 +229,11 @@ class _Ask:
     tree: TeamTree
     pool: Pool
     supply: Supply
-    stock: Stock
+    stock: SupplyState
     price: Decimal
 
     def against(self, refusal: FairwayError | None) -> Misfit | None:
-        """What speaks against it, the plainest first."""
+        """Return the first check that fails, the most obvious one first. Returns None if all pass."""
         checks = (
             self._other_pool,
             self._other_gpu,
@@ -178,11 +252,11 @@ class _Ask:
             return Misfit(self.supply, f"would refuse it: {refusal.message}", refusal.hint, len(checks))
         return None
 
-    def option(self) -> Option:
+    def option(self) -> PlacementOption:
         start = self._start()
         stock, total = self.stock, self.stock.total or 0
         queue = 0.0 if start <= Start.LENT else stock.waiting / max(1, total)
-        return Option(self.pool.cluster, self.supply, start, queue, self.price, self._words(start))
+        return PlacementOption(self.pool.cluster, self.supply, start, queue, self.price, self._words(start))
 
     def _other_pool(self) -> tuple[str, str] | None:
         if self.spec.pool in {None, self.pool.name}:
@@ -296,7 +370,7 @@ class _Ask:
 
 
 def matches(asked: GpuRequest, pool: Pool, supply: Supply) -> bool:
-    """Whether a supply is what was asked for."""
+    """Return whether a supply satisfies a GPU request."""
     if asked.slice is not None:
         return supply.slice == asked.slice
     if supply.slice is not None:

@@ -1,7 +1,6 @@
-"""What a server is told. `reading` settles it, `table` lists it, `settled` is what the server has."""
+"""The settings of a server: `settings` lists them, `load` reads them from flags, environment and file."""
 
-from fairway.settings.reading import InvalidSettings, read_settings
-from fairway.settings.settled import Settings, redacted
-from fairway.settings.table import SETTINGS, Setting
+from fairway.settings.load import InvalidSettings, read_settings
+from fairway.settings.settings import SETTINGS, Setting, Settings, redacted
 
 __all__ = ["SETTINGS", "InvalidSettings", "Setting", "Settings", "read_settings", "redacted"]

@@ -1,24 +1,26 @@
-"""What a setting may be: each reads a value as it was given, or raises ValueError with what was expected."""
+"""Parsers of settings: each returns the value, or raises ValueError with the expected value."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from fairway.model.access import Role
 
+Value = TypeVar("Value")
+
 
 def words(value: object) -> str:
-    """Any text that is not blank."""
+    """Parse a non-blank text."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("some text")
     return value.strip()
 
 
 def database(value: object) -> str:
-    """Where PostgreSQL is."""
+    """Parse a PostgreSQL URL."""
     url = words(value)
     if not re.match(r"postgres(ql)?(\+psycopg)?://", url):
         raise ValueError("a URL such as postgresql://USER:PASSWORD@HOST:5432/DATABASE")
@@ -26,12 +28,12 @@ def database(value: object) -> str:
 
 
 def folder(value: object) -> Path:
-    """A folder or file, made absolute."""
+    """Parse a path and make it absolute."""
     return Path(words(str(value))).expanduser().absolute()
 
 
 def number(least: float, most: float) -> Callable[[object], float]:
-    """A number within bounds."""
+    """Return a parser of numbers within bounds."""
 
     def parse(value: object) -> float:
         expected = f"a number from {least:g} to {most:g}"
@@ -47,7 +49,7 @@ def number(least: float, most: float) -> Callable[[object], float]:
 
 
 def whole(least: int, most: int) -> Callable[[object], int]:
-    """A whole number within bounds."""
+    """Return a parser of whole numbers within bounds."""
 
     def parse(value: object) -> int:
         found = number(least, most)(value)
@@ -59,7 +61,7 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def archive(value: object) -> str | None:
-    """Where old usage goes; None: nowhere."""
+    """Parse the URL of an object store. Returns None for `none`."""
     url = words(value)
     if url == "none":
         return None
@@ -69,20 +71,20 @@ def archive(value: object) -> str | None:
 
 
 def web_address(value: object) -> str:
-    """Where a page or a provider is."""
+    """Parse an HTTP URL of a page or provider."""
     url = words(value).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
         raise ValueError("a URL such as https://fairway.example.org")
     return url
 
 
-def optional(parse: Callable[[object], object]) -> Callable[[object], object]:
-    """None where the word is none."""
+def optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
+    """Return a parser that returns None for `none`."""
     return lambda value: None if value == "none" else parse(value)
 
 
 def yes_or_no(value: object) -> bool:
-    """A truth value, in words."""
+    """Parse yes or no."""
     word = str(value).strip().lower()
     if word not in ("yes", "no", "true", "false"):
         raise ValueError("yes or no")
@@ -93,7 +95,7 @@ _ROLES: Final = tuple(role.value for role in Role)
 
 
 def group_roles(value: object) -> tuple[tuple[str, str], ...]:
-    """`GROUP=ROLE, …`; later ones do not hide earlier ones: the highest role counts."""
+    """Parse `GROUP=ROLE, …`; a group may occur several times, and the highest role counts."""
     pairs = value.items() if isinstance(value, dict) else _pairs(str(value))
     found = tuple((str(group).strip(), str(role).strip().lower()) for group, role in pairs)
     if any(not group or role not in _ROLES for group, role in found):
@@ -108,7 +110,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def one_of(*known: str) -> Callable[[object], str]:
-    """One of these words, in any case."""
+    """Return a parser of one of these words, ignoring case."""
 
     def parse(value: object) -> str:
         word = str(value).strip().lower()

@@ -1,4 +1,4 @@
-"""The pages: server-rendered, live, for people who do not type commands.
+"""The web pages: rendered on the server, updated live.
 
-They answer from the same ledger by the same rules as the API, and know nothing it does not.
+They read the same ledger with the same permissions as the API.
 """

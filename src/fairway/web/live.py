@@ -1,4 +1,4 @@
-"""What tells open pages that something changed: one look at the ledger for all of them."""
+"""Notify open pages of changes by server-sent events: one poll of the ledger serves all pages."""
 
 from __future__ import annotations
 
@@ -8,47 +8,39 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from fairway.api.access import hash_secret
 from fairway.api.problems import ApiError
-from fairway.ledger import Topic
+from fairway.ledger import Ledger, Topic
 from fairway.model.errors import FairwayError
-from fairway.web.rules import PAGE, session_secret
+from fairway.services.tokens import hash_secret
+from fairway.web.sessions import PAGE, session_secret
 
 LOOK_SECONDS: Final = 2.0
 SESSIONS_SECONDS: Final = 60.0
-"""How often sessions behind open pages are looked at: one that ended takes its streams with it."""
+"""How often the sessions of open pages are checked: the streams of an ended session are closed."""
 HEARTBEAT_SECONDS: Final = 15.0
-"""Less than what things between us and a browser call idle."""
+"""Shorter than the idle timeout of proxies between server and browser."""
 MOST_STREAMS: Final = 1000
 MOST_OF_SESSION: Final = 20
 _LEAST_SECONDS: Final[Mapping[Topic, float]] = {Topic.COST: 60.0}
-"""How long a topic rests once it was told, where that is longer than a look."""
+"""The shortest time between notifications of a topic, if longer than the polling interval."""
 
 log = structlog.get_logger("fairway.web")
 
 
-class Watched(Protocol):
-    """What the pulse needs of the ledger."""
-
-    async def versions(self) -> Mapping[Topic, str]: ...
-
-    async def live_sessions(self, digests: Sequence[bytes]) -> frozenset[bytes]: ...
-
-
 class Stream:
-    """One open page: what it is still to be told."""
+    """The event stream of one open page, with the topics to send."""
 
     def __init__(self, session: bytes) -> None:
         self.session = session
         self.ended = ""
-        """Why it is over; empty: it is not."""
+        """Why the stream has ended; empty while it is open."""
         self._due: set[Topic] = set()
         self._woken = asyncio.Event()
 
@@ -61,7 +53,7 @@ class Stream:
         self._woken.set()
 
     async def wait(self, seconds: float) -> set[Topic]:
-        """What changed, as soon as something did; nothing after `seconds`, or if it is over."""
+        """Wait for changed topics. Returns an empty set after `seconds`, or if the stream has ended."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -72,19 +64,21 @@ class Stream:
         return due
 
 
-class Pulse:
-    """Looks at the ledger while at least one page is open, and tells all of them what changed."""
+class ChangePoller:
+    """Polls the ledger while at least one page is open, and notifies all pages of changed topics."""
 
     def __init__(
         self,
-        ledger: Watched,
+        versions: Callable[[], Awaitable[Mapping[Topic, str]]],
+        live_sessions: Callable[[Sequence[bytes]], Awaitable[frozenset[bytes]]],
         *,
         seconds: float = LOOK_SECONDS,
         sessions_seconds: float = SESSIONS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        self._versions = versions
+        self._live_sessions = live_sessions
         self._seconds = seconds
         self._sessions_seconds = sessions_seconds
         self._clock = clock
@@ -98,7 +92,7 @@ class Pulse:
         self._stopped = False
 
     def check_room(self, session: bytes) -> None:
-        """Raise ApiError if no page more can be kept up to date."""
+        """Raise ApiError if the limit of open streams is reached."""
         of_session = Counter(stream.session for stream in self._streams)[session]
         if len(self._streams) >= MOST_STREAMS or of_session >= MOST_OF_SESSION or self._stopped:
             raise ApiError(
@@ -110,7 +104,7 @@ class Pulse:
             )
 
     def open(self, session: bytes) -> Stream:
-        """Begin to tell a page; the first one starts the looking."""
+        """Open a stream; the first one starts polling."""
         stream = Stream(session)
         self._streams.add(stream)
         if self._stopped:
@@ -123,14 +117,14 @@ class Pulse:
         return stream
 
     def close(self, stream: Stream) -> None:
-        """The page is gone; the last one ends the looking."""
+        """Close a stream; the last one stops polling."""
         self._streams.discard(stream)
         if not self._streams and self._task is not None:
             self._task.cancel()
             self._task = None
 
     def stop(self) -> None:
-        """End every stream at once: the server stops, and must not wait for pages."""
+        """End all streams at once: a server that stops must not wait for open pages."""
         self._stopped = True
         for stream in self._streams:
             stream.end("restart")
@@ -139,7 +133,7 @@ class Pulse:
             self._task = None
 
     def quiet_seconds(self) -> dict[str, float]:
-        """How long each topic has not changed. One that nobody looked at may have changed just now."""
+        """Return the seconds since each topic changed; 0 if it was not polled yet."""
         now = self._clock()
         return {topic.value: round(now - self._told_at.get(topic, now), 1) for topic in Topic}
 
@@ -155,9 +149,9 @@ class Pulse:
             await self._sleep(self._seconds)
 
     async def look(self) -> None:
-        """Look once, and tell what changed."""
+        """Poll once and notify the streams of changed topics."""
         now = self._clock()
-        versions = await self._ledger.versions()
+        versions = await self._versions()
         first = not self._told
         changed = {t for t in versions if first or (versions[t] != self._told[t] and self._rested(t, now))}
         self._told |= {topic: versions[topic] for topic in changed}
@@ -173,7 +167,7 @@ class Pulse:
         return now - self._told_at.get(topic, 0.0) >= _LEAST_SECONDS.get(topic, 0.0)
 
     async def _end_with_sessions(self) -> None:
-        live = await self._ledger.live_sessions(list({stream.session for stream in self._streams}))
+        live = await self._live_sessions(list({stream.session for stream in self._streams}))
         for stream in self._streams:
             if stream.session not in live:
                 stream.end("signed-out")
@@ -185,11 +179,11 @@ class Pulse:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events for one page, from its first byte to its last."""
+    """The response of `/live`: server-sent events for one page."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, pulse: Pulse, session: bytes, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, pulse: ChangePoller, session: bytes, heartbeat: float = HEARTBEAT_SECONDS) -> None:
         self._pulse = pulse
         self._session = session
         self._heartbeat = heartbeat
@@ -220,17 +214,17 @@ class EventStream(StreamingResponse):
 
 
 def event(name: str, data: object) -> str:
-    """One event as it goes over the wire."""
+    """Format one server-sent event."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-def add_live(app: FastAPI, ledger: Watched) -> None:
-    """What open pages listen to."""
-    app.state.pulse = pulse = Pulse(ledger)
+def add_live(app: FastAPI, ledger: Ledger) -> None:
+    """Add the route of the event streams."""
+    app.state.pulse = pulse = ChangePoller(ledger.change_feed.versions, ledger.sessions.live)
 
     @app.get("/live", dependencies=PAGE, include_in_schema=False)
     async def live(request: Request) -> Response:
-        """Which topics changed, whenever they do."""
+        """Stream the names of changed topics."""
         session = hash_secret(session_secret(request))
         pulse.check_room(session)
         request.state.open_ended = True

@@ -1,4 +1,4 @@
-"""Scripts, styles and pictures: read once, served by the hash of what they hold, kept by browsers."""
+"""Serve static files: read once, addressed by content hash, cached by browsers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 
 from fairway.api.problems import ApiError
-from fairway.web.rules import PAGE_PUBLIC
+from fairway.web.sessions import PAGE_PUBLIC
 
 _KEEP: Final = "public, max-age=31536000, immutable"
 
@@ -26,21 +26,21 @@ class _File:
 
 
 class StaticFiles:
-    """What lies in `static/`. Nothing else can be asked for: a request names one of these or nothing."""
+    """The files in `static/`. A request can only name one of these."""
 
     def __init__(self) -> None:
         self._files = dict(_read(files("fairway.web") / "static", ""))
 
     def url(self, name: str) -> str:
-        """Where `name` is served; another address whenever it changes."""
+        """Return the URL of `name`, which changes with its content."""
         return f"/static/{name}?v={self._files[name].digest}"
 
     def add_route(self, app: FastAPI) -> None:
-        """Serve them, to everybody: the sign-in page needs them."""
+        """Add the route, public because the sign-in page needs the files."""
 
         @app.get("/static/{name:path}", dependencies=PAGE_PUBLIC, include_in_schema=False)
         async def static_file(request: Request, name: str) -> Response:
-            """One file."""
+            """Serve one file."""
             found = self._files.get(name)
             if found is None:
                 raise ApiError(HTTPStatus.NOT_FOUND, "NoSuchPath", "there is no such file", "go back to  /")

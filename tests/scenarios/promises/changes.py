@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.control.applying import PlanRefused
+from fairway.services.plans import PlanRefused
 from tests.scenarios.promises import promise
 from tests.scenarios.promises.fleets import TWO_TEAMS
 from tests.scenarios.stage import Stage, over, running

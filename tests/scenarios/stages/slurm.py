@@ -12,16 +12,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairway.control.applying import apply_plan, plan_cluster
 from fairway.engines.slurm import SlurmEngine
-from fairway.engines.slurm.policy.render import conf_lines, render_slurm
+from fairway.engines.slurm.policy.render import render_slurm
 from fairway.files import parse_fleet
+from fairway.services.plans import plan_cluster
 from lab import find
 from lab.processes import PROC, Process
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
 from tests.contract.driver import absent
+from tests.plans import apply_plan
 from tests.scenarios.hand import Denied, JobSeen, Order, State
+from tests.slurm_conf import conf_lines
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

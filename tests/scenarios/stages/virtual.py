@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairway.engines.port import Refused
 from fairway.engines.virtual import VirtualEngine
-from fairway.engines.virtual.jobs import Happening, JobRequest, JobState
+from fairway.engines.virtual.simulator.jobs import JobChange, JobRequest, SimState
 from fairway.files import parse_fleet
 from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from tests.scenarios.hand import Denied, JobSeen, Order, State
@@ -50,11 +50,11 @@ pools:
 NODES_A_RACK = 2
 LONG_AGO = 10_000 * 86_400.0  # so many seconds, and no half-life remembers anything
 STATES = {
-    JobState.RUNNING: State.RUNNING,
-    JobState.DONE: State.DONE,
-    JobState.FAILED: State.ENDED,
-    JobState.CANCELLED: State.ENDED,
-    JobState.TIMEOUT: State.ENDED,
+    SimState.RUNNING: State.RUNNING,
+    SimState.DONE: State.DONE,
+    SimState.FAILED: State.ENDED,
+    SimState.CANCELLED: State.ENDED,
+    SimState.TIMEOUT: State.ENDED,
 }
 
 
@@ -69,7 +69,7 @@ class VirtualHand:
         self._engine = VirtualEngine(fleet.clusters[0], fleet.pools, clock=None)
         self.cluster = self._engine.simulator
         self._seen: dict[str, JobSeen] = {}
-        self._happened = 0
+        self._changes = 0
 
     # the policy
 
@@ -135,12 +135,12 @@ class VirtualHand:
 
     async def look(self) -> Sequence[Mapping[str, JobSeen]]:
         """The state after each moment in which something happened."""
-        happened = self.cluster.happenings(self._happened)
-        self._happened += len(happened)
+        changes = self.cluster.changes(self._changes)
+        self._changes += len(changes)
         looks = []
-        for number, event in enumerate(happened, 1):
+        for number, event in enumerate(changes, 1):
             self._seen[str(event.job)] = job_seen(event)
-            if number == len(happened) or happened[number].at != event.at:
+            if number == len(changes) or changes[number].at != event.at:
                 looks.append(dict(self._seen))
         return looks or [dict(self._seen)]
 
@@ -164,7 +164,7 @@ class VirtualHand:
             if view.ended is None:
                 self.cluster.cancel(view.id)
         self.cluster.advance(self.cluster.now + LONG_AGO)
-        self._happened += len(self.cluster.happenings(self._happened))
+        self._changes += len(self.cluster.changes(self._changes))
         self._seen.clear()
 
     def now(self) -> float:
@@ -178,8 +178,8 @@ class VirtualHand:
         self.cluster.advance(until if coming is None else min(coming, until))
 
 
-def job_seen(event: Happening) -> JobSeen:
-    """One happening. A job that was taken waits again, with its attempts counted."""
+def job_seen(event: JobChange) -> JobSeen:
+    """One change. A job that was taken waits again, with its attempts counted."""
     state = STATES.get(event.state, State.WAITING)
     how = str(event.ending or event.state)
     return JobSeen(state, event.attempts, event.nodes, event.devices, "" if state is State.RUNNING else how)

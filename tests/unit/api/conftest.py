@@ -11,18 +11,19 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from fairway.api import policy_wire
-from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS
-from fairway.api.policy_routes import PolicyParts
-from fairway.control.planning import Planner
 from fairway.files import check_text
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, SlurmConnection, SlurmPlace, VirtualConnection
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.services.fleets import Fleets
+from fairway.services.plans import Planner
+from fairway.services.policy_queries import PolicyParts
+from fairway.services.tokens import hash_secret, new_secret
+from fairway.wire import policy as policy_wire
 from tests.unit.api.governed import Memory
 
 A100 = GpuType("A100-80GB", 80)
@@ -78,8 +79,10 @@ def memory() -> Memory:
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory) -> FastAPI:
     """The app, with FLEET as the newest revision."""
-    await ledger.keep_fleet("the text does not matter here", "digest", "test")
-    return create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(memory), NO_JOBS)
+    await ledger.revisions.keep("the text does not matter here", "digest", "test")
+    return create_app(
+        ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), policy_parts(memory), NO_JOBS
+    )
 
 
 @pytest.fixture
@@ -93,5 +96,5 @@ async def http(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
 async def bearer(ledger: Ledger, role: Role, name: str | None = None) -> dict[str, str]:
     """Headers with a fresh token of this role."""
     secret = new_secret()
-    await ledger.create_token(name or f"a-{role}", role, hash_secret(secret), "test")
+    await ledger.tokens.create(name or f"a-{role}", role, hash_secret(secret), "test")
     return {"Authorization": f"Bearer {secret}"}

@@ -8,16 +8,18 @@ from decimal import Decimal
 
 import pytest
 
-from fairway.api.budget_known import budgets, explained, spent_budgets
-from fairway.api.job_wire import Job
-from fairway.cli.budget_view import budgets_view
-from fairway.cli.layout import table
-from fairway.ledger import BudgetEvent, BudgetLevel, BudgetStanding
+from fairway.cli.output.budgets import budgets_view
+from fairway.cli.output.table import table
+from fairway.ledger import BudgetEvent, BudgetLevel, StoredBudgetStatus
 from fairway.model.budget import AtLimit, Budget, Every, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Team
+from fairway.services.budget_holds import spent_budgets
+from fairway.services.convert.budgets import budgets, explained
+from fairway.views.jobs import reason_text
+from fairway.wire.jobs import Job
 from tests.wire_jobs import wire_job
 
 NOW = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp())
@@ -35,21 +37,23 @@ def fleet(research: Budget | None, nlp: Budget | None) -> Fleet:
 
 def stands(
     team: str, spent: str, hold: Hold | None = None, *, period: date = date(2026, 11, 1)
-) -> BudgetStanding:
+) -> StoredBudgetStatus:
     level = BudgetLevel.SPENT if hold else BudgetLevel.OK
-    return BudgetStanding(
+    return StoredBudgetStatus(
         TeamName(team), period, Decimal(100), Decimal(spent), Decimal("3.456"), None, level, hold, AT, AT
     )
 
 
+ENGINE = "AssocGrpJobsLimit"
 STOP, LOW = Budget(Decimal(100), at_limit=AtLimit.STOP), Budget(Decimal(200), at_limit=AtLimit.LOW_ONLY)
 
 
 def job(**changes: object) -> Job:
     """One that waits for its engine; native, and of no pool that is known."""
     waits = wire_job(
-        "waiting", reason="AssocGrpJobsLimit", native=True, attempts=0, pool=None, engine_id=None
-    )
+        "waiting", code="TeamHeld", reason=ENGINE, engine_reason=ENGINE, native=True, attempt_count=0,
+        pool=None, engine_id=None,
+    )  # fmt: skip
     return Job.model_validate(waits | {"gpus": 1, "devices": 1, "hint": "", "submitted_at": AT} | changes)
 
 
@@ -59,9 +63,11 @@ def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engi
     told = explained(job(), of, held)
     assert told.code == "BudgetSpent"
     assert told.reason == (
-        "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December "
-        "[AssocGrpJobsLimit]"
+        "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December"
     )
+    assert told.engine_reason == ENGINE
+    assert reason_text(told) == f"{told.reason} [{ENGINE}]"
+    assert reason_text(job()) == ENGINE
     assert told.hint.startswith("raise  budget.amount  of nlp")
     for other in (job(state=JobState.RUNNING), job(team="product"), job(team=None)):
         assert explained(other, of, held) == other
@@ -84,7 +90,7 @@ def test_the_budget_around_it_is_named_and_the_strictest_holds() -> None:
 def test_a_low_job_of_a_low_only_team_waits_for_something_else() -> None:
     of = fleet(None, LOW)
     held = spent_budgets(of, [stands("nlp", "200")], NOW)
-    assert explained(job(priority="low"), of, held).code == ""
+    assert explained(job(priority="low"), of, held).code == "TeamHeld"
     assert explained(job(priority=None), of, held).code == "BudgetSpent"
 
 

@@ -14,14 +14,15 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS, NO_PARTS
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.names import UserName
 from fairway.model.price import Sharing
-from tests.unit.control.cost_history import OCTOBER, CostBook, fill, with_rules
+from fairway.services.fleets import Fleets
+from fairway.services.tokens import hash_secret, new_secret
+from tests.unit.services.cost_history import OCTOBER, CostBook, fill, with_rules
 
 FLEET: Final = with_rules(Sharing.BY_GUARANTEE, Sharing.BY_USAGE)
 
@@ -31,8 +32,8 @@ async def http(ledger: Ledger, database_url: str) -> AsyncIterator[httpx2.AsyncC
     book = CostBook(database_url)
     await fill(ledger, book, OCTOBER, 6)
     book.close()
-    await ledger.keep_fleet("acme", "digest", "test")
-    app: FastAPI = create_app(ledger, CollectorRegistry(), lambda _: FLEET, NO_PARTS, NO_JOBS)
+    await ledger.revisions.keep("acme", "digest", "test")
+    app: FastAPI = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), NO_PARTS, NO_JOBS)
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
@@ -40,7 +41,7 @@ async def http(ledger: Ledger, database_url: str) -> AsyncIterator[httpx2.AsyncC
 
 async def bearer(ledger: Ledger, role: Role, user: str) -> dict[str, str]:
     secret = new_secret()
-    await ledger.create_token(f"{user}-{role}", role, hash_secret(secret), "test", user=UserName(user))
+    await ledger.tokens.create(f"{user}-{role}", role, hash_secret(secret), "test", user=UserName(user))
     return {"Authorization": f"Bearer {secret}"}
 
 

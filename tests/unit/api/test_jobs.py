@@ -13,16 +13,17 @@ from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
 from fairway.ledger import Ledger
-from fairway.ledger.job_records import JobFilter
+from fairway.ledger.records.jobs import JobFilter
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
-from fairway.model.job import job_number, job_word
+from fairway.model.job import format_job_id, parse_job_id
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.policy.plan import compute_changes
-from fairway.wiring.engines import Engines
-from fairway.wiring.jobs import job_parts
+from fairway.server.engines import Engines
+from fairway.server.services import job_parts
+from fairway.services.fleets import Fleets
 from tests.unit.api.conftest import bearer, policy_parts
 from tests.unit.api.governed import Memory
 
@@ -56,14 +57,16 @@ HELLO = {"name": "hello", "command": ["echo", "hello"]}
 
 @pytest.fixture
 async def http(ledger: Ledger) -> AsyncIterator[httpx2.AsyncClient]:
-    await ledger.keep_fleet("the text does not matter here", "digest", "test")
+    await ledger.revisions.keep("the text does not matter here", "digest", "test")
     engines = Engines()
     engine = engines(FLEET.clusters[0], FLEET.pools)
     found = await engine.find_policy()
     for change in compute_changes(engine.translate(FLEET, found), found):
         assert [c async for c in engine.write([change])]
-    async with job_parts(ledger, engines, lambda _: FLEET) as parts:
-        app = create_app(ledger, CollectorRegistry(), lambda _: FLEET, policy_parts(Memory()), parts)
+    async with job_parts(ledger, engines, Fleets(ledger, lambda _: FLEET)) as parts:
+        app = create_app(
+            ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), policy_parts(Memory()), parts
+        )
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
             yield client
@@ -93,7 +96,7 @@ async def test_a_job_from_asking_to_its_end(
     seen = (await http.get(f"/v1/jobs/{made['id'].upper()}", headers=alice)).json()
     assert (seen["state"], seen["user"], seen["team"], seen["gpus"]) == ("queued", "alice", "nlp", 2)
     assert seen["spec"]["env"] == {"A": "b"}
-    assert seen["why_there"] == made["placement"]["why"]
+    assert seen["placement_reason"] == made["placement"]["why"]
     assert [e["kind"] for e in seen["events"]] == ["submitted"]
     log = (await http.get(f"/v1/jobs/{made['id']}/log", headers=alice)).json()
     assert log == {"attempt": 0, "text": "", "offset": 0, "next_offset": 0, "ended": False}
@@ -113,7 +116,7 @@ async def test_the_same_key_makes_nothing_twice(
     assert [j["ids"] for j in await submit(http, alice, HELLO, HELLO, key="mine")] == [
         j["ids"] for j in first
     ]
-    assert len(await ledger.jobs(JobFilter())) == 2
+    assert len(await ledger.jobs.page(JobFilter())) == 2
     other = await http.post(
         "/v1/jobs", headers=alice, json={"jobs": [HELLO | {"name": "other"}], "key": "mine"}
     )
@@ -170,7 +173,7 @@ async def test_lists_page_and_filter(http: httpx2.AsyncClient, ledger: Ledger, a
     assert len(await names("cluster=lab&native=false")) == 6
     assert await names(f"since={soon}") == []
     assert len(await names(f"until={soon}")) == 6
-    assert job_word(job_number(held["id"]) or 0) == held["id"]
+    assert format_job_id(parse_job_id(held["id"]) or 0) == held["id"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,7 @@ async def test_refusals_say_which_and_why(
     assert await refused({"jobs": [HELLO | {"gpus": {"model": "H100"}}]}) == (422, "NoPoolFits")
     assert await refused({"jobs": [HELLO, HELLO | {"gpus": {"count": 16}}]}) == (422, "NoPoolFits")
     assert await refused({"jobs": [HELLO | {"after": [{"job": "zzzz"}]}]}) == (404, "NoSuchJob")
-    assert await ledger.jobs(JobFilter()) == ()
+    assert await ledger.jobs.page(JobFilter()) == ()
 
 
 async def test_a_dry_run_keeps_nothing(
@@ -231,7 +234,7 @@ async def test_a_dry_run_keeps_nothing(
     assert (never["could_run"], never["placement"], never["options"]) == (False, None, [])
     assert never["why"]
     assert never["hint"]
-    assert await ledger.jobs(JobFilter()) == ()
+    assert await ledger.jobs.page(JobFilter()) == ()
 
 
 async def test_members_may_send_a_batch_and_no_more(

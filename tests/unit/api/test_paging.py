@@ -15,18 +15,19 @@ from fairway.model.access import Role
 from fairway.model.fleet import Cluster, Fleet, VirtualConnection
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node, Observation
+from fairway.services.fleets import Fleets
 from tests.unit.api.conftest import bearer, pool
 
 
 async def observe(ledger: Ledger, cluster: str, names: list[str]) -> None:
-    lease = await ledger.take_lease("observe", cluster, "test", 60)
+    lease = await ledger.leases.take("observe", cluster, "test", 60)
     assert lease is not None
     nodes = tuple(
         Node(NodeName(name), Health.READY, "", (Devices(PoolName("p"), "gpu", None, 8, 0),)) for name in names
     )
     async with ledger.writing(lease) as writing:
-        await writing.keep_observation(Observation(ClusterName(cluster), "1", nodes))
-    await ledger.release_lease(lease)
+        await writing.observations.keep(Observation(ClusterName(cluster), "1", nodes))
+    await ledger.leases.release(lease)
 
 
 async def every_page(
@@ -59,8 +60,8 @@ async def nothing() -> None:
 async def rows(ledger: Ledger) -> list[tuple[str, str]]:
     odd = ["n-1", "n.2", "n_3", "N4", "n10", "ñ", "n 5", "日本"]
     names = {"a": [*odd, *(f"n{i:03}" for i in range(40))], "b": ["n000", "z"], "c": []}
-    await ledger.keep_fleet("text", "digest", "test")
-    await ledger.follow_fleet(1, {})
+    await ledger.revisions.keep("text", "digest", "test")
+    await ledger.revisions.follow(1, {})
     for cluster, of in names.items():
         await observe(ledger, cluster, of)
     return [(cluster, name) for cluster, of in names.items() for name in of]
@@ -105,8 +106,8 @@ async def test_clusters_pools_and_tokens_page_too(ledger: Ledger) -> None:
         tuple(Cluster(ClusterName(name), VirtualConnection()) for name in names),
         tuple(pool(f"p-{name}", name) for name in names),
     )
-    await ledger.keep_fleet("text", "digest", "test")
-    app = create_app(ledger, CollectorRegistry(), lambda _: fleet, NO_PARTS, NO_JOBS)
+    await ledger.revisions.keep("text", "digest", "test")
+    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), NO_PARTS, NO_JOBS)
     headers = await bearer(ledger, Role.ADMIN, "root")
     for i in range(9):
         await bearer(ledger, Role.VIEWER, f"t{i}")

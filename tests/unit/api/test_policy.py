@@ -13,16 +13,17 @@ from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS
-from fairway.api.policy_routes import MOST_FLEET_BYTES
 from fairway.engines.port import Unreachable
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.policy_records import DriftEntry, KeptChange
+from fairway.ledger.records.policy import DriftEntry, StoredChange
 from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.objects import Action, Change, FieldChange, FoundObject, Nudge, ObjectKey
+from fairway.services.fleets import Fleets
+from fairway.wire.policy import MOST_FLEET_BYTES
 from tests.unit.api.conftest import bearer, policy_parts
 from tests.unit.api.governed import Memory
 from tests.unit.api.test_problems import check
@@ -61,11 +62,11 @@ def digest(text: str) -> str:
 @pytest.fixture
 async def http(ledger: Ledger, memory: Memory) -> AsyncIterator[httpx2.AsyncClient]:
     """Speaks to an app whose fleet is FLEET, as the server read it from its own folder."""
-    await ledger.keep_fleet(FLEET, digest(FLEET), "test")
+    await ledger.revisions.keep(FLEET, digest(FLEET), "test")
     app = create_app(
         ledger,
         CollectorRegistry(),
-        lambda revision: parse_fleet(revision.text, "fleet", Path("/srv")),
+        Fleets(ledger, lambda revision: parse_fleet(revision.text, "fleet", Path("/srv"))),
         policy_parts(memory),
         NO_JOBS,
     )
@@ -88,17 +89,17 @@ async def plan(http: httpx2.AsyncClient, headers: dict[str, str], text: str, **m
 
 async def apply(ledger: Ledger, text: str, state: ApplyState = ApplyState.DONE, by: str = "dana") -> int:
     """An apply of `text` to hpc that ended so."""
-    number = await ledger.queue_apply(text, digest(text), {ClusterName("hpc"): "f"}, force=False, by=by)
-    lease = await ledger.take_lease("apply", "hpc", "test", 30)
+    number = await ledger.applies.queue(text, digest(text), {ClusterName("hpc"): "f"}, force=False, by=by)
+    lease = await ledger.leases.take("apply", "hpc", "test", 30)
     assert lease
     share = FieldChange("share", 60, 70)
     change = Change(Action.UPDATE, ObjectKey("account", "research"), (share,), team=TeamName("research"))
     async with ledger.writing(lease) as tx:
-        await tx.start_apply(number, [KeptChange(change, made=False)])
+        await tx.applies.start(number, [StoredChange(change, made=False)])
         done = state is ApplyState.DONE
         error = None if done else Unreachable("Unreachable", "hpc is off", "turn it on")
-        await tx.finish_apply(number, state, [KeptChange(change, made=done)], error=error, applied=done)
-    await ledger.release_lease(lease)
+        await tx.applies.finish(number, state, [StoredChange(change, made=done)], error=error, applied=done)
+    await ledger.leases.release(lease)
     return number
 
 
@@ -112,7 +113,7 @@ async def test_a_plan_says_all(
     await apply(ledger, FLEET)
     made = await plan(http, operator, RAISED)
     assert made["fleet"] == "acme" and made["digest"] == digest(RAISED)
-    assert made["said"] == [{"team": "research", "sign": "~", "what": "share", "before": "60", "after": "70"}]
+    assert made["diff"] == [{"team": "research", "sign": "~", "what": "share", "before": "60", "after": "70"}]
     hpc, dream = made["clusters"]
     assert (hpc["cluster"], hpc["engine"], hpc["engine_version"]) == ("hpc", "slurm", "memory 1.0")
     changes = {c["name"]: c for c in hpc["changes"]}
@@ -196,8 +197,8 @@ async def test_only_an_admin_says_where_a_cluster_is(
         problem = check(answer, 403, "RoleTooLow")
         assert "another way than the server's fleet says" in str(problem["detail"])
     assert memory.built == []  # nobody was contacted, no credential was read
-    assert await ledger.applies() == ()
-    assert (await ledger.fleet()).text == FLEET  # type: ignore[union-attr]
+    assert await ledger.applies.page() == ()
+    assert (await ledger.revisions.newest()).text == FLEET  # type: ignore[union-attr]
     admin = await bearer(ledger, Role.ADMIN)
     await plan(http, admin, text)
 
@@ -225,7 +226,7 @@ async def test_a_server_without_a_fleet_takes_the_first_from_an_admin(ledger: Le
     def no_fleet(_: object) -> Fleet:
         raise AssertionError("there is none")
 
-    app = create_app(ledger, CollectorRegistry(), no_fleet, policy_parts(memory), NO_JOBS)
+    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, no_fleet), policy_parts(memory), NO_JOBS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     operator, admin = await bearer(ledger, Role.OPERATOR), await bearer(ledger, Role.ADMIN)
     async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
@@ -245,9 +246,9 @@ async def test_an_apply_is_queued_with_what_was_read(
     assert (told["state"], told["created_by"], told["force"]) == ("waiting", "dana", True)
     assert told["digest"] == digest(RAISED)
     assert [c["cluster"] for c in told["clusters"]] == ["dream", "hpc"]
-    work = await ledger.next_apply("hpc")
+    work = await ledger.applies.next_work("hpc")
     assert work and work.fingerprint == "a" * 64 and work.revision and work.revision.text == RAISED
-    newest = await ledger.fleet()
+    newest = await ledger.revisions.newest()
     assert newest and newest.id == told["revision"]
 
 
@@ -272,7 +273,7 @@ async def test_applies_that_are_not_queued(
     code: str,
 ) -> None:
     check(await http.post("/v1/applies", json=asked, headers=operator), status, code)
-    assert await ledger.applies() == ()
+    assert await ledger.applies.page() == ()
 
 
 async def test_history(http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger) -> None:
@@ -291,7 +292,7 @@ async def test_history(http: httpx2.AsyncClient, operator: dict[str, str], ledge
     assert none["items"] == []
 
     detail = (await http.get(f"/v1/applies/{last}", headers=viewer)).json()
-    assert [(s["team"], s["before"], s["after"]) for s in detail["said"]] == [("research", "60", "70")]
+    assert [(s["team"], s["before"], s["after"]) for s in detail["diff"]] == [("research", "60", "70")]
     (change,) = detail["clusters"][0]["changes"]
     assert (change["action"], change["name"], change["made"]) == ("update", "research", True)
     assert change["fields"] == [{"field": "share", "before": 60, "after": 70}]
@@ -308,7 +309,7 @@ async def test_adoption(http: httpx2.AsyncClient, operator: dict[str, str], ledg
     asked = {"cluster": "hpc", "objects": [{"kind": "qos", "name": "a"}, {"kind": "user", "name": "x/y"}]}
     told = (await http.post("/v1/adoptions", json=asked, headers=operator)).json()
     assert (told["kind"], told["state"], told["revision"]) == ("adopt", "waiting", None)
-    work = await ledger.next_apply("hpc")
+    work = await ledger.applies.next_work("hpc")
     assert work and work.objects == (ObjectKey("qos", "a"), ObjectKey("user", "x/y"))
     nowhere = await http.post("/v1/adoptions", json=asked | {"cluster": "x"}, headers=operator)
     check(nowhere, 404, "NoSuchCluster")
@@ -320,7 +321,7 @@ async def test_adoption(http: httpx2.AsyncClient, operator: dict[str, str], ledg
 async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     viewer = await bearer(ledger, Role.VIEWER)
     number = await apply(ledger, FLEET)
-    lease = await ledger.take_lease("drift", "hpc", "test", 30)
+    lease = await ledger.leases.take("drift", "hpc", "test", 30)
     assert lease
     entries = [
         DriftEntry(ObjectKey("account", f"a{i:03}"), DriftKind.CHANGED, "share", 1, 2, "eve")
@@ -328,8 +329,10 @@ async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> Non
     ]
     entries.append(DriftEntry(ObjectKey("qos", "q"), DriftKind.MISSING))
     async with ledger.writing(lease) as tx:
-        assert await tx.keep_drift(number, entries)
-        await tx.keep_nudges([Nudge("priority", f"scontrol requeue {i}", str(i), "why") for i in range(5)])
+        assert await tx.drift.keep(number, entries)
+        await tx.drift.keep_nudges(
+            [Nudge("priority", f"scontrol requeue {i}", str(i), "why") for i in range(5)]
+        )
     for path, key in (("/v1/drift", "name"), ("/v1/nudges", "job")):
         found: list[Any] = []
         cursor: dict[str, str] = {}
@@ -369,7 +372,7 @@ async def test_teams_are_those_that_were_applied(http: httpx2.AsyncClient, ledge
     viewer = await bearer(ledger, Role.VIEWER)
     assert (await http.get("/v1/teams", headers=viewer)).json()["items"] == []
     await apply(ledger, FLEET)
-    await ledger.keep_fleet(RAISED, digest(RAISED), "test")  # not applied
+    await ledger.revisions.keep(RAISED, digest(RAISED), "test")  # not applied
     product, research, nlp = (await http.get("/v1/teams", headers=viewer)).json()["items"]
     assert (product["name"], product["share"], product["members"]) == ("product", 40, ["bob"])
     assert product["grants"] == [{"supply": "dream-a100", "cluster": "dream", "guarantee": 8, "borrow": 0}]

@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 
 import httpx2
+import pytest
 import structlog
 from fastapi import FastAPI
 
-from fairway.api.access import PUBLIC
-from fairway.api.edge import MOST_BODY_BYTES
+from fairway.api.auth import PUBLIC
+from fairway.api.middleware import MOST_BODY_BYTES
+from fairway.api.problems import as_api_error
 from fairway.ledger import Ledger, LedgerUnreachable
 from fairway.model.access import Role
+from fairway.model.errors import PermanentError
+from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.fleets import Fleets
+from fairway.wire.fleet import Fault
 from tests.unit.api.conftest import bearer
 
 FIELDS = {"type", "title", "status", "detail", "code", "hint", "request_id", "faults"}
@@ -132,6 +138,46 @@ async def test_a_defect_says_nothing_but_where_to_look(app: FastAPI, http: httpx
     assert [entry["request_id"] for entry in failed] == [answer.headers["x-request-id"]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (ErrorKind.INVALID, 422),
+        (ErrorKind.FORBIDDEN, 403),
+        (ErrorKind.NOT_FOUND, 404),
+        (ErrorKind.CONFLICT, 409),
+        (ErrorKind.ENGINE_FAILED, 502),
+    ],
+)
+async def test_what_a_service_refuses_is_a_problem_by_its_kind(
+    app: FastAPI, http: httpx2.AsyncClient, kind: ErrorKind, status: int
+) -> None:
+    async def refuse() -> None:
+        raise RequestError(kind, "No", "it may not be", "ask", faults=[Fault(where="x", message="is wrong")])
+
+    app.add_api_route("/refuses", refuse, dependencies=PUBLIC)
+    with structlog.testing.capture_logs() as logs:
+        problem = check(await http.get("/refuses"), status, "No")
+    assert (problem["detail"], problem["hint"]) == ("it may not be", "ask")
+    assert [fault["where"] for fault in problem["faults"]] == ["x"]  # type: ignore[attr-defined]
+    assert [entry["event"] for entry in logs] == ["request"]
+
+
+def test_every_kind_of_error_has_a_status() -> None:
+    statuses = {as_api_error(RequestError(kind, "No", "it may not be", "ask")).status for kind in ErrorKind}
+    assert len(statuses) == len(ErrorKind)
+
+
+async def test_what_caused_a_refusal_is_logged(app: FastAPI, http: httpx2.AsyncClient) -> None:
+    async def refuse() -> None:
+        cause = PermanentError("NoLog", "the file is not there", "look for it")
+        raise RequestError.wrap(ErrorKind.NOT_FOUND, cause) from cause
+
+    app.add_api_route("/refuses", refuse, dependencies=PUBLIC)
+    with structlog.testing.capture_logs() as logs:
+        check(await http.get("/refuses"), 404, "NoLog")
+    assert [entry["code"] for entry in logs if entry["event"] == "the file is not there"] == ["NoLog"]
+
+
 async def test_a_ledger_that_is_gone(http: httpx2.AsyncClient, app: FastAPI) -> None:
     async def gone() -> None:
         raise LedgerUnreachable("LedgerUnreachable", "no answer from db.internal:5432", "start it")
@@ -149,13 +195,13 @@ async def test_ready_only_with_current_tables(http: httpx2.AsyncClient, empty_da
     from prometheus_client import CollectorRegistry
 
     from fairway.api.app import create_app
-    from fairway.api.fleets import NO_FLEET
     from fairway.api.openapi import NO_JOBS, NO_PARTS
+    from fairway.services.fleets import NO_FLEET
 
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     bare = await Ledger.connect(empty_database_url)
     try:
-        app = create_app(bare, CollectorRegistry(), lambda _: NO_FLEET, NO_PARTS, NO_JOBS)
+        app = create_app(bare, CollectorRegistry(), Fleets(bare, lambda _: NO_FLEET), NO_PARTS, NO_JOBS)
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
             check(await client.get("/readyz"), 503, "LedgerNotMigrated")

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from fairway.cli.failures import run
+from fairway.cli.errors import run
 from fairway.cli.root import VERBS, root
 from fairway.model.errors import PermanentError
 
@@ -68,8 +68,10 @@ def test_help_imports_no_verb_and_nothing_heavy() -> None:
     loaded = set(done.stderr.split())
     assert not loaded & {"rich", "pydantic", "httpx2", "ruamel.yaml", "fastapi", "sqlalchemy", "asyncio"}
     assert not {m for m in loaded if m.startswith("fairway.cli.")} - {
+        "fairway.cli.errors",
+        "fairway.cli.output",
+        "fairway.cli.output.messages",
         "fairway.cli.root",
-        "fairway.cli.failures",
     }
 
 

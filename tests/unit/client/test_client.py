@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import pytest
 
-from fairway.api.policy_wire import ObjectRef
 from fairway.client.async_client import AsyncClient
 from fairway.client.client import Client, ServerFailed, ServerRefused, ServerUnreachable
 from fairway.client.contexts import Target
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.observation import Health
+from fairway.wire.policy import ObjectRef
 
 Answer = tuple[int, str, bytes]
 PROBLEM = {

@@ -18,12 +18,12 @@ import pytest
 
 import fairway
 from fairway import AsyncClient, Client, JobSpec
-from fairway.api import job_wire as wire
 from fairway.client.contexts import Context, Contexts, Target, config_file, write_contexts
-from fairway.client.following import Follower, JobNotOver
-from fairway.client.job_calls import spec_of
+from fairway.client.log_follower import Follower, JobNotOver
+from fairway.client.requests_jobs import spec_of
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.job import JobState
+from fairway.wire import jobs as wire
 from tests.wire_jobs import wire_job
 
 PROBLEM = {
@@ -40,8 +40,8 @@ KEPT = {"jobs": [{"id": "8f3k", "ids": ["8f3k"], "name": "train", "placement": P
 
 
 def detail(state: str = "running", **other: Any) -> dict[str, Any]:
-    more: dict[str, Any] = {"spec": None, "spec_note": "", "why_there": "", "engine_name": None}
-    return wire_job(state, **more, submission=1, each_attempt=[], events=[], **other)
+    more: dict[str, Any] = {"spec": None, "spec_note": "", "placement_reason": "", "engine_name": None}
+    return wire_job(state, **more, submission=1, attempts=[], events=[], **other)
 
 
 def part(text: str, offset: int, *, attempt: int = 1, ended: bool = False) -> dict[str, Any]:
@@ -214,17 +214,17 @@ def test_following_goes_on_with_the_next_attempt() -> None:
     assert asked() == "/v1/jobs/8f3k/log"
     assert not follower.take(log("", 0, attempt=0))  # not started yet
     assert follower.waits
-    assert follower.job_is(wire.Job(**wire_job("waiting", attempts=0))) > 0
+    assert follower.job_is(wire.Job(**wire_job("waiting", attempt_count=0))) > 0
     asked()
     assert follower.take(log("one", 0))
     asked()
     assert not follower.take(log("", 3, ended=True))
-    assert follower.job_is(wire.Job(**wire_job("running", attempts=2))) == 0
+    assert follower.job_is(wire.Job(**wire_job("running", attempt_count=2))) == 0
     asked()
     assert follower.take(log("two", 0, attempt=2))
     asked()
     assert not follower.take(log("", 3, attempt=2, ended=True))
-    assert follower.job_is(wire.Job(**wire_job("done", attempts=2))) == 0
+    assert follower.job_is(wire.Job(**wire_job("done", attempt_count=2))) == 0
     asked()
     assert not follower.take(log("", 3, attempt=2, ended=True))
     assert follower.next_call() is None

@@ -16,7 +16,7 @@ from decimal import Decimal
 
 from fairway.engines.port import Batch, LogPart, Refused, Sent
 from fairway.ledger import Lease, Ledger, Revision
-from fairway.ledger.job_records import NewJob
+from fairway.ledger.records.jobs import NewJob
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.job import (
@@ -64,7 +64,7 @@ def parse(revision: Revision) -> Fleet:
 
 
 async def give_fleet(ledger: Ledger) -> None:
-    await ledger.keep_fleet("fleet", "fleet", "test")
+    await ledger.revisions.keep("fleet", "fleet", "test")
 
 
 def new_job(**more: object) -> NewJob:
@@ -74,11 +74,11 @@ def new_job(**more: object) -> NewJob:
 
 async def submit(ledger: Ledger, count: int = 1, **more: object) -> list[JobId]:
     jobs = [new_job(**more) for _ in range(count)]
-    return [number for ids in await ledger.submit_jobs(jobs, by="test") for number in ids]
+    return [number for ids in await ledger.jobs.submit(jobs, by="test") for number in ids]
 
 
 async def take(ledger: Ledger, loop: str, holder: str = "one", seconds: float = 30) -> Lease:
-    lease = await ledger.take_lease(loop, HPC, holder, seconds)
+    lease = await ledger.leases.take(loop, HPC, holder, seconds)
     assert lease is not None
     return lease
 

@@ -97,7 +97,7 @@ async def test_it_works_again_and_again_and_gives_the_lease_back(ledger: Ledger)
     bench = Bench(ledger, step)
     async with bench.running():
         await until(lambda: len(done) >= 3)
-        assert await ledger.take_lease("observe", "hpc", "other", 1) is None
+        assert await ledger.leases.take("observe", "hpc", "other", 1) is None
         assert bench.metric("fairway_loop_lease_held") == 1
         age = bench.metric("fairway_loop_last_success_age_seconds")
         assert age is not None
@@ -107,7 +107,7 @@ async def test_it_works_again_and_again_and_gives_the_lease_back(ledger: Ledger)
         assert count >= 2
     assert {lease.token for lease in done} == {1}
     assert bench.closed == 1
-    assert (await ledger.take_lease("observe", "hpc", "other", 1)) is not None
+    assert (await ledger.leases.take("observe", "hpc", "other", 1)) is not None
     assert list(bench.registry.collect()) == [] or all(not m.samples for m in bench.registry.collect())
 
 
@@ -117,7 +117,7 @@ async def test_it_waits_for_the_lease(ledger: Ledger) -> None:
     async def step(lease: Lease) -> None:
         done.append(lease)
 
-    held = await ledger.take_lease("observe", "hpc", "other", 60)
+    held = await ledger.leases.take("observe", "hpc", "other", 60)
     assert held is not None
     bench = Bench(ledger, step)
     async with bench.running():
@@ -126,7 +126,7 @@ async def test_it_waits_for_the_lease(ledger: Ledger) -> None:
         assert bench.metric("fairway_loop_lease_held") == 0
         assert bench.metric("fairway_loop_last_success_age_seconds") is None  # the holder's to show
         assert set(bench.slept) == {QUICK.lease_seconds / 4}
-        await ledger.release_lease(held)
+        await ledger.leases.release(held)
         await until(lambda: bool(done))
     assert done[0].token == 2
 
@@ -138,7 +138,7 @@ async def test_a_slow_step_keeps_its_lease(ledger: Ledger, database_url: str) ->
         for _ in range(4):  # longer than the lease in all, never as long between two renewals
             pass_time(database_url, 25)
             await bench.renewed()
-            held_by_other.append(await ledger.take_lease("observe", "hpc", "other", 1))
+            held_by_other.append(await ledger.leases.take("observe", "hpc", "other", 1))
 
     bench = Bench(ledger, step)
     async with bench.running():
@@ -242,7 +242,7 @@ async def test_a_ledger_that_comes_back_is_used_again(ledger: Ledger, database_u
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
 def test_backoff_is_bounded(failures: int, chance: float) -> None:
     pace = Pace()
-    wait = pace.backoff(failures, chance)
+    wait = pace.backoff.seconds(failures, chance)
     assert math.isfinite(wait)
     assert pace.interval_seconds / 2 <= wait <= pace.longest_backoff_seconds
 

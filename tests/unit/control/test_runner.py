@@ -24,9 +24,18 @@ from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.observation import Observation
 from fairway.model.team import Grant, Team
+from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 
-SETTINGS = Settings(None, "127.0.0.1", 0, Path("/nonexistent"), 10, 0.05, 0.05, 0.05, 1, "info", "text")
+SETTINGS = Settings(
+    listen_port=0,
+    state_dir=Path("/nonexistent"),
+    lease_seconds=10,
+    observe_seconds=0.05,
+    drift_seconds=0.05,
+    nudge_seconds=0.05,
+    budget_seconds=1,
+)
 
 
 def fleet(**nodes: int) -> Fleet:
@@ -82,7 +91,7 @@ class Stage:
     async def give(self, wanted: Fleet) -> None:
         text = f"fleet {len(self.fleets)}"
         self.fleets[text] = wanted
-        await self.ledger.keep_fleet(text, text, "test")
+        await self.ledger.revisions.keep(text, text, "test")
 
     def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
         if self.build_fault is not None:
@@ -105,7 +114,8 @@ class Stage:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[CollectorRegistry]:
         registry = CollectorRegistry()
-        runner = Runner(self.ledger, self.build, SETTINGS, registry, self.parse, poll_seconds=0.05)
+        fleets = Fleets(self.ledger, self.parse)
+        runner = Runner(self.ledger, self.build, SETTINGS, registry, fleets, poll_seconds=0.05)
         task = asyncio.create_task(runner.run())
         try:
             yield registry
@@ -117,7 +127,7 @@ class Stage:
     async def until(self, wanted: Callable[[dict[str, ClusterState]], bool]) -> dict[str, ClusterState]:
         async with asyncio.timeout(60):
             while True:
-                states = {str(c.cluster): c for c in await self.ledger.clusters()}
+                states = {str(c.cluster): c for c in await self.ledger.clusters.all()}
                 if wanted(states):
                     return states
                 await asyncio.sleep(0.02)
@@ -129,13 +139,13 @@ async def test_every_cluster_is_observed(ledger: Ledger) -> None:
     async with stage.running():
         await stage.until(lambda s: len(s) == 2 and all(c.reachable for c in s.values()))
         await stage.until_built(cloud=1, hpc=1)
-    assert [(p.pool, p.total, p.nodes) for p in await ledger.pools()] == [
+    assert [(p.pool, p.total, p.nodes) for p in await ledger.clusters.pools()] == [
         ("cloud-a100", 40, 5),
         ("hpc-a100", 24, 3),
     ]
     assert sorted(stage.closed) == sorted(stage.built)
     for cluster in ("hpc", "cloud"):  # given back at the end
-        assert await ledger.take_lease("observe", cluster, "next", 1) is not None
+        assert await ledger.leases.take("observe", cluster, "next", 1) is not None
 
 
 async def test_a_failure_is_shown_and_passes(ledger: Ledger) -> None:
@@ -149,7 +159,7 @@ async def test_a_failure_is_shown_and_passes(ledger: Ledger) -> None:
         assert bad.observed_at is not None
         assert good["hpc"].observed_at is not None
         assert bad.observed_at >= good["hpc"].observed_at
-        assert len(await ledger.nodes(cluster="hpc")) == 3  # its last known state stays
+        assert len(await ledger.clusters.nodes(cluster="hpc")) == 3  # its last known state stays
         errors = registry.get_sample_value(
             "fairway_loop_errors_total", {"loop": "observe", "cluster": "hpc", "code": "Unreachable"}
         )
@@ -184,10 +194,10 @@ async def test_a_new_fleet_restarts_only_what_changed(ledger: Ledger) -> None:
         await stage.give(fleet(hpc=4, cloud=5, new=2))
         await stage.until(lambda s: set(s) == {"hpc", "cloud", "new"} and s["new"].reachable)
         async with asyncio.timeout(60):
-            while len(await ledger.nodes(cluster="hpc")) != 4:  # noqa: ASYNC110
+            while len(await ledger.clusters.nodes(cluster="hpc")) != 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await stage.until_built(cloud=1, hpc=2, new=1, old=1)
-        assert await ledger.nodes(cluster="old") == ()
+        assert await ledger.clusters.nodes(cluster="old") == ()
 
 
 async def test_a_revision_that_cannot_be_read_changes_nothing(ledger: Ledger) -> None:
@@ -195,7 +205,7 @@ async def test_a_revision_that_cannot_be_read_changes_nothing(ledger: Ledger) ->
     await stage.give(fleet(hpc=3))
     async with stage.running():
         await stage.until(lambda s: "hpc" in s and s["hpc"].reachable)
-        await ledger.keep_fleet("nonsense: [", "bad", "test")
+        await ledger.revisions.keep("nonsense: [", "bad", "test")
         before = (await stage.until(lambda s: True))["hpc"].observed_at
         await stage.until(
             lambda s: (
@@ -226,10 +236,10 @@ async def test_what_is_queued_is_applied_and_what_is_changed_by_hand_is_seen(led
     stage = Stage(ledger, {"wanted": wanted}, kept={hpc: VirtualEngine(plain.clusters[0], plain.pools)})
     await stage.give(plain)
     async with stage.running() as registry:
-        number = await ledger.queue_apply("wanted", "wanted", {hpc: ""}, force=False, by="ada")
+        number = await ledger.applies.queue("wanted", "wanted", {hpc: ""}, force=False, by="ada")
 
         async def applied() -> bool:
-            found = await ledger.apply(number)
+            found = await ledger.applies.one(number)
             return found is not None and found.state is ApplyState.DONE
 
         await _until(applied)
@@ -237,7 +247,7 @@ async def test_what_is_queued_is_applied_and_what_is_changed_by_hand_is_seen(led
         stage.kept[hpc].remove_by_hand(key)
 
         async def drifted() -> bool:
-            return [d.entry.key for d in await ledger.drift()] == [key]
+            return [d.entry.key for d in await ledger.drift.page()] == [key]
 
         await _until(drifted)
         assert registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"}) == 1

@@ -23,12 +23,13 @@ from decimal import Decimal
 from fractions import Fraction
 from math import lcm
 
-from fairway.cost import charging, corrections, metering, rates, rounding
+from fairway.cost import charges, corrections, rates, rounding
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import CapacitySum, Charge, Label, Span, UsageSum
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
-from fairway.model.usage import Holding
+from fairway.model.usage import AttemptUsage
+from tests.unit.cost import metering_reference as metering
 from tests.unit.cost.reckoning import ZERO, Place, Used, expected, half_even, held
 from tests.unit.cost.worlds import CENTS, World, world
 
@@ -83,7 +84,7 @@ def metered(case: World, calendar: Calendar, truth: Used) -> tuple[Sums, Sums]:
     sums: Sums = {}
     starts, hours = case.stage.starts, case.stage.hours
     for story in case.stories:
-        known: Holding | None = None
+        known: AttemptUsage | None = None
         for i, told in enumerate(story):
             if told is not None and (told.start + told.end) % 5 == 0:
                 metering.difference(known, told, calendar)  # killed before it was written
@@ -141,7 +142,7 @@ def _charged(
         )
         usage[key] = usage.get(key, 0) + seconds
     rows = [UsageSum(span, supply, who, seconds) for (span, supply, who), seconds in usage.items()]
-    return charging.charges(case.fleet, calendar, window, capacity, spans, rows, labels)
+    return charges.charges(case.fleet, calendar, window, capacity, spans, rows, labels)
 
 
 def _place(case: World, charge: Charge) -> Place:

@@ -11,12 +11,13 @@ from fractions import Fraction
 from typing import Any, Final
 from unittest.mock import patch
 
-from fairway.cost import calendar, charging, corrections, metering, rates, rounding, sharing, slicing
+from fairway.cost import calendar, charges, corrections, rates, rounding, slicing
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import Charge, Span
 from fairway.model.gpu import GpuType
 from fairway.model.names import SliceName, TeamName
-from fairway.model.usage import Holding, Piece
+from fairway.model.usage import AttemptUsage, UsagePiece
+from tests.unit.cost import metering_reference as metering
 
 
 def _each_by_itself(sizes: Sequence[int], one: int, quanta: int) -> list[int]:
@@ -46,10 +47,10 @@ def _rate_to_a_millionth(per_hour: Decimal, discount: Decimal = Decimal(0)) -> F
     return Fraction(exact.quantize(Decimal("0.000001"), ROUND_HALF_UP))
 
 
-_true_charges = charging._Sums.charges
+_true_charges = charges._ChargeTotals.charges
 
 
-def _cents_at_once(sums: charging._Sums) -> tuple[Charge, ...]:
+def _cents_at_once(sums: charges._ChargeTotals) -> tuple[Charge, ...]:
     return tuple(
         replace(charge, amount=Fraction(round(charge.amount * 100), 100)) for charge in _true_charges(sums)
     )
@@ -80,11 +81,15 @@ def _no_leap_years(self: Calendar, day: date) -> int:
 _true_difference = metering.difference
 
 
-def _never_takes_back(known: Holding | None, truth: Holding | None, zone: Calendar) -> list[Piece]:
+def _never_takes_back(
+    known: AttemptUsage | None, truth: AttemptUsage | None, zone: Calendar
+) -> list[UsagePiece]:
     return [piece for piece in _true_difference(known, truth, zone) if piece.devices > 0]
 
 
-def _a_second_too_long(known: Holding | None, truth: Holding | None, zone: Calendar) -> list[Piece]:
+def _a_second_too_long(
+    known: AttemptUsage | None, truth: AttemptUsage | None, zone: Calendar
+) -> list[UsagePiece]:
     pieces = _true_difference(known, truth, zone)
     return [replace(piece, end=piece.end + (i == 0)) for i, piece in enumerate(pieces)]
 
@@ -102,13 +107,13 @@ def _absent_is_free(*args: Any) -> tuple[Fraction, Fraction, int]:
     return (_true_committed(*args)[0], Fraction(0), 0)
 
 
-def _more_than_one(sums: Mapping[TeamName, Fraction | int]) -> sharing.Shares:
+def _more_than_one(sums: Mapping[TeamName, Fraction | int]) -> charges.Shares:
     """A whole that leaves out a team, as when what is promised on is not counted in it."""
     whole = sum(list(sums.values())[:-1]) or sum(sums.values())
     return tuple((team, Fraction(own) / whole) for team, own in sums.items())
 
 
-def _only_what_is_new(recomputed: Any, told_so_far: Any) -> tuple[corrections.Told, ...]:
+def _only_what_is_new(recomputed: Any, told_so_far: Any) -> tuple[corrections.StatementAmount, ...]:
     known = {(line.team, line.kind, line.cluster, line.supply) for line in told_so_far}
     return tuple(
         line for line in recomputed if (line.team, line.kind, line.cluster, line.supply) not in known
@@ -127,7 +132,7 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
     "half up, not to even": ((rounding, "_half_even", _half_up),),
     "rates are floats": ((rates, "per_second", _float_rate),),
     "rates to a millionth": ((rates, "per_second", _rate_to_a_millionth),),
-    "cents before sums": ((charging._Sums, "charges", _cents_at_once),),
+    "cents before sums": ((charges._ChargeTotals, "charges", _cents_at_once),),
     "a day begins by the offset of noon": ((calendar, "_day_start", _day_by_offset),),
     "hours are 3600 seconds": ((calendar, "_full_hour_after", _always_3600),),
     "hours are those of UTC": ((Calendar, "hour_span", _hours_of_utc),),
@@ -137,7 +142,7 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
     "a second too long": ((metering, "difference", _a_second_too_long),),
     "slices by plain eighths": ((rates, "parts", _plain_eighths),),
     "absent commitments are free": ((rates, "_committed", _absent_is_free),),
-    "guarantees of a smaller whole": ((sharing, "_parts", _more_than_one),),
+    "guarantees of a smaller whole": ((charges, "_parts", _more_than_one),),
     "corrections only of new lines": ((corrections, "correction", _only_what_is_new),),
     "spot prices at the hour's start": ((rates._Market, "rate", _market_at_the_start),),
 }

@@ -10,8 +10,8 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charging import charges, rate_spans
-from fairway.cost.focus import Book, DayCharges
+from fairway.cost.charges import charges, rate_spans
+from fairway.cost.focus.export import Book, DayCharges
 from fairway.files import parse_fleet
 from fairway.model.charge import CapacitySum, Label, Span, UsageSum
 from fairway.model.fleet import Fleet, Pool, VirtualPlace

@@ -14,7 +14,7 @@ from typing import Final
 from fairway.model.charge import CapacitySum
 from fairway.model.fleet import Pool
 from fairway.model.team import Supply
-from fairway.model.usage import Holding
+from fairway.model.usage import AttemptUsage
 from tests.unit.cost.worlds import MEMORY_EIGHTHS, MICRO, Hour, World, days_in_month
 
 SCALE: Final = 3600 * 1_000_000 * 1000
@@ -26,7 +26,7 @@ Used = dict[Supply, list[int]]
 """Device-seconds by hour of the window."""
 
 
-def held(case: World, truths: Sequence[Holding | None]) -> Used:
+def held(case: World, truths: Sequence[AttemptUsage | None]) -> Used:
     """Device-seconds by supply and hour, straight from what is true."""
     found: Used = {supply: [0] * len(case.hours) for supply in case.stocks}
     for truth in truths:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.cost.budgets import (
+    BudgetStatus,
     Level,
-    Standing,
     burn_window,
     per_day,
     period,
@@ -55,7 +55,7 @@ def test_levels(spent: str, level: Level, hold: Hold | None) -> None:
 )
 def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None:
     found = standing(replace(BUDGET, at_limit=at_limit), Fraction(1000), Fraction(1), TENTH, CALENDAR)
-    assert found == Standing(Level.SPENT, hold, date(2026, 11, 10))
+    assert found == BudgetStatus(Level.SPENT, hold, date(2026, 11, 10))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cost.corrections import Told, correction, told
+from fairway.cost.corrections import StatementAmount, correction, told
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Charge, ChargeKind, Label
 from tests.unit.cost.small import HPC, WHOLE, day, patient
@@ -49,7 +49,9 @@ def test_a_correction_names_only_what_changed() -> None:
     same = charge(Fraction(5), "a")
     before = told([same, charge(Fraction(3), "b", seconds=30)], LABELS, CENT)
     after = told([same, charge(Fraction(1), "b", seconds=10)], LABELS, CENT)
-    assert correction(after, before) == (Told(ChargeKind.USAGE, HPC, WHOLE, "b", -20, Decimal("-2.00")),)
+    assert correction(after, before) == (
+        StatementAmount(ChargeKind.USAGE, HPC, WHOLE, "b", -20, Decimal("-2.00")),
+    )
 
 
 @patient
@@ -57,7 +59,7 @@ def test_a_correction_names_only_what_changed() -> None:
 def test_what_was_told_and_its_corrections_come_to_what_is_known(
     first: list[Charge], second: list[Charge], third: list[Charge]
 ) -> None:
-    so_far: list[Told] = list(told(first, LABELS, CENT))
+    so_far: list[StatementAmount] = list(told(first, LABELS, CENT))
     for known in (second, third):
         anew = told(known, LABELS, CENT)
         so_far += correction(anew, so_far)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.cost.corrections import told
-from fairway.cost.focus import COLUMNS, Book, Correction, DayCharges, Row, Totals, export, rows
-from fairway.cost.focus_columns import MOMENTS, NUMBERS, PLACE, PLACES
-from fairway.cost.focus_rows import decimal_text
+from fairway.cost.focus.columns import MOMENTS, NUMBERS, PLACE, PLACES
+from fairway.cost.focus.export import COLUMNS, Book, Correction, DayCharges, Row, Totals, export, rows
+from fairway.cost.focus.rows import decimal_text
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Charge, ChargeKind, Span
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName

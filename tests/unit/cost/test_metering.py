@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.metering import difference
-from fairway.model.usage import Holding, Piece
+from fairway.model.usage import AttemptUsage, UsagePiece
+from tests.unit.cost.metering_reference import difference
 from tests.unit.cost.small import patient
 
 UTC = Calendar(ZoneInfo("UTC"))
@@ -19,50 +19,56 @@ H = 3600
 
 
 def test_an_hour_is_a_row() -> None:
-    rows = difference(None, Holding(1, 8, 1800, 3 * H), UTC)
+    rows = difference(None, AttemptUsage(1, 8, 1800, 3 * H), UTC)
     assert rows == [
-        Piece(0, 1, 1800, H, 8),
-        Piece(H, 1, H, 2 * H, 8),
-        Piece(2 * H, 1, 2 * H, 3 * H, 8),
+        UsagePiece(0, 1, 1800, H, 8),
+        UsagePiece(H, 1, H, 2 * H, 8),
+        UsagePiece(2 * H, 1, 2 * H, 3 * H, 8),
     ]
 
 
 def test_what_runs_on_adds_only_the_tail() -> None:
-    rows = difference(Holding(1, 8, 1800, 2 * H), Holding(1, 8, 1800, 2 * H + 60), UTC)
-    assert rows == [Piece(2 * H, 1, 2 * H, 2 * H + 60, 8)]
+    rows = difference(AttemptUsage(1, 8, 1800, 2 * H), AttemptUsage(1, 8, 1800, 2 * H + 60), UTC)
+    assert rows == [UsagePiece(2 * H, 1, 2 * H, 2 * H + 60, 8)]
 
 
 def test_what_ended_earlier_takes_back_only_the_tail() -> None:
-    rows = difference(Holding(1, 8, 0, 2 * H), Holding(1, 8, 0, H + 600), UTC)
-    assert rows == [Piece(H, 1, H + 600, 2 * H, -8)]
+    rows = difference(AttemptUsage(1, 8, 0, 2 * H), AttemptUsage(1, 8, 0, H + 600), UTC)
+    assert rows == [UsagePiece(H, 1, H + 600, 2 * H, -8)]
 
 
 def test_what_began_otherwise_changes_only_the_head() -> None:
-    assert difference(Holding(1, 2, 600, H), Holding(1, 2, 900, H), UTC) == [Piece(0, 1, 600, 900, -2)]
-    assert difference(Holding(1, 2, 600, H), Holding(1, 2, 0, H), UTC) == [Piece(0, 1, 0, 600, 2)]
+    assert difference(AttemptUsage(1, 2, 600, H), AttemptUsage(1, 2, 900, H), UTC) == [
+        UsagePiece(0, 1, 600, 900, -2)
+    ]
+    assert difference(AttemptUsage(1, 2, 600, H), AttemptUsage(1, 2, 0, H), UTC) == [
+        UsagePiece(0, 1, 0, 600, 2)
+    ]
 
 
 def test_other_devices_are_one_row_an_hour() -> None:
-    assert difference(Holding(1, 8, 0, H), Holding(1, 6, 0, H), UTC) == [Piece(0, 1, 0, H, -2)]
+    assert difference(AttemptUsage(1, 8, 0, H), AttemptUsage(1, 6, 0, H), UTC) == [UsagePiece(0, 1, 0, H, -2)]
 
 
 def test_another_holder_takes_back_and_adds() -> None:
-    rows = difference(Holding(1, 8, 0, H), Holding(2, 8, 0, H), UTC)
-    assert rows == [Piece(0, 1, 0, H, -8), Piece(0, 2, 0, H, 8)]
+    rows = difference(AttemptUsage(1, 8, 0, H), AttemptUsage(2, 8, 0, H), UTC)
+    assert rows == [UsagePiece(0, 1, 0, H, -8), UsagePiece(0, 2, 0, H, 8)]
 
 
 def test_what_never_was_is_taken_back_whole() -> None:
-    assert difference(Holding(1, 8, 0, H), None, UTC) == [Piece(0, 1, 0, H, -8)]
+    assert difference(AttemptUsage(1, 8, 0, H), None, UTC) == [UsagePiece(0, 1, 0, H, -8)]
     assert difference(None, None, UTC) == []
 
 
 def test_nothing_between_start_and_end_is_nothing() -> None:
-    assert difference(None, Holding(1, 8, 50, 50), UTC) == []
-    assert difference(Holding(1, 8, 50, 50), Holding(1, 8, 50, 60), UTC) == [Piece(0, 1, 50, 60, 8)]
+    assert difference(None, AttemptUsage(1, 8, 50, 50), UTC) == []
+    assert difference(AttemptUsage(1, 8, 50, 50), AttemptUsage(1, 8, 50, 60), UTC) == [
+        UsagePiece(0, 1, 50, 60, 8)
+    ]
 
 
 HOLDINGS = st.builds(
-    lambda holder, devices, start, length: Holding(holder, devices, start, start + length),
+    lambda holder, devices, start, length: AttemptUsage(holder, devices, start, start + length),
     st.integers(1, 2),
     st.integers(1, 3),
     # Around both changes of the clocks of Lord Howe in 2026.
@@ -72,7 +78,7 @@ HOLDINGS = st.builds(
 ZONES = st.sampled_from(["UTC", "Australia/Lord_Howe", "Asia/Kathmandu", "America/New_York"])
 
 
-def of_each_second(pieces: Sequence[Piece]) -> Counter[tuple[int, int]]:
+def of_each_second(pieces: Sequence[UsagePiece]) -> Counter[tuple[int, int]]:
     """Devices by holder and second, every 50 seconds would not do: edges matter."""
     steps: Counter[tuple[int, int]] = Counter()
     for piece in pieces:
@@ -84,11 +90,11 @@ def of_each_second(pieces: Sequence[Piece]) -> Counter[tuple[int, int]]:
 @patient
 @given(ZONES, st.lists(st.one_of(st.none(), HOLDINGS), min_size=1, max_size=6), st.data())
 def test_rows_sum_to_the_truth_however_it_came(
-    zone: str, truths: list[Holding | None], data: st.DataObject
+    zone: str, truths: list[AttemptUsage | None], data: st.DataObject
 ) -> None:
     calendar = Calendar(ZoneInfo(zone))
-    written: list[Piece] = []
-    metered: Holding | None = None
+    written: list[UsagePiece] = []
+    metered: AttemptUsage | None = None
     for truth in truths:
         if data.draw(st.booleans()):
             difference(metered, truth, calendar)  # killed before the transaction ended: nothing is written
@@ -110,8 +116,8 @@ def test_rows_sum_to_the_truth_however_it_came(
 
 @patient
 @given(ZONES, HOLDINGS, st.integers(0, 5 * H))
-def test_no_more_rows_than_hours_changed(zone: str, before: Holding, more: int) -> None:
+def test_no_more_rows_than_hours_changed(zone: str, before: AttemptUsage, more: int) -> None:
     calendar = Calendar(ZoneInfo(zone))
-    after = Holding(before.holder, before.devices, before.start, before.end + more)
+    after = AttemptUsage(before.holder, before.devices, before.start, before.end + more)
     rows = difference(before, after, calendar)
     assert len(rows) == len(calendar.hours(type(calendar.hour_span(0))(before.end, after.end)))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charging import charges, rate_spans
+from fairway.cost.charges import charges, rate_spans
 from fairway.cost.rounding import apportion_paths
 from fairway.cost.slicing import gpus_behind, memory_part
 from fairway.files import parse_fleet

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cost.calendar import Calendar
-from fairway.cost.report import Column, Entry, column_of, table
-from fairway.cost.window import parse_window
+from fairway.cost.calendar import Calendar, parse_window
+from fairway.cost.report import ReportColumn, ReportEntry, column_of, table
 from fairway.model.charge import ChargeKind
 from fairway.model.errors import PermanentError
 
@@ -21,7 +20,7 @@ CENT = Decimal("0.01")
 
 entries = st.lists(
     st.builds(
-        Entry,
+        ReportEntry,
         labels=st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", ""])),
         kind=st.sampled_from(ChargeKind),
         carried=st.booleans(),
@@ -35,12 +34,12 @@ entries = st.lists(
 
 
 @given(found=entries, most=st.integers(1, 6))
-def test_rows_and_columns_sum_to_what_is_shown(found: list[Entry], most: int) -> None:
+def test_rows_and_columns_sum_to_what_is_shown(found: list[ReportEntry], most: int) -> None:
     made = table(found, CENT, most=most)
     whole = sum((e.amount for e in found), Fraction(0))
     assert made.total.total == round(whole * 100) * CENT
     assert sum((r.total for r in made.rows), Decimal(0)) == made.total.total
-    for column in Column:
+    for column in ReportColumn:
         shown = sum((r.amounts[column] for r in made.rows), Decimal(0))
         assert shown == made.total.amounts[column]
     hours = sum((e.gpu_seconds for e in found), Fraction(0)) / 3600
@@ -49,10 +48,10 @@ def test_rows_and_columns_sum_to_what_is_shown(found: list[Entry], most: int) ->
 
 
 @given(found=entries)
-def test_no_cell_is_further_than_a_cent_from_what_it_is(found: list[Entry]) -> None:
+def test_no_cell_is_further_than_a_cent_from_what_it_is(found: list[ReportEntry]) -> None:
     for row in table(found, CENT, most=1000).rows:
         mine = [e for e in found if e.labels == row.labels and (None if e.carried else e.kind) == row.kind]
-        for column in Column:
+        for column in ReportColumn:
             exact = sum((e.amount for e in mine if column_of(e.kind) is column), Fraction(0))
             assert abs(Fraction(row.amounts[column]) - exact) <= Fraction(2, 100)
 
@@ -60,12 +59,12 @@ def test_no_cell_is_further_than_a_cent_from_what_it_is(found: list[Entry]) -> N
 def test_columns_are_what_they_exactly_are() -> None:
     """Three thirds of a cent's part each: rows alone would leave a column a cent off."""
     found = [
-        Entry((name,), kind, True, Fraction(100, 3))
+        ReportEntry((name,), kind, True, Fraction(100, 3))
         for name in "abc"
         for kind in (ChargeKind.USAGE, ChargeKind.IDLE, ChargeKind.OVERHEAD)
     ]
     made = table(found, CENT, most=10)
-    assert {made.total.amounts[c] for c in Column} == {Decimal("100.00")}
+    assert {made.total.amounts[c] for c in ReportColumn} == {Decimal("100.00")}
 
 
 BERLIN = Calendar(ZoneInfo("Europe/Berlin"))

@@ -24,7 +24,7 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Commitment, CostRules, PricePoint, PriceStep, Pricing, Sharing
 from fairway.model.team import Grant, Supply, Team
-from fairway.model.usage import Holding
+from fairway.model.usage import AttemptUsage
 
 A100: Final = CATALOGUE["A100-80GB"]
 WHOLE: Final = CATALOGUE["H100-80GB"]
@@ -161,7 +161,7 @@ class World:
     stocks: dict[Supply, list[Stock]]
     holders: list[tuple[Supply, str, str]]
     """Supply, team and user by holder."""
-    stories: list[list[Holding | None]] = field(default_factory=list)
+    stories: list[list[AttemptUsage | None]] = field(default_factory=list)
     """Of each attempt, what was held to be true of it, one after the other; the last is the truth."""
 
     @property
@@ -338,8 +338,8 @@ def _attempts(rng: Random, found: World, teams: tuple[str, ...]) -> None:
         devices = 1 + int(rng.random() * 4)
         holder = int(rng.random() * len(found.holders))
         until = min(end, start + int(rng.random() * 20000))
-        now = Holding(holder, devices, start, until)
-        story: list[Holding | None] = [now]
+        now = AttemptUsage(holder, devices, start, until)
+        story: list[AttemptUsage | None] = [now]
         while rng.random() < 0.45:
             changed = _changed(rng, now, len(found.holders), begin, end)
             story.append(changed)
@@ -347,17 +347,21 @@ def _attempts(rng: Random, found: World, teams: tuple[str, ...]) -> None:
         found.stories.append(story)
 
 
-def _changed(rng: Random, now: Holding, holders: int, begin: int, end: int) -> Holding | None:
+def _changed(rng: Random, now: AttemptUsage, holders: int, begin: int, end: int) -> AttemptUsage | None:
     match int(rng.random() * 7):
         case 0:
             return None
         case 1:
-            return Holding(int(rng.random() * holders), now.devices, now.start, now.end)
+            return AttemptUsage(int(rng.random() * holders), now.devices, now.start, now.end)
         case 2:
-            return Holding(now.holder, 1 + int(rng.random() * 5), now.start, now.end)
+            return AttemptUsage(now.holder, 1 + int(rng.random() * 5), now.start, now.end)
         case 3:
-            return Holding(now.holder, now.devices, max(begin, now.start - int(rng.random() * 900)), now.end)
+            return AttemptUsage(
+                now.holder, now.devices, max(begin, now.start - int(rng.random() * 900)), now.end
+            )
         case 4:
-            return Holding(now.holder, now.devices, now.start, now.start + (now.end - now.start) // 2)
+            return AttemptUsage(now.holder, now.devices, now.start, now.start + (now.end - now.start) // 2)
         case _:
-            return Holding(now.holder, now.devices, now.start, min(end, now.end + int(rng.random() * 7200)))
+            return AttemptUsage(
+                now.holder, now.devices, now.start, min(end, now.end + int(rng.random() * 7200))
+            )

@@ -14,12 +14,12 @@ import pytest
 from docs.reference import code_pages, shapes
 from docs.reference.collect import collect
 from docs.reference.generate import HERE
-from fairway.api.edge import REQUESTS
+from fairway.api.middleware import REQUESTS
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
 from fairway.explain.reasons import REASONS
 from fairway.files import fleet_schema, job_schema
-from fairway.files.faults import EXPLANATIONS, FaultCode
+from fairway.files.diagnostics import EXPLANATIONS, FaultCode
 from fairway.settings import SETTINGS
 
 

@@ -10,14 +10,14 @@ import pytest
 from fairway.cost.budgets import with_holds
 from fairway.engines.kubernetes.policy.translate import translate as on_kueue
 from fairway.engines.slurm.policy import names
-from fairway.engines.slurm.policy.wanted import ANY_NUMBER_OF_JOBS, Ground, wanted_objects
-from fairway.engines.virtual.objects import read_terms
-from fairway.engines.virtual.objects import translate as on_virtual
-from fairway.engines.virtual.terms import terms_of
+from fairway.engines.slurm.policy.translate import ANY_NUMBER_OF_JOBS, PolicyContext, wanted_objects
+from fairway.engines.virtual.policy.translate import read_terms
+from fairway.engines.virtual.policy.translate import translate as on_virtual
+from fairway.engines.virtual.simulator.terms import terms_of
 from fairway.model.budget import AtLimit, Budget, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
-from tests.unit.engines.kubernetes import policy_fleets as kueue
+from tests.unit.engines.kubernetes.policy import fleets as kueue
 from tests.unit.engines.slurm.policy import made as slurm
 from tests.unit.engines.virtual.worlds import World
 
@@ -33,7 +33,7 @@ def held(fleet: Fleet, hold: Hold) -> Fleet:
 
 
 def accounts(fleet: Fleet) -> dict[str, dict[str, object]]:
-    objects = slurm.by_name(wanted_objects(Ground.of(fleet, "hpc", {})))
+    objects = slurm.by_name(wanted_objects(PolicyContext.of(fleet, "hpc", {})))
     return {name: dict(fields) for name, fields in objects.items()}
 
 

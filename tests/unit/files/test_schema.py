@@ -13,9 +13,9 @@ import pytest
 
 from fairway.files import check_fleet, fleet_schema
 from fairway.model.gpu_catalogue import CATALOGUE
+from tests.unit.files.fleet.test_faults import MISTAKES
+from tests.unit.files.fleet.test_faults_of_teams import TEAM_MISTAKES
 from tests.unit.files.fleets import SHARED, SOUND, changed, checked
-from tests.unit.files.test_faults import MISTAKES
-from tests.unit.files.test_faults_of_teams import TEAM_MISTAKES
 from tests.unit.files.yaml_values import plain
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))

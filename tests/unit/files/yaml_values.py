@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairway.files.faults import Faults
-from fairway.files.growing import grow
-from fairway.files.tree import Kind, Listing, Mapping, Node, Scalar
+from fairway.files.diagnostics import Faults
+from fairway.files.yaml.parser import parse
+from fairway.files.yaml.tree import Listing, Mapping, Node, Scalar, ScalarKind
 
 
 def plain(text: str) -> Any:
     """Dictionaries, lists, numbers, words."""
-    tree = grow(text, Faults("test"))
+    tree = parse(text, Faults("test"))
     assert tree is not None
     return _value(tree)
 
@@ -28,13 +28,13 @@ def _value(node: Node) -> Any:
 
 def _scalar(node: Scalar) -> Any:
     match node.kind:
-        case Kind.NOTHING:
+        case ScalarKind.NOTHING:
             return None
-        case Kind.TRUTH:
+        case ScalarKind.TRUTH:
             return node.text.lower() == "true"
-        case Kind.WHOLE:
+        case ScalarKind.WHOLE:
             return int(node.text, 0) if node.text[:2] in {"0x", "0o"} else int(node.text[:4000])
-        case Kind.DECIMAL:
+        case ScalarKind.DECIMAL:
             return float(node.text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        case Kind.TEXT:
+        case ScalarKind.TEXT:
             return node.text

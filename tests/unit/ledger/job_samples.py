@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fairway.ledger import JobDetail, JobRow, Kept, Lease, Ledger, NewJob
+from fairway.ledger import JobDetail, JobRow, Lease, Ledger, MirrorResult, NewJob
 from fairway.model.job import (
     After,
     Attempt,
@@ -93,52 +93,54 @@ class Desk:
 
     @classmethod
     async def of(cls, ledger: Ledger, cluster: str = "hpc", holder: str = "a") -> Desk:
-        leases = [await ledger.take_lease(loop, cluster, holder, 60) for loop in ("dispatch", "mirror")]
+        leases = [await ledger.leases.take(loop, cluster, holder, 60) for loop in ("dispatch", "mirror")]
         assert leases[0] is not None
         assert leases[1] is not None
         return cls(ledger, leases[0], leases[1])
 
     async def submit(self, *new: NewJob, key: str | None = None) -> list[JobId]:
         """The id of each, or of each task."""
-        return [id_ for ids in await self.ledger.submit_jobs(new, by="ann", key=key) for id_ in ids]
+        return [id_ for ids in await self.ledger.jobs.submit(new, by="ann", key=key) for id_ in ids]
 
     async def begin(self, *ids: JobId, seconds: float = 30) -> frozenset[JobId]:
         async with self.ledger.writing(self.dispatch) as tx:
-            return await tx.begin_sending(ids, seconds)
+            return await tx.dispatch.begin(ids, seconds)
 
     async def sent(self, *sent: tuple[JobId, int, str]) -> None:
         async with self.ledger.writing(self.dispatch) as tx:
-            await tx.keep_sent([(job, submission, EngineId(id_)) for job, submission, id_ in sent])
+            await tx.dispatch.keep_sent([(job, submission, EngineId(id_)) for job, submission, id_ in sent])
 
     async def send(self, *ids: JobId) -> list[str]:
         """As the dispatch loop does; the engine's ids and names are `e<id>` and the right ones."""
         await self.begin(*ids)
-        orders = {order.id: order for order in [await self.ledger.order_of(id_) for id_ in ids] if order}
+        orders = {
+            order.id: order for order in [await self.ledger.dispatch.order_of(id_) for id_ in ids] if order
+        }
         await self.sent(*((id_, orders[id_].submission, f"e{id_}-{orders[id_].submission}") for id_ in ids))
         return [orders[id_].engine_name for id_ in ids]
 
-    async def see(self, *jobs: SeenJob, mark: str | None = None) -> Kept:
+    async def see(self, *jobs: SeenJob, mark: str | None = None) -> MirrorResult:
         async with self.ledger.writing(self.mirror) as tx:
-            return await tx.keep_seen(jobs, mark)
+            return await tx.mirror.keep_seen(jobs, mark)
 
     async def settle(self) -> int:
         async with self.ledger.writing(self.dispatch) as tx:
-            return await tx.settle_after()
+            return await tx.dispatch.settle_after()
 
     async def due(self) -> list[JobId]:
-        return [order.id for order in await self.ledger.to_send(self.dispatch.cluster, 1000)]
+        return [order.id for order in await self.ledger.dispatch.to_send(self.dispatch.cluster, 1000)]
 
     async def row(self, id_: JobId) -> JobRow:
-        (row,) = await self.ledger.job_rows([id_])
+        (row,) = await self.ledger.jobs.rows([id_])
         return row
 
     async def state(self, id_: JobId) -> JobState:
         return (await self.row(id_)).state
 
     async def states(self, ids: Sequence[JobId]) -> list[str]:
-        return [row.state.value for row in await self.ledger.job_rows(ids)]
+        return [row.state.value for row in await self.ledger.jobs.rows(ids)]
 
     async def detail(self, id_: JobId) -> JobDetail:
-        detail = await self.ledger.job(id_)
+        detail = await self.ledger.jobs.one(id_)
         assert detail is not None
         return detail

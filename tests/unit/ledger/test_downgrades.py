@@ -11,10 +11,12 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from fairway.ledger import DowngradeRefused, Ledger, LedgerNewer, LedgerNotMigrated, migrate
-from fairway.ledger.tables import VERSION_TABLE
+from fairway.ledger.records.jobs import JobFilter
+from fairway.ledger.schema.tables import VERSION_TABLE
 from fairway.model.access import Role
+from fairway.model.job import JobState
 from fairway.model.names import ClusterName
-from tests.unit.ledger.job_samples import Desk, new_job
+from tests.unit.ledger.job_samples import Desk, new_job, seen
 from tests.unit.ledger.samples import many
 from tests.unit.ledger.usage_samples import Book, Class, Row
 
@@ -69,13 +71,13 @@ def rows(url: str, told: dict[str, list[str]] | None = None) -> dict[str, list[s
 @pytest.fixture
 async def filled_url(database_url: str, ledger: Ledger) -> str:
     """Something in every corner: fleet, token, observation, jobs, attempts, usage, an apply, a session."""
-    await ledger.keep_fleet("name: acme", "digest", "ann")
-    await ledger.create_token("ann", Role.ADMIN, b"hash", "test")
-    await ledger.queue_apply("name: acme 2", "digest-2", {ClusterName("hpc"): "f"}, force=False, by="ann")
-    lease = await ledger.take_lease("observe", "hpc", "me", 60)
+    await ledger.revisions.keep("name: acme", "digest", "ann")
+    await ledger.tokens.create("ann", Role.ADMIN, b"hash", "test")
+    await ledger.applies.queue("name: acme 2", "digest-2", {ClusterName("hpc"): "f"}, force=False, by="ann")
+    lease = await ledger.leases.take("observe", "hpc", "me", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.keep_observation(many(20))
+        await tx.observations.keep(many(20))
     await (await Desk.of(ledger)).submit(*(new_job(f"train-{n}") for n in range(10)))
     book = Book(database_url)
     hour = 1_790_000_000 // 3600 * 3600
@@ -104,6 +106,21 @@ async def test_a_step_back_and_forward_again_loses_no_row_of_older_tables(
     await ledger.migrate()
     await ledger.ready()
     assert rows(filled_url, older) == back  # every value of the older columns, too
+
+
+async def test_a_job_that_waited_before_codes_were_kept_has_its_code_at_the_next_sighting(
+    database_url: str, ledger: Ledger
+) -> None:
+    desk = await Desk.of(ledger)
+    waits = seen("1", "train", JobState.WAITING, reason="Resources", reason_code="NotEnoughFree")
+    await desk.see(waits)
+    await ledger.downgrade("0006")  # loses nothing that is not told again
+    assert "reason_code" not in columns(database_url, "job")
+    await ledger.migrate()
+    (row,) = await ledger.jobs.page(JobFilter(), limit=2)
+    assert (row.reason, row.reason_code) == ("Resources", "")
+    await desk.see(waits)
+    assert (await desk.row(row.id)).reason_code == "NotEnoughFree"
 
 
 @pytest.mark.parametrize("step", UNDOABLE)

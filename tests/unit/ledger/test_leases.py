@@ -12,7 +12,7 @@ from tests.unit.ledger.samples import node, observation, pass_time
 
 
 async def take(ledger: Ledger, holder: str, seconds: float = 60, cluster: str = "hpc") -> Lease | None:
-    return await ledger.take_lease("observe", cluster, holder, seconds)
+    return await ledger.leases.take("observe", cluster, holder, seconds)
 
 
 async def taken(ledger: Ledger, holder: str, seconds: float = 60) -> Lease:
@@ -26,7 +26,7 @@ async def test_one_holder_at_a_time(ledger: Ledger) -> None:
     assert (first.loop, first.cluster, first.holder, first.token) == ("observe", "hpc", "a", 1)
     assert await take(ledger, "b") is None
     assert await take(ledger, "b", cluster="cloud") is not None
-    assert await ledger.take_lease("drift", "hpc", "b", 60) is not None
+    assert await ledger.leases.take("drift", "hpc", "b", 60) is not None
 
 
 async def test_a_live_lease_is_given_to_its_holder_again(ledger: Ledger) -> None:
@@ -42,7 +42,7 @@ async def test_every_tenure_has_the_next_token(ledger: Ledger, database_url: str
         tokens.append((await taken(ledger, holder, 60)).token)
         pass_time(database_url, 61)
     last = await taken(ledger, "a")
-    await ledger.release_lease(last)
+    await ledger.leases.release(last)
     assert [*tokens, last.token, (await taken(ledger, "c")).token] == [1, 2, 3, 4, 5, 6]
 
 
@@ -57,27 +57,27 @@ async def test_one_of_many_takers_gets_it(ledger: Ledger, database_url: str) -> 
 async def test_renewing(ledger: Ledger, database_url: str) -> None:
     lease = await taken(ledger, "a", 60)
     pass_time(database_url, 40)
-    renewed = await ledger.renew_lease(lease)
+    renewed = await ledger.leases.renew(lease)
     assert renewed is not None
     assert renewed.token == lease.token
     pass_time(database_url, 40)
     assert await take(ledger, "b") is None  # past the first end, before the second
     pass_time(database_url, 40)
-    assert await ledger.renew_lease(lease) is None  # ran out, though nobody else took it
+    assert await ledger.leases.renew(lease) is None  # ran out, though nobody else took it
     assert (await taken(ledger, "b")).token == 2
-    assert await ledger.renew_lease(lease) is None
+    assert await ledger.leases.renew(lease) is None
 
 
 async def test_releasing_twice_or_too_late_harms_nobody(ledger: Ledger) -> None:
     old = await taken(ledger, "a")
-    await ledger.release_lease(old)
+    await ledger.leases.release(old)
     new = await taken(ledger, "b")
-    await ledger.release_lease(old)
-    assert await ledger.renew_lease(new) is not None
+    await ledger.leases.release(old)
+    assert await ledger.leases.renew(new) is not None
     with pytest.raises(LeaseLost):
         async with ledger.writing(old) as tx:
-            await tx.keep_observation(observation(node("a")))
-    assert await ledger.clusters() == ()
+            await tx.observations.keep(observation(node("a")))
+    assert await ledger.clusters.all() == ()
 
 
 async def test_a_lease_that_ran_out_cannot_write(ledger: Ledger, database_url: str) -> None:
@@ -85,17 +85,17 @@ async def test_a_lease_that_ran_out_cannot_write(ledger: Ledger, database_url: s
     pass_time(database_url, 61)
     with pytest.raises(LeaseLost, match="token 1"):
         async with ledger.writing(lease) as tx:
-            await tx.keep_observation(observation(node("a")))
-    assert await ledger.nodes() == ()
+            await tx.observations.keep(observation(node("a")))
+    assert await ledger.clusters.nodes() == ()
 
 
 async def test_time_that_runs_out_inside_the_write_undoes_it(ledger: Ledger) -> None:
     lease = await taken(ledger, "a", 0.4)
     with pytest.raises((LeaseLost, LedgerBusy, LedgerUnreachable)):
         async with ledger.writing(lease) as tx:
-            await tx.keep_observation(observation(node("a")))
+            await tx.observations.keep(observation(node("a")))
             await asyncio.sleep(0.5)
-    assert await ledger.nodes() == ()
+    assert await ledger.clusters.nodes() == ()
 
 
 async def test_the_clock_is_looked_at_again_before_the_commit(ledger: Ledger, database_url: str) -> None:
@@ -103,9 +103,9 @@ async def test_the_clock_is_looked_at_again_before_the_commit(ledger: Ledger, da
     with pytest.raises(LeaseLost):
         async with ledger.writing(lease) as tx:
             for i in range(14):  # never idle for long, and yet past its end
-                await tx.keep_observation(observation(node(f"n{i}")))
+                await tx.observations.keep(observation(node(f"n{i}")))
                 await asyncio.sleep(0.15)
-    assert await ledger.nodes() == ()
+    assert await ledger.clusters.nodes() == ()
 
 
 async def test_nobody_takes_a_lease_while_its_holder_writes(ledger: Ledger, database_url: str) -> None:
@@ -117,8 +117,8 @@ async def test_nobody_takes_a_lease_while_its_holder_writes(ledger: Ledger, data
             assert await asyncio.wait_for(take(ledger, "b"), 20) is None
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute("SELECT FROM lease FOR UPDATE NOWAIT")
-        await tx.keep_observation(observation(node("a")))
-    assert len(await ledger.nodes()) == 1
+        await tx.observations.keep(observation(node("a")))
+    assert len(await ledger.clusters.nodes()) == 1
 
 
 async def test_a_write_renews(ledger: Ledger, database_url: str) -> None:
@@ -127,17 +127,17 @@ async def test_a_write_renews(ledger: Ledger, database_url: str) -> None:
     async with ledger.writing(lease):
         pass
     pass_time(database_url, 40)
-    assert await ledger.renew_lease(lease) is not None
+    assert await ledger.leases.renew(lease) is not None
 
 
 async def test_an_error_in_the_body_undoes_all_of_it(ledger: Ledger) -> None:
     lease = await taken(ledger, "a")
     with pytest.raises(RuntimeError):
         async with ledger.writing(lease) as tx:
-            await tx.keep_observation(observation(node("a")))
+            await tx.observations.keep(observation(node("a")))
             raise RuntimeError
-    assert await ledger.nodes() == ()
-    assert await ledger.renew_lease(lease) is not None
+    assert await ledger.clusters.nodes() == ()
+    assert await ledger.leases.renew(lease) is not None
 
 
 async def test_an_older_writer_cannot_overwrite_a_newer_one(ledger: Ledger, database_url: str) -> None:
@@ -149,5 +149,5 @@ async def test_an_older_writer_cannot_overwrite_a_newer_one(ledger: Ledger, data
         )
     with pytest.raises(LeaseLost):
         async with ledger.writing(lease) as tx:
-            await tx.keep_observation(observation(node("a")))
-    assert await ledger.nodes() == ()
+            await tx.observations.keep(observation(node("a")))
+    assert await ledger.clusters.nodes() == ()

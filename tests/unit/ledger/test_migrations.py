@@ -11,14 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, text
 
-from fairway.ledger import (
-    Ledger,
-    LedgerNewer,
-    LedgerNotMigrated,
-    cost_tables,  # noqa: F401  (adds its tables)
-    job_tables,  # noqa: F401  (adds its tables)
+from fairway.ledger import Ledger, LedgerNewer, LedgerNotMigrated
+from fairway.ledger.schema import (
+    costs,  # noqa: F401  (adds its tables)
+    jobs,  # noqa: F401  (adds its tables)
 )
-from fairway.ledger.tables import VERSION_TABLE, metadata
+from fairway.ledger.schema.tables import VERSION_TABLE, metadata
 
 MIGRATE = """
 import asyncio, sys
@@ -106,5 +104,5 @@ async def test_an_empty_database_is_not_ready(empty_database_url: str) -> None:
     with pytest.raises(LedgerNotMigrated, match="missing or older"):
         await ledger.ready()
     with pytest.raises(LedgerNotMigrated):
-        await ledger.clusters()
+        await ledger.clusters.all()
     await ledger.close()

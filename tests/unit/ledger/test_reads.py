@@ -9,35 +9,35 @@ import pytest
 
 from fairway.ledger import Ledger, LedgerRefused, LedgerUnreachable
 from fairway.model.observation import Health
+from tests.unit.ledger.fleet.test_observations import keep
 from tests.unit.ledger.samples import gpus, many, node, observation, slices
-from tests.unit.ledger.test_observations import keep
 
 
 async def test_revisions(ledger: Ledger) -> None:
-    assert await ledger.fleet() is None
-    assert await ledger.fleet_revision() is None
-    one = await ledger.keep_fleet("clusters: {}", "d1", "alice")
-    assert await ledger.keep_fleet("clusters: {}", "d1", "bob") == one
-    two = await ledger.keep_fleet("clusters: {a: }", "d2", "bob")
-    assert await ledger.fleet() == two
+    assert await ledger.revisions.newest() is None
+    assert await ledger.revisions.newest_id() is None
+    one = await ledger.revisions.keep("clusters: {}", "d1", "alice")
+    assert await ledger.revisions.keep("clusters: {}", "d1", "bob") == one
+    two = await ledger.revisions.keep("clusters: {a: }", "d2", "bob")
+    assert await ledger.revisions.newest() == two
     assert (two.created_by, two.text, two.digest) == ("bob", "clusters: {a: }", "d2")
     assert two.created_at.tzinfo is not None
-    back = await ledger.keep_fleet("clusters: {}", "d1", "alice")  # going back is a revision too
-    assert await ledger.fleet_revision() == back.id > two.id > one.id
+    back = await ledger.revisions.keep("clusters: {}", "d1", "alice")  # going back is a revision too
+    assert await ledger.revisions.newest_id() == back.id > two.id > one.id
 
 
 async def test_one_revision_from_many_who_keep_the_same(ledger: Ledger) -> None:
-    kept = await asyncio.gather(*(ledger.keep_fleet("x", "d", f"server-{i}") for i in range(8)))
+    kept = await asyncio.gather(*(ledger.revisions.keep("x", "d", f"server-{i}") for i in range(8)))
     assert len(set(kept)) == 1
 
 
 async def test_pages_of_nodes_meet_without_gap(ledger: Ledger) -> None:
     await keep(ledger, many(250), observation(node("n00001"), node("Z"), node("é"), cluster="cloud"))
-    everything = [(n.cluster, n.name) for n in await ledger.nodes(limit=1000)]
+    everything = [(n.cluster, n.name) for n in await ledger.clusters.nodes(limit=1000)]
     assert len(everything) == 253
     assert everything == sorted(everything)
     paged: list[tuple[str, str]] = []
-    while page := await ledger.nodes(after=paged[-1] if paged else None, limit=60):
+    while page := await ledger.clusters.nodes(after=paged[-1] if paged else None, limit=60):
         assert len(page) <= 60
         paged += [(n.cluster, n.name) for n in page]
     assert paged == everything
@@ -55,7 +55,7 @@ async def test_nodes_by_cluster_pool_and_health(ledger: Ledger) -> None:
     )
 
     async def names(**by: object) -> str:
-        return "".join(n.name for n in await ledger.nodes(**by))  # type: ignore[arg-type]
+        return "".join(n.name for n in await ledger.clusters.nodes(**by))  # type: ignore[arg-type]
 
     assert await names() == "dabc"
     assert await names(cluster="hpc") == "abc"
@@ -103,10 +103,10 @@ async def test_an_unknown_database_is_refused(postgres_url: str) -> None:
 
 
 async def test_a_cut_connection_is_mended(ledger: Ledger, database_url: str) -> None:
-    await ledger.clusters()
+    await ledger.clusters.all()
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    assert await ledger.clusters() == ()
+    assert await ledger.clusters.all() == ()

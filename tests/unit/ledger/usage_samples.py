@@ -76,7 +76,7 @@ class Book:
 
     async def add(self, ledger: Ledger, rows: Sequence[Row]) -> None:
         """Rows with their sums, as the meter adds them."""
-        await ledger.ensure_partitions([row.hour for row in rows])
+        await ledger.partitions.ensure([row.hour for row in rows])
         for row in rows:
             self.job(row.job, row.of, row.name)
         with self.db.transaction(), self.db.cursor() as cursor:

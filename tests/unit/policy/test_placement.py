@@ -28,8 +28,18 @@ from fairway.model.job import GpuRequest, JobSpec, Tolerates
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.price import PriceStep, Pricing
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Supply, Team
-from fairway.policy.membership import NotAllowed, priority_of, team_of
-from fairway.policy.placement import NoPoolFits, Options, Start, Stock, choose, matches, options
+from fairway.policy.placement import (
+    NoPoolFits,
+    NotAllowed,
+    PlacementOptions,
+    Start,
+    SupplyState,
+    choose,
+    matches,
+    options,
+    priority_of,
+    team_of,
+)
 from tests.unit.policy.clusters import patient
 
 ADA = UserName("ada")
@@ -70,12 +80,12 @@ def borrows(name: str, guarantee: int = 0, borrow: int | None = None) -> Grant:
     return Grant(Supply(PoolName(name)), guarantee, borrow)
 
 
-def ask(job: JobSpec, where: Fleet, stocks: Mapping[str, Stock] | None = None) -> Options:
+def ask(job: JobSpec, where: Fleet, stocks: Mapping[str, SupplyState] | None = None) -> PlacementOptions:
     known = {Supply(PoolName(name)): stock for name, stock in (stocks or {}).items()}
     return options(job, where.teams[0], priority_of(where, job, where.teams[0]), where, known)
 
 
-def chosen(found: Options) -> str:
+def chosen(found: PlacementOptions) -> str:
     return str(choose(found).supply)
 
 
@@ -121,11 +131,11 @@ def test_the_guarantee_comes_first_then_what_is_lent_then_the_shorter_queue_then
         *(pool(n, price=str(i)) for i, n in enumerate(names, 1)), teams=(team("research", *grants),)
     )
     stocks = {
-        "waits": Stock(32, 0, waiting=4),
-        "long": Stock(32, 0, waiting=40),
-        "lent": Stock(32, 12),
-        "back": Stock(32, 0, waiting=99),
-        "mine": Stock(32, 8),
+        "waits": SupplyState(32, 0, waiting=4),
+        "long": SupplyState(32, 0, waiting=40),
+        "lent": SupplyState(32, 12),
+        "back": SupplyState(32, 0, waiting=99),
+        "mine": SupplyState(32, 8),
     }
     found = ask(spec(4), where, stocks)
     assert [(str(o.supply), o.start) for o in found.fits] == [
@@ -142,13 +152,13 @@ def test_the_cheapest_on_a_tie_then_the_order_of_the_file() -> None:
     where = fleet(
         pool("a", price="2"), pool("b", price="1"), pool("c", price="1"), teams=(team("t", *grants),)
     )
-    stocks = {n: Stock(32, 12) for n in "abc"}
+    stocks = {n: SupplyState(32, 12) for n in "abc"}
     found = ask(spec(4), where, stocks)
     assert [str(o.supply) for o in found.fits] == ["b", "c", "a"]
     assert (
         choose(found).why == "b has 12 GPUs free and costs 1.00 per GPU-hour, the least of 3 pools that fit"
     )
-    stocks["b"] = stocks["c"] = Stock(32, 0, waiting=1)
+    stocks["b"] = stocks["c"] = SupplyState(32, 0, waiting=1)
     assert choose(ask(spec(4), where, stocks)).why == (
         "a has 12 GPUs free and costs 2.00 per GPU-hour: the soonest of 3 pools that fit"
     )
@@ -161,7 +171,7 @@ def test_a_price_is_that_of_the_day() -> None:
         pool("b", price="2", pricing=cheaper),
         teams=(team("t", borrows("a"), borrows("b")),),
     )
-    stocks = {Supply(PoolName(n)): Stock(32, 12) for n in "ab"}
+    stocks = {Supply(PoolName(n)): SupplyState(32, 12) for n in "ab"}
     found = {
         day: options(spec(4), where.teams[0], where.default_priority, where, stocks, today=day).fits[0]
         for day in (None, date(2026, 6, 30), date(2026, 7, 1))
@@ -175,8 +185,8 @@ def test_a_price_is_that_of_the_day() -> None:
 
 def test_those_who_wait_are_before_whoever_comes_now() -> None:
     where = fleet(pool("a"), teams=(team("t", borrows("a")),))
-    assert ask(spec(4), where, {"a": Stock(32, 8, waiting=4)}).fits[0].start is Start.LENT
-    assert ask(spec(4), where, {"a": Stock(32, 8, waiting=5)}).fits[0].start is Start.WAITS
+    assert ask(spec(4), where, {"a": SupplyState(32, 8, waiting=4)}).fits[0].start is Start.LENT
+    assert ask(spec(4), where, {"a": SupplyState(32, 8, waiting=5)}).fits[0].start is Start.WAITS
 
 
 def test_what_a_team_holds_already_is_not_promised_again() -> None:
@@ -184,7 +194,7 @@ def test_what_a_team_holds_already_is_not_promised_again() -> None:
     t = TeamName("t")
 
     def start(busy: int) -> Start:
-        return ask(spec(4), where, {"a": Stock(32, 32, busy={t: busy})}).fits[0].start
+        return ask(spec(4), where, {"a": SupplyState(32, 32, busy={t: busy})}).fits[0].start
 
     assert [start(n) for n in (0, 4, 5, 8, 9)] == [
         Start.GUARANTEED,
@@ -198,7 +208,7 @@ def test_what_a_team_holds_already_is_not_promised_again() -> None:
 def test_the_parents_ceiling_binds_too() -> None:
     above, inside = team("lab", borrows("a", 0, 8)), team("nlp", borrows("a"), parent=TeamName("lab"))
     where = fleet(pool("a"), teams=(above, inside))
-    stocks = {Supply(PoolName("a")): Stock(64, 64, busy={above.name: 6})}
+    stocks = {Supply(PoolName("a")): SupplyState(64, 64, busy={above.name: 6})}
     assert options(spec(2), inside, NORMAL, where, stocks).fits[0].start is Start.LENT
     assert options(spec(4), inside, NORMAL, where, stocks).fits[0].start is Start.WAITS
     with pytest.raises(NoPoolFits, match="lab may hold 8 there"):
@@ -208,8 +218,8 @@ def test_the_parents_ceiling_binds_too() -> None:
 def test_a_preemptible_priority_has_no_guarantee() -> None:
     where = fleet(pool("a"), teams=(team("t", borrows("a", 8)),))
     job = spec(4, priority=PriorityName("low"))
-    assert ask(job, where, {"a": Stock(32, 8)}).fits[0].start is Start.LENT
-    assert ask(job, where, {"a": Stock(32, 0)}).fits[0].start is Start.WAITS
+    assert ask(job, where, {"a": SupplyState(32, 8)}).fits[0].start is Start.LENT
+    assert ask(job, where, {"a": SupplyState(32, 0)}).fits[0].start is Start.WAITS
 
 
 def test_a_cluster_that_cannot_be_reached_comes_last() -> None:
@@ -218,7 +228,7 @@ def test_a_cluster_that_cannot_be_reached_comes_last() -> None:
         pool("here", on="cloud", price="9"),
         teams=(team("t", borrows("away", 8), borrows("here")),),
     )
-    stocks = {"away": Stock(32, 32, reachable=False), "here": Stock(32, 0, waiting=64)}
+    stocks = {"away": SupplyState(32, 32, reachable=False), "here": SupplyState(32, 0, waiting=64)}
     assert chosen(ask(spec(4), where, stocks)) == "here"
 
 
@@ -249,7 +259,7 @@ def test_each_pool_says_why_not(job: JobSpec, says: str) -> None:
         hpc=SLURM,
         cloud=KubernetesConnection(),
     )
-    stocks = {"hpc-a100": Stock(32, 32, largest_node=8), "cloud-spot": Stock(4, 4)}
+    stocks = {"hpc-a100": SupplyState(32, 32, largest_node=8), "cloud-spot": SupplyState(4, 4)}
     with pytest.raises(NoPoolFits) as refused:
         choose(ask(job, where, stocks))
     assert says in refused.value.message
@@ -338,7 +348,7 @@ counts = st.integers(0, 40)
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Fleet, Team, JobSpec, dict[Supply, Stock]]:
+def situations(draw: st.DrawFn) -> tuple[Fleet, Team, JobSpec, dict[Supply, SupplyState]]:
     pools = tuple(
         pool(
             name,
@@ -366,7 +376,7 @@ def situations(draw: st.DrawFn) -> tuple[Fleet, Team, JobSpec, dict[Supply, Stoc
     for supply in supplies:
         if draw(st.booleans()):
             total = draw(counts)
-            stocks[supply] = Stock(
+            stocks[supply] = SupplyState(
                 total,
                 draw(st.integers(0, total)),
                 draw(st.none() | st.integers(1, 8)),
@@ -388,7 +398,9 @@ def situations(draw: st.DrawFn) -> tuple[Fleet, Team, JobSpec, dict[Supply, Stoc
 
 @patient
 @given(situations())
-def test_nothing_is_chosen_that_may_not_be(drawn: tuple[Fleet, Team, JobSpec, dict[Supply, Stock]]) -> None:
+def test_nothing_is_chosen_that_may_not_be(
+    drawn: tuple[Fleet, Team, JobSpec, dict[Supply, SupplyState]],
+) -> None:
     where, own, job, stocks = drawn
     found = options(job, own, priority_of(where, job, own), where, stocks)
     every = [s for p in where.pools for s in p.supplies]
@@ -399,7 +411,7 @@ def test_nothing_is_chosen_that_may_not_be(drawn: tuple[Fleet, Team, JobSpec, di
         return
     placed = choose(found)
     there = where.pool(placed.supply.pool)
-    stock = stocks.get(placed.supply, Stock())
+    stock = stocks.get(placed.supply, SupplyState())
     assert placed.cluster == there.cluster
     assert matches(job.gpus, there, placed.supply)
     assert job.pool in {None, there.name}
@@ -419,7 +431,7 @@ def test_nothing_is_chosen_that_may_not_be(drawn: tuple[Fleet, Team, JobSpec, di
 @patient
 @given(situations())
 def test_nothing_better_in_every_way_is_passed_over(
-    drawn: tuple[Fleet, Team, JobSpec, dict[Supply, Stock]],
+    drawn: tuple[Fleet, Team, JobSpec, dict[Supply, SupplyState]],
 ) -> None:
     where, own, job, stocks = drawn
     found = options(job, own, priority_of(where, job, own), where, stocks)
@@ -435,7 +447,7 @@ def test_nothing_better_in_every_way_is_passed_over(
 @patient
 @given(situations())
 def test_more_room_never_makes_a_start_later(
-    drawn: tuple[Fleet, Team, JobSpec, dict[Supply, Stock]],
+    drawn: tuple[Fleet, Team, JobSpec, dict[Supply, SupplyState]],
 ) -> None:
     where, own, job, stocks = drawn
     priority = priority_of(where, job, own)

@@ -17,8 +17,7 @@ from fairway.policy.objects import (
     Translation,
     WantedObject,
 )
-from fairway.policy.order import depths
-from fairway.policy.plan import ClusterPlan, complete, compute_adoption, compute_changes
+from fairway.policy.plan import ClusterPlan, complete, compute_adoption, compute_changes, depths
 from tests.growth import grows_at_most
 from tests.unit.policy.clusters import HPC
 

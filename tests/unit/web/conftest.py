@@ -11,7 +11,6 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from fairway.api.access import hash_secret, new_secret
 from fairway.api.app import create_app
 from fairway.api.openapi import NO_JOBS
 from fairway.ledger import Ledger
@@ -19,6 +18,8 @@ from fairway.model.access import Role
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Supply, Team
+from fairway.services.fleets import Fleets
+from fairway.services.tokens import hash_secret, new_secret
 from fairway.settings import Settings, read_settings
 from fairway.web.app import add_pages
 from tests.unit.api import conftest as api
@@ -83,9 +84,9 @@ def memory() -> Memory:
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings) -> FastAPI:
     """The API and the pages, with `fleet` as the newest revision."""
-    await ledger.keep_fleet("the text does not matter here", "digest", "test")
+    await ledger.revisions.keep("the text does not matter here", "digest", "test")
     policy = api.policy_parts(memory)
-    made = create_app(ledger, CollectorRegistry(), lambda _: fleet, policy, NO_JOBS)
+    made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOBS)
     add_pages(made, ledger, made.state.fleets, policy, NO_JOBS, settings)
     return made
 
@@ -107,7 +108,7 @@ async def token(ledger: Ledger, role: Role, name: str | None = None, user: str |
     """A fresh token of this role, of the person who has it in USERS."""
     secret = new_secret()
     made = UserName(user or USERS[role])
-    await ledger.create_token(name or f"a-{role}", role, hash_secret(secret), "test", user=made)
+    await ledger.tokens.create(name or f"a-{role}", role, hash_secret(secret), "test", user=made)
     return secret
 
 

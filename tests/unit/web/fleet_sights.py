@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from fairway.engines.port import Unreachable
+from fairway.explain.engine_reasons import slurm_code
 from fairway.ledger import Ledger
 from fairway.model.fleet import EngineKind
 from fairway.model.job import Attempt, EngineId, JobState, SeenJob
@@ -38,21 +39,21 @@ def mig_node(name: str, small: int, large: int) -> Node:
 
 async def observe(ledger: Ledger, *nodes: Node) -> None:
     """As the observe loop does."""
-    lease = await ledger.take_lease("observe", HPC, "test", 60)
+    lease = await ledger.leases.take("observe", HPC, "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.keep_observation(Observation(HPC, "24.11.5", nodes), engine=EngineKind.SLURM)
-    await ledger.release_lease(lease)
+        await tx.observations.keep(Observation(HPC, "24.11.5", nodes), engine=EngineKind.SLURM)
+    await ledger.leases.release(lease)
 
 
 async def lose(ledger: Ledger) -> None:
     """The cluster cannot be reached any more."""
-    lease = await ledger.take_lease("observe", HPC, "test", 60)
+    lease = await ledger.leases.take("observe", HPC, "test", 60)
     assert lease is not None
     error = Unreachable("Unreachable", "nobody answers at hpc:6820", "look whether slurmrestd runs")
     async with ledger.writing(lease) as tx:
-        await tx.keep_failure(HPC, error, engine=EngineKind.SLURM)
-    await ledger.release_lease(lease)
+        await tx.observations.keep_failure(HPC, error, engine=EngineKind.SLURM)
+    await ledger.leases.release(lease)
 
 
 def runs(
@@ -65,7 +66,7 @@ def runs(
 
 
 def waits(number: int, devices: int, reason: str, team: str | None = "product") -> SeenJob:
-    """A job that waits for three hours."""
+    """A job that waits for three hours; `reason` is Slurm's."""
     return _seen(number, devices, JobState.WAITING, reason, team, None, ())
 
 
@@ -89,14 +90,15 @@ def _seen(
         supply=Supply(pool, SliceName(slice_) if slice_ else None),
         gpus=devices,
         reason=reason,
+        reason_code=slurm_code(reason),
         attempts=tuple(attempts),
     )
 
 
 async def mirror(ledger: Ledger, *jobs: SeenJob) -> None:
     """As the mirror loop does."""
-    lease = await ledger.take_lease("mirror", HPC, "test", 60)
+    lease = await ledger.leases.take("mirror", HPC, "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.keep_seen(jobs)
-    await ledger.release_lease(lease)
+        await tx.mirror.keep_seen(jobs)
+    await ledger.leases.release(lease)

@@ -12,15 +12,15 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from fairway.api.access import hash_secret
 from fairway.api.problems import ApiError
-from fairway.ledger import Ledger, LedgerUnreachable, Topic, Wish
+from fairway.ledger import DesiredState, Ledger, LedgerUnreachable, Topic
 from fairway.model.access import Role
 from fairway.model.names import UserName
+from fairway.services.tokens import hash_secret
 from fairway.web import live
 from fairway.web.app import stop_pages
-from fairway.web.live import EventStream, Pulse
-from fairway.web.rules import COOKIE
+from fairway.web.live import ChangePoller, EventStream
+from fairway.web.sessions import COOKIE
 from tests.unit.api.conftest import bearer
 from tests.unit.ledger.job_samples import new_job
 from tests.unit.web.conftest import SignIn
@@ -45,9 +45,9 @@ class Changing:
     async def live_sessions(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         return frozenset(digests) & self.live
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> ChangePoller:
         """One that looks only when it is told to."""
-        return Pulse(self, seconds=3600, clock=lambda: self.now)
+        return ChangePoller(self.versions, self.live_sessions, seconds=3600, clock=lambda: self.now)
 
 
 async def settle() -> None:
@@ -119,7 +119,7 @@ async def test_how_long_it_was_quiet() -> None:
 async def test_a_ledger_that_is_down_is_looked_at_again() -> None:
     ledger = Changing()
     ledger.fails = True
-    pulse = Pulse(ledger, seconds=0.01)
+    pulse = ChangePoller(ledger.versions, ledger.live_sessions, seconds=0.01)
     page = pulse.open(b"a")
     await asyncio.sleep(0.05)
     assert ledger.looks > 1
@@ -170,7 +170,7 @@ async def test_stopping_ends_every_stream_at_once() -> None:
         pulse.check_room(b"a")
 
 
-async def _until_stopped(pulse: Pulse) -> AsyncIterator[str]:
+async def _until_stopped(pulse: ChangePoller) -> AsyncIterator[str]:
     stream = pulse.open(b"a")
     async for text in EventStream(pulse, b"a")._events(stream):
         yield text
@@ -266,7 +266,7 @@ async def test_a_page_hears_of_jobs_nodes_and_policy(
         assert page.status == 200
         assert page.headers["content-type"].startswith("text/event-stream")
         assert page.headers["cache-control"] == "no-store"
-        await ledger.keep_fleet("another one", "another digest", "test")
+        await ledger.revisions.keep("another one", "another digest", "test")
         assert "policy" in str(await page.event("changed"))
     assert app.state.pulse._task is None  # it looks no longer
 
@@ -276,7 +276,7 @@ async def test_it_ends_with_its_session(app: FastAPI, ledger: Ledger, sign_in: S
     client = await sign_in(Role.VIEWER, name="short")
     async with Listening(app, client.cookies[COOKIE]).open() as page:
         await page.event("hello")
-        await ledger.revoke_token("short")
+        await ledger.tokens.revoke("short")
         assert await page.event("ended") == "signed-out"
 
 
@@ -290,23 +290,23 @@ async def test_it_ends_with_the_server(app: FastAPI, viewer: httpx2.AsyncClient)
 
 
 async def test_versions_change_with_their_topic_and_only_then(ledger: Ledger) -> None:
-    before = await ledger.versions()
+    before = await ledger.change_feed.versions()
     await asyncio.sleep(1.2)  # what other tests' writes left behind is counted late
-    before = await ledger.versions()
-    assert await ledger.versions() == before
-    await ledger.keep_fleet("text", "digest", "test")
-    after = await ledger.versions()
+    before = await ledger.change_feed.versions()
+    assert await ledger.change_feed.versions() == before
+    await ledger.revisions.keep("text", "digest", "test")
+    after = await ledger.change_feed.versions()
     assert {topic for topic in Topic if after[topic] != before[topic]} == {Topic.POLICY}
 
 
 async def test_a_job_that_changes_is_noticed(ledger: Ledger) -> None:
     """By a counter of PostgreSQL's own, which may lag: never longer than pages expect (LAG in live.js)."""
-    ((job,),) = await ledger.submit_jobs([new_job()], by="test")
+    ((job,),) = await ledger.jobs.submit([new_job()], by="test")
     await asyncio.sleep(1.2)
-    before = await ledger.versions()
-    await ledger.wish([job], Wish.HOLD, by="test")
+    before = await ledger.change_feed.versions()
+    await ledger.jobs.set_desired_state([job], DesiredState.HOLD, by="test")
     for _ in range(60):
-        after = await ledger.versions()
+        after = await ledger.change_feed.versions()
         if after != before:
             break
         await asyncio.sleep(0.2)
@@ -315,15 +315,15 @@ async def test_a_job_that_changes_is_noticed(ledger: Ledger) -> None:
 
 async def test_which_sessions_are_good(ledger: Ledger) -> None:
     good, old, of_token = (hash_secret(name) for name in ("good", "old", "of a token"))
-    token = await ledger.create_token("t", Role.VIEWER, hash_secret("t"), "test")
+    token = await ledger.tokens.create("t", Role.VIEWER, hash_secret("t"), "test")
     user = UserName("ada")
-    await ledger.create_session(good, token=None, user=user, role=Role.MEMBER, seconds=60)
-    await ledger.create_session(of_token, token=token, user=user, role=Role.VIEWER, seconds=60)
-    await ledger.create_session(old, token=None, user=user, role=Role.MEMBER, seconds=-1)
+    await ledger.sessions.create(good, token=None, user=user, role=Role.MEMBER, seconds=60)
+    await ledger.sessions.create(of_token, token=token, user=user, role=Role.VIEWER, seconds=60)
+    await ledger.sessions.create(old, token=None, user=user, role=Role.MEMBER, seconds=-1)
     asked = [good, old, of_token, hash_secret("never")]
-    assert await ledger.live_sessions(asked) == {good, of_token}
-    await ledger.revoke_token("t")
-    assert await ledger.live_sessions(asked) == {good}
+    assert await ledger.sessions.live(asked) == {good, of_token}
+    await ledger.tokens.revoke("t")
+    assert await ledger.sessions.live(asked) == {good}
 
 
 async def test_a_stream_is_measured_to_its_first_byte(app: FastAPI, viewer: httpx2.AsyncClient) -> None:

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 from jinja2 import Environment, PackageLoader
 
-from fairway.web.words import FILTERS
+from fairway.web.format import FILTERS
 
 NAMES = sorted(f.name for f in (files("fairway.web") / "templates").iterdir() if f.name.endswith(".html"))
 

@@ -1,8 +1,8 @@
-"""Kubernetes: what an API server shows of its nodes and GPUs, kept up to date by an informer of our own.
+"""The Kubernetes engine.
 
-`engine` is the way in. `client` reaches the API server, `informer` follows one kind of object into a
-`store`, `wire` names the few fields we read, `facts` keeps what matters of them, `view` makes nodes of the
-model out of facts.
+`engine` is the entry point. `api` connects to the API server and follows objects with an informer, `nodes`
+turns nodes and pods into observations, `policy` writes a fleet as Kueue, quota, RBAC and admission objects,
+`jobs` submits and mirrors jobs.
 """
 
 from fairway.engines.kubernetes.engine import KubernetesEngine

@@ -1,4 +1,4 @@
-"""Kubernetes behind the engine port."""
+"""The Kubernetes engine: the engine protocols, implemented with informers, Kueue and Jobs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Final
 
 import structlog
 
-from fairway.engines.kubernetes.client import ApiServer, connect, connection_of
-from fairway.engines.kubernetes.facts import NodeFacts, PodHold, node_keeper, pod_keeper
-from fairway.engines.kubernetes.gpu_resources import PRODUCT
-from fairway.engines.kubernetes.informer import Informer, Kind, Pace
-from fairway.engines.kubernetes.jobs.mirroring import Mirror
-from fairway.engines.kubernetes.jobs.running import Runner
-from fairway.engines.kubernetes.policy.governor import Governor
-from fairway.engines.kubernetes.policy.importing import import_policy
+from fairway.engines.kubernetes.api.client import ApiServer
+from fairway.engines.kubernetes.api.connection import Reconnecting
+from fairway.engines.kubernetes.api.errors import ApiCall
+from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, WatchedKind
+from fairway.engines.kubernetes.api.wire import NodeObject, PodObject, Version
+from fairway.engines.kubernetes.governor import Governor
+from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
+from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
+from fairway.engines.kubernetes.nodes.devices import PRODUCT
+from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_keeper, pod_keeper
+from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
+from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.translate import translate
-from fairway.engines.kubernetes.refusals import Asked
-from fairway.engines.kubernetes.view import Overlap, view
-from fairway.engines.kubernetes.wire import NodeObject, PodObject, Version
-from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent, Unreachable
+from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -32,34 +33,41 @@ from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectK
 _log = structlog.get_logger(__name__)
 
 _FRESH_SECONDS: Final = 2.0
-"""A watch that has been silent for longer is asked for a sign of life before an answer is given."""
+"""A watch that has been silent for longer is probed before an answer is given."""
 _VERSION_SECONDS: Final = 300.0
-"""How long an answer of /version is believed: clusters are upgraded while we watch."""
+"""How long a reply of /version is cached: clusters are upgraded while we watch."""
 
 # Only what is bound and unfinished can hold a device; the API server drops the rest before it is sent.
 _BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(slots=True)
-class _Link:
-    """A connection to the API server and the informers that run on it from the first look."""
+class _NodeWatch:
+    """The informers that run on one connection, and the version of its API server."""
 
     api: ApiServer
     nodes: Informer[NodeObject, NodeFacts]
-    pods: Informer[PodObject, PodHold]
+    pods: Informer[PodObject, PodDevices]
     version: str = ""
     version_at: float = float("-inf")
 
-    async def close(self) -> None:
+    @property
+    def alive(self) -> bool:
+        return self.nodes.alive and self.pods.alive
+
+    def start(self) -> None:
+        self.nodes.start()
+        self.pods.start()
+
+    async def stop(self) -> None:
         await self.nodes.stop()
         await self.pods.stop()
-        await self.api.close()
 
 
 class KubernetesEngine:
-    """Observes a Kubernetes cluster from memory that informers keep true, and governs it through Kueue.
+    """Observes a Kubernetes cluster from memory that informers keep up to date, and governs it through Kueue.
 
-    Nothing is opened before the first `observe`. GPUs given out by dynamic resource allocation
+    Nothing is opened before the first `observe`. GPUs allocated by dynamic resource allocation
     (ResourceClaims) are not extended resources and are not seen.
     """
 
@@ -75,32 +83,29 @@ class KubernetesEngine:
         self._pools = tuple(p for p in pools if p.cluster == cluster.name)
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._link: _Link | None = None
+        self._connection = Reconnecting(cluster, timeout_seconds)
+        self._watch: _NodeWatch | None = None
         self._turn = asyncio.Lock()
-        self._closed = False
         self._noted: frozenset[Overlap] = frozenset()
-        self._governor = Governor(cluster, self._pools, timeout_seconds)
-        self._runner = Runner(cluster, self._pools, timeout_seconds)
-        self._mirror = Mirror(cluster, self._pools, timeout_seconds, clock)
+        self._governor = Governor(Reconnecting(cluster, timeout_seconds), self._pools)
+        self._runner = KubernetesRunner(Reconnecting(cluster, timeout_seconds), self._pools)
+        self._mirror = KubernetesMirror(Reconnecting(cluster, timeout_seconds), self._pools, clock)
 
     async def observe(self) -> Observation:
-        """One look at the cluster: from memory, after proof that the memory is current."""
-        try:
-            async with asyncio.timeout(self._timeout_seconds), self._turn:
-                return await self._observe()
-        except TimeoutError as e:
-            raise self._too_slow() from e
+        """Observe the cluster from memory, after proof that the memory is current."""
+        async with self._connection.use(self._timeout_seconds) as api, self._turn:
+            return await self._observe(api)
 
     async def find_policy(self) -> FoundPolicy:
-        """Every object of the governed kinds, ours or not, and what Kueue runs with."""
+        """Return every object of the governed kinds, ours or not, and Kueue's configuration."""
         return await self._governor.find_policy()
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
-        """What `fleet` means on this cluster. Pure."""
+        """Translate `fleet` to this cluster's objects. Pure."""
         return translate(fleet, self._cluster.name, found)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
-        """Jobs that run and wait under each of these objects."""
+        """Count running and waiting jobs under each of these objects."""
         return await self._governor.activity(keys)
 
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
@@ -108,140 +113,129 @@ class KubernetesEngine:
         return self._governor.write(changes)
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        """Help Kueue keep what it falls short of: places in one piece, order of arrival, past use."""
+        """Help Kueue with what it falls short of: contiguous placement, order of arrival, past usage."""
         return await self._governor.nudge(fleet)
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
-        """What people made by hand, in the fleet's words, and pools of GPUs that no queue counts."""
+        """Convert a hand-made policy to a fleet, with pools of GPUs that no queue counts."""
         products: dict[str, list[str]] = {}
-        for facts in self._link.nodes.store.values() if self._link else ():
+        for facts in self._watch.nodes.store.values() if self._watch else ():
             if product := dict(facts.labels).get(PRODUCT):
                 products.setdefault(product, []).extend(name for name, _ in facts.capacity)
         return import_policy(fleet, found, products)
 
     unique_names: bool = True
-    """The API server takes a name once; asked again it says so, and whose the one that is there is."""
+    """The API server accepts a name once; a second create answers with a conflict."""
 
     def preview(self, order: Order, fleet: Fleet) -> str:
-        """The Job that would be made, as YAML. Pure."""
+        """Return the Job that would be created, as YAML. Pure."""
         return self._runner.preview(order, fleet)
 
     def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
-        """Make Jobs, sixteen at a time; yields each as it is made, found made, or refused."""
+        """Create Jobs, sixteen at a time; yield each once it is created, found to exist, or refused."""
         return self._runner.submit(orders, fleet)
 
     async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
-        """Those Jobs of these names that are there, over or not."""
+        """Return the Jobs of these names that exist, ended or not."""
         return await self._runner.find(names)
 
     async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """Delete Jobs, their pods with them."""
+        """Delete Jobs and their pods."""
         return await self._runner.cancel(ids)
 
     async def hold(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """Take waiting Jobs out of the line; what runs goes on."""
+        """Take waiting Jobs out of the queue; running ones go on."""
         return await self._runner.hold(ids)
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        """Put held Jobs back into the line."""
+        """Put held Jobs back into the queue."""
         return await self._runner.release(ids)
 
     async def read_log(
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
     ) -> LogPart:
-        """What the pod of an attempt printed, as long as it is there."""
+        """Read the log of an attempt's pod, as long as the pod exists."""
         known = self._mirror.known(engine_id)
         return await self._runner.read_log(known, engine_id, attempt, offset, limit, node)
 
     async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
-        """Jobs that changed since the batch with this mark; any other mark gets all of them."""
+        """Return Jobs that changed since the batch with this mark; any other mark gets all of them."""
         return await self._mirror.changes(mark, fleet)
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
-        """Jobs that are there, over or not. Of one that was deleted Kubernetes has no records."""
+        """Look up Jobs that exist, ended or not. Kubernetes has no records of a deleted one."""
         return await self._mirror.look_up(ids, fleet)
 
     async def close(self) -> None:
-        """End the informers and all connections."""
-        self._closed = True
+        """Stop the informers and close all connections."""
+        await self._connection.close()
         await self._governor.close()
         await self._runner.close()
         await self._mirror.close()
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
+        await self._stop_watching()
 
-    async def _observe(self) -> Observation:
-        if self._closed:
-            raise self._is_closed()
+    async def _observe(self, api: ApiServer) -> Observation:
+        watch = await self._watch_on(api)
         try:
-            link = await self._linked()
-            version = await self._version(link)  # before the informers: one of them takes its connection over
-            link.nodes.start()
-            link.pods.start()
-            await asyncio.gather(link.nodes.fresh(_FRESH_SECONDS), link.pods.fresh(_FRESH_SECONDS))
-            return self._seen(link, version)
+            # Before the informers start: one of them takes its connection over.
+            version = await self._version(watch)
+            self._connection.raise_if_closed()
+            watch.start()
+            await asyncio.gather(watch.nodes.fresh(_FRESH_SECONDS), watch.pods.fresh(_FRESH_SECONDS))
+            return self._seen(watch, version)
         except FairwayError as e:
-            await self._start_over_after(e)
+            # A refusal may be cured by new credentials in the file, and a dead informer by a new one.
+            if isinstance(e, Refused) or not watch.alive:
+                await self._stop_watching()
+            if isinstance(e, Refused):
+                await self._connection.discard(api)
             raise
-        except Exception as e:
-            _log.exception("observing failed in an unexpected way", cluster=self._cluster.name)
-            raise Unreachable(
-                "ObserveFailed",
-                f"observing {self._cluster.name} failed: {type(e).__name__}: {e}",
-                "this should not happen; please report it with the server's log",
-            ) from e
 
-    def _seen(self, link: _Link, version: str) -> Observation:
-        seen = view(
-            {name: held.value for (_, name), held in link.nodes.store.items()},
-            link.pods.store.values(),
+    def _seen(self, watch: _NodeWatch, version: str) -> Observation:
+        seen = observe_nodes(
+            {name: held.value for (_, name), held in watch.nodes.store.items()},
+            watch.pods.store.values(),
             self._pools,
         )
         self._note(seen.overlaps)
         return Observation(self._cluster.name, version, seen.nodes)
 
-    async def _linked(self) -> _Link:
-        if self._link is None:
-            api = await connect(connection_of(self._cluster))
-            if self._closed:  # meanwhile
-                await api.close()
-                raise self._is_closed()
-            pace = Pace(request_seconds=self._timeout_seconds)
-            nodes = Kind("nodes", "/api/v1/nodes", NodeObject, node_keeper(self._pools))
-            pods = Kind(
+    async def _watch_on(self, api: ApiServer) -> _NodeWatch:
+        if self._watch is None or self._watch.api is not api:
+            await self._stop_watching()
+            pace = InformerTiming(request_seconds=self._timeout_seconds)
+            nodes = WatchedKind("nodes", "/api/v1/nodes", NodeObject, node_keeper(self._pools))
+            pods = WatchedKind(
                 "pods",
                 "/api/v1/pods",
                 PodObject,
                 pod_keeper(self._pools),
                 {"fieldSelector": _BOUND_AND_UNFINISHED},
             )
-            self._link = _Link(
+            self._watch = _NodeWatch(
                 api,
                 Informer(api, nodes, pace=pace, clock=self._clock),
                 Informer(api, pods, pace=pace, clock=self._clock),
             )
-        return self._link
+        return self._watch
 
-    async def _version(self, link: _Link) -> str:
-        if self._clock() - link.version_at > _VERSION_SECONDS:
-            asked = Asked(link.api.server, "get")
+    async def _stop_watching(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await watch.stop()
+
+    async def _version(self, watch: _NodeWatch) -> str:
+        if self._clock() - watch.version_at > _VERSION_SECONDS:
+            call = ApiCall(watch.api.server, "get")
             try:
-                answer = await link.api.get(
-                    "/version", {}, Version, asked, timeout_seconds=self._timeout_seconds
+                answer = await watch.api.get(
+                    "/version", {}, Version, call, timeout_seconds=self._timeout_seconds
                 )
-                link.version = f"kubernetes {answer.git_version}"
+                watch.version = f"kubernetes {answer.git_version}"
             except Refused:  # may see nodes but not /version: no reason to show nothing
-                link.version = "kubernetes"
-            link.version_at = self._clock()
-        return link.version
-
-    async def _start_over_after(self, error: FairwayError) -> None:
-        """A refusal may be cured by new credentials in the file, and a dead informer by a new one."""
-        link = self._link
-        if link is not None and (isinstance(error, Refused) or not (link.nodes.alive and link.pods.alive)):
-            self._link = None
-            await link.close()
+                watch.version = "kubernetes"
+            watch.version_at = self._clock()
+        return watch.version
 
     def _note(self, overlaps: frozenset[Overlap]) -> None:
         for overlap in overlaps - self._noted:
@@ -253,14 +247,3 @@ class KubernetesEngine:
                 misses=overlap.misses,
             )
         self._noted |= overlaps
-
-    def _is_closed(self) -> Refused:
-        return Refused("Closed", f"the engine of {self._cluster.name} was closed", "make a new one")
-
-    def _too_slow(self) -> Unreachable:
-        server = self._link.api.server if self._link else self._cluster.name
-        return Unreachable(
-            "TimedOut",
-            f"{server} did not answer within {self._timeout_seconds:g} s",
-            f"is it overloaded or frozen? try: curl -k -m 5 {server}/readyz",
-        )

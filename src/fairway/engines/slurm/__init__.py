@@ -1,8 +1,7 @@
-"""Slurm through slurmrestd: one adapter for every version that Fairway speaks.
+"""The Slurm engine, through slurmrestd: one adapter for every release that Fairway supports.
 
-`engine` is the way in. `client` talks and turns every failure into Unreachable or Refused; `tokens` signs;
-`dialect` holds what differs between versions; `wire` names the few fields that are read; `gres`, `states`
-and `translate` are pure and say what those fields mean.
+`engine` is the entry point. `rest` is the client, `nodes` turns nodes into observations, `policy` writes a
+fleet as accounts, associations and QOS, `jobs` submits and mirrors jobs.
 """
 
 from fairway.engines.slurm.engine import SlurmEngine

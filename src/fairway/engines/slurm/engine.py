@@ -1,4 +1,4 @@
-"""The Slurm engine: what Fairway asks of a cluster, answered through slurmrestd, squeue and sacct."""
+"""The Slurm engine: the engine protocols, implemented with slurmrestd, squeue and sacct."""
 
 from __future__ import annotations
 
@@ -7,74 +7,75 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Final
 
 from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent
-from fairway.engines.slurm import translate
-from fairway.engines.slurm.client import SlurmRest
-from fairway.engines.slurm.jobs.logs import LogReader
-from fairway.engines.slurm.jobs.mirroring import Mirror
-from fairway.engines.slurm.jobs.running import Runner
-from fairway.engines.slurm.jobs.tools import Tools
-from fairway.engines.slurm.policy import activity, finding, imports, notices, settings
-from fairway.engines.slurm.policy.nudging import Nudger
-from fairway.engines.slurm.policy.wanted import Ground, wanted_objects
-from fairway.engines.slurm.policy.writing import Writer
+from fairway.engines.slurm.jobs.commands import SlurmCommands
+from fairway.engines.slurm.jobs.logs import SlurmLogReader
+from fairway.engines.slurm.jobs.mirror import SlurmMirror
+from fairway.engines.slurm.jobs.submit import SlurmRunner
+from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.nodes.observe import node
+from fairway.engines.slurm.policy import activity, import_, read
+from fairway.engines.slurm.policy import advice as notices
+from fairway.engines.slurm.policy import advice as settings
+from fairway.engines.slurm.policy.nudge import SlurmNudger
+from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
+from fairway.engines.slurm.policy.write import Writer
+from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
 from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
 POLICY_SECONDS: Final = 120
-"""A look at the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
+"""Reading the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
 
 
 class SlurmEngine:
-    """One Slurm cluster and the pools of the fleet that live on it."""
+    """One Slurm cluster and the pools of the fleet that are on it."""
 
     unique_names: bool = False
-    """Slurm takes any number of jobs of one name."""
+    """Slurm accepts any number of jobs of one name."""
 
     def __init__(self, cluster: Cluster, pools: tuple[Pool, ...], *, timeout_seconds: float = 30) -> None:
         if not isinstance(cluster.connection, SlurmConnection):
             raise TypeError(f"cluster {cluster.name} is not a Slurm cluster")
         self._cluster = cluster
-        self._claims = translate.Claims(pools)
+        self._claims = Claims(pools)
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
         self._writer = Writer(self._rest)
-        self._nudger = Nudger(self._rest)
-        tools = Tools(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
-        self._mirror = Mirror(tools, self._claims)
-        self._runner = Runner(self._rest, cluster)
-        self._reader = LogReader(self._rest, tools, cluster.folders)
+        self._nudger = SlurmNudger(self._rest)
+        tools = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
+        self._mirror = SlurmMirror(tools, self._claims)
+        self._runner = SlurmRunner(self._rest, cluster)
+        self._reader = SlurmLogReader(self._rest, tools, cluster.folders)
 
     async def observe(self) -> Observation:
-        """One look: one request, however large the cluster; one more if a pool's partition has no node."""
+        """Observe with one request, whatever the size; a second one if a pool's partition has no node."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 reply = await self._rest.nodes()
                 await self._partitions_exist(found={name for node in reply.nodes for name in node.partitions})
         except TimeoutError as error:
             raise self._rest.silent() from error
-        nodes = sorted(
-            (translate.node(wire, self._claims) for wire in reply.nodes), key=lambda node: node.name
-        )
+        nodes = sorted((node(wire, self._claims) for wire in reply.nodes), key=lambda node: node.name)
         return Observation(self._cluster.name, f"slurm {reply.meta.slurm.release}", tuple(nodes))
 
     async def find_policy(self) -> FoundPolicy:
-        """Every QOS, account, association and user, ours or not."""
+        """Return every QOS, account, association and user, ours or not."""
         try:
             async with asyncio.timeout(POLICY_SECONDS):
-                return await finding.find_policy(self._rest)
+                return await read.find_policy(self._rest)
         except TimeoutError as error:
             raise self._rest.silent() from error
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
-        """What `fleet` means here: objects, what Slurm does not quite do, and lines of slurm.conf."""
-        ground = Ground.of(fleet, self._cluster.name, found.settings)
-        advice = settings.advice(ground, found.settings)
-        return Translation(wanted_objects(ground), tuple(notices.notices(ground, advice)), advice)
+        """Translate `fleet` to objects, notices of what Slurm cannot quite do, and lines of slurm.conf."""
+        context = PolicyContext.of(fleet, self._cluster.name, found.settings)
+        advice = settings.advice(context, found.settings)
+        return Translation(wanted_objects(context), tuple(notices.notices(context, advice)), advice)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
-        """Jobs under accounts, associations and QOS."""
+        """Count jobs under accounts, associations and QOS."""
         try:
             async with asyncio.timeout(POLICY_SECONDS):
                 return await activity.count_jobs(self._rest, keys)
@@ -82,33 +83,33 @@ class SlurmEngine:
             raise self._rest.silent() from error
 
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
-        """Make changes of one stage; each request has its own limit in time."""
+        """Make changes of one stage; each request has its own time limit."""
         return self._writer.write(changes)
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        """Requeue a team's lower job where its urgent one waits at a limit."""
+        """Requeue a team's lower-priority job where its urgent one waits at a limit."""
         # Only names and limits are needed here, not what the cluster tells of itself.
-        ground = Ground.of(fleet, self._cluster.name, {})
+        context = PolicyContext.of(fleet, self._cluster.name, {})
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._nudger.nudge(ground)
+                return await self._nudger.nudge(context)
         except TimeoutError as error:
             raise self._rest.silent() from error
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
-        """What people made by hand, in the fleet's words. Pure; nodes are not needed for it."""
-        return imports.import_policy(fleet, self._cluster.name, found)
+        """Convert a hand-made policy to a fleet. Pure; nodes are not needed for it."""
+        return import_.import_policy(fleet, self._cluster.name, found)
 
     def preview(self, order: Order, fleet: Fleet) -> str:
-        """As sbatch would be told, with the script."""
+        """Return the script with the `sbatch` options it would be submitted with."""
         return self._runner.preview(order, fleet)
 
     def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
-        """Each as its own user, eight at a time."""
+        """Submit each order as its own user, eight at a time."""
         return self._runner.submit(orders, fleet)
 
     async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
-        """By slurmctld's jobs and the accounting's of the last week."""
+        """Find jobs in slurmctld, and in the accounting of the last week."""
         return await self._mirror.find(names)
 
     async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
@@ -123,22 +124,25 @@ class SlurmEngine:
     async def read_log(
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
     ) -> LogPart:
-        """From the shared folder; what all nodes of a gang print is in one file, so `node` tells nothing."""
+        """Read a log from the shared folder.
+
+        All nodes of a gang print into one file, so `node` is ignored.
+        """
         return await self._reader.read(order, engine_id, attempt, offset, limit)
 
     async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
-        """One look by squeue, at most one a second, and what the accounting adds."""
+        """Poll `squeue`, at most once a second, and add what the accounting has."""
         return await self._mirror.changes(mark, fleet)
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
-        """By the accounting."""
+        """Look up jobs in the accounting."""
         return await self._mirror.look_up(ids, fleet)
 
     async def close(self) -> None:
         await self._rest.close()
 
     async def _partitions_exist(self, found: Iterable[str]) -> None:
-        """Tell a partition without nodes, which is well, from one that does not exist."""
+        """Raise Refused if a pool's partition does not exist; one without nodes is fine."""
         unseen = self._claims.partitions.keys() - found
         if not unseen:
             return

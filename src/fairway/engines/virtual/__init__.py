@@ -1,20 +1,20 @@
-"""A cluster in memory: for demos and tests, and later for what-if runs with a clock of its own.
+"""The virtual engine: a cluster in memory, for demos, tests and what-if runs with a clock of its own.
 
-`VirtualEngine` is what a server sees; `Simulator` is the cluster behind it, for those who move its clock.
+`VirtualEngine` is what a server uses; `Simulator` is the cluster behind it, for callers that move its clock.
 """
 
-from fairway.engines.virtual.engine import Hold, VirtualEngine
-from fairway.engines.virtual.jobs import JobRequest, JobState, JobView
-from fairway.engines.virtual.simulator import Simulator
-from fairway.engines.virtual.terms import Terms, terms_of
+from fairway.engines.virtual.engine import OccupiedDevices, VirtualEngine
+from fairway.engines.virtual.simulator.jobs import JobRequest, JobView, SimState
+from fairway.engines.virtual.simulator.simulator import Simulator
+from fairway.engines.virtual.simulator.terms import ClusterTerms, terms_of
 
 __all__ = [
-    "Hold",
+    "ClusterTerms",
     "JobRequest",
-    "JobState",
     "JobView",
+    "OccupiedDevices",
+    "SimState",
     "Simulator",
-    "Terms",
     "VirtualEngine",
     "terms_of",
 ]

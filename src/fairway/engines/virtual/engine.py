@@ -11,33 +11,25 @@ from typing import Final
 
 from fairway import __version__
 from fairway.engines.port import Imported, Refused, Remark
-from fairway.engines.virtual import objects
-from fairway.engines.virtual.jobs import JobState
-from fairway.engines.virtual.life import Life
-from fairway.engines.virtual.mirroring import Mirroring
-from fairway.engines.virtual.objects import Fields
-from fairway.engines.virtual.running import Running
-from fairway.engines.virtual.simulator import Simulator
+from fairway.engines.virtual.cluster import Life
+from fairway.engines.virtual.jobs.mirror import Mirroring
+from fairway.engines.virtual.jobs.submit import VirtualJobs
+from fairway.engines.virtual.policy import translate as policy_translate
+from fairway.engines.virtual.policy.translate import Fields
+from fairway.engines.virtual.simulator.jobs import SimState
+from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
 from fairway.model.observation import Observation
-from fairway.policy.objects import (
-    Action,
-    Activity,
-    Change,
-    FoundObject,
-    FoundPolicy,
-    ObjectKey,
-    Translation,
-)
+from fairway.policy.objects import Action, Activity, Change, FoundObject, FoundPolicy, ObjectKey, Translation
 
 VERSION = f"virtual {__version__}"
 REMEMBERED: Final = 20_000
-"""Ended jobs, and happenings: some 2 KB each."""
+"""Ended jobs, and changes of jobs: some 2 KB each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hold:
+class OccupiedDevices:
     """Devices that something holds on one node; two holds are never the same one."""
 
     node: NodeName
@@ -55,7 +47,7 @@ class _Written:
     changed_by: str | None = None
 
 
-class VirtualEngine(Running, Mirroring):
+class VirtualEngine(VirtualJobs, Mirroring):
     """A cluster of the nodes its pools describe, all well and idle at first.
 
     The simulator obeys the objects that are there, whoever wrote them, and nothing else. Its clock follows
@@ -75,7 +67,7 @@ class VirtualEngine(Running, Mirroring):
         self._life = Life(self.simulator, clock, speed)
         self._cluster = cluster
         self._objects: dict[ObjectKey, _Written] = {}
-        self._holds: list[Hold] = []
+        self._holds: list[OccupiedDevices] = []
         self._speed = speed
         self._clock = clock
 
@@ -87,9 +79,9 @@ class VirtualEngine(Running, Mirroring):
 
     async def observe(self) -> Observation:
         self._life.follow()
-        machines = self.simulator.machines()
-        nodes = (machines[name].seen() for name in sorted(machines))
-        return Observation(self._cluster.name, VERSION, tuple(nodes))
+        nodes = self.simulator.nodes()
+        seen = tuple(nodes[name].seen() for name in sorted(nodes))
+        return Observation(self._cluster.name, VERSION, seen)
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -107,8 +99,8 @@ class VirtualEngine(Running, Mirroring):
                 written.fields,
                 written.ours,
                 written.changed_by,
-                objects.needs_of(key, written.fields),
-                objects.team_of(key) if written.ours else None,
+                policy_translate.needs_of(key, written.fields),
+                policy_translate.team_of(key) if written.ours else None,
             )
             for key, written in sorted(self._objects.items())
         )
@@ -116,18 +108,18 @@ class VirtualEngine(Running, Mirroring):
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Pure. A virtual cluster keeps every promise: nothing to warn of, nothing to configure."""
-        return objects.translate(fleet, self._cluster.name)
+        return policy_translate.translate(fleet, self._cluster.name)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         self._life.follow()
         running: Counter[ObjectKey] = Counter()
         waiting: Counter[ObjectKey] = Counter()
         for (state, team, supply, user, priority), jobs in self.simulator.under().items():
-            count = running if state is JobState.RUNNING else waiting
-            count[ObjectKey(objects.TEAM, team)] += jobs
-            count[ObjectKey(objects.GRANT, f"{team}/{supply}")] += jobs
-            count[ObjectKey(objects.MEMBER, f"{team}/{user}")] += jobs
-            count[ObjectKey(objects.PRIORITY, priority)] += jobs
+            count = running if state is SimState.RUNNING else waiting
+            count[ObjectKey(policy_translate.TEAM, team)] += jobs
+            count[ObjectKey(policy_translate.GRANT, f"{team}/{supply}")] += jobs
+            count[ObjectKey(policy_translate.MEMBER, f"{team}/{user}")] += jobs
+            count[ObjectKey(policy_translate.PRIORITY, priority)] += jobs
         return {key: Activity(running[key], waiting[key]) for key in keys if running[key] or waiting[key]}
 
     async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
@@ -147,7 +139,7 @@ class VirtualEngine(Running, Mirroring):
             else:
                 after[change.key] = _Written(dict(change.wanted or {}), ours=True)
         for change in changes:
-            if change.action is Action.DELETE and change.key.kind == objects.TEAM:
+            if change.action is Action.DELETE and change.key.kind == policy_translate.TEAM:
                 self._end_jobs(TeamName(change.key.name))
         self._obey(after)
         for change in changes:
@@ -155,17 +147,17 @@ class VirtualEngine(Running, Mirroring):
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
         """Pure. A virtual cluster's objects are a fleet's words already; what fits none is remarked."""
-        terms = objects.read_terms({o.key: o.fields for o in found.objects})
+        terms = policy_translate.read_terms({o.key: o.fields for o in found.objects})
         teams = {team.name for team in terms.teams}
         remarks = [
-            Remark(str(o.key), f"belongs to team {objects.team_of(o.key)}, which does not exist")
+            Remark(str(o.key), f"belongs to team {policy_translate.team_of(o.key)}, which does not exist")
             for o in found.objects
-            if o.key.kind in objects.KINDS and objects.team_of(o.key) not in {None, *teams}
+            if o.key.kind in policy_translate.KINDS and policy_translate.team_of(o.key) not in {None, *teams}
         ]
         remarks += [
             Remark(str(o.key), "is of no kind that a fleet file has a word for")
             for o in found.objects
-            if o.key.kind not in objects.KINDS
+            if o.key.kind not in policy_translate.KINDS
         ]
         whole = replace(
             fleet,
@@ -191,7 +183,7 @@ class VirtualEngine(Running, Mirroring):
         self._obey({k: written for k, written in self._objects.items() if k != key})
 
     def _obey(self, after: dict[ObjectKey, _Written]) -> None:
-        terms = objects.read_terms({key: written.fields for key, written in after.items()})
+        terms = policy_translate.read_terms({key: written.fields for key, written in after.items()})
         if terms != self.simulator.terms:
             self.simulator.apply(terms)
         self._objects = after
@@ -203,12 +195,12 @@ class VirtualEngine(Running, Mirroring):
 
     # what happens to nodes
 
-    def occupy(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> Hold:
+    def occupy(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> OccupiedDevices:
         """Take devices on the first node that has as many free. Raises Refused if none has."""
-        for machine in self.simulator.machines().values():
-            if machine.pool.name == pool and slice_ in machine.places and machine.free(slice_) >= devices:
-                self.simulator.occupy(machine.name, devices, slice_)
-                self._holds.append(Hold(machine.name, pool, slice_, devices))
+        for node in self.simulator.nodes().values():
+            if node.pool.name == pool and slice_ in node.places and node.free(slice_) >= devices:
+                self.simulator.occupy(node.name, devices, slice_)
+                self._holds.append(OccupiedDevices(node.name, pool, slice_, devices))
                 return self._holds[-1]
         raise Refused(
             "NotEnoughFree",
@@ -216,7 +208,7 @@ class VirtualEngine(Running, Mirroring):
             f"fairway get nodes --pool {pool}",
         )
 
-    def vacate(self, hold: Hold) -> None:
+    def vacate(self, hold: OccupiedDevices) -> None:
         """Give back what `occupy` took."""
         self._holds.remove(hold)
         self.simulator.occupy(hold.node, -hold.devices, hold.slice)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from fairway.ledger import cost_tables, job_tables  # noqa: F401 - which `metadata` would not have otherwise
-from fairway.ledger.tables import VERSION_TABLE, metadata
+from fairway.ledger.schema import (
+    costs,  # noqa: F401 - which `metadata` would not have otherwise
+    jobs,  # noqa: F401 - which `metadata` would not have otherwise
+)
+from fairway.ledger.schema.tables import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx2
 
-from fairway.engines.slurm.dialect import SPOKEN, path
-from fairway.engines.slurm.tokens import Tokens
+from fairway.engines.slurm.rest.tokens import Tokens
+from fairway.engines.slurm.rest.versions import SPOKEN, path
 from fairway.model.fleet import SlurmConnection
 
 REPLIES = Path(__file__).parent / "replies"

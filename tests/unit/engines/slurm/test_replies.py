@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairway.engines.slurm.translate import Claims, node
-from fairway.engines.slurm.wire import NodesReply, PartitionsReply, Reply
+from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.nodes.observe import node
+from fairway.engines.slurm.rest.wire import NodesReply, PartitionsReply, Reply
 from fairway.model.fleet import Capacity, Pool, SlurmPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName

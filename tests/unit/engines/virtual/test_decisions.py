@@ -6,7 +6,7 @@ import hashlib
 import random
 from decimal import Decimal
 
-from fairway.engines.virtual import JobRequest, JobState, Simulator, Terms
+from fairway.engines.virtual import ClusterTerms, JobRequest, SimState, Simulator
 from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
@@ -76,7 +76,7 @@ def played(seed: int) -> Simulator:
         team("b", None, 16, None, 3),
         team("c", None, 0, 40),
     )
-    simulator = Simulator((pool(10, 8),), Terms(teams))
+    simulator = Simulator((pool(10, 8),), ClusterTerms(teams))
     simulator.submit_many([drawn(dice) for _ in range(60)])
     for _ in range(140):
         simulator.advance(simulator.now + dice.randint(0, 20))
@@ -86,7 +86,7 @@ def played(seed: int) -> Simulator:
 
 def digest(simulator: Simulator) -> str:
     told = hashlib.sha256()
-    for h in simulator.happenings():
+    for h in simulator.changes():
         told.update(f"{h.at} {h.job} {h.state} {h.attempts} {h.nodes} {h.ending} {h.by}\n".encode())
     return told.hexdigest()[:16]
 
@@ -99,7 +99,7 @@ def test_a_guarantee_is_kept_among_more_jobs_than_are_weighed() -> None:
     """What runs on idle devices everywhere, where it alone makes no room, hides nothing that is lent."""
     nodes = 450
     teams = (team("lender", None, 2, None), team("borrower", None, 0, None))
-    simulator = Simulator((pool(nodes, 2),), Terms(teams))
+    simulator = Simulator((pool(nodes, 2),), ClusterTerms(teams))
     lent = simulator.submit_many([request("borrower", 1)] * (2 * nodes))
     for number in lent[::2]:
         simulator.cancel(number)
@@ -107,5 +107,5 @@ def test_a_guarantee_is_kept_among_more_jobs_than_are_weighed() -> None:
 
     job = simulator.submit(request("lender", 2))
 
-    assert simulator.job(job).state is JobState.RUNNING
-    assert sum(happening.by == job for happening in simulator.happenings()) == 2
+    assert simulator.job(job).state is SimState.RUNNING
+    assert sum(change.by == job for change in simulator.changes()) == 2

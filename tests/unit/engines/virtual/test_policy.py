@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.control.applying import PlanRefused, apply_plan, plan_adoption, plan_cluster
 from fairway.engines.port import Refused
-from fairway.engines.virtual import JobRequest, JobState, VirtualEngine, terms_of
-from fairway.engines.virtual.objects import read_terms, translate
+from fairway.engines.virtual import JobRequest, SimState, VirtualEngine, terms_of
+from fairway.engines.virtual.policy.translate import read_terms, translate
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName, PoolName, TeamName, UserName
 from fairway.policy.objects import Action, Change, ObjectKey
 from fairway.policy.plan import ClusterPlan
+from fairway.services.plans import PlanRefused, plan_adoption, plan_cluster
+from tests.plans import apply_plan
 from tests.unit.engines.virtual.worlds import fleet
 
 LAB = ClusterName("lab")
@@ -77,7 +78,7 @@ async def test_what_is_applied_is_obeyed_and_planned_no_more() -> None:
 
     assert not (await plan(engine, wanted)).changes
     job = engine.simulator.submit(request("nlp", "alice"))
-    assert engine.simulator.job(job).state is JobState.RUNNING
+    assert engine.simulator.job(job).state is SimState.RUNNING
     seen = await engine.observe()
     assert sum(d.in_use for node in seen.nodes for d in node.devices) == 8
 
@@ -166,10 +167,10 @@ async def test_a_team_with_jobs_goes_by_force_only() -> None:
         await apply(engine, smaller)
     with pytest.raises(Refused, match="team nlp has jobs"):
         engine.remove_by_hand(ObjectKey("team", "nlp"))
-    assert engine.simulator.job(job).state is JobState.RUNNING
+    assert engine.simulator.job(job).state is SimState.RUNNING
 
     await apply(engine, smaller, force=True)
-    assert engine.simulator.job(job).state is JobState.CANCELLED
+    assert engine.simulator.job(job).state is SimState.CANCELLED
     assert not (await plan(engine, smaller)).changes
 
 

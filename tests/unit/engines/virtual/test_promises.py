@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.engines.port import Refused
-from fairway.engines.virtual.jobs import Ending, JobState
+from fairway.engines.virtual.simulator.jobs import SimEnding, SimState
 from fairway.model.names import NodeName, PoolName, SliceName, UserName
 from fairway.model.team import Supply
 from tests.scenarios.promises.fleets import FAMILY, TWO_TEAMS
@@ -89,7 +89,7 @@ def test_priority_takes_its_own_teams_lower_job_and_no_other_teams() -> None:
     assert world.runs(urgent)
     assert len(world.taken(*research)) == 1
     assert not world.taken(*product)
-    assert world.sim.attempts(world.taken(*research)[0])[0].ending is Ending.OUTRANKED
+    assert world.sim.attempts(world.taken(*research)[0])[0].ending is SimEnding.OUTRANKED
 
 
 def test_urgent_beyond_the_guarantee_takes_nothing_that_others_borrowed() -> None:
@@ -263,7 +263,7 @@ teams:
     with pytest.raises(Refused, match="bob may not read"):
         world.sim.attempts(job, UserName("bob"))
     world.sim.cancel(job, UserName("carol"))
-    assert world.sim.job(job).state is JobState.CANCELLED
+    assert world.sim.job(job).state is SimState.CANCELLED
 
 
 def test_hierarchy_siblings_come_first() -> None:
@@ -286,7 +286,7 @@ def test_time_limit_ends_a_job() -> None:
     world.pass_time(59)
     assert world.runs(job)
     world.pass_time(1)
-    assert world.sim.job(job).state is JobState.TIMEOUT
+    assert world.sim.job(job).state is SimState.TIMEOUT
 
 
 def test_tolerance() -> None:
@@ -301,11 +301,11 @@ def test_tolerance() -> None:
 
     assert world.sim.job(job).attempts == 2
     assert world.sim.job(job).nodes != (node,)
-    assert world.sim.attempts(job)[0].ending is Ending.NODE_LOST
+    assert world.sim.attempts(job)[0].ending is SimEnding.NODE_LOST
     world.pass_time(99)
     assert world.runs(job)
     world.pass_time(1)
-    assert world.sim.job(job).state is JobState.DONE
+    assert world.sim.job(job).state is SimState.DONE
 
 
 def test_slices_are_guaranteed_lent_and_counted_as_slices() -> None:
@@ -332,7 +332,7 @@ def test_together_one_rack_or_wait() -> None:
     assert world.wait(pair) in ("NoRackFits", "PlacesKept")
     world.pass_time(100)
     assert world.sim.job(pair).nodes in (("gpu-0001", "gpu-0002"), ("gpu-0002", "gpu-0001"))
-    assert world.sim.job(first).state is JobState.DONE
+    assert world.sim.job(first).state is SimState.DONE
     with pytest.raises(Refused, match="in one rack"):
         world.one("research", nodes=3, together=True)
 
@@ -380,7 +380,7 @@ def test_told_to_evict_it_does() -> None:
         evict=True,
     )
     assert world.held("research") == 8
-    assert world.sim.attempts(research[1])[0].ending is Ending.EVICTED
+    assert world.sim.attempts(research[1])[0].ending is SimEnding.EVICTED
 
 
 def test_removal_of_a_team_with_jobs_is_refused_and_draining_works() -> None:
@@ -396,7 +396,7 @@ def test_removal_of_a_team_with_jobs_is_refused_and_draining_works() -> None:
     assert world.wait(later) == "TeamDraining"
     world.sim.cancel(later)
     world.pass_time(100)
-    assert world.sim.job(job).state is JobState.DONE
+    assert world.sim.job(job).state is SimState.DONE
     world.apply(alone)
 
 
@@ -406,6 +406,6 @@ def test_hold_and_release() -> None:
     job = world.one("research")
     world.sim.hold(job)
     world.pass_time(10)
-    assert world.sim.job(job).state is JobState.HELD
+    assert world.sim.job(job).state is SimState.HELD
     world.sim.release(job)
     assert world.runs(job)

@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.engines.port import Refused
-from fairway.engines.virtual.desk import Desk
-from fairway.engines.virtual.jobs import Ending, Happening, Job, JobRequest, JobState
-from fairway.engines.virtual.quota import BOUNDLESS, Branch
-from fairway.engines.virtual.simulator import Simulator
-from fairway.engines.virtual.terms import Terms
+from fairway.engines.virtual.simulator.jobs import (
+    JobChange,
+    JobRequest,
+    SimEnding,
+    SimJob,
+    SimState,
+    TeamQuota,
+)
+from fairway.engines.virtual.simulator.quota import BOUNDLESS
+from fairway.engines.virtual.simulator.scheduler import JobControl, SupplyScheduler
+from fairway.engines.virtual.simulator.simulator import Simulator
+from fairway.engines.virtual.simulator.terms import ClusterTerms
 from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
@@ -48,7 +55,7 @@ def team(name: str, parent: str | None, guarantee: int, borrow: int | None, **re
 
 
 @st.composite
-def terms(draw: st.DrawFn) -> Terms:
+def terms(draw: st.DrawFn) -> ClusterTerms:
     """Three teams, the first with two children; guarantees that the cluster can keep."""
     sizes = st.integers(0, 8)
     borrow = st.one_of(st.none(), st.integers(0, 12))
@@ -59,7 +66,7 @@ def terms(draw: st.DrawFn) -> Terms:
     a1 = draw(st.integers(0, a))
     a2 = draw(st.integers(0, a - a1))
     limits = Limits(user_gpus=draw(st.one_of(st.none(), st.integers(4, 12))))
-    return Terms(
+    return ClusterTerms(
         (
             team("a", None, a, draw(borrow), share=draw(share)),
             team("a1", "a", a1, draw(borrow), share=draw(share)),
@@ -76,7 +83,7 @@ class Step:
     verb: str
     number: int = 0
     request: JobRequest | None = None
-    terms: Terms | None = None
+    terms: ClusterTerms | None = None
 
 
 @st.composite
@@ -142,51 +149,51 @@ def do(simulator: Simulator, step: Step) -> None:
 
 def firm(simulator: Simulator, team: TeamName) -> int:
     """Devices that a team with all inside it holds, but for what is preemptible always."""
-    (branches,) = simulator._branches.values()
-    return branches[team].firm
+    (quotas,) = simulator._quotas.values()
+    return quotas[team].firm
 
 
-def running(simulator: Simulator) -> list[Job]:
-    return [job for job in simulator._jobs.values() if job.places]
+def running(simulator: Simulator) -> list[SimJob]:
+    return [job for job in simulator._loop.jobs.values() if job.places]
 
 
 def check(simulator: Simulator) -> None:
     """The books agree with the jobs, devices add up, gangs are whole, indexes are right."""
-    (desk,) = simulator._desks.values()
-    stock = desk.stock
+    (scheduler,) = simulator._loop.schedulers
+    index = scheduler.index
     jobs = running(simulator)
     used = [0] * NODES
     for job in jobs:
         assert len(set(job.places)) == job.nodes, "a gang is whole, each part on a node of its own"
-        assert not job.together or len({stock.rack(p) for p in job.places}) == 1
+        assert not job.together or len({index.rack(p) for p in job.places}) == 1
         for place in job.places:
             used[place] += job.per_node
-            assert stock.open[place] or simulator.machines()[stock.nodes[place]].drained is not None
-    assert [stock.total[p] - used[p] for p in range(NODES)] == stock.free
-    assert all(free >= 0 for free in stock.free)
-    kept = () if desk.reservation is None else desk.reservation.places
+            assert index.open[place] or simulator.nodes()[index.nodes[place]].drained is not None
+    assert [index.total[p] - used[p] for p in range(NODES)] == index.free
+    assert all(free >= 0 for free in index.free)
+    kept = () if scheduler.reservation is None else scheduler.reservation.places
     for place in range(NODES):
-        listed = stock.open[place] and place not in kept
-        assert stock.listed[place] == listed
-        assert (place in stock.buckets[stock.free[place]]) == listed
-    assert stock.free_total == sum(stock.free[p] for p in range(NODES) if stock.listed[p])
-    for branch in desk.root.all_inside():
-        inside = [job for job in jobs if branch in job.branch.path]
-        if branch.path:
-            assert branch.held == sum(job.devices for job in inside)
-            assert branch.firm == sum(job.devices for job in inside if not job.low)
-            waits = [j for j in simulator._jobs.values() if j.state is JobState.WAITING]
-            assert branch.waiting == sum(branch in job.branch.path for job in waits)
-            assert (branch in desk.below) == (branch.firm < branch.guarantee)
-    assert desk.low_held == sum(job.devices for job in jobs if job.low)
+        listed = index.open[place] and place not in kept
+        assert index.listed[place] == listed
+        assert (place in index.buckets[index.free[place]]) == listed
+    assert index.free_total == sum(index.free[p] for p in range(NODES) if index.listed[p])
+    for quota in scheduler.accounting.root.all_inside():
+        inside = [job for job in jobs if quota in job.quota.path]
+        if quota.path:
+            assert quota.held == sum(job.devices for job in inside)
+            assert quota.firm == sum(job.devices for job in inside if not job.low)
+            waits = [j for j in simulator._loop.jobs.values() if j.state is SimState.WAITING]
+            assert quota.waiting == sum(quota in job.quota.path for job in waits)
+            assert (quota in scheduler.accounting.below) == (quota.firm < quota.guarantee)
+    assert scheduler.accounting.low_held == sum(job.devices for job in jobs if job.low)
 
 
-def check_ceilings(simulator: Simulator, happened: tuple[Happening, ...], terms: Terms) -> None:
-    """From the happenings alone, one by one: never above guarantee plus borrow, not for an instant."""
+def check_ceilings(simulator: Simulator, changes: tuple[JobChange, ...], terms: ClusterTerms) -> None:
+    """From the changes alone, one by one: never above guarantee plus borrow, not for an instant."""
     parents = {t.name: t.parent for t in terms.teams}
     ceilings = {t.name: t.grants[0].ceiling for t in terms.teams}
     held: dict[int, int] = {}
-    for event in happened:
+    for event in changes:
         held[event.job] = event.devices
         sums: dict[TeamName, int] = {}
         for number, devices in held.items():
@@ -202,15 +209,15 @@ def check_ceilings(simulator: Simulator, happened: tuple[Happening, ...], terms:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(terms(), steps(with_terms=False))
-def test_ceilings_and_books_hold_at_every_event(policy: Terms, todo: list[Step]) -> None:
+def test_ceilings_and_books_hold_at_every_event(policy: ClusterTerms, todo: list[Step]) -> None:
     simulator = Simulator((pool(),), policy, patience_seconds=5)
     play(simulator, todo)
-    check_ceilings(simulator, simulator.happenings(), policy)
+    check_ceilings(simulator, simulator.changes(), policy)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
-def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
+def test_changed_terms_end_nothing(policy: ClusterTerms, todo: list[Step]) -> None:
     simulator = Simulator((pool(),), policy, patience_seconds=5)
     for step in todo:
         protected = {job.id for job in running(simulator) if not simulator.job(job.id).lent}
@@ -224,8 +231,8 @@ def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
             now = {job.id for job in running(simulator)}
             outranked = {
                 e.job
-                for e in simulator.happenings()
-                if e.at == simulator.now and e.ending is Ending.OUTRANKED
+                for e in simulator.changes()
+                if e.at == simulator.now and e.ending is SimEnding.OUTRANKED
             }
             # Which of a team's jobs are the lent ones is open: another may go where only its place will do,
             # but never so many that the team is left with less than it was guaranteed.
@@ -236,54 +243,56 @@ def test_changed_terms_end_nothing(policy: Terms, todo: list[Step]) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(terms(), steps(with_terms=True))
-def test_the_same_calls_give_the_same_cluster(policy: Terms, todo: list[Step]) -> None:
+def test_the_same_calls_give_the_same_cluster(policy: ClusterTerms, todo: list[Step]) -> None:
     told = []
     for _ in range(2):
         simulator = Simulator((pool(),), policy)
         play(simulator, todo)
-        told.append((simulator.happenings(), tuple(simulator.jobs())))
+        told.append((simulator.changes(), tuple(simulator.jobs())))
     assert told[0] == told[1]
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=False))
-def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: Terms, todo: list[Step]) -> None:
+def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: ClusterTerms, todo: list[Step]) -> None:
     """By brute force: no set of jobs that may be taken back would let somebody entitled start who waits."""
     simulator = Simulator((pool(),), policy)
     play(simulator, [step for step in todo if step.verb not in ("hold", "release")])
     while any(job.barred_at == simulator.now for job in running(simulator)):
         simulator.advance(simulator.now + 1)  # nobody is taken back twice in one moment, but in the next
-    (desk,) = simulator._desks.values()
-    desk.drop_reservation()  # what is kept for others is kept for whoever is as entitled
-    for job in list(simulator._jobs.values()):
-        branch = job.branch
-        if job.line is None or job.low or branch.stopped or not branch.entitled(job.devices):
+    (scheduler,) = simulator._loop.schedulers
+    scheduler.drop_reservation()  # what is kept for others is kept for whoever is as entitled
+    for job in list(simulator._loop.jobs.values()):
+        quota = job.quota
+        if not job.queued or job.low or quota.stopped or not quota.entitled(job.devices):
             continue
-        if branch.user_held.get(job.request.user, 0) + job.devices > branch.user_most:
+        if quota.user_held.get(job.user, 0) + job.devices > quota.user_most:
             continue
-        if desk._behind(job):
+        if scheduler._behind(job):
             continue
-        assert yardstick(job, desk, running(simulator)) is None, f"job {job.id} could start"
+        assert yardstick(job, scheduler, running(simulator)) is None, f"job {job.id} could start"
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
-def test_nobody_waits_who_fits(policy: Terms, todo: list[Step]) -> None:
+def test_nobody_waits_who_fits(policy: ClusterTerms, todo: list[Step]) -> None:
     """What is free goes to whoever asks, but for places that are kept for somebody."""
     simulator = Simulator((pool(),), policy, patience_seconds=5)
     for step in todo:
         with contextlib.suppress(Refused):
             do(simulator, step)
-        (desk,) = simulator._desks.values()
-        for job in simulator._jobs.values():
-            branch = job.branch
-            if job.line is None or branch.stopped or branch.room() < job.devices or desk._behind(job):
+        (scheduler,) = simulator._loop.schedulers
+        for job in simulator._loop.jobs.values():
+            quota = job.quota
+            if not job.queued or quota.stopped or quota.room() < job.devices or scheduler._behind(job):
                 continue
-            if branch.user_held.get(job.request.user, 0) + job.devices <= branch.user_most:
-                assert desk.stock.find_for(job) is None, f"job {job.id} could start after {step}"
+            if quota.user_held.get(job.user, 0) + job.devices <= quota.user_most:
+                assert scheduler.index.find_for(job) is None, f"job {job.id} could start after {step}"
 
 
-def yardstick(job: Job, desk: Desk, jobs: list[Job], *, leaving_guarantees: bool = False) -> int | None:
+def yardstick(
+    job: SimJob, scheduler: SupplyScheduler, jobs: list[SimJob], *, leaving_guarantees: bool = False
+) -> int | None:
     """The fewest devices whose going lets the job start, weighed over every set; None: no set does."""
     may_go = [j for j in jobs if j.low or (beyond_for(job, j) and not j.kept)]
     best: int | None = None
@@ -292,50 +301,50 @@ def yardstick(job: Job, desk: Desk, jobs: list[Job], *, leaving_guarantees: bool
             cost = sum(j.devices for j in some)
             if (
                 (best is None or cost < best)
-                and fits(job, desk, some)
+                and fits(job, scheduler, some)
                 and fair(job, some, leaving_guarantees)
             ):
                 best = cost
     return best
 
 
-def fits(job: Job, desk: Desk, gone: tuple[Job, ...]) -> bool:
-    stock = desk.stock
-    for branch in job.branch.path:
-        freed = sum(j.devices for j in gone if branch in j.branch.path)
-        if branch.held - freed + job.devices > branch.ceiling:
+def fits(job: SimJob, scheduler: SupplyScheduler, gone: tuple[SimJob, ...]) -> bool:
+    index = scheduler.index
+    for quota in job.quota.path:
+        freed = sum(j.devices for j in gone if quota in j.quota.path)
+        if quota.held - freed + job.devices > quota.ceiling:
             return False
-    free = list(stock.free)
+    free = list(index.free)
     for other in gone:
         for place in other.places:
             free[place] += other.per_node
-    room = [p for p in range(NODES) if stock.open[p] and free[p] >= job.per_node]
+    room = [p for p in range(NODES) if index.open[p] and free[p] >= job.per_node]
     if not job.together:
         return len(room) >= job.nodes
-    return any(sum(stock.rack(p) == rack for p in room) >= job.nodes for rack in range(2))
+    return any(sum(index.rack(p) == rack for p in room) >= job.nodes for rack in range(2))
 
 
-def fair(job: Job, gone: tuple[Job, ...], leaving_guarantees: bool) -> bool:
+def fair(job: SimJob, gone: tuple[SimJob, ...], leaving_guarantees: bool) -> bool:
     """Taken one after the other, the largest last, each from teams beyond their guarantees.
 
     `leaving_guarantees`: and nobody falls below its own by it.
     """
-    left: dict[Branch, int] = {}
+    left: dict[TeamQuota, int] = {}
     for other in sorted((j for j in gone if not j.low), key=lambda j: j.devices):
-        for branch in other.branch.path:
-            if branch in job.branch.path:
+        for quota in other.quota.path:
+            if quota in job.quota.path:
                 break
-            firm = left.get(branch, branch.firm)
-            after = left[branch] = firm - other.devices
-            if firm <= branch.guarantee or (leaving_guarantees and after < branch.guarantee):
+            firm = left.get(quota, quota.firm)
+            after = left[quota] = firm - other.devices
+            if firm <= quota.guarantee or (leaving_guarantees and after < quota.guarantee):
                 return False
     return True
 
 
-def beyond_for(job: Job, other: Job) -> bool:
+def beyond_for(job: SimJob, other: SimJob) -> bool:
     """Whether `other` is lent as seen from `job`: written down again, by the two paths up from them."""
-    mine = [b for b in job.branch.path if b not in other.branch.path]
-    theirs = [b for b in other.branch.path if b not in job.branch.path]
+    mine = [b for b in job.quota.path if b not in other.quota.path]
+    theirs = [b for b in other.quota.path if b not in job.quota.path]
     return (
         bool(mine)
         and mine[-1].firm + job.devices <= mine[-1].guarantee
@@ -343,32 +352,44 @@ def beyond_for(job: Job, other: Job) -> bool:
     )
 
 
-class Watched(Simulator):
-    """Sees every taking at the moment it is done."""
+class Watched:
+    """Carries out what a scheduler decides, and checks every taking at the moment it is done."""
 
-    def take(self, job: Job, ending: Ending, by: Job | None) -> None:
-        if ending is Ending.RECLAIMED:
-            assert by is not None
+    def __init__(self, control: JobControl) -> None:
+        self._control = control
+
+    def start(self, job: SimJob, places: tuple[int, ...]) -> None:
+        self._control.start(job, places)
+
+    def requeue(self, job: SimJob, ending: SimEnding, by: SimJob) -> None:
+        if ending is SimEnding.RECLAIMED:
             assert not by.low
             assert not job.kept
             assert beyond_for(by, job), f"job {job.id} was not lent as job {by.id} sees it"
-        if ending is Ending.OUTRANKED:
-            assert by is not None
+        if ending is SimEnding.OUTRANKED:
             assert job.rank < by.rank
-            assert job.low or job.branch is by.branch
-        super().take(job, ending, by)
+            assert job.low or job.quota is by.quota
+        self._control.requeue(job, ending, by)
+
+
+def watched(policy: ClusterTerms, **options: float) -> Simulator:
+    """A simulator whose schedulers are all watched."""
+    simulator = Simulator((pool(),), policy, **options)  # type: ignore[arg-type]
+    for scheduler in simulator._loop.schedulers:
+        scheduler._control = Watched(scheduler._control)  # type: ignore[misc]
+    return simulator
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
-def test_nothing_is_taken_but_what_is_lent_or_outranked(policy: Terms, todo: list[Step]) -> None:
-    play(Watched((pool(),), policy, patience_seconds=5), todo)
+def test_nothing_is_taken_but_what_is_lent_or_outranked(policy: ClusterTerms, todo: list[Step]) -> None:
+    play(watched(policy, patience_seconds=5), todo)
 
 
 @st.composite
-def full_of_lent(draw: st.DrawFn) -> tuple[Terms, list[JobRequest], JobRequest]:
+def full_of_lent(draw: st.DrawFn) -> tuple[ClusterTerms, list[JobRequest], JobRequest]:
     """Two teams that borrowed all there is in jobs of all shapes, and one that was promised most of it."""
-    policy = Terms(
+    policy = ClusterTerms(
         (
             team("a", None, 12, 4),
             team("b", None, draw(st.integers(0, 2)), None),
@@ -393,25 +414,25 @@ def full_of_lent(draw: st.DrawFn) -> tuple[Terms, list[JobRequest], JobRequest]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(full_of_lent())
-def test_no_more_is_taken_than_needed(world: tuple[Terms, list[JobRequest], JobRequest]) -> None:
+def test_no_more_is_taken_than_needed(world: tuple[ClusterTerms, list[JobRequest], JobRequest]) -> None:
     policy, lent, asked = world
-    simulator = Watched((pool(),), policy)
+    simulator = watched(policy)
     simulator.submit_many(lent)
-    (desk,) = simulator._desks.values()
-    desk.drop_reservation()
+    (scheduler,) = simulator._loop.schedulers
+    scheduler.drop_reservation()
     before = running(simulator)
     wanted = simulator._admission.admit(10**6, asked, simulator.now)
-    needed = yardstick(wanted, desk, before, leaving_guarantees=True)
+    needed = yardstick(wanted, scheduler, before, leaving_guarantees=True)
     if needed is None:
-        needed = yardstick(wanted, desk, before)
+        needed = yardstick(wanted, scheduler, before)
 
     number = simulator.submit(asked)
 
-    taken = {e.job for e in simulator.happenings() if e.by == number}
+    taken = {e.job for e in simulator.changes() if e.by == number}
     if needed is None:
         assert not taken
     else:
-        assert simulator.job(number).state is JobState.RUNNING
+        assert simulator.job(number).state is SimState.RUNNING
         assert sum(j.devices for j in before if j.id in taken) == needed
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairway.engines.virtual.jobs import JobRequest, JobState
-from fairway.engines.virtual.simulator import Simulator
-from fairway.engines.virtual.terms import terms_of
+from fairway.engines.virtual.simulator.jobs import JobRequest, SimState
+from fairway.engines.virtual.simulator.simulator import Simulator
+from fairway.engines.virtual.simulator.terms import terms_of
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
@@ -86,13 +86,13 @@ class World:
         self.sim.advance(self.sim.now + seconds)
 
     def running(self, *jobs: int) -> list[int]:
-        return [j for j in jobs if self.sim.job(j).state is JobState.RUNNING]
+        return [j for j in jobs if self.sim.job(j).state is SimState.RUNNING]
 
     def runs(self, job: int) -> bool:
-        return self.sim.job(job).state is JobState.RUNNING
+        return self.sim.job(job).state is SimState.RUNNING
 
     def held(self, team: str, supply: Supply = GPU) -> int:
-        return self.sim.holdings(supply)[TeamName(team)].held
+        return self.sim.held_devices(supply)[TeamName(team)].held
 
     def taken(self, *jobs: int) -> list[int]:
         """Which of them lost an attempt."""

@@ -1,1 +1,1 @@
-"""Jobs on Kubernetes and Kueue: orders made into Jobs, and every Job told in Fairway's words."""
+"""Jobs on Kubernetes and Kueue: submit them as Jobs, and mirror every Job and its workload."""

@@ -1,7 +1,7 @@
-"""What pods printed, by byte offset. The API server knows none: what was read before is read again.
+"""Read pod logs by byte offset. The API server has no offsets: the part before is read again.
 
-A kubelet serves the newest of the files it rotates (10 MiB each by default), so that is bounded; and after a
-rotation, which is when less is there than was read before, what comes begins anew.
+A kubelet serves the newest of the files it rotates (10 MiB each by default), so that is bounded; after a
+rotation, which shows as less data than was read before, the log restarts.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Final
 
-from fairway.engines.kubernetes.jobs.joining import Known, Run, runs_of
-from fairway.engines.kubernetes.jobs.looking import get_typed
+from fairway.engines.kubernetes.api.errors import ApiCall, Expired
+from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.jobs.join import AttemptPods, ObservedJob, runs_of
+from fairway.engines.kubernetes.jobs.lookup import get_typed
+from fairway.engines.kubernetes.jobs.manifest import CONTAINER
 from fairway.engines.kubernetes.jobs.objects import JobPodObject, PodFacts, pod_keeper
-from fairway.engines.kubernetes.jobs.orders import CONTAINER
-from fairway.engines.kubernetes.policy.access import Access
-from fairway.engines.kubernetes.refusals import Asked, Expired
 from fairway.engines.port import LogPart, Refused
 
 MOST: Final = 1 << 20
-"""Bytes of one answer."""
+"""Bytes of one reply."""
 FARTHEST: Final = 64 << 20
-"""How much of a log is read to get behind an offset."""
+"""How much of a log is read to reach an offset."""
 
 
-async def read_log(access: Access, known: Known, attempt: int, offset: int, limit: int, node: int) -> LogPart:
-    """What the pod of that attempt and node printed from `offset` on."""
+async def read_log(
+    requests: KubeRequests, known: ObservedJob, attempt: int, offset: int, limit: int, node: int
+) -> LogPart:
+    """Read the log of that attempt's and node's pod from `offset` on."""
     pod = _pod(known, attempt, node)
     if pod is None:
         return LogPart(b"", offset, ended=False)  # nothing of it has begun
@@ -35,14 +37,14 @@ async def read_log(access: Access, known: Known, attempt: int, offset: int, limi
             f"read its end:  kubectl -n {known.namespace} logs {pod.name} --tail=1000",
         )
     path = f"/api/v1/namespaces/{known.namespace}/pods/{pod.name}"
-    now = await get_typed(access, path, "pods", JobPodObject)
+    now = await get_typed(requests, path, "pods", JobPodObject)
     if now is None or now.metadata.uid != pod.uid:
         raise _gone(known, pod.name)
     facts = pod_keeper(())(now)
     over = now.status.phase in {"Succeeded", "Failed"} or (facts is not None and facts.ended is not None)
     several = len(now.spec.containers) > 1 and any(c.name == CONTAINER for c in now.status.container_statuses)
     limit = max(1, min(limit, MOST))
-    data = await _read(access, path, offset + limit, CONTAINER if several else "")
+    data = await _read(requests, path, offset + limit, CONTAINER if several else "")
     if len(data) < offset:
         data, offset = data[:limit], 0
     else:
@@ -50,12 +52,12 @@ async def read_log(access: Access, known: Known, attempt: int, offset: int, limi
     return LogPart(data, offset + len(data), ended=over and len(data) < limit)
 
 
-async def _read(access: Access, path: str, most: int, container: str) -> bytes:
+async def _read(requests: KubeRequests, path: str, most: int, container: str) -> bytes:
     params = {"limitBytes": str(most), **({"container": container} if container else {})}
-    asked = Asked(access.api.server, "get", "pods/log")
+    call = ApiCall(requests.api.server, "get", "pods/log")
     data = bytearray()
     try:
-        stream = access.api.stream(f"{path}/log", params, asked, silence_seconds=access.timeout_seconds)
+        stream = requests.api.stream(f"{path}/log", params, call, silence_seconds=requests.timeout_seconds)
         async with aclosing(stream) as chunks:
             async for chunk in chunks:
                 data += chunk
@@ -70,8 +72,8 @@ async def _read(access: Access, path: str, most: int, container: str) -> bytes:
     return bytes(data[:most])
 
 
-def _pod(known: Known, attempt: int, node: int) -> PodFacts | None:
-    """The pod; None: that attempt has none so far."""
+def _pod(known: ObservedJob, attempt: int, node: int) -> PodFacts | None:
+    """Return the pod. Returns None if that attempt has none so far."""
     runs = runs_of(known)
     number = attempt - known.earlier
     if number < 1:
@@ -80,7 +82,7 @@ def _pod(known: Known, attempt: int, node: int) -> PodFacts | None:
         if known.job.finished or known.gone:
             raise _gone(known, f"of attempt {attempt}")
         return None
-    run: Run = runs[number - 1]
+    run: AttemptPods = runs[number - 1]
     pod = run.pod(node)
     if pod is None:
         return None
@@ -89,7 +91,7 @@ def _pod(known: Known, attempt: int, node: int) -> PodFacts | None:
     return pod
 
 
-def _gone(known: Known, pod: str) -> Refused:
+def _gone(known: ObservedJob, pod: str) -> Refused:
     return Refused(
         "LogGone",
         f"pod {pod} is gone, and took what it printed with it ({known.namespace}/{known.name})",

@@ -1,4 +1,4 @@
-"""The few fields of Jobs, Workloads and Pods that tell of jobs, and what is kept in memory of each."""
+"""The few fields of Jobs, Workloads and Pods that describe jobs, and what is stored in memory of each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from fairway.engines.kubernetes.facts import Amounts, gpu_test, requested
-from fairway.engines.kubernetes.policy.guards import JOB, LONGEST, PRIORITY_CLASS, USER
-from fairway.engines.kubernetes.policy.nudging import FOR
+from fairway.engines.kubernetes.api.wire import Condition, ObjectMeta, PodObject, PodSpec
+from fairway.engines.kubernetes.nodes.facts import Amounts, gpu_test, requested
+from fairway.engines.kubernetes.policy.admission_policies import JOB, LONGEST, PRIORITY_CLASS, USER
+from fairway.engines.kubernetes.policy.nudge.nudge import FOR
 from fairway.engines.kubernetes.policy.workloads import TemplateSpec
-from fairway.engines.kubernetes.wire import Condition, Meta, PodObject, PodSpec
+from fairway.explain.engine_reasons import kueue_code, pod_code
 from fairway.model.fleet import Pool
 
 HELD_WAITING = "fairway.dev/held-waiting"
@@ -21,15 +22,15 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 class Owner(Struct, frozen=True, gc=False):
-    """What made an object."""
+    """The owner of an object."""
 
     kind: str = ""
     name: str = ""
     uid: str = ""
 
 
-class JobMeta(Meta, rename="camel", frozen=True, gc=False):
-    """Who an object is, since when, whose, and since when it is on its way out."""
+class JobMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
+    """An object's identity, creation, labels, owners and deletion."""
 
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
@@ -43,13 +44,13 @@ class JobMeta(Meta, rename="camel", frozen=True, gc=False):
 
 
 class JobTemplate(Struct, frozen=True, gc=False):
-    """What its pods are like."""
+    """The template of its pods."""
 
     spec: TemplateSpec = TemplateSpec()
 
 
 class JobSpecObject(Struct, rename="camel", frozen=True, gc=False):
-    """What a Job wants."""
+    """The spec of a Job."""
 
     suspend: bool = False
     parallelism: int | None = None
@@ -59,7 +60,7 @@ class JobSpecObject(Struct, rename="camel", frozen=True, gc=False):
 
 
 class JobStatus(Struct, rename="camel", frozen=True, gc=False):
-    """How far it is."""
+    """The status of a Job."""
 
     start_time: str = ""
     completion_time: str = ""
@@ -76,49 +77,49 @@ class JobObject(Struct, frozen=True, gc=False):
 
 
 class Evictions(Struct, frozen=True, gc=False):
-    """How often a Workload was sent back for one reason."""
+    """How often a Workload was evicted for one reason."""
 
     count: int = 0
 
 
 class SchedulingStats(Struct, frozen=True, gc=False):
-    """What Kueue counts of a Workload."""
+    """Kueue's counters of a Workload."""
 
     evictions: list[Evictions] = []
 
 
-class SpecOfWorkload(Struct, frozen=True, gc=False):
+class WorkloadObjectSpec(Struct, frozen=True, gc=False):
     """Whether a Workload may be admitted."""
 
     active: bool = True
 
 
 class AssignedPods(Struct, frozen=True, gc=False):
-    """Which flavor each resource of a set of pods is of."""
+    """The flavor of each resource of a set of pods."""
 
     flavors: dict[str, str] = {}
 
 
-class AdmissionOf(Struct, rename="camel", frozen=True, gc=False):
-    """What a Workload was given."""
+class WorkloadObjectAdmission(Struct, rename="camel", frozen=True, gc=False):
+    """The quota a Workload was given."""
 
     pod_set_assignments: list[AssignedPods] = []
 
 
-class StatusOfWorkload(Struct, rename="camel", frozen=True, gc=False):
-    """What Kueue did with it so far."""
+class WorkloadObjectStatus(Struct, rename="camel", frozen=True, gc=False):
+    """The status of a Workload."""
 
-    admission: AdmissionOf | None = None
+    admission: WorkloadObjectAdmission | None = None
     conditions: list[Condition] = []
     scheduling_stats: SchedulingStats = SchedulingStats()
 
 
 class WorkloadObject(Struct, frozen=True, gc=False):
-    """A Workload, without what only policy reads of it."""
+    """A Workload, without the fields that only policy reads."""
 
     metadata: JobMeta
-    spec: SpecOfWorkload = SpecOfWorkload()
-    status: StatusOfWorkload = StatusOfWorkload()
+    spec: WorkloadObjectSpec = WorkloadObjectSpec()
+    status: WorkloadObjectStatus = WorkloadObjectStatus()
 
 
 class Terminated(Struct, rename="camel", frozen=True, gc=False):
@@ -139,21 +140,21 @@ class Waiting(Struct, frozen=True, gc=False):
 
 
 class ContainerState(Struct, frozen=True, gc=False):
-    """What a container does."""
+    """The state of a container."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True, gc=False):
-    """One container."""
+    """The status of one container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
 class PodStatus(Struct, rename="camel", frozen=True, gc=False):
-    """How a pod is."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -175,7 +176,7 @@ class JobPodObject(Struct, frozen=True, gc=False):
 
 
 class JobFacts(Struct, frozen=True, gc=False):
-    """A Job, as long as it is there."""
+    """A Job, as long as it exists."""
 
     uid: str
     created: datetime
@@ -190,32 +191,34 @@ class JobFacts(Struct, frozen=True, gc=False):
     seconds: int | None
     suspended: bool
     started: datetime | None
-    """The last time it was let go."""
+    """The last time it was unsuspended."""
     failed_pods: int
     finished: str
-    """Complete or Failed, with the reason: `Failed/DeadlineExceeded`; empty: it is not over."""
+    """Complete or Failed, with the reason: `Failed/DeadlineExceeded`; empty: it has not ended."""
     finished_at: datetime | None
     words: str
     deleted_at: datetime | None
 
 
 class WorkloadFacts(Struct, frozen=True, gc=False):
-    """A Workload: where its Job stands in line."""
+    """A Workload: its Job's place in the queue."""
 
     job_uid: str
     held: bool
-    """Somebody keeps it from starting. One that a nudge put back to make room is not held."""
+    """A user holds it. One that a nudge deactivated to make room is not held."""
     flavors: tuple[tuple[str, str], ...]
     evictions: int
     evicted: tuple[datetime, str, str] | None
-    """The last time it was sent back: when, why in a word, and in Kueue's words."""
+    """The last eviction: when, its reason, and Kueue's message."""
     words: str
     """Why it waits."""
+    code: str
+    """The same as a code of `explain.reasons`; empty: none fits."""
     deleted_at: datetime | None
 
 
 class PodFacts(Struct, frozen=True, gc=False):
-    """A pod that ran, runs or will."""
+    """A pod that ran, runs or will run."""
 
     name: str
     uid: str
@@ -228,8 +231,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     created: datetime
     started: datetime | None
     ended: datetime | None
-    """Its containers are over, by their own time; of one that nobody tells of any more, when it was told to
-    go."""
+    """When its containers ended, by their own time; if that is unknown, when it was told to terminate."""
     phase: str
     exit_code: int | None
     signal: int | None
@@ -237,11 +239,13 @@ class PodFacts(Struct, frozen=True, gc=False):
     disrupted: str
     """Why Kubernetes itself ended it: the reason of DisruptionTarget."""
     words: str
+    code: str = ""
+    """What `words` mean, as a code of `explain.reasons`; empty: none fits."""
     user: str = ""
 
 
 def job_keeper(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
-    """What to keep of Jobs on a cluster with these pools."""
+    """Return the function that reduces Jobs to facts, on a cluster with these pools."""
     is_gpu = gpu_test(pools)
 
     def keep(job: JobObject) -> JobFacts:
@@ -274,7 +278,7 @@ def job_keeper(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
 
 
 def keep_workload(workload: WorkloadObject) -> WorkloadFacts | None:
-    """What to keep of Workloads: those of Jobs."""
+    """Reduce a Workload to facts. Returns None unless it belongs to a Job."""
     meta, status = workload.metadata, workload.status
     owner = meta.owner("Job")
     if owner is None:
@@ -286,19 +290,21 @@ def keep_workload(workload: WorkloadObject) -> WorkloadFacts | None:
         at = moment(evicted.last_transition_time)
         sent_back = (at, evicted.reason, evicted.message) if at else None
     given = status.admission.pod_set_assignments if status.admission else ()
+    words = quota.message if quota is not None and quota.status != "True" else ""
     return WorkloadFacts(
         job_uid=owner.uid,
         held=_is_held(workload, conditions),
         flavors=tuple(sorted({pair for a in given for pair in a.flavors.items()})),
         evictions=max(0, sum(e.count for e in status.scheduling_stats.evictions) - held_waiting(meta)),
         evicted=sent_back,
-        words=quota.message if quota is not None and quota.status != "True" else "",
+        words=words,
+        code=kueue_code(words),
         deleted_at=moment(meta.deletion_timestamp),
     )
 
 
 def held_waiting(meta: JobMeta) -> int:
-    """How often a Workload was held while it waited."""
+    """Return how often a Workload was held while it waited."""
     count = meta.annotations.get(HELD_WAITING, "")
     return int(count) if count.isdigit() else 0
 
@@ -311,7 +317,7 @@ def _is_held(workload: WorkloadObject, conditions: dict[str, Condition]) -> bool
 
 
 def pod_keeper(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | None]:
-    """What to keep of pods: those of Jobs, and those with GPUs that nobody made a Job for."""
+    """Return the function that reduces pods to facts: those of Jobs, and those with GPUs but no Job."""
     is_gpu = gpu_test(pools)
 
     def keep(pod: JobPodObject) -> PodFacts | None:
@@ -324,6 +330,7 @@ def pod_keeper(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | Non
         over = bool(ends) and len(ends) == len(status.container_statuses)
         worst = next((e for e in ends if e.exit_code), ends[0] if ends else None)
         index = meta.labels.get(INDEX_LABEL, "")
+        words, code = _pod_words(status, worst if over else None)
         return PodFacts(
             name=meta.name,
             uid=meta.uid,
@@ -343,7 +350,8 @@ def pod_keeper(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | Non
                 (c.reason for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"),
                 "",
             ),
-            words=_pod_words(status, worst if over else None),
+            words=words,
+            code=code,
             user=meta.annotations.get(USER, ""),
         )
 
@@ -373,16 +381,17 @@ def _signal(exit_code: int) -> int | None:
     return exit_code - 128 if 128 < exit_code < 193 else None
 
 
-def _pod_words(status: PodStatus, end: Terminated | None) -> str:
+def _pod_words(status: PodStatus, end: Terminated | None) -> tuple[str, str]:
+    """Return what Kubernetes says of a pod, and the code of it if it waits for a node."""
     if end is not None and end.exit_code:
-        return ": ".join(w for w in (end.reason, end.message.strip()) if w and w != "Error")
+        return ": ".join(w for w in (end.reason, end.message.strip()) if w and w != "Error"), ""
     if status.reason or status.message:
-        return ": ".join(w for w in (status.reason, status.message) if w)
+        return ": ".join(w for w in (status.reason, status.message) if w), ""
     waits = next((s.state.waiting for s in status.container_statuses if s.state.waiting), None)
     if waits is not None:
-        return ": ".join(w for w in (waits.reason, waits.message) if w)
+        return ": ".join(w for w in (waits.reason, waits.message) if w), ""
     unbound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
-    return f"{unbound.reason}: {unbound.message}" if unbound else ""
+    return (f"{unbound.reason}: {unbound.message}", pod_code(unbound.reason)) if unbound else ("", "")
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -392,5 +401,5 @@ _ENDS = frozenset({"Complete", "Failed"})
 
 @lru_cache(maxsize=4096)  # many objects of one second
 def moment(text: str) -> datetime | None:
-    """A time as the API server writes it."""
+    """Parse a time of the API server. Returns None for an empty one."""
     return datetime.fromisoformat(text) if text else None

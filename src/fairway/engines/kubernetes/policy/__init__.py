@@ -1,7 +1,6 @@
-"""A fleet's policy on Kubernetes and Kueue.
+"""The policy of a fleet on Kubernetes and Kueue.
 
-Pure: `translate` says which objects a fleet means, `quota`, `guards` and `objects` build them, `fields` turns
-an object into flat fields and back, `kinds` names what of each kind is governed, `configuration` compares
-Kueue's own settings, `importing` reads a policy people made by hand. At the edge: `finding`, `writing`,
-`workloads` and `nudging` speak to the API server.
+Pure: `translate` makes the objects of a fleet, with `quota`, `users` and `admission_policies`; `fields`
+flattens an object into fields and back; `advice` compares Kueue's configuration; `import_` reads a
+hand-made policy. With I/O: `read`, `write`, `workloads` and `nudge` call the API server.
 """

@@ -1,8 +1,8 @@
-"""An object as flat fields, and back without loss: what a plan compares and what drift names.
+"""Flatten an object into fields, and back without loss: what a plan compares and drift names.
 
-A path reads like the object: `spec.resourceGroups[nvidia.com/gpu].flavors[cloud-a100].nominalQuota`. Lists
-whose items have a name are told apart by it, with their order as a field of its own; so a change names the
-very field. Numbers of devices are numbers, however the API server writes them.
+A path reads like the object: `spec.resourceGroups[nvidia.com/gpu].flavors[cloud-a100].nominalQuota`. Items of
+named lists are identified by name, with their order as a separate field; so a change names the very field.
+Numbers of devices are numbers, however the API server writes them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from fairway.engines.kubernetes.gpu_resources import whole_number
-from fairway.engines.kubernetes.policy.kinds import Governed, Kind
+from fairway.engines.kubernetes.api.kinds import Governed, Json, ObjectKind
+from fairway.engines.kubernetes.nodes.devices import whole_number
 from fairway.policy.objects import Value
 
-Json = dict[str, Any]
 Fields = dict[str, Value]
 
 _EMPTY: Final = "{}"
@@ -37,19 +36,19 @@ _NAMED: Final[Mapping[str, str]] = {
     "validations": "message",
     "matchExpressions": "key",
 }
-"""Lists of objects, and what tells their items apart."""
+"""Lists of objects, and the key that identifies their items."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _LineFormat:
     """Lists of small objects that are best read as a line each."""
 
     write: Callable[[Json], str]
     read: Callable[[str], Json]
 
 
-def flatten(kind: Kind, body: Mapping[str, Any]) -> Fields:
-    """The governed fields of an object as the API server has it."""
+def flatten(kind: ObjectKind, body: Mapping[str, Any]) -> Fields:
+    """Return the governed fields of an object as the API server has it."""
     fields: Fields = {}
     _walk(fields, "", _project(body, kind.governed))
     for path, value in kind.absent.items():
@@ -59,21 +58,13 @@ def flatten(kind: Kind, body: Mapping[str, Any]) -> Fields:
 
 
 def unflatten(fields: Mapping[str, Value]) -> Json:
-    """The object that has these fields; those that are not set are not in it."""
+    """Return the object that has these fields; unset ones are not in it."""
     body: Json = {}
     for path, value in fields.items():
         if value is not None:
             _plant(body, _steps(path), value)
     listed: Json = _listed(body)
     return listed
-
-
-def path_of(*steps: str) -> str:
-    """The path that leads through these keys."""
-    path = ""
-    for step in steps:
-        path = _join(path, step)
-    return path
 
 
 def _project(value: Mapping[str, Any], governed: Governed) -> Mapping[str, Any]:
@@ -132,7 +123,7 @@ def _leaf(value: object) -> Value:
 
 
 def _count(value: object) -> Value:
-    """A number of devices or a weight; what is no whole number stays as it is written."""
+    """Convert a number of devices or a weight; anything that is no whole number stays as it is."""
     text = str(value)
     return whole_number(text) if _NUMBER.fullmatch(text) else text
 
@@ -142,7 +133,7 @@ def _dump(item: object) -> str:
 
 
 def _steps(path: str) -> list[tuple[str, bool]]:
-    """Keys from the outermost, each with whether it stood in brackets."""
+    """Return the keys from the outermost, each with whether it was in brackets."""
     return [
         (m.group(3), True) if m.group(3) is not None else (m.group(1) or m.group(2), False)
         for m in _STEP.finditer(path)
@@ -191,14 +182,14 @@ def _listed(value: Any, key: str = "") -> Any:
 
 
 def read_taint(text: str) -> Json:
-    """A taint as a fleet file has it: `fairway/spot` has the effect that is most common."""
+    """Parse a taint of a fleet file: without an effect, as in `fairway/spot`, it is NoSchedule."""
     pair, _, effect = text.partition(":")
     key, _, value = pair.partition("=")
     return {"key": key, **({"value": value} if value else {}), "effect": effect or "NoSchedule"}
 
 
 def taint_line(taint: Mapping[str, Any]) -> str:
-    """A taint as kubectl writes it."""
+    """Format a taint as kubectl writes it."""
     value = taint.get("value")
     return f"{taint['key']}{f'={value}' if value else ''}:{taint.get('effect', '')}"
 
@@ -216,8 +207,8 @@ def _subject_line(subject: Json) -> str:
     return f"{subject['kind']}/{namespace}{subject['name']}"
 
 
-_LINES: Final[Mapping[str, _Line]] = {
-    "levels": _Line(lambda level: str(level["nodeLabel"]), lambda text: {"nodeLabel": text}),
-    "nodeTaints": _Line(taint_line, read_taint),
-    "subjects": _Line(_subject_line, _subject),
+_LINES: Final[Mapping[str, _LineFormat]] = {
+    "levels": _LineFormat(lambda level: str(level["nodeLabel"]), lambda text: {"nodeLabel": text}),
+    "nodeTaints": _LineFormat(taint_line, read_taint),
+    "subjects": _LineFormat(_subject_line, _subject),
 }

@@ -1,12 +1,12 @@
-"""How much of each supply a queue or cohort may have, as Kueue's resource groups."""
+"""Quota of each supply that a queue or cohort may have, as Kueue's resource groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairway.engines.kubernetes.gpu_resources import resource_of, resources_of
-from fairway.engines.kubernetes.policy.fields import Json
+from fairway.engines.kubernetes.api.kinds import Json
+from fairway.engines.kubernetes.nodes.devices import resource_of, resources_of
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import PoolName
 from fairway.model.team import Supply
@@ -22,42 +22,44 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """Pools whose resources are counted together: Kueue wants every flavor of a group to list all of them."""
+class ResourceGroup:
+    """Pools whose resources Kueue counts together: every flavor of a group must list all of them."""
 
     resources: tuple[str, ...]
     pools: tuple[Pool, ...]
 
 
-class Shelves:
+class ResourceGroups:
     """The pools of a cluster as resource groups."""
 
     def __init__(self, pools: Sequence[Pool], flavors: Mapping[PoolName, str]) -> None:
-        """`flavors`: the ResourceFlavor of each pool."""
+        """Group the pools; `flavors` has the ResourceFlavor of each pool."""
         self._flavors = flavors
-        self._shelves = _shelve(pools)
+        self._groups = _group(pools)
 
     def groups(self, quota_of: Callable[[Supply], Quota | None]) -> list[Json]:
-        """The groups of a queue that may have these; pools of which it may have nothing are not in them."""
+        """Return the resource groups of a queue with these quotas; pools without any are left out."""
         groups = []
-        for shelf in self._shelves:
-            flavors = [f for pool in shelf.pools if (f := self._flavor(shelf, pool, quota_of))]
+        for group in self._groups:
+            flavors = [f for pool in group.pools if (f := self._flavor(group, pool, quota_of))]
             if flavors:
-                groups.append({"coveredResources": list(shelf.resources), "flavors": flavors})
+                groups.append({"coveredResources": list(group.resources), "flavors": flavors})
         return groups
 
-    def _flavor(self, shelf: Shelf, pool: Pool, quota_of: Callable[[Supply], Quota | None]) -> Json | None:
+    def _flavor(
+        self, group: ResourceGroup, pool: Pool, quota_of: Callable[[Supply], Quota | None]
+    ) -> Json | None:
         quotas = {resource(s, pool): quota_of(s) for s in pool.supplies}
         if not any(quotas.values()):
             return None
         return {
             "name": self._flavors[pool.name],
-            "resources": [_resource(r, quotas.get(r)) for r in shelf.resources],
+            "resources": [_resource(r, quotas.get(r)) for r in group.resources],
         }
 
 
 def resource(supply: Supply, pool: Pool) -> str:
-    """What the devices of a supply are called on nodes."""
+    """Return the resource name of a supply's devices on nodes."""
     if supply.slice is not None:
         return resource_of(supply.slice)
     return pool.place.resource if isinstance(pool.place, KubernetesPlace) else "nvidia.com/gpu"
@@ -70,19 +72,21 @@ def _resource(name: str, quota: Quota | None) -> Json:
     return {"name": name, "nominalQuota": quota.nominal, **limit}
 
 
-def _shelve(pools: Sequence[Pool]) -> list[Shelf]:
-    """Pools that share a resource, directly or through others, stand on one shelf."""
-    shelves: list[tuple[set[str], list[Pool]]] = []
+def _group(pools: Sequence[Pool]) -> list[ResourceGroup]:
+    """Pools that share a resource, directly or through others, are in one group."""
+    groups: list[tuple[set[str], list[Pool]]] = []
     for pool in pools:
         wanted, members = set(resources_of(pool)), [pool]
         apart = []
-        for resources, others in shelves:
+        for resources, others in groups:
             if resources & wanted:
                 wanted |= resources
                 members = [*others, *members]
             else:
                 apart.append((resources, others))
-        shelves = [*apart, (wanted, members)]
+        groups = [*apart, (wanted, members)]
     order = {pool.name: i for i, pool in enumerate(pools)}
-    made = [Shelf(tuple(sorted(r)), tuple(sorted(ps, key=lambda p: order[p.name]))) for r, ps in shelves]
-    return sorted(made, key=lambda shelf: order[shelf.pools[0].name])
+    made = [
+        ResourceGroup(tuple(sorted(r)), tuple(sorted(ps, key=lambda p: order[p.name]))) for r, ps in groups
+    ]
+    return sorted(made, key=lambda group: order[group.pools[0].name])

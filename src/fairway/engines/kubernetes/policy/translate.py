@@ -1,9 +1,9 @@
-"""What a fleet means on one cluster of Kubernetes and Kueue. Pure.
+"""Translate a fleet into the objects of one Kubernetes cluster with Kueue. Pure.
 
 A team is a namespace with a queue named `main`, in front of a ClusterQueue that holds its guarantee. A
-team with teams inside, or whose ceiling must cover its low jobs too, is a Cohort around them. Low jobs have a
-ClusterQueue of their own, `TEAM.low`, with nothing guaranteed and no weight: it never takes anything from
-anybody, and everybody entitled takes from it. It stands as far out as the team's ceilings allow.
+team with child teams, or whose ceiling must cover its low jobs too, is a Cohort around them. Low jobs have a
+ClusterQueue of their own, `TEAM.low`, with no guarantee and no weight: it never preempts anybody, and every
+entitled queue preempts it. It is as far out in the tree as the team's ceilings allow.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from fairway.engines.kubernetes.gpu_resources import claimed_resources
-from fairway.engines.kubernetes.policy import kinds
-from fairway.engines.kubernetes.policy.configuration import advise
-from fairway.engines.kubernetes.policy.fields import Fields, Json, flatten, read_taint
-from fairway.engines.kubernetes.policy.guards import KUEUES_QUEUE, QUEUE, guards, queue_guard
-from fairway.engines.kubernetes.policy.kinds import TEAM, Kind
-from fairway.engines.kubernetes.policy.notices import notices
-from fairway.engines.kubernetes.policy.quota import Quota, Shelves, resource
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.api.kinds import TEAM, Json, ObjectKind
+from fairway.engines.kubernetes.nodes.devices import claimed_resources
+from fairway.engines.kubernetes.policy.admission_policies import KUEUES_QUEUE, QUEUE, guards, queue_guard
+from fairway.engines.kubernetes.policy.advice import advise, notices
+from fairway.engines.kubernetes.policy.fields import Fields, flatten, read_taint
+from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
 from fairway.engines.kubernetes.policy.users import can_place, counts_by_user, user_queues, user_slugs
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
@@ -27,22 +26,22 @@ from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
 from fairway.policy.objects import FoundPolicy, ObjectKey, Translation, WantedObject
 
 ROOT: Final = "fairway.fleet"
-"""The Cohort of all teams. A team's name has no dots, so none is ever called so."""
+"""The Cohort of all teams. A team's name has no dots, so none can have this name."""
 MEMBER_ROLE: Final = "fairway-member"
 RBAC: Final = "rbac.authorization.k8s.io"
 MEMBERS: Final = "fairway-members"
 CEILING: Final = "fairway-ceiling"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ANY_NODE: Final = {"kubernetes.io/os": "linux"}
-"""Kueue wants at least one label of a flavor with a topology."""
+"""Kueue requires at least one label of a flavor with a topology."""
 
 
 QuotaOf = Callable[[Supply], Quota | None]
 
 
 def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Translation:
-    """Every object that `fleet` wants on `cluster`, what Kueue cannot keep of it, and what to configure."""
-    meaning = _Meaning(fleet, cluster, found)
+    """Return every object `fleet` needs on `cluster`, what Kueue cannot keep of it, and what to configure."""
+    meaning = _Translator(fleet, cluster, found)
     return Translation(
         objects=tuple(meaning.objects()),
         notices=tuple(notices(fleet, meaning.teams, meaning.capped(), found)),
@@ -51,18 +50,18 @@ def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Transla
 
 
 def own_queues(fleet: Fleet) -> tuple[Priority, ...]:
-    """Priorities whose jobs stand in a queue of their own: preemptible ones, as a rule."""
+    """Return priorities whose jobs have a queue of their own: preemptible ones, as a rule."""
     default = fleet.default_priority
     return tuple(p for p in fleet.priorities if p.preemptible != default.preemptible)
 
 
 def low_queue(team: str) -> str:
-    """The ClusterQueue of a team's preemptible jobs."""
+    """Return the ClusterQueue of a team's preemptible jobs."""
     return f"{team}.low"
 
 
-class _Meaning:
-    """One translation, with what every part of it looks up."""
+class _Translator:
+    """One translation, with the lookups that every part of it needs."""
 
     def __init__(self, fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> None:
         self.fleet = fleet
@@ -76,7 +75,7 @@ class _Meaning:
         self.here = {o.key: o for o in found.objects}
         self.topologies = {p.name: self._name_of(kinds.TOPOLOGY, p, _topology(p)) for p in self.pools}
         self.flavors = {p.name: self._name_of(kinds.FLAVOR, p, self._flavor(p)) for p in self.pools}
-        self.shelves = Shelves(self.pools, self.flavors)
+        self.resource_groups = ResourceGroups(self.pools, self.flavors)
         self.children = {
             t.name: tuple(c for c in self.tree.children(t) if self.granted[c.name]) for t in self.teams
         }
@@ -105,7 +104,7 @@ class _Meaning:
             yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
 
     def capped(self) -> tuple[Team, ...]:
-        """Teams whose low jobs count against a ceiling of their own, and may so stand on their guarantee."""
+        """Return teams whose low jobs count against their own ceiling, and so may use their guarantee."""
         return tuple(
             t
             for t in self.teams
@@ -131,10 +130,10 @@ class _Meaning:
         spec["topologyName"] = self.topologies[pool.name]
         return {"spec": spec}
 
-    def _name_of(self, kind: Kind, pool: Pool, body: Json) -> str:
-        """The pool's name; another one where Kueue has it for something that cannot be changed any more.
+    def _name_of(self, kind: ObjectKind, pool: Pool, body: Json) -> str:
+        """Return the pool's name, or another one where an object of that name can no longer be changed.
 
-        One that is already as it shall be is kept, whatever it is called.
+        One that is already as wanted is kept, whatever its name.
         """
         fields = flatten(kind, body)
         names = [pool.name, *(f"{pool.name}.{n}" for n in range(2, 10))]
@@ -150,8 +149,8 @@ class _Meaning:
     # the tree of quota
 
     def _root(self) -> Json:
-        """What nobody is guaranteed is lent by the fleet itself."""
-        groups = self.shelves.groups(lambda s: Quota(self._unguaranteed(s)))
+        """Return the root cohort's spec: what is not guaranteed to anybody is lent by the fleet itself."""
+        groups = self.resource_groups.groups(lambda s: Quota(self._unguaranteed(s)))
         # The weight is the API server's own default, said: one that somebody wrote cannot be unset again.
         return {"resourceGroups": groups, "fairSharing": {"weight": 1}}
 
@@ -160,14 +159,14 @@ class _Meaning:
         return max(0, capacity(self.supplies[supply], supply, self.found.settings) - promised)
 
     def _granted(self, team: Team) -> Mapping[Supply, Grant]:
-        """Its grants on this cluster, without those that mean no access at all."""
+        """Return the team's grants on this cluster, without those that mean no access at all."""
         return {g.supply: g for g in team.grants if g.supply in self.supplies and g.ceiling != 0}
 
     def _has_ceiling(self, team: Team) -> bool:
         return any(self._binds(g) for g in self.granted[team.name].values())
 
     def _binds(self, grant: Grant) -> bool:
-        """Whether a ceiling is ever felt: one as large as the pool is none."""
+        """Return whether a ceiling has an effect: one as large as the pool has none."""
         pool = self.supplies[grant.supply]
         there = capacity(pool, grant.supply, self.found.settings)
         return grant.ceiling is not None and not 0 < there <= grant.ceiling
@@ -183,14 +182,14 @@ class _Meaning:
         return counts_by_user(team, self.found)
 
     def _is_shared(self, team: Team) -> bool:
-        """Whether several queues have its guarantee: it lies in its cohort then, for all of them."""
+        """Return whether several queues share its guarantee: it is in its cohort then, for all of them."""
         return bool(self.children[team.name]) or self._by_user(team)
 
     def _cohort_above(self, team: Team) -> str:
         return team.parent or ROOT
 
     def _cohort_of_low(self, team: Team) -> str:
-        """The innermost cohort around the team whose ceiling its low jobs count against; else the fleet's."""
+        """Return the innermost cohort whose ceiling the team's low jobs count against, else the fleet's."""
         for around in (team, *self.tree.ancestors(team)):
             if self._has_ceiling(around):
                 return around.name
@@ -215,7 +214,7 @@ class _Meaning:
         yield from self._namespaced(team, namespace)
 
     def _user_queues(self, team: Team) -> Iterator[WantedObject]:
-        """Of each member: a cohort that holds no more than a user may, with their queues in it."""
+        """Yield for each member a cohort that holds no more than a user may, with their queues in it."""
 
         def limited(supply: Supply) -> Quota | None:
             return Quota(0, team.limits.user_gpus) if supply in self.granted[team.name] else None
@@ -224,7 +223,7 @@ class _Meaning:
             name = f"{team.name}.{slug}"
             spec = {
                 "parentName": team.name,
-                "resourceGroups": self.shelves.groups(limited),
+                "resourceGroups": self.resource_groups.groups(limited),
                 "fairSharing": {"weight": 1},
             }
             after = (_cohort(team.name), *self._flavor_keys())
@@ -244,7 +243,7 @@ class _Meaning:
             own = grant.guarantee - promised if self._is_shared(team) else 0  # else its own queue holds it
             return Quota(own, grant.borrow)
 
-        return {"resourceGroups": self.shelves.groups(quota), "fairSharing": {"weight": team.share}}
+        return {"resourceGroups": self.resource_groups.groups(quota), "fairSharing": {"weight": team.share}}
 
     def _own_quota(self, team: Team, inside: bool) -> QuotaOf:
         shared = self._is_shared(team)
@@ -265,7 +264,7 @@ class _Meaning:
         spec = {
             "cohortName": cohort.name,
             "namespaceSelector": {"matchLabels": {TEAM: team.name}},
-            "resourceGroups": self.shelves.groups(quota),
+            "resourceGroups": self.resource_groups.groups(quota),
             "fairSharing": {"weight": weight},
         }
         fields = flatten(kinds.CLUSTER_QUEUE, {"spec": spec}) | (_EVERY_QUEUE if weight else _EVERY_LOW_QUEUE)
@@ -316,7 +315,7 @@ class _Meaning:
             yield _wanted(kinds.ROLE_BINDING, f"{team.name}/{MEMBERS}", members, team, after=(namespace,))
 
     def _exact_ceilings(self, team: Team) -> dict[str, int]:
-        """The ceiling counted by pods too: Kueue counts a preempted job as gone while its pods still end.
+        """Return ceilings counted by pods too: Kueue counts a preempted job as gone while its pods still end.
 
         Only where every supply of a resource has one, for a quota of a namespace knows no pools.
         """
@@ -330,7 +329,7 @@ class _Meaning:
 
 
 def capacity(pool: Pool, supply: Supply, settings: Mapping[str, str]) -> int:
-    """Devices of a supply: what the file says, else what the nodes had when the cluster was looked at."""
+    """Return the devices of a supply: from the file, else from the nodes when the cluster was read."""
     if pool.gpus is not None and supply.slice is None:
         return pool.gpus
     return int(settings.get(f"capacity.{supply}", "0"))
@@ -352,7 +351,7 @@ def _cohort(name: str) -> ObjectKey:
 
 
 def _of_every_queue(reclaim: str) -> Fields:
-    """What all queues have in common, as fields: worked out once, not for each of thousands."""
+    """Return the fields that all queues have in common: computed once, not for each of thousands."""
     spec = {
         "queueingStrategy": "BestEffortFIFO",
         "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": reclaim},
@@ -367,7 +366,7 @@ _EVERY_LOW_QUEUE: Final = _of_every_queue("Never")
 
 
 def _wanted(
-    kind: Kind, name: str, body: Json, team: Team | None = None, after: tuple[ObjectKey, ...] = ()
+    kind: ObjectKind, name: str, body: Json, team: Team | None = None, after: tuple[ObjectKey, ...] = ()
 ) -> WantedObject:
     fields = flatten(kind, body)
     return WantedObject(ObjectKey(kind.name, name), fields, after, team.name if team else None)

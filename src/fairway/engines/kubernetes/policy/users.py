@@ -1,36 +1,36 @@
-"""Limits of one user: a cohort for each member of a team that has them, which never holds more. Pure.
+"""Limits per user: a cohort for each member of a team that has them, which never holds more. Pure.
 
-Kueue counts queues. So each member has queues of their own there, and a MutatingAdmissionPolicy puts their
-jobs into them. The price: priority works within a queue, so between the users of such a team it does not.
+Kueue counts queues. So each member has separate queues there, and a MutatingAdmissionPolicy puts their jobs
+into them. The price: priority works within a queue, so between the users of such a team it does not.
 """
 
 from __future__ import annotations
 
 import re
 
-from fairway.engines.kubernetes.policy import kinds
-from fairway.engines.kubernetes.policy.kinds import Kind
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.api.kinds import ObjectKind
 from fairway.model.team import Team
 from fairway.policy.objects import FoundPolicy
 
 
-def served_setting(kind: Kind) -> str:
-    """Under which setting a look says whether the API server knows a kind."""
+def served_setting(kind: ObjectKind) -> str:
+    """Return the setting that says whether the API server serves a kind."""
     return f"served.{kind.name}"
 
 
 def can_place(found: FoundPolicy) -> bool:
-    """Whether a policy can put jobs into queues: Kubernetes 1.36 on, and only if Fairway may write it."""
+    """Return whether a policy can put jobs into queues: Kubernetes 1.36 on, if Fairway may write it."""
     return found.settings.get(served_setting(kinds.MUTATING_POLICY)) == "yes"
 
 
 def counts_by_user(team: Team, found: FoundPolicy) -> bool:
-    """Whether each member of the team has queues of their own."""
+    """Return whether each member of the team has separate queues."""
     return team.limits.user_gpus is not None and bool(team.members) and can_place(found)
 
 
 def user_slugs(team: Team) -> dict[str, str]:
-    """What each member's queues are called: the user's letters and digits, unique in the team."""
+    """Return the queue suffix of each member: the user's letters and digits, unique in the team."""
     slugs: dict[str, str] = {}
     for user in sorted(team.members):
         plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")[:20].rstrip("-") or "user"
@@ -42,5 +42,5 @@ def user_slugs(team: Team) -> dict[str, str]:
 
 
 def user_queues(team: Team) -> str:
-    """The annotation that says whose queues are whose."""
+    """Return the annotation that maps users to queues."""
     return ",".join(f"{user}={slug}" for user, slug in user_slugs(team).items())

@@ -1,4 +1,4 @@
-"""Kueue's Workloads, the few fields that policy reads of them, and how many there are under an object."""
+"""Kueue's Workloads: the few fields that policy reads of them, and their number under an object."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from fairway.engines.kubernetes.policy import kinds
-from fairway.engines.kubernetes.policy.access import Access
-from fairway.engines.kubernetes.policy.fields import Json
-from fairway.engines.kubernetes.wire import Container, Meta, PodSpec, Resources
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.api.kinds import Json
+from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.api.wire import Container, ObjectMeta, PodSpec, Resources
 from fairway.policy.objects import Activity, ObjectKey
 
 PATH: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 FEW_NAMESPACES: Final = 20
-"""Up to so many namespaces are asked one by one; beyond, the whole cluster is."""
+"""Up to so many namespaces are listed one by one; beyond, the whole cluster is."""
 
 
-class WorkloadMeta(Meta, rename="camel", frozen=True, gc=False):
-    """Who a Workload is and since when."""
+class WorkloadMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
+    """A Workload's identity, creation time, labels and owners."""
 
     creation_timestamp: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    owner_references: list[Meta] = field(default_factory=list)
+    owner_references: list[ObjectMeta] = field(default_factory=list)
 
 
 class Toleration(Struct, frozen=True, gc=False):
-    """A taint that pods put up with."""
+    """A taint that pods tolerate."""
 
     key: str = ""
     operator: str = "Equal"
@@ -38,27 +38,27 @@ class Toleration(Struct, frozen=True, gc=False):
     effect: str = ""
 
 
-class Wish(Struct, frozen=True, gc=False):
-    """What a container asks for. In a template, unlike in a pod, limits are not yet requests too."""
+class TemplateResources(Struct, frozen=True, gc=False):
+    """The resources of a container. In a template, unlike in a pod, limits are not yet requests too."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
 class TemplateContainer(Struct, rename="camel", frozen=True, gc=False):
-    """One container of pods to come."""
+    """One container of a pod template."""
 
-    resources: Wish = Wish()
+    resources: TemplateResources = TemplateResources()
     restart_policy: str = ""
 
     def container(self) -> Container:
-        """The same as a pod has it."""
+        """Convert to a container as a pod has it."""
         wish = Resources({**self.resources.limits, **self.resources.requests})
         return Container(resources=wish, restart_policy=self.restart_policy)
 
 
 class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
-    """What each pod asks for, and where it may run."""
+    """What each pod requests, and where it may run."""
 
     containers: list[TemplateContainer] = []
     init_containers: list[TemplateContainer] = []
@@ -66,7 +66,7 @@ class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
     tolerations: list[Toleration] = field(default_factory=list)
 
     def pod(self) -> PodSpec:
-        """A pod of it, before it has a node."""
+        """Return a pod of the template, before it has a node."""
         return PodSpec(
             containers=[c.container() for c in self.containers],
             init_containers=[c.container() for c in self.init_containers],
@@ -74,19 +74,19 @@ class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
 
 
 class PodTemplate(Struct, frozen=True, gc=False):
-    """What each pod of a set is like."""
+    """The template of a pod set."""
 
     spec: TemplateSpec = TemplateSpec()
 
 
 class TopologyRequest(Struct, frozen=True, gc=False):
-    """How close to each other the pods of a set must be."""
+    """The topology level that the pods of a set must share."""
 
     required: str = ""
 
 
 class PodSet(Struct, rename="camel", frozen=True, gc=False):
-    """Pods that are alike."""
+    """A set of equal pods."""
 
     name: str = "main"
     count: int = 1
@@ -95,7 +95,7 @@ class PodSet(Struct, rename="camel", frozen=True, gc=False):
 
 
 class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):
-    """What a Workload wants, and where it stands in line."""
+    """A Workload's queue, priority and pod sets."""
 
     queue_name: str = ""
     active: bool = True
@@ -104,7 +104,7 @@ class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):
 
 
 class Assignment(Struct, rename="camel", frozen=True, gc=False):
-    """What one set of pods was given."""
+    """The flavors and quota that one pod set was given."""
 
     name: str = "main"
     flavors: dict[str, str] = {}
@@ -112,8 +112,8 @@ class Assignment(Struct, rename="camel", frozen=True, gc=False):
     count: int = 1
 
 
-class Admission(Struct, rename="camel", frozen=True, gc=False):
-    """Where a Workload holds quota."""
+class WorkloadAdmission(Struct, rename="camel", frozen=True, gc=False):
+    """The ClusterQueue in which a Workload holds quota."""
 
     cluster_queue: str = ""
     pod_set_assignments: list[Assignment] = []
@@ -130,14 +130,14 @@ class WorkloadCondition(Struct, rename="camel", frozen=True, gc=False):
 
 
 class WorkloadStatus(Struct, frozen=True, gc=False):
-    """What Kueue did with it so far."""
+    """Kueue's status of a Workload."""
 
-    admission: Admission | None = None
+    admission: WorkloadAdmission | None = None
     conditions: list[WorkloadCondition] = []
 
 
 class Workload(Struct, frozen=True, gc=False):
-    """A Workload: one attempt after the other of one job."""
+    """A Workload: all attempts of one job."""
 
     metadata: WorkloadMeta
     spec: WorkloadSpec = WorkloadSpec()
@@ -149,52 +149,52 @@ class Workload(Struct, frozen=True, gc=False):
 
     @property
     def running(self) -> bool:
-        """Holds quota: a job that is being evicted does so until its pods are gone."""
+        """Whether it holds quota: a job that is being evicted does so until its pods are gone."""
         return self.status.admission is not None and not self.finished
 
     @property
     def job(self) -> str:
-        """`namespace/name` of the Job it stands for."""
+        """`namespace/name` of the Job it represents."""
         owners = self.metadata.owner_references
         return f"{self.metadata.namespace}/{owners[0].name if owners else self.metadata.name}"
 
     def condition(self, type_: str) -> WorkloadCondition | None:
-        """The condition of that type, if it is true."""
+        """Return the condition of that type. Returns None unless it is true."""
         return next((c for c in self.status.conditions if c.type == type_ and c.status == "True"), None)
 
 
-async def list_workloads(access: Access, namespaces: Sequence[str] | None = None) -> list[Workload]:
-    """Every Workload, or those of these namespaces."""
+async def list_workloads(requests: KubeRequests, namespaces: Sequence[str] | None = None) -> list[Workload]:
+    """Return every Workload, or those of these namespaces."""
     if namespaces is None or len(namespaces) > FEW_NAMESPACES:
-        return await access.every(f"{PATH}/workloads", WORKLOADS, type_=Workload)
+        return await requests.every(f"{PATH}/workloads", WORKLOADS, type_=Workload)
     found: list[Workload] = []
     for namespace in namespaces:
-        found += await access.every(f"{PATH}/namespaces/{namespace}/workloads", WORKLOADS, type_=Workload)
+        found += await requests.every(f"{PATH}/namespaces/{namespace}/workloads", WORKLOADS, type_=Workload)
     return found
 
 
-async def activity(access: Access, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
-    """Jobs that run and wait under each of these objects. Bindings and quotas have none."""
+async def activity(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
+    """Count running and waiting jobs under each of these objects. Bindings and quotas have none."""
     asked = {k for k in keys if k.kind in _HAVE_JOBS}
     if not asked:
         return {}
     of_namespace = all(k.kind in {kinds.NAMESPACE.name, kinds.LOCAL_QUEUE.name} for k in asked)
     namespaces = sorted({k.name.partition("/")[0] for k in asked}) if of_namespace else None
-    workloads = await list_workloads(access, namespaces)
-    queues = await access.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
+    workloads = await list_workloads(requests, namespaces)
+    queues = await requests.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
     return count(workloads, queues, asked)
 
 
 _HAVE_JOBS: Final = frozenset(
     kind.name for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.FLAVOR)
 )
-"""Not cohorts: one may go, and what runs under it goes on; jobs depend on the queues inside it."""
+"""Not cohorts: one may be deleted, and jobs under it go on; they depend on the queues inside it."""
 
 
 def count(
     workloads: Sequence[Workload], queues: Sequence[Json], asked: set[ObjectKey]
 ) -> dict[ObjectKey, Activity]:
-    """The same, from lists at hand, in one pass over the Workloads."""
+    """Count from lists at hand, in one pass over the Workloads."""
     leads_to = {
         f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"].get("clusterQueue", "")
         for q in queues

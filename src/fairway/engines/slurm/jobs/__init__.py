@@ -1,1 +1,1 @@
-"""Jobs on Slurm: sent and acted on through slurmrestd, seen through `squeue` and `sacct`, which scale."""
+"""Jobs on Slurm: submitted through slurmrestd, mirrored through `squeue` and `sacct`, which scale."""

@@ -1,8 +1,8 @@
-"""What jobs print, read from the folder that the cluster and Fairway's server share.
+"""Read job logs from the folder that the cluster and Fairway's server share.
 
-People own the files and the folders they are in, so nothing there is trusted: no link is followed, nothing
-but a plain file with one name is read, and only one that belongs to the job's user. Else somebody could name
-another's file as their own log and have Fairway read it to them.
+Users own the files and the folders they are in, so nothing there is trusted: no link is followed, only a
+regular file with one hard link is read, and only one that belongs to the job's user. Otherwise a user could
+name another's file as their own log and have Fairway read it to them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from http import HTTPStatus
 from typing import Final
 
 from fairway.engines.port import LogPart, Refused
-from fairway.engines.slurm.client import SlurmRest
-from fairway.engines.slurm.jobs import orders, reading
-from fairway.engines.slurm.jobs.tools import Tools
+from fairway.engines.slurm.jobs import fields, script
+from fairway.engines.slurm.jobs.commands import SlurmCommands
+from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Folders
 from fairway.model.job import OPEN_JOBS, EngineId, Order
 
 MOST_BYTES: Final = 4 * 2**20
-"""Of one answer."""
+"""Maximum of one answer."""
 
 
-class LogReader:
-    """The logs of one cluster."""
+class SlurmLogReader:
+    """Reads the logs of one cluster."""
 
-    def __init__(self, rest: SlurmRest, tools: Tools, folders: Folders) -> None:
+    def __init__(self, rest: SlurmRest, tools: SlurmCommands, folders: Folders) -> None:
         self._rest = rest
         self._tools = tools
         self._folders = folders
         self._uids: dict[str, int] = {}
 
     async def read(self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int) -> LogPart:
-        """A piece of an attempt's log; what Slurm itself wrote, where the attempt did not come to print."""
+        """Read a piece of an attempt's log; Slurm's own messages, if the attempt ended without printing."""
         if not self._folders.logs:
             raise Refused(
                 "LogsNotShared",
@@ -45,7 +45,7 @@ class LogReader:
         ended = await self._ended(order, engine_id, attempt)
         folder = self._folders.logs_seen_at or self._folders.logs
         owner = await self._owner(order, engine_id)
-        names = [orders.log_file("", order, attempt), orders.slurm_log_file("", order)]
+        names = [script.log_file("", order, attempt), script.slurm_log_file("", order)]
         for name in names[: 2 if ended else 1]:
             plain = name.rpartition("/")[2]
             try:
@@ -65,11 +65,11 @@ class LogReader:
             return True  # slurmctld keeps jobs for a while after their end: this one is long over
         job = answer.reply.jobs[0]
         self._uids[order.user] = job.user_id
-        states = [reading.job_state(word, "") for word in job.job_state]
+        states = [fields.job_state(word, "") for word in job.job_state]
         return all(state not in OPEN_JOBS for state in states) or job.restart_cnt >= attempt
 
     async def _owner(self, order: Order, engine_id: EngineId) -> int:
-        """The user's number, as the cluster knows it; this host may not know the user at all."""
+        """Return the user's uid on the cluster; this host may not know the user at all."""
         if order.user not in self._uids:
             asked = ["--noheader", "--allocations", "--parsable2", f"--jobs={engine_id}", "--format=UID"]
             told = (await self._tools.run("sacct", asked)).decode().split()
@@ -82,9 +82,9 @@ class LogReader:
 
 
 def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit: int) -> tuple[bytes, bool]:
-    """Bytes of `folder`/`user`/`name` from `offset` on, and whether they reach its end; blocks.
+    """Read bytes of `folder`/`user`/`name` from `offset`, and whether they reach its end. Blocks.
 
-    FileNotFoundError: nothing was printed there yet.
+    Raises FileNotFoundError if nothing was printed there yet.
     """
     for part in (user, name):
         if not part or "/" in part or part in (".", ".."):

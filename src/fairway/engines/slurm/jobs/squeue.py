@@ -1,7 +1,7 @@
-"""`squeue`: what is asked of it, and a line of it. Pure.
+"""`squeue`: its arguments, and the parser of its lines. Pure.
 
-A line ends with a word that nobody can know beforehand, and the job's name, which may be anything, stands
-before it: no name forges a line, not even one with line breaks. The format goes through the environment.
+A line ends with an unguessable delimiter, preceded by the job's name, which may be anything: no name forges a
+line, not even one with line breaks. The format is passed in the environment.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from fairway.engines.slurm.jobs import reading
-from fairway.engines.slurm.jobs.hostlist import expand
-from fairway.engines.slurm.jobs.reading import Words
+from fairway.engines.slurm.jobs import fields as reading
+from fairway.engines.slurm.jobs.fields import FleetLookup, expand
+from fairway.explain.engine_reasons import slurm_code
 from fairway.model.job import OPEN_JOBS, Attempt, EngineId, JobState, SeenJob
 from fairway.model.names import UserName
 
 ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all", "--local")
 _BETWEEN: Final = "\x1f"
 _NOTHING: Final = frozenset({"(null)", "N/A", "None", "n/a"})
+_WAITS: Final = frozenset({JobState.WAITING, JobState.HELD})
 
 
-class Row(NamedTuple):
+class SqueueRow(NamedTuple):
     """One job, as squeue prints it. The fields are in the order of `FIELDS`."""
 
     id: str
@@ -69,45 +70,45 @@ FIELDS: Final = (
 
 
 def environment(secret: str, fields: tuple[str, ...] = FIELDS) -> Mapping[str, str]:
-    """What makes squeue print `fields` whole, whatever their length."""
+    """Return the environment that makes squeue print `fields` whole, whatever their length."""
     *before, last = fields
     return {"SQUEUE_FORMAT2": ",".join([*(f"{f}:0{_BETWEEN}" for f in before), f"{last}:0{secret}"])}
 
 
 def lines(output: bytes, secret: str) -> Iterator[bytes]:
-    """The lines, each whatever is in it."""
+    """Split the output into lines, whatever they contain."""
     found = output.split(secret.encode() + b"\n")
     found.pop()  # after the last one nothing comes
     return iter(found)
 
 
 def key(line: bytes) -> bytes:
-    """Which job a line is of."""
+    """Return the job id of a line."""
     return line[: line.find(b"\x1f")]
 
 
-def parse(line: bytes) -> Row:
-    """The fields of a line."""
-    return Row(*line.decode(errors="replace").split(_BETWEEN, len(FIELDS) - 1))
+def parse(line: bytes) -> SqueueRow:
+    """Parse the fields of a line."""
+    return SqueueRow(*line.decode(errors="replace").split(_BETWEEN, len(FIELDS) - 1))
 
 
-def settled(row: Row) -> Row:
-    """Without what Slurm guesses anew every few seconds while a job waits."""
+def settled(row: SqueueRow) -> SqueueRow:
+    """Drop the times that Slurm estimates anew every few seconds while a job waits."""
     return row._replace(start="", end="") if row.state == "PENDING" else row
 
 
-def only_completes(was: Row, row: Row) -> bool:
-    """Whether a job that ran is now ending: its nodes leave one by one, and how it ended is not told yet."""
+def only_completes(was: SqueueRow, row: SqueueRow) -> bool:
+    """Return whether a running job is now completing: nodes leave one by one, its ending is not known yet."""
     ran = reading.job_state(was.state, was.reason) is JobState.RUNNING
     return ran and row.state == "COMPLETING" and was.restarts == row.restarts
 
 
-def restarts(row: Row) -> int:
+def restarts(row: SqueueRow) -> int:
     return int(row.restarts) if row.restarts.isdecimal() else 0
 
 
-def attempt(row: Row, words: Words) -> Attempt | None:
-    """The one that runs or ran last; none before the job has nodes."""
+def attempt(row: SqueueRow, words: FleetLookup) -> Attempt | None:
+    """Return the current or last attempt. Returns None before the job has nodes."""
     nodes = expand(row.node_list)
     started = reading.time_of(row.start)
     state = reading.job_state(row.state, row.reason)
@@ -129,8 +130,8 @@ def attempt(row: Row, words: Words) -> Attempt | None:
     )
 
 
-def seen(row: Row, words: Words) -> SeenJob:
-    """The job, with the one attempt squeue knows of; `earlier_attempts` says how many it does not."""
+def seen(row: SqueueRow, words: FleetLookup) -> SeenJob:
+    """Return the job with the one attempt squeue knows; `earlier_attempts` counts the others."""
     state = reading.job_state(row.state, row.reason)
     now = attempt(row, words)
     share = _share(row, words)
@@ -150,6 +151,7 @@ def seen(row: Row, words: Words) -> SeenJob:
         priority=words.priority(row.admin_comment),
         time_seconds=reading.limit_of(row.limit),
         reason=said(row.state, row.reason) if over else "" if row.reason in _NOTHING else row.reason,
+        reason_code=slurm_code(row.reason) if state in _WAITS else "",
         attempts=() if now is None else (now,),
         earlier_attempts=restarts(row),
         ended_at=reading.time_of(row.end) if over else None,
@@ -160,7 +162,7 @@ def seen(row: Row, words: Words) -> SeenJob:
 
 
 def said(state: str, reason: str) -> str:
-    """Slurm's words for an ending."""
+    """Return Slurm's description of an ending."""
     return state if reason in _NOTHING or not reason else f"{state}: {reason}"
 
 
@@ -168,7 +170,7 @@ def _number(text: str) -> int:
     return max(1, int(text)) if text.isdecimal() else 1
 
 
-def _share(row: Row, words: Words) -> reading.Share:
+def _share(row: SqueueRow, words: FleetLookup) -> reading.JobDevices:
     asked = row.tres_per_node if row.tres_per_node not in _NOTHING else ""
     if not asked and row.tres_per_job not in _NOTHING:
         # of the whole job: counted by TRES, only the type is told by it

@@ -1,7 +1,7 @@
-"""A fleet's policy on Slurm: accounts, associations and QOS through slurmrestd, the rest as advice.
+"""The policy of a fleet on Slurm: accounts, associations and QOS through slurmrestd, the rest as advice.
 
-`sites` says where each supply is, `names` what objects are called, `wanted` what a fleet means, `notices` and
-`settings` what it needs and cannot have, `render` the files for an administrator, `imports` the way back: all
-pure. `records` is the two-way table between the API's records and fields. `finding`, `writing`, `activity`
-and `nudging` talk.
+Pure: `partitions` locates each supply, `names` names objects, `translate` makes the objects of a fleet,
+`notices` and `advice` list what it needs and cannot have, `render` writes files for an administrator,
+`import_` reads a hand-made policy. `records` converts between slurmrestd's records and fields. With I/O:
+`read`, `write`, `activity` and `nudge`.
 """

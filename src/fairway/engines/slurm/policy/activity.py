@@ -1,4 +1,4 @@
-"""How many jobs run and wait under accounts, associations and QOS: asked for by filter, never all jobs."""
+"""Count running and waiting jobs under accounts, associations and QOS: queried by filter, never all jobs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from fairway.engines.slurm.client import SlurmRest
-from fairway.engines.slurm.policy.finding import DB
+from fairway.engines.slurm.policy.read import DB
+from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.policy.objects import Activity, ObjectKey
 
 NAMES_A_REQUEST: Final = 100
-"""Keeps the address well below what slurmrestd takes in one line."""
+"""Keeps the URL well below the longest that slurmrestd accepts."""
 RUNNING, WAITING = "RUNNING", "PENDING"
 _SUBMITTED: Final = {"usage_time_as_submit_time": "true"}
 _NOW: Final = {"start_time": "now"}
 
 
 async def active_jobs(rest: SlurmRest, state: str, **filters: str) -> list[Any]:
-    """Jobs in one state, without their steps. The API takes one state a request.
+    """Return jobs in one state, without their steps. The API accepts one state per request.
 
-    What waits is asked for by the time it was submitted, and without one: in a time of its own the accounting
-    leaves out whatever is not eligible, as a job that is held or whose QOS is gone.
+    Waiting jobs are queried by the time they were submitted, and without one: in a time window the accounting
+    leaves out whatever is not eligible, such as a job that is held or whose QOS is gone.
     """
     when = _SUBMITTED if state == WAITING else _NOW
     query = urlencode({"state": state, "skip_steps": "true", **when, **filters})
@@ -32,7 +32,7 @@ async def active_jobs(rest: SlurmRest, state: str, **filters: str) -> list[Any]:
 
 
 async def count_jobs(rest: SlurmRest, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
-    """Jobs by account, by account and user, and by QOS."""
+    """Count jobs by account, by account and user, and by QOS."""
     accounts = {k.name.partition("/")[0] for k in keys if k.kind in ("account", "association")}
     qos = {k.name for k in keys if k.kind == "qos"}
     running, waiting = Counter[ObjectKey](), Counter[ObjectKey]()
@@ -48,7 +48,7 @@ async def count_jobs(rest: SlurmRest, keys: Sequence[ObjectKey]) -> Mapping[Obje
 
 
 async def _ids(rest: SlurmRest, qos: set[str]) -> list[str]:
-    """The API filters jobs by a QOS's number; by its name it finds none, and says nothing."""
+    """Return the ids of these QOS: the API filters jobs by id; by name it finds none, without an error."""
     if not qos:
         return []
     reply = await rest.policy("GET", f"{DB}/qos/")
@@ -56,6 +56,6 @@ async def _ids(rest: SlurmRest, qos: set[str]) -> list[str]:
 
 
 def in_parts(of: Sequence[str]) -> Iterator[Sequence[str]]:
-    """As many at a time as one address may name."""
+    """Yield as many names at a time as one URL may contain."""
     for at in range(0, len(of), NAMES_A_REQUEST):
         yield of[at : at + NAMES_A_REQUEST]

@@ -1,4 +1,4 @@
-"""What Fairway's objects are called on Slurm, and the mark they bear. One place, both directions."""
+"""Names of Fairway's objects on Slurm, and their ownership mark. One place, both directions."""
 
 from __future__ import annotations
 
@@ -9,55 +9,56 @@ from fairway.model.team import Supply
 from fairway.policy.objects import ObjectKey
 
 LOW: Final = "fairway.low"
-"""What preemptible jobs run as, whosever they are."""
+"""The QOS of preemptible jobs of all teams."""
 LENT: Final = "fairway.lent"
-"""What jobs beyond a guarantee run as, whosever they are: one QOS, because a list of those that each
-guarantee may take back grows with the square of the teams."""
+"""The QOS of jobs beyond a guarantee, of all teams.
+
+One QOS, because a list of those that each guarantee may preempt would grow with the square of the teams.
+"""
 GATE: Final = "fairway.gate"
-"""The QOS of a pool's own partition: lets nothing in but QOS that carry their own limit instead of its."""
+"""The QOS of a pool's own partition: only QOS that override it with their own limit get in."""
 WAITING_URGENT: Final = "fairway.urgent"
-"""First in the list of every urgent job. Nothing can run as it; it is how waiting urgent jobs are found
-among all others."""
+"""The first QOS in the list of every urgent job. Nothing can run as it: it marks waiting urgent jobs."""
 
 ROOT_ACCOUNT: Final = "root"
-"""The account that every other one is inside of."""
+"""The account that contains every other one."""
 
 DEFAULT_ACCOUNT: Final = "default-account/"
-"""Before a user's name in the settings found: the default account of whoever is in several."""
+"""Prefix of a user's name in the found settings: the default account of a user who has several."""
 
 MARK: Final = "managed by fairway"
-"""How a description (QOS) or comment (association) begins when the object is Fairway's."""
+"""The prefix of a description (QOS) or comment (association) of Fairway's objects."""
 
 _FOR: Final = f"{MARK} for "
 
 
 def mark(team: TeamName | None) -> str:
-    """The mark of an object of `team`, or of the fleet."""
+    """Return the mark of an object of `team`, or of the fleet if None."""
     return MARK if team is None else f"{_FOR}{team}"
 
 
 def is_marked(text: str) -> bool:
-    """Whether a description or comment says that the object is Fairway's."""
+    """Return whether a description or comment marks the object as Fairway's."""
     return text == MARK or text.startswith((f"{MARK} ", f"{MARK}:"))
 
 
 def marked_team(text: str) -> TeamName | None:
-    """Whose it is, if the mark tells."""
+    """Return the team in a mark. Returns None if it names none."""
     return TeamName(text.removeprefix(_FOR).split()[0]) if text.startswith(_FOR) else None
 
 
 def stem(supply: Supply) -> str:
-    """A supply inside a QOS's name: `hpc-a100`, `hpc-mig.1g.10gb`."""
+    """Return a supply's part of a QOS name: `hpc-a100`, `hpc-mig.1g.10gb`."""
     return supply.pool if supply.slice is None else f"{supply.pool}.{supply.slice}"
 
 
 def own(team: str, supply: Supply) -> str:
-    """The QOS of what a team is guaranteed and has not promised on to teams inside it."""
+    """Return the QOS of a team's guarantee less what it promised to its child teams."""
     return f"{team}.{stem(supply)}.own"
 
 
 def kin(team: str, supply: Supply) -> str:
-    """The QOS of what a team's children leave of their guarantees to each other."""
+    """Return the QOS of guarantees that a team's children leave to each other."""
     return f"{team}.{stem(supply)}.kin"
 
 

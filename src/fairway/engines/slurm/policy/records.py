@@ -1,7 +1,7 @@
-"""The API's records and the fields of policy objects: one table a kind, read in both directions.
+"""Convert between the API's records and the fields of policy objects: one table per kind, both directions.
 
 A field's name is the one `sacctmgr` prints, because that is what an administrator will look for; a limit on
-one trackable resource is a field of its own, `GrpTRES.gres/gpu:a100`. Whatever is not set is left out.
+one trackable resource is a field of its own, `GrpTRES.gres/gpu:a100`. Fields that are not set are left out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fairway.policy.objects import FieldChange, FoundObject, ObjectKey, Value
 Record = dict[str, Any]
 
 
-class Shape(Enum):
-    """How the API writes a value."""
+class FieldFormat(Enum):
+    """How the API encodes a value."""
 
     NUMBER = auto()
     """{"set", "infinite", "number"}; infinite is "no limit"."""
@@ -29,69 +29,72 @@ class Shape(Enum):
     """{"set", "number"}, 1 when it is not set."""
     TEXT = auto()
     WORDS = auto()
-    """A list of words, of which the order does not matter."""
+    """A list of words whose order does not matter."""
     TRES = auto()
     """A list of {"type", "name", "count"}."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RecordField:
     field: str
     path: tuple[str, ...]
-    shape: Shape
+    shape: FieldFormat
     unset: Value = None
-    """What the API shows when nothing is set, beside an infinite number or an empty list."""
+    """What the API shows when nothing is set, besides an infinite number or an empty list."""
 
 
-def _columns(*rows: tuple[str, str, Shape] | tuple[str, str, Shape, Value]) -> tuple[Column, ...]:
+def _columns(
+    *rows: tuple[str, str, FieldFormat] | tuple[str, str, FieldFormat, Value],
+) -> tuple[RecordField, ...]:
     return tuple(
-        Column(row[0], tuple(row[1].split(".")), row[2], row[3] if len(row) > 3 else None) for row in rows
+        RecordField(row[0], tuple(row[1].split(".")), row[2], row[3] if len(row) > 3 else None)
+        for row in rows
     )
 
 
 QOS: Final = _columns(
-    ("Priority", "priority", Shape.NUMBER, 0),
-    ("Flags", "flags", Shape.WORDS),
-    ("Preempt", "preempt.list", Shape.WORDS),
-    ("PreemptMode", "preempt.mode", Shape.WORDS),
-    ("GraceTime", "limits.grace_time", Shape.COUNT),
-    ("GrpJobs", "limits.max.active_jobs.count", Shape.NUMBER),
-    ("GrpSubmit", "limits.max.jobs.count", Shape.NUMBER),
-    ("GrpWall", "limits.max.wall_clock.per.qos", Shape.NUMBER),
-    ("MaxJobsPerAccount", "limits.max.jobs.active_jobs.per.account", Shape.NUMBER),
-    ("MaxJobsPerUser", "limits.max.jobs.active_jobs.per.user", Shape.NUMBER),
-    ("MaxSubmitPerAccount", "limits.max.jobs.per.account", Shape.NUMBER),
-    ("MaxSubmitPerUser", "limits.max.jobs.per.user", Shape.NUMBER),
-    ("MaxWall", "limits.max.wall_clock.per.job", Shape.NUMBER),
-    ("UsageFactor", "usage_factor", Shape.FACTOR),
-    ("GrpTRES", "limits.max.tres.total", Shape.TRES),
-    ("GrpTRESMins", "limits.max.tres.minutes.per.qos", Shape.TRES),
-    ("MaxTRESPerJob", "limits.max.tres.per.job", Shape.TRES),
-    ("MaxTRESPerNode", "limits.max.tres.per.node", Shape.TRES),
-    ("MaxTRESPerUser", "limits.max.tres.per.user", Shape.TRES),
-    ("MaxTRESPerAccount", "limits.max.tres.per.account", Shape.TRES),
-    ("MaxTRESMinsPerJob", "limits.max.tres.minutes.per.job", Shape.TRES),
-    ("MinTRESPerJob", "limits.min.tres.per.job", Shape.TRES),
+    ("Priority", "priority", FieldFormat.NUMBER, 0),
+    ("Flags", "flags", FieldFormat.WORDS),
+    ("Preempt", "preempt.list", FieldFormat.WORDS),
+    ("PreemptMode", "preempt.mode", FieldFormat.WORDS),
+    ("GraceTime", "limits.grace_time", FieldFormat.COUNT),
+    ("GrpJobs", "limits.max.active_jobs.count", FieldFormat.NUMBER),
+    ("GrpSubmit", "limits.max.jobs.count", FieldFormat.NUMBER),
+    ("GrpWall", "limits.max.wall_clock.per.qos", FieldFormat.NUMBER),
+    ("MaxJobsPerAccount", "limits.max.jobs.active_jobs.per.account", FieldFormat.NUMBER),
+    ("MaxJobsPerUser", "limits.max.jobs.active_jobs.per.user", FieldFormat.NUMBER),
+    ("MaxSubmitPerAccount", "limits.max.jobs.per.account", FieldFormat.NUMBER),
+    ("MaxSubmitPerUser", "limits.max.jobs.per.user", FieldFormat.NUMBER),
+    ("MaxWall", "limits.max.wall_clock.per.job", FieldFormat.NUMBER),
+    ("UsageFactor", "usage_factor", FieldFormat.FACTOR),
+    ("GrpTRES", "limits.max.tres.total", FieldFormat.TRES),
+    ("GrpTRESMins", "limits.max.tres.minutes.per.qos", FieldFormat.TRES),
+    ("MaxTRESPerJob", "limits.max.tres.per.job", FieldFormat.TRES),
+    ("MaxTRESPerNode", "limits.max.tres.per.node", FieldFormat.TRES),
+    ("MaxTRESPerUser", "limits.max.tres.per.user", FieldFormat.TRES),
+    ("MaxTRESPerAccount", "limits.max.tres.per.account", FieldFormat.TRES),
+    ("MaxTRESMinsPerJob", "limits.max.tres.minutes.per.job", FieldFormat.TRES),
+    ("MinTRESPerJob", "limits.min.tres.per.job", FieldFormat.TRES),
 )
 ASSOCIATION: Final = _columns(
-    ("Fairshare", "shares_raw", Shape.COUNT),
-    ("QOS", "qos", Shape.WORDS),
-    ("DefaultQOS", "default.qos", Shape.TEXT),
-    ("GrpJobs", "max.jobs.per.count", Shape.NUMBER),
-    ("GrpSubmit", "max.jobs.per.submitted", Shape.NUMBER),
-    ("GrpWall", "max.per.account.wall_clock", Shape.NUMBER),
-    ("MaxJobs", "max.jobs.active", Shape.NUMBER),
-    ("MaxSubmit", "max.jobs.total", Shape.NUMBER),
-    ("MaxWall", "max.jobs.per.wall_clock", Shape.NUMBER),
-    ("Priority", "priority", Shape.NUMBER),
-    ("GrpTRES", "max.tres.total", Shape.TRES),
-    ("GrpTRESMins", "max.tres.group.minutes", Shape.TRES),
-    ("GrpTRESRunMins", "max.tres.group.active", Shape.TRES),
-    ("MaxTRESPerJob", "max.tres.per.job", Shape.TRES),
-    ("MaxTRESPerNode", "max.tres.per.node", Shape.TRES),
-    ("MaxTRESMinsPerJob", "max.tres.minutes.per.job", Shape.TRES),
+    ("Fairshare", "shares_raw", FieldFormat.COUNT),
+    ("QOS", "qos", FieldFormat.WORDS),
+    ("DefaultQOS", "default.qos", FieldFormat.TEXT),
+    ("GrpJobs", "max.jobs.per.count", FieldFormat.NUMBER),
+    ("GrpSubmit", "max.jobs.per.submitted", FieldFormat.NUMBER),
+    ("GrpWall", "max.per.account.wall_clock", FieldFormat.NUMBER),
+    ("MaxJobs", "max.jobs.active", FieldFormat.NUMBER),
+    ("MaxSubmit", "max.jobs.total", FieldFormat.NUMBER),
+    ("MaxWall", "max.jobs.per.wall_clock", FieldFormat.NUMBER),
+    ("Priority", "priority", FieldFormat.NUMBER),
+    ("GrpTRES", "max.tres.total", FieldFormat.TRES),
+    ("GrpTRESMins", "max.tres.group.minutes", FieldFormat.TRES),
+    ("GrpTRESRunMins", "max.tres.group.active", FieldFormat.TRES),
+    ("MaxTRESPerJob", "max.tres.per.job", FieldFormat.TRES),
+    ("MaxTRESPerNode", "max.tres.per.node", FieldFormat.TRES),
+    ("MaxTRESMinsPerJob", "max.tres.minutes.per.job", FieldFormat.TRES),
 )
-ACCOUNT: Final = (*_columns(("Parent", "parent_account", Shape.TEXT)), *ASSOCIATION)
+ACCOUNT: Final = (*_columns(("Parent", "parent_account", FieldFormat.TEXT)), *ASSOCIATION)
 
 NO_LIMIT: Final = {"set": False, "infinite": True, "number": 0}
 # `sacctmgr`'s words for flags that Fairway sets; others are shown as the API has them
@@ -105,7 +108,7 @@ _NO_MODE: Final = "DISABLED"
 
 
 def found_qos(record: Record) -> FoundObject:
-    """A QOS as it is. What it preempts goes after it."""
+    """Convert a QOS record to a FoundObject. It must be deleted before the QOS it preempts."""
     said = record.get("description") or ""
     fields = read(QOS, record)
     if record["name"] == names.GATE:
@@ -122,11 +125,11 @@ def found_qos(record: Record) -> FoundObject:
 
 
 def found_association(record: Record, marked: Container[str]) -> FoundObject:
-    """An account's own association is the account; a user's in it is an association.
+    """Convert an association record: an account's own one is the account, a user's is an association.
 
-    The mark is in the account's description (`marked` has those that bear it) and covers its people: whoever
-    somebody added to a team by hand is a difference, not a neighbour. An association's own comment would not
-    do, because the API sets it only when it makes one.
+    The mark is in the account's description (`marked` are the accounts with it) and covers its members: a
+    user who was added to a team by hand is drift, not unmanaged. An association's own comment would not do,
+    because the API sets it only when it creates one.
     """
     account, user, partition = record["account"], record.get("user") or "", record.get("partition") or ""
     ours = account in marked
@@ -148,16 +151,16 @@ def found_association(record: Record, marked: Container[str]) -> FoundObject:
 
 
 def found_user(record: Record) -> FoundObject:
-    """A user's record: shared by everybody, never Fairway's."""
+    """Convert a user record: shared by all accounts, never Fairway's."""
     return FoundObject(ObjectKey("user", record["name"]), {}, ours=False)
 
 
-def read(columns: Iterable[Column], record: Record) -> dict[str, Value]:
-    """The fields of a record that are set."""
+def read(columns: Iterable[RecordField], record: Record) -> dict[str, Value]:
+    """Return the fields of a record that are set."""
     fields: dict[str, Value] = {}
     for column in columns:
         raw = _at(record, column.path)
-        if column.shape is Shape.TRES:
+        if column.shape is FieldFormat.TRES:
             for entry in raw or ():
                 fields[f"{column.field}.{_tres_name(entry)}"] = entry["count"]
         else:
@@ -168,22 +171,22 @@ def read(columns: Iterable[Column], record: Record) -> dict[str, Value]:
 
 
 def written(
-    columns: tuple[Column, ...],
+    columns: tuple[RecordField, ...],
     fields: Mapping[str, Value],
     changes: Iterable[FieldChange] = (),
     *,
     clear_tres: bool,
 ) -> Record:
-    """The record that makes an object have these fields.
+    """Return the record that gives an object these fields.
 
-    `changes` tell what must be unset, which has to be said: what a record does not name stays as it is. Only
-    lists of TRES differ: an association's is replaced whole, a QOS's entry goes by a count of -1
+    `changes` list what must be unset, explicitly: fields that a record does not name stay as they are. Only
+    lists of TRES differ: an association's is replaced whole, a QOS's entry is removed by a count of -1
     (`clear_tres`). Flags are always named: a QOS record without them loses them.
     """
     record: Record = {}
     unset = {c.field for c in changes if c.after is None and c.before is not None}
     for column in columns:
-        if column.shape is Shape.TRES:
+        if column.shape is FieldFormat.TRES:
             entries = [_tres(name, value) for name, value in _under(column.field, fields)]
             if clear_tres:
                 dot = f"{column.field}."
@@ -197,48 +200,48 @@ def written(
     return record
 
 
-def _value(column: Column, raw: Any) -> Value:
+def _value(column: RecordField, raw: Any) -> Value:
     if raw is None:
         return None
     match column.shape:
-        case Shape.NUMBER:
+        case FieldFormat.NUMBER:
             number = int(raw["number"]) if raw.get("set") and not raw.get("infinite") else None
             return None if number == column.unset else number
-        case Shape.FACTOR:
+        case FieldFormat.FACTOR:
             number = raw["number"] if raw.get("set") and not raw.get("infinite") else 1
             return None if number == 1 else f"{number:g}"
-        case Shape.COUNT:
+        case FieldFormat.COUNT:
             return int(raw) or None
-        case Shape.TEXT:
+        case FieldFormat.TEXT:
             return raw or None
         case _:
             words = sorted({_FLAGS.get(word, word) for word in raw} - {_NO_MODE, "NOT_SET"})
             return tuple(words) or None
 
 
-def _raw(column: Column, value: Value) -> Any:
+def _raw(column: RecordField, value: Value) -> Any:
     match column.shape:
-        case Shape.NUMBER:
+        case FieldFormat.NUMBER:
             return {"set": True, "infinite": False, "number": value}
-        case Shape.FACTOR:
+        case FieldFormat.FACTOR:
             return {"set": True, "infinite": False, "number": float(str(value))}
-        case Shape.WORDS:
+        case FieldFormat.WORDS:
             return [_FLAGS_BACK.get(str(word), word) for word in (value if isinstance(value, tuple) else ())]
         case _:
             return value
 
 
-def _nothing(column: Column) -> Any:
+def _nothing(column: RecordField) -> Any:
     match column.shape:
-        case Shape.NUMBER:
+        case FieldFormat.NUMBER:
             return (
                 NO_LIMIT if column.unset is None else {"set": True, "infinite": False, "number": column.unset}
             )
-        case Shape.FACTOR:
+        case FieldFormat.FACTOR:
             return {"set": True, "infinite": False, "number": 1.0}
-        case Shape.COUNT:
+        case FieldFormat.COUNT:
             return 0
-        case Shape.TEXT:
+        case FieldFormat.TEXT:
             return ""
         case _:
             return [_NO_MODE] if column.field == "PreemptMode" else []

@@ -1,19 +1,28 @@
-"""The files an administrator installs: lines of slurm.conf and job_submit.lua, made from a fleet. Pure."""
+"""The files an administrator installs: lines of slurm.conf and job_submit.lua, made from a fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-from fairway.engines.slurm.policy import names, settings
-from fairway.engines.slurm.policy.script import SCRIPT
-from fairway.engines.slurm.policy.wanted import Ground
+from fairway.engines.slurm.policy import advice, names
+from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.model.fleet import Fleet, SlurmConnection
 from fairway.model.team import Team
 
 NUDGE_JOB: Final = "fairway-nudge"
-"""What Fairway's own small jobs are called; the script lets them through."""
+"""The name of Fairway's own small jobs; the script lets them through."""
+
+SCRIPT: Final = (files("fairway.engines.slurm.policy") / "job_submit.lua").read_text(encoding="utf-8")
+"""The part of job_submit.lua that is the same for every fleet; the fleet's tables are written before it.
+
+Three rules of Slurm shape it. If the script fails, Slurm submits the job unchanged, so teams' accounts do
+not have the QOS `normal` and such a job is refused. Reading `job.assoc_qos` ends slurmctld 24.11 when the
+user has no association in the account named, so everything comes from tables. Limits by GRES type do not see
+requests without a type, so each request gets one.
+"""
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -21,42 +30,37 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 def render_slurm(
     fleet: Fleet, cluster: str, version: str = "", found: Mapping[str, str] = _NOTHING
 ) -> Mapping[str, str]:
-    """Each file's text by its name. `found` are the cluster's settings (FoundPolicy.settings), if known.
+    """Return each file's text by its name. `found` are the cluster's settings, if known.
 
-    Both supported versions read the same files; `version` only stands in their first line.
+    Both supported versions read the same files; `version` is only shown in their first line.
     """
-    ground = Ground.of(fleet, cluster, found)
+    context = PolicyContext.of(fleet, cluster, found)
     about = f"{fleet.name}, cluster {cluster}{f', {version}' if version else ''}"
     return {
-        settings.SLURM_CONF: _conf(ground, settings.SLURM_CONF, about, found),
-        settings.SLURMDBD_CONF: _conf(ground, settings.SLURMDBD_CONF, about, found),
-        settings.LUA_FILE: _lua(ground, cluster, about),
+        advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about, found),
+        advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about, found),
+        advice.LUA_FILE: _lua(context, cluster, about),
     }
 
 
-def conf_lines(text: str) -> tuple[str, ...]:
-    """The lines of a rendered file that are not comments."""
-    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
-
-
-def _conf(ground: Ground, file: str, about: str, found: Mapping[str, str]) -> str:
+def _conf(context: PolicyContext, file: str, about: str, found: Mapping[str, str]) -> str:
     lines = [
         f"# What the policy of {about} needs of {file}: `fairway render slurm`.",
         "# Apply the policy first: Slurm does not start with a partition whose QOS does not exist.",
     ]
-    lines += [need.line for need in settings.needs(ground) if need.file == file]
-    if file == settings.SLURM_CONF:
-        for _, line, why in settings.partition_lines(ground, found):
+    lines += [need.line for need in advice.needs(context) if need.file == file]
+    if file == advice.SLURM_CONF:
+        for _, line, why in advice.partition_lines(context, found):
             lines += [f"# {why}", line]
     return "\n".join(lines) + "\n"
 
 
-def _lua(ground: Ground, cluster: str, about: str) -> str:
-    return "\n".join([f"-- {about}: made by `fairway render slurm`.", *_tables(ground, cluster), "", SCRIPT])
+def _lua(context: PolicyContext, cluster: str, about: str) -> str:
+    return "\n".join([f"-- {about}: made by `fairway render slurm`.", *_tables(context, cluster), "", SCRIPT])
 
 
-def _tables(ground: Ground, cluster: str) -> Iterator[str]:
-    fleet = ground.fleet
+def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
+    fleet = context.fleet
     connection = fleet.cluster(cluster).connection
     service = connection.user if isinstance(connection, SlurmConnection) else ""
     default = fleet.default_priority
@@ -73,12 +77,12 @@ def _tables(ground: Ground, cluster: str) -> Iterator[str]:
         }
         yield f"  [{_text(priority.name)}] = {_table(what)},"
     yield "}"
-    yield from _pools(ground)
+    yield from _pools(context)
     yield "local TEAMS = { -- account -> what it may use, and the QOS of its jobs by pool"
-    for team in ground.teams:
-        yield f"  [{_text(team.name)}] = {_team(ground, team)},"
+    for team in context.teams:
+        yield f"  [{_text(team.name)}] = {_team(context, team)},"
     yield "}"
-    here = {team.name for team in ground.teams}
+    here = {team.name for team in context.teams}
     yield "local DEFAULT_TEAM = { -- of a job that names no account"
     for user, name in sorted(fleet.default_teams().items()):
         if name in here:
@@ -86,11 +90,11 @@ def _tables(ground: Ground, cluster: str) -> Iterator[str]:
     yield "}"
 
 
-def _pools(ground: Ground) -> Iterator[str]:
-    partitions = dict.fromkeys(site.partition for site in ground.sites)
+def _pools(context: PolicyContext) -> Iterator[str]:
+    partitions = dict.fromkeys(site.partition for site in context.sites)
     yield "local POOLS = { -- partition -> its GPU types, each with its pool"
     for partition in partitions:
-        here = [s for s in ground.sites if s.partition == partition]
+        here = [s for s in context.sites if s.partition == partition]
         types = {site.gres or "": _text(str(site.supply)) for site in here}
         what = {
             "lent": _text(here[0].lent_partition),
@@ -106,16 +110,16 @@ def _pools(ground: Ground) -> Iterator[str]:
     yield "}"
 
 
-def _team(ground: Ground, team: Team) -> str:
+def _team(context: PolicyContext, team: Team) -> str:
     lists = {
-        str(site.supply): _text(",".join(ground.qos(team, site.supply)))
-        for site in ground.sites
-        if ground.may_use(team, site.supply)
+        str(site.supply): _text(",".join(context.qos(team, site.supply)))
+        for site in context.sites
+        if context.may_use(team, site.supply)
     }
     what = {
         "pools": _table(lists),
         "words": _set(team.priorities),
-        "low": _bool(ground.has_low(team)),
+        "low": _bool(context.has_low(team)),
         "members": _set(team.members),
     }
     return _table(what)
@@ -134,6 +138,6 @@ def _bool(value: bool) -> str:
 
 
 def _text(value: str) -> str:
-    """A Lua string. Names come from checked files, yet nothing may end the string early."""
+    """Quote a Lua string. Names come from checked files, yet nothing may end the string early."""
     escaped = "".join(c if c.isalnum() or c in "-_.+, /@" else f"\\{ord(c):03}" for c in value)
     return f'"{escaped}"'

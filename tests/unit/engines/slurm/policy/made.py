@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.engines.slurm.policy.wanted import Ground
+from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.policy.objects import Value, WantedObject
@@ -60,8 +60,10 @@ def fleet(teams: str = TEAMS, *, spot: bool = False, more: str = "") -> Fleet:
     return parse_fleet(HEAD + (SPOT if spot else "") + more + teams, "fleet.yaml")
 
 
-def ground(teams: str = TEAMS, *, spot: bool = False, settings: dict[str, str] | None = None) -> Ground:
-    return Ground.of(fleet(teams, spot=spot), "hpc", settings or {})
+def ground(
+    teams: str = TEAMS, *, spot: bool = False, settings: dict[str, str] | None = None
+) -> PolicyContext:
+    return PolicyContext.of(fleet(teams, spot=spot), "hpc", settings or {})
 
 
 def by_name(objects: tuple[WantedObject, ...]) -> dict[str, dict[str, Value]]:

@@ -1,0 +1,1 @@
+"""The routes of the API, one module a subject."""

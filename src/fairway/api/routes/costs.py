@@ -1,0 +1,150 @@
+"""The routes of money: reports, statements and closing them, FOCUS files, prices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.responses import StreamingResponse
+
+from fairway.api.auth import allow, caller_of
+from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name
+from fairway.model.access import Role
+from fairway.model.charge import Label
+from fairway.model.names import NAME_PATTERN
+from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.wire import costs as wire
+
+MOST_POINTS_BYTES: Final = 4 * 1024 * 1024
+OPERATOR = allow(Role.OPERATOR)
+OPERATOR_WITH_POINTS = allow(Role.OPERATOR, most_body_bytes=MOST_POINTS_BYTES)
+
+_REPORT: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    403: {**PROBLEMS[403], "description": "the token's role is too low, or it is not your team's money"},
+    404: {**PROBLEMS[422], "description": "there is no such team or pool, or no fleet yet"},
+}
+_CLOSE: dict[int | str, dict[str, Any]] = {
+    **_REPORT,
+    409: {**PROBLEMS[422], "description": "it is closed already, not over, or an earlier month is open"},
+}
+_FOCUS: dict[int | str, dict[str, Any]] = {
+    **_REPORT,
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "FOCUS rows as CSV"},
+}
+
+WindowText = Annotated[
+    str,
+    Query(
+        pattern=wire.WINDOW_PATTERN,
+        max_length=22,
+        description="30d, 2026-10, 2026-10-15, or 2026-10-01..2026-10-15 with both days",
+    ),
+]
+By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are told apart by")]
+Places = Annotated[list[Label], Query(min_length=1, max_length=8, description="pool, cluster, slice, day")]
+Most = Annotated[
+    int, Query(ge=1, le=wire.MOST_ROWS, description="most rows; what is beyond is summed up in one")
+]
+Month = Annotated[str, Path(pattern=wire.MONTH_PATTERN, max_length=7, examples=["2026-10"])]
+PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
+
+
+def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
+    """What was used, what it cost, what nobody used."""
+
+    @app.get("/v1/reports/cost", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def report_cost(
+        request: Request,
+        window: WindowText = "30d",
+        by: By = [Label.TEAM],  # noqa: B006 - FastAPI copies it
+        team: Name = None,
+        user: Name = None,
+        pool: Name = None,
+        most: Most = 1000,
+    ) -> wire.CostReport:
+        """What usage cost, with shares of what nobody used and of overhead. Rows sum to the total."""
+        return await costs.cost(caller_of(request), CostQuestion(window, tuple(by), team, user, pool, most))
+
+    @app.get("/v1/reports/usage", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def report_usage(
+        request: Request,
+        window: WindowText = "30d",
+        by: By = [Label.TEAM],  # noqa: B006
+        team: Name = None,
+        user: Name = None,
+        pool: Name = None,
+        most: Most = 1000,
+    ) -> wire.UsageReport:
+        """What was held: GPU-hours with slices by their part, and slices as they are."""
+        return await costs.usage(caller_of(request), CostQuestion(window, tuple(by), team, user, pool, most))
+
+    @app.get("/v1/reports/waste", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def report_waste(
+        request: Request,
+        window: WindowText = "30d",
+        by: Places = [Label.POOL],  # noqa: B006
+        pool: Name = None,
+        most: Most = 1000,
+    ) -> wire.WasteReport:
+        """What nobody used, by why, and what it cost."""
+        return await costs.waste(caller_of(request), CostQuestion(window, tuple(by), pool=pool, most=most))
+
+    @app.get("/v1/reports/capacity", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def report_capacity(
+        request: Request, window: WindowText = "30d", pool: Name = None
+    ) -> wire.CapacityReport:
+        """What was there, used or not, by day and pool: what a provider would bill."""
+        return await costs.capacity(
+            caller_of(request), CostQuestion(window, (Label.POOL,), pool=pool, most=1)
+        )
+
+
+def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
+    """Months, and closing them."""
+
+    @app.get("/v1/statements/{month}", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
+        """A month's charges by team. A closed month is shown as it was told."""
+        return await costs.statements(caller_of(request), month, team)
+
+    @app.post("/v1/statements/{month}/close", dependencies=OPERATOR, responses=_CLOSE, tags=["cost"])
+    async def close_month(request: Request, month: Month) -> wire.Statements:
+        """Keep a month as it is told now, for good. What is found later lands in the next."""
+        return await costs.close(caller_of(request), month)
+
+
+def add_export_routes(app: FastAPI, costs: CostQueries) -> None:
+    """Files for other people's tools."""
+
+    @app.get(
+        "/v1/exports/focus",
+        dependencies=VIEWER,
+        responses=_FOCUS,
+        tags=["cost"],
+        response_class=StreamingResponse,
+    )
+    async def export_focus(
+        request: Request, window: WindowText = "30d", team: Name = None
+    ) -> StreamingResponse:
+        """Charges as FOCUS rows, CSV, a day at a time: any window in little memory."""
+        pieces = await costs.focus(caller_of(request), window, team)
+        return StreamingResponse(pieces, media_type="text/csv; charset=utf-8")
+
+
+def add_price_routes(app: FastAPI, costs: CostQueries) -> None:
+    """What capacity costs."""
+
+    @app.get("/v1/prices", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    async def list_prices() -> wire.Prices:
+        """What each pool costs today."""
+        return await costs.prices()
+
+    @app.put(
+        "/v1/pools/{pool}/price-points", dependencies=OPERATOR_WITH_POINTS, responses=_REPORT, tags=["cost"]
+    )
+    async def keep_price_points(
+        request: Request, pool: PoolPath, asked: wire.PricePointsRequest
+    ) -> wire.StoredPricePoints:
+        """Add to a pool's price series. A point of a moment that has one takes its place."""
+        return await costs.keep_price_points(caller_of(request), pool, asked)

@@ -1,0 +1,169 @@
+"""The routes of the fleet, of tokens and of the server itself; `dependencies` says who may call each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from fairway import __version__
+from fairway.api.auth import PUBLIC, allow, caller_of
+from fairway.api.cursors import decode_cursor, encode_cursor
+from fairway.api.description import description
+from fairway.api.problems import not_ready
+from fairway.ledger import Ledger
+from fairway.model.access import Role
+from fairway.model.errors import FairwayError
+from fairway.model.names import NAME_PATTERN
+from fairway.model.observation import Health
+from fairway.services import fleet_queries, tokens
+from fairway.services.fleets import Fleets
+from fairway.wire import fleet as wire
+
+VIEWER = allow(Role.VIEWER)
+ADMIN = allow(Role.ADMIN)
+
+Item = TypeVar("Item")
+Limit = Annotated[int, Query(ge=1, le=wire.MOST_PER_PAGE, description="most items on a page")]
+Cursor = Annotated[str | None, Query(description="next_cursor of the page before")]
+# PostgreSQL has no text with a NUL in it, so no name has one either.
+Name = Annotated[str | None, Query(max_length=253, pattern=r"^[^\x00]*$")]
+TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
+
+_PROBLEM: dict[str, Any] = {"model": wire.Problem}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {**_PROBLEM, "description": "no token, or one that is not valid"},
+    403: {**_PROBLEM, "description": "the token's role is too low"},
+    422: {**_PROBLEM, "description": "the request is not valid"},
+    503: {**_PROBLEM, "description": "the ledger does not answer; try again"},
+}
+
+_TOKEN_TAKEN: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    409: {**_PROBLEM, "description": "there is, or was, a token of that name"},
+}
+_NO_TOKEN: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    404: {**_PROBLEM, "description": "there is no such token"},
+    409: {**_PROBLEM, "description": "it is the last admin's"},
+}
+
+
+def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
+    """What the fleet has and how it is."""
+
+    @app.get("/v1/clusters", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
+    async def list_clusters(limit: Limit = wire.PER_PAGE, cursor: Cursor = None) -> wire.Page[wire.Cluster]:
+        """Every cluster of the fleet, by name. One that cannot be reached shows its last known state."""
+        return page_of(await fleet_queries.list_clusters(ledger, fleets), lambda c: c.name, limit, cursor)
+
+    @app.get("/v1/pools", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
+    async def list_pools(
+        cluster: Name = None, limit: Limit = wire.PER_PAGE, cursor: Cursor = None
+    ) -> wire.Page[wire.Pool]:
+        """Every pool of the fleet, by name, with its GPUs and slices."""
+        rows = await fleet_queries.list_pools(ledger, fleets, cluster)
+        return page_of(rows, lambda p: p.name, limit, cursor)
+
+    @app.get("/v1/nodes", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
+    async def list_nodes(
+        cluster: Name = None,
+        pool: Name = None,
+        health: Health | None = None,
+        limit: Limit = wire.PER_PAGE,
+        cursor: Cursor = None,
+    ) -> wire.Page[wire.Node]:
+        """Nodes by cluster and name."""
+        after = None
+        if cursor is not None:
+            after_cluster, after_name = decode_cursor(cursor, 2)
+            after = (after_cluster, after_name)
+        rows = await fleet_queries.list_nodes(
+            ledger, cluster=cluster, pool=pool, health=health, after=after, limit=limit + 1
+        )
+        return first_of(rows, limit, lambda node: (node.cluster, node.name))
+
+
+def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
+    """Who may use this API."""
+
+    @app.get("/v1/whoami", dependencies=VIEWER, responses=PROBLEMS, tags=["access"])
+    async def whoami(request: Request) -> wire.Whoami:
+        """Who the server takes you for."""
+        caller = caller_of(request)
+        return wire.Whoami(
+            name=caller.name,
+            role=caller.role,
+            user=caller.user,
+            expires_at=caller.expires_at,
+            server_version=__version__,
+            fleet=(await fleets.current()).name or None,
+        )
+
+    @app.get("/v1/tokens", dependencies=ADMIN, responses=PROBLEMS, tags=["access"])
+    async def list_tokens(limit: Limit = wire.PER_PAGE, cursor: Cursor = None) -> wire.Page[wire.Token]:
+        """Every token ever made, by name; never their secrets."""
+        return page_of(await tokens.list_tokens(ledger), lambda t: t.name, limit, cursor)
+
+    @app.post("/v1/tokens", dependencies=ADMIN, responses=_TOKEN_TAKEN, tags=["access"], status_code=201)
+    async def create_token(new: wire.NewToken, request: Request) -> wire.MadeToken:
+        """Make a token. Its secret is in this answer and nowhere else, ever."""
+        return await tokens.create_token(ledger, caller_of(request), new)
+
+    @app.delete("/v1/tokens/{name}", dependencies=ADMIN, responses=_NO_TOKEN, tags=["access"])
+    async def revoke_token(name: TokenName) -> wire.Token:
+        """End a token's life at once. Revoking it again changes nothing."""
+        return await tokens.revoke_token(ledger, name)
+
+
+def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) -> None:
+    """How the server itself is."""
+
+    @app.get("/healthz", dependencies=PUBLIC, tags=["server"])
+    async def healthz() -> wire.Status:
+        """The process answers."""
+        return wire.Status(status="ok")
+
+    @app.get("/readyz", dependencies=PUBLIC, responses={503: PROBLEMS[503]}, tags=["server"])
+    async def readyz() -> wire.Status:
+        """The ledger answers and its tables are current."""
+        try:
+            await ledger.ready()
+        except FairwayError as error:
+            raise not_ready(error) from error
+        return wire.Status(status="ready")
+
+    @app.get(
+        "/metrics",
+        dependencies=VIEWER,
+        responses={401: PROBLEMS[401], 503: PROBLEMS[503]},
+        tags=["server"],
+        response_class=PlainTextResponse,
+    )
+    async def metrics() -> Response:
+        """For Prometheus, which sends the token by `authorization.credentials_file`."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/openapi.json", dependencies=PUBLIC, include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return description(app)
+
+
+def page_of(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:
+    """A page of a list that is short enough to be read whole: clusters, pools, tokens."""
+    if cursor is not None:
+        (after,) = decode_cursor(cursor, 1)
+        rows = [row for row in rows if key(row) > after]
+    return first_of(rows, limit, lambda row: (key(row),))
+
+
+def first_of(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[str, ...]]) -> wire.Page[Item]:
+    """A page of rows of which one more than `limit` was asked for: that one tells whether more follow."""
+    return wire.Page(
+        items=list(rows[:limit]),
+        next_cursor=encode_cursor(*key(rows[limit - 1])) if len(rows) > limit else None,
+    )

@@ -1,0 +1,195 @@
+"""The routes of jobs: submit, try, list, look, read the log, cancel, hold, release, count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from pydantic import AwareDatetime
+
+from fairway.api.auth import allow, caller_of
+from fairway.api.cursors import decode_number
+from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_of
+from fairway.ledger import Ledger
+from fairway.ledger.records.jobs import DesiredState, JobFilter
+from fairway.model.access import Role
+from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, parse_job_id
+from fairway.services import job_actions, job_queries
+from fairway.services.fleets import Fleets
+from fairway.services.job_actions import JobParts
+from fairway.services.rights import Person, person_of
+from fairway.wire import jobs as wire
+from fairway.wire.fleet import PER_PAGE, Page
+
+MOST_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Ten thousand jobs of a kilobyte each, three times over; a script may be a megabyte."""
+_LOG_BYTES: Final = 64 * 1024
+
+MEMBER = allow(Role.MEMBER)
+MEMBER_WITH_BATCH = allow(Role.MEMBER, most_body_bytes=MOST_BATCH_BYTES)
+
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    403: {**PROBLEMS[403], "description": "the token's role is too low, or the job is not yours"},
+    404: {**PROBLEMS[422], "description": "there is no such job"},
+}
+_SUBMIT: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    404: {**PROBLEMS[422], "description": "there is no such job to come after"},
+    403: {**PROBLEMS[403], "description": "the role is too low, or it is not your team"},
+    409: {**PROBLEMS[422], "description": "other jobs were submitted under this key"},
+}
+_LOG: dict[int | str, dict[str, Any]] = {
+    **_NOT_FOUND,
+    404: {**PROBLEMS[422], "description": "there is no such job or attempt, or no log of it"},
+    502: {**PROBLEMS[422], "description": "the cluster did not answer"},
+}
+
+Word = Annotated[str, Path(description="a job's id", examples=["8f3k"])]
+
+
+class Several(StrEnum):
+    """Words for several states at once."""
+
+    OPEN = "open"
+    ENDED = "ended"
+
+
+States = Annotated[list[JobState | Several] | None, Query(max_length=20, description="any of these")]
+
+
+def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
+    """Asking for jobs."""
+
+    @app.post(
+        "/v1/jobs",
+        dependencies=MEMBER_WITH_BATCH,
+        responses=_SUBMIT,
+        tags=["jobs"],
+        status_code=201,
+        response_model=wire.Submitted,
+    )
+    async def submit_jobs(asked: wire.SubmitRequest, request: Request) -> Response:
+        """Keep jobs, at most 10,000 with all tasks. They go to an engine right after; this does not wait.
+
+        With a `key`, asking again gives the same jobs and makes none: safe after a lost answer.
+        """
+        answer = await job_actions.submit_jobs(parts.submitter, ledger, caller_of(request), asked)
+        return Response(answer.model_dump_json(), HTTPStatus.CREATED, media_type="application/json")
+
+    @app.post("/v1/jobs/dry-run", dependencies=MEMBER_WITH_BATCH, responses=_SUBMIT, tags=["jobs"])
+    async def try_job(asked: wire.DryRunRequest, request: Request) -> wire.DryRun:
+        """Say where a job would go, what would be sent there, and whether it could ever run."""
+        return await job_actions.dry_run_job(parts.submitter, ledger, caller_of(request), asked)
+
+
+def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts) -> None:
+    """Looking at jobs."""
+
+    @app.get("/v1/jobs", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
+    async def list_jobs(
+        cluster: Name = None,
+        team: Name = None,
+        user: Name = None,
+        state: States = None,
+        pool: Name = None,
+        name: Name = None,
+        array: Annotated[str | None, Query(pattern=wire.WORD_PATTERN, description="its first task")] = None,
+        native: Annotated[bool | None, Query(description="only, or without, those of engines' tools")] = None,
+        since: Annotated[AwareDatetime | None, Query(description="submitted then or later")] = None,
+        until: Annotated[AwareDatetime | None, Query(description="submitted before")] = None,
+        limit: Limit = PER_PAGE,
+        cursor: Cursor = None,
+    ) -> Page[wire.Job]:
+        """Jobs of all clusters, Fairway's and native ones, the newest first."""
+        which = JobFilter(
+            cluster=cluster,
+            team=team,
+            user=user,
+            states=_states(state or ()),
+            pool=pool,
+            name=name,
+            array=parse_job_id(array) if array else None,
+            native=native,
+            submitted_after=since,
+            submitted_before=until,
+        )
+        before = decode_number(cursor)
+        after = None if before is None else JobId(before)
+        rows = await job_queries.list_jobs(ledger, fleets, which, before=after, limit=limit + 1)
+        return first_of(rows, limit, lambda job: (str(parse_job_id(job.id)),))
+
+    @app.get("/v1/jobs/counts", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
+    async def count_jobs(cluster: Name = None) -> wire.JobCounts:
+        """Open jobs by cluster, team, pool and state, with the GPUs or slices they hold or ask for."""
+        return await job_queries.count_jobs(ledger, cluster)
+
+    @app.get("/v1/jobs/{id}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def show_job(id: Word, request: Request) -> wire.JobDetail:  # noqa: A002
+        """One job with its attempts and events. How it was asked for is shown to those who may read it."""
+        found = await job_queries.find_job(ledger, id)
+        return await job_queries.job_explained(ledger, fleets, found, await _person(request, fleets))
+
+    @app.get("/v1/jobs/{id}/why", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def explain_job(id: Word, request: Request) -> wire.Why:  # noqa: A002
+        """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
+        found = await job_queries.find_job(ledger, id)
+        job = await job_queries.job_explained(ledger, fleets, found, await _person(request, fleets))
+        return await job_queries.why_job(ledger, await fleets.current(), job, found)
+
+    @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002
+        """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
+        return await job_queries.count_tasks_of(ledger, (await job_queries.find_job(ledger, id)).row)
+
+    @app.get("/v1/jobs/{id}/log", dependencies=VIEWER, responses=_LOG, tags=["jobs"])
+    async def read_log(
+        request: Request,
+        id: Word,  # noqa: A002
+        attempt: Annotated[int | None, Query(ge=1, le=10**6, description="from 1; the last one")] = None,
+        node: Annotated[int, Query(ge=0, le=10_000, description="of several, from 0")] = 0,
+        offset: Annotated[int, Query(ge=0, lt=2**60, description="in bytes")] = 0,
+        limit: Annotated[int, Query(ge=16, le=wire.MOST_LOG_BYTES, description="in bytes")] = _LOG_BYTES,
+    ) -> wire.LogPart:
+        """A piece of what an attempt printed. Ask on with next_offset."""
+        found = await job_queries.find_job(ledger, id)
+        who = await _person(request, fleets)
+        return await job_queries.read_log_part(parts.log_reader, who, found, attempt, node, offset, limit)
+
+
+def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
+    """Ending jobs and holding them back."""
+
+    @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    async def cancel_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+        """End jobs: all of them, or none if one may not be. The first task of an array stands for all."""
+        return await change(asked, request, DesiredState.CANCEL)
+
+    @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    async def hold_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+        """Keep jobs from starting; what runs goes on. All of them, or none if one may not be."""
+        return await change(asked, request, DesiredState.HOLD)
+
+    @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    async def release_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+        """Let held jobs start. All of them, or none if one may not be."""
+        return await change(asked, request, DesiredState.RUN)
+
+    async def change(asked: wire.ChangeRequest, request: Request, wish: DesiredState) -> wire.Changed:
+        who = await _person(request, fleets)
+        return await job_actions.change_jobs(ledger, who, asked.jobs, wish, by=caller_of(request).name)
+
+
+async def _person(request: Request, fleets: Fleets) -> Person:
+    return person_of(caller_of(request), await fleets.current())
+
+
+def _states(asked: Sequence[JobState | Several]) -> tuple[JobState, ...]:
+    groups = {Several.OPEN: OPEN_JOBS, Several.ENDED: ENDED_JOBS}
+    found: list[JobState] = []
+    for word in asked:
+        found += groups[word] if isinstance(word, Several) else [word]
+    return tuple(dict.fromkeys(found))

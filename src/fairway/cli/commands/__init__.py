@@ -1,0 +1,1 @@
+"""The subcommands, one module each; `jobs_change` has cancel, hold and release."""

@@ -1,0 +1,109 @@
+"""The command group `fairway context`: servers and their tokens."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from pydantic import BaseModel
+
+from fairway.cli.output.fleet import contexts_view
+from fairway.cli.output.format import Format, Shown, output_option, show
+from fairway.client.contexts import checked_context, config_file, read_contexts, read_token, write_contexts
+from fairway.client.private_file import write_private
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  fairway context list
+  fairway context add prod --url https://fairway.example.com --token-file ~/prod.token
+  fairway context use prod
+\b
+Without a context:  FAIRWAY_URL with FAIRWAY_TOKEN or FAIRWAY_TOKEN_FILE.
+"""
+)
+def context() -> None:
+    """Say which server and which token to use."""
+
+
+class ContextRow(BaseModel):
+    """A context, for programs."""
+
+    name: str
+    url: str
+    token_file: str | None
+    ca_file: str | None
+    current: bool
+
+
+@context.command("list", epilog="\b\nExamples:\n  fairway context list\n")
+@output_option
+def list_(output: Format) -> None:
+    """Show the contexts; * marks the one in use."""
+    known = read_contexts(config_file())
+    rows = [
+        ContextRow(
+            name=c.name,
+            url=c.url,
+            token_file=c.token_file,
+            ca_file=c.ca_file,
+            current=c.name == known.current,
+        )
+        for c in known.known
+    ]
+    show(Shown(rows, contexts_view(known)), output)
+
+
+@context.command(epilog="\b\nExamples:\n  fairway context use prod\n")
+@click.argument("name")
+def use(name: str) -> None:
+    """Use the context called NAME from now on."""
+    path = config_file()
+    write_contexts(path, read_contexts(path).using(name))
+    click.echo(f"using {name}", err=True)
+
+
+@context.command(
+    epilog="""\b
+Examples:
+  fairway context add prod --url https://fairway.example.com --token-file ~/prod.token
+  pass show fairway | fairway context add prod --url https://fairway.example.com --token-file -
+"""
+)
+@click.argument("name")
+@click.option("--url", required=True, metavar="URL", help="Where the server answers.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="The file that holds the token; - reads it from stdin and keeps it beside the contexts.",
+)
+@click.option(
+    "--ca-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="CA of the server."
+)
+def add(name: str, url: str, token_file: str | None, ca_file: str | None) -> None:
+    """Add, or change, the context called NAME."""
+    path = config_file()
+    added = checked_context(name, url, None, ca_file and str(Path(ca_file).absolute()))
+    if token_file == "-":  # noqa: S105 - a file name
+        kept = path.parent / f"{name}.token"
+        write_private(kept, sys.stdin.readline().strip() + "\n")
+        token_file = str(kept)
+    if token_file is not None:
+        file = Path(token_file).expanduser().absolute()
+        read_token(file)
+        added = checked_context(name, url, str(file), added.ca_file)
+    contexts = read_contexts(path).adding(added)
+    write_contexts(path, contexts)
+    used = "" if contexts.current == name else f"; use it with:  fairway context use {name}"
+    click.echo(f"added {name}{used}", err=True)
+
+
+@context.command(epilog="\b\nExamples:\n  fairway context remove prod\n")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget the context called NAME. Its token file stays."""
+    path = config_file()
+    write_contexts(path, read_contexts(path).removing(name))
+    click.echo(f"removed {name}", err=True)

@@ -1,0 +1,35 @@
+"""The command `fairway describe`: show one job in full."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import Format, output_option, show_document, text_width
+from fairway.cli.output.jobs import story
+
+_KINDS = ("job", "jobs")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fairway describe job 8f3k            where it is, why there, and what happened
+  fairway describe 8f3k                the same
+  fairway describe job 8f3k -o json    for programs, with every attempt
+"""
+)
+@click.argument("what", nargs=-1, metavar="[job] ID")
+@server_options
+@output_option
+def describe(what: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
+    """Show a job: what was asked, where it went and why, its attempts and events in order."""
+    words = what[1:] if len(what) > 1 and what[0] in _KINDS else what
+    if len(words) != 1:
+        raise click.UsageError("name one job, as in  fairway describe job 8f3k")
+    with connect(context, url) as client:
+        job = client.job(words[0])
+        tasks = client.task_counts(job.id) if job.array is not None else None
+    show_document(job, lambda: story(job, tasks, datetime.now(UTC), text_width()), output)

@@ -1,0 +1,114 @@
+"""The command group `fairway export`: write charges as files for other tools."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.report_files import not_written
+from fairway.cli.shared.spinner import patience
+from fairway.model.errors import PermanentError
+
+_MONTHS: Final = "--month 2026-10, or --window 2026-10-01..2026-10-15"
+_AMOUNTS: Final = ("Cost", "Quantity", "UnitPrice", "Price")
+"""Suffixes of the names of columns that hold decimals."""
+
+
+@click.group(epilog="\b\nExamples:\n  fairway export focus --month 2026-10 --out october.csv\n")
+def export() -> None:
+    """Write charges as files for other tools."""
+
+
+@export.command(
+    epilog="""\b
+Examples:
+  fairway export focus --month 2026-10 --out october.csv
+  fairway export focus --month 2026-10 --out october.parquet
+  fairway export focus --window 7d --team nlp --out week.csv
+  fairway export focus --month 2026-10 | gzip > october.csv.gz
+"""
+)
+@click.option("--month", metavar="YYYY-MM", help="A month, with what it corrects of earlier ones.")
+@click.option("--window", metavar="TIME", help="30d, 2026-10-15, or 2026-10-01..2026-10-15.")
+@click.option("--team", metavar="NAME", help="Only this team and those inside it.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A .csv or .parquet file.  [CSV to stdout]",
+)
+@server_options
+def focus(
+    *,
+    month: str | None,
+    window: str | None,
+    team: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+) -> None:
+    """Write charges as FOCUS 1.2, which cost tools read, with the split-cost columns of 1.3.
+
+    A row for each day, pool, team, user, priority and kind of charge. Amounts sum to what the report says, to
+    the cent. It comes as it is made: neither side holds it in memory.
+    """
+    if (month is None) == (window is None):
+        raise click.UsageError(f"say which time, once: {_MONTHS}")
+    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
+        raise click.UsageError(f"{out} is neither .csv nor .parquet")
+    with connect(context, url) as client:
+        pieces = client.export_focus(month or window or "", team)
+        if out is None:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            return
+        with patience(f"writing {out}"):
+            rows = _write(out, pieces)
+    click.echo(f"wrote {out}: {rows:,} rows", err=True)
+
+
+def _write(out: Path, pieces: Iterator[bytes]) -> int:
+    """Write the file atomically, by way of a temporary file beside it. Returns its number of rows."""
+    beside = out.with_name(f".{out.name}.part")
+    made = beside
+    try:
+        with beside.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        rows = _count(beside)
+        if out.suffix.lower() == ".parquet":
+            made = out.with_name(f".{out.name}.parquet.part")
+            _as_parquet(beside, made)
+        made.replace(out)
+    except OSError as error:
+        raise not_written(out, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
+    return rows
+
+
+def _count(path: Path) -> int:
+    with path.open(encoding="utf-8", newline="") as file:
+        return sum(1 for _ in csv.reader(file)) - 1
+
+
+def _as_parquet(source: Path, target: Path) -> None:
+    """Convert CSV to Parquet with amounts as decimals and the rest as text; streamed, to bound memory."""
+    import polars as pl
+
+    with source.open(encoding="utf-8", newline="") as file:
+        names = next(csv.reader(file), None)
+    if not names:
+        raise PermanentError(
+            "NothingToWrite", "the server sent no columns", "try again; report it as a defect"
+        )
+    decimals = [pl.col(n).cast(pl.Decimal(38, 12)) for n in names if n.endswith(_AMOUNTS)]
+    text = dict.fromkeys(names, pl.String)
+    pl.scan_csv(source, schema=text).with_columns(decimals).sink_parquet(target)

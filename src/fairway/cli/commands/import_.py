@@ -1,0 +1,78 @@
+"""The command `fairway import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import count
+from fairway.cli.output.messages import show_hint
+from fairway.client.private_file import write_private
+from fairway.model.errors import PermanentError
+
+_EXAMPLES = """\b
+Examples:
+  fairway import hpc                       what is there, as a fleet file
+  fairway import hpc --out fleet.yaml      keep it, then read it
+  fairway plan -f fleet.yaml               what Fairway would change: little or nothing
+"""
+
+
+@click.command("import", epilog=_EXAMPLES)
+@click.argument("cluster")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where to.  [prints it]")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@server_options
+def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | None, url: str | None) -> None:
+    """Write a fleet file from what people made on a cluster by hand.
+
+    Accounts, QOS and limits of Slurm, or Kueue and quota objects of Kubernetes, become teams; whatever has no
+    word in Fairway becomes a comment. Nothing is changed.
+    """
+    if out is not None and out.exists() and not overwrite:
+        raise PermanentError(
+            "FileExists", f"{out} exists", "replace it with --overwrite, or choose another --out FILE"
+        )
+    with connect(context, url) as client:
+        found = client.import_policy(cluster)
+    if out is None:
+        click.echo(found.fleet, nl=False)
+    else:
+        _keep(out, found.fleet)
+    remarks = f"; {count(found.remarks, 'comment')} in it to read: guesses, and what has no word in Fairway"
+    kept = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
+    click.echo(kept + (remarks if found.remarks else ""), err=True)
+    if out is not None:
+        _tell_gaps(found.fleet, out)
+        click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
+
+
+def _tell_gaps(text: str, out: Path) -> None:
+    """Print hints for what an engine does not know: prices of GPUs, and teams if it has none."""
+    from fairway.files import FaultCode, check_text
+
+    report = check_text(text, str(out), Path.cwd())
+    without = [fault.path.split(".")[1] for fault in report.faults if fault.code is FaultCode.NO_PRICE]
+    if without:
+        has = "has" if len(without) == 1 else "have"
+        show_hint(
+            f"{', '.join(without)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
+            f"into {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs you bought"
+        )
+    if report.fleet is not None and report.fleet.pools and not report.fleet.teams:
+        pool = report.fleet.pools[0].name
+        show_hint(
+            f"there are no teams on it yet: write who shares it into {out}, as in  "
+            f"teams: {{ research: {{ guarantee: {{ {pool}: 4 }}, members: [alice] }} }}"
+        )
+
+
+def _keep(out: Path, text: str) -> None:
+    try:
+        write_private(out, text)
+    except OSError as error:
+        raise PermanentError(
+            "FileNotWritten", f"cannot write {out}: {error.strerror or error}", "choose another --out FILE"
+        ) from error

@@ -1,0 +1,112 @@
+"""The command `fairway plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import Format, output_option, show_document, show_lines, text_width
+from fairway.cli.output.plan import plan_lines
+from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_text
+from fairway.cli.shared.plan_file import write_plan
+from fairway.model.errors import PermanentError
+from fairway.views.plans import suggested_name
+from fairway.wire import policy as wire
+
+CHANGES = 2
+"""The exit code of `--detailed-exitcode` if there are changes, as in Terraform."""
+
+_EXAMPLES = """\b
+Examples:
+  fairway plan -f fleet.yaml                        what would change, in the fleet file's words
+  fairway plan -f fleet.yaml -o wide                with the engines' objects and their fields
+  fairway plan -f fleet.yaml --out plan.json        keep it for  fairway apply plan.json
+  fairway plan -f fleet.yaml --detailed-exitcode    for CI: 0 no changes, 2 changes, 1 error
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@file_option(required=True)
+@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan, for  fairway apply FILE."
+)
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0: no changes, 2: changes, 1: error.")
+@server_options
+@output_option
+def plan(
+    *,
+    file: str,
+    cluster: str | None,
+    out: Path | None,
+    detailed_exitcode: bool,
+    context: str | None,
+    url: str | None,
+    output: Format,
+) -> None:
+    """Show what a fleet file would change on each cluster.
+
+    Nothing is changed. Objects without Fairway's mark are never touched, only named when they are in the way.
+    """
+    fleet = read_fleet_text(file)
+    with connect(context, url) as client:
+        made = client.plan(fleet.text, fleet.source, cluster)
+    show_plan(made, output)
+    check_whole(made, cluster)
+    _tell_next(made, fleet, file, out)
+    if detailed_exitcode and (made.changes or made.diff):
+        raise click.exceptions.Exit(CHANGES)
+
+
+def show_plan(made: wire.Plan, output: Format | None) -> None:
+    """Print warnings to stderr and the plan to stdout; with `output` None, print the plan to stderr."""
+    from fairway.cli.output.faults import from_wire, show_fault
+
+    for fault in filter(None, map(from_wire, made.warnings)):
+        show_fault(fault)
+    if output is None:
+        show_lines(plan_lines(made, None, wide=False), err=True)
+        return
+    width, wide = text_width(), output is Format.WIDE
+    show_document(made, lambda: plan_lines(made, width, wide=wide), output)
+
+
+class HalfAPlan(PermanentError):
+    """A cluster could not be planned; `details` lists further failures."""
+
+    def __init__(self, made: wire.Plan, cluster: str | None) -> None:
+        first, *more = made.failures
+        super().__init__(first.code, f"{first.cluster} has no plan: {first.message}", first.hint)
+        self.details = [f"{f.cluster} has none either: {f.message}" for f in more]
+        if made.clusters and cluster is None:
+            self.details.append(f"others can be planned alone:  --cluster {made.clusters[0].cluster}")
+
+
+def check_whole(made: wire.Plan, cluster: str | None) -> None:
+    """Raise HalfAPlan if the server could not plan every cluster: a partial plan must not be applied."""
+    if made.failures:
+        raise HalfAPlan(made, cluster)
+
+
+def _tell_next(made: wire.Plan, fleet: FleetText, file: str, out: Path | None) -> None:
+    """Write the plan file if requested, and print the command to run next."""
+    kept = write_plan(out, made, fleet) if out else None
+    if not made.changes and not made.diff:
+        return
+    against = [o for c in made.clusters for o in c.objections]
+    if not all(o.forceable for o in against):
+        return
+    force, how = (" --force", "If all of it is meant:") if against else ("", "Apply it with:")
+    if kept is not None:
+        exactly = how if against else "Apply exactly this with:"
+        click.echo(f"\n{exactly}  fairway apply {kept}{force}", err=True)
+    elif file == "-":
+        click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(made)}", err=True)
+    else:
+        click.echo(
+            f"\n{how}  fairway apply -f {file}{force}\n"
+            f"or keep exactly this:  fairway plan -f {file} --out {suggested_name(made)}",
+            err=True,
+        )

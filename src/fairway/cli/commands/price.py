@@ -1,0 +1,212 @@
+"""The command group `fairway price`: prices of GPUs, bought or on a spot market."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import Format, Shown, count, output_option, show
+from fairway.cli.output.report import prices_view
+from fairway.cli.shared.spinner import patience
+from fairway.model.errors import PermanentError
+from fairway.wire import costs as wire
+
+_MOST_POINTS: Final = 1_000_000
+_DAYS_A_YEAR: Final = Decimal("365.25")
+
+
+class Amount(click.ParamType[Decimal]):
+    """The click parameter type of a number such as 250000, 250,000 or 0.18, optionally with a unit."""
+
+    def __init__(self, name: str, *units: str, percent: bool = False) -> None:
+        self.name = name
+        self._units = units
+        self._percent = percent
+
+    def convert(
+        self, value: str | Decimal, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        """Parse an amount into an exact Decimal; `70%` is 0.7."""
+        if isinstance(value, Decimal):
+            return value
+        text = value.strip().replace(",", "").replace("_", "")
+        part = self._percent and text.endswith("%")
+        for unit in (*self._units, *("%" if self._percent else "")):
+            text = text.removesuffix(unit).strip()
+        try:
+            found = Decimal(text)
+        except InvalidOperation:
+            found = Decimal("NaN")
+        if not found.is_finite() or abs(found) > 10**15:
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return found / 100 if part else found
+
+
+class Years(click.ParamType[Decimal]):
+    """The click parameter type of a lifetime: `4y`, `48mo` or `1461d`."""
+
+    name = "years"
+
+    def convert(
+        self, value: str | Decimal, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        """Parse a lifetime into years."""
+        if isinstance(value, Decimal):
+            return value
+        found = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,3})?)(y|mo|d)?", value.strip())
+        if found is None:
+            self.fail(f"{value!r} is no lifetime; write it like 4y, 48mo or 1461d", param, ctx)
+        size = {"mo": Decimal(12), "d": _DAYS_A_YEAR}.get(found[2], Decimal(1))
+        return Decimal(found[1]) / size
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  fairway price list
+  fairway price owned --purchase 250000 --gpus 8 --lifetime 4y --power 700W --electricity 0.18
+  fairway price points cloud-l40s prices.csv
+"""
+)
+def price() -> None:
+    """Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."""
+
+
+@price.command(
+    "list",
+    epilog="\b\nExamples:\n  fairway price list             per pool: list, discount, commitments, spot\n",
+)
+@output_option
+@server_options
+def list_(*, output: Format, context: str | None, url: str | None) -> None:
+    """Show what each pool costs today."""
+    with connect(context, url) as client:
+        found = client.prices()
+    show(Shown([found], prices_view(found)), output)
+
+
+@price.command(
+    epilog="""\b
+Examples:
+  fairway price owned --purchase 250000 --gpus 8 --lifetime 4y
+  fairway price owned --purchase 250000 --gpus 8 --lifetime 4y --power 700W --idle-power 120W \\
+      --pue 1.3 --electricity 0.18 --utilisation 70% --upkeep 12000 --interest 5% --currency EUR
+"""
+)
+@click.option(
+    "--purchase", type=Amount("an amount"), required=True, help="For all of them, with their servers."
+)
+@click.option("--gpus", type=click.IntRange(1, 10**6), required=True, help="How many GPUs it bought.")
+@click.option("--lifetime", type=Years(), required=True, metavar="4y", help="How long they are kept.")
+@click.option("--residual", type=Amount("an amount"), default="0", help="What they still fetch then.  [0]")
+@click.option("--power", type=Amount("watts", "W"), default="0", metavar="700W", help="A GPU's at work.  [0]")
+@click.option("--idle-power", type=Amount("watts", "W"), default="0", metavar="W", help="A GPU's idle.  [0]")
+@click.option("--pue", type=Amount("a PUE"), default="1", help="What the building draws for each watt.  [1]")
+@click.option("--electricity", type=Amount("a price"), default="0", help="Per kWh.  [0]")
+@click.option(
+    "--utilisation",
+    type=Amount("a part", percent=True),
+    default="100%",
+    metavar="70%",
+    help="Part of the time they work.  [100%]",
+)
+@click.option("--upkeep", type=Amount("an amount"), default="0", help="A year, for all of them.  [0]")
+@click.option("--interest", type=Amount("a rate", percent=True), default="0%", help="A year's.  [0%]")
+@click.option("--currency", default="USD", show_default=True, help="Only for the text.")
+def owned(
+    *,
+    purchase: Decimal,
+    gpus: int,
+    lifetime: Decimal,
+    residual: Decimal,
+    power: Decimal,
+    idle_power: Decimal,
+    pue: Decimal,
+    electricity: Decimal,
+    utilisation: Decimal,
+    upkeep: Decimal,
+    interest: Decimal,
+    currency: str,
+) -> None:
+    """Compute the price of an hour of a GPU that you bought, with its formula (TCO).
+
+    Needs no server. Put the price per GPU-hour into the fleet file: idle hours are then charged as such.
+    """
+    from fairway.cost.owned import owned_price
+
+    found = owned_price(
+        purchase,
+        lifetime,
+        gpus,
+        residual=residual,
+        watts_per_gpu=power,
+        idle_watts_per_gpu=idle_power,
+        pue=pue,
+        price_per_kwh=electricity,
+        utilisation=utilisation,
+        upkeep_per_year=upkeep,
+        interest=interest,
+        currency=currency,
+    )
+    click.echo(found.formula)
+    click.echo(f"\nin the fleet file:  price: {float(found.per_gpu_hour):.4f}", err=True)
+
+
+@price.command(
+    epilog="""\b
+Examples:
+  fairway price points cloud-l40s prices.csv
+  aws ec2 describe-spot-price-history … | jq … | fairway price points cloud-l40s -
+\b
+The file:
+  at,per_gpu_hour
+  2026-10-01T00:00:00Z,0.4120
+  2026-10-01T03:17:00Z,0.3995
+"""
+)
+@click.argument("pool")
+@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@server_options
+def points(*, pool: str, file: TextIO, context: str | None, url: str | None) -> None:
+    """Add FILE, a series of prices per GPU-hour, to what is known of POOL's.
+
+    Each holds from its moment on until the next, in place of the list price. One of a moment that is there
+    already takes its place; months that are closed stay, and the difference lands in the next.
+    """
+    found = list(_points(file))
+    with connect(context, url) as client, patience(f"sending {count(len(found), 'price')}"):
+        kept = client.keep_price_points(pool, found)
+    click.echo(f"{pool}: {count(len(found), 'price')} read, {kept} new", err=True)
+
+
+def _points(file: TextIO) -> Iterator[wire.PricePoint]:
+    name = Path(file.name).name if file.name else "stdin"
+    rows = csv.reader(file)
+    heading = [cell.strip().lower() for cell in next(rows, [])]
+    if heading[:2] != ["at", "per_gpu_hour"]:
+        raise _bad(f"{name}: the first line is not at,per_gpu_hour")
+    for number, row in enumerate(rows, 2):
+        if number > _MOST_POINTS:
+            raise _bad(f"{name}: more than {_MOST_POINTS} lines; send it in parts")
+        if row:
+            yield _point(name, number, row)
+
+
+def _point(name: str, number: int, row: list[str]) -> wire.PricePoint:
+    try:
+        at = datetime.fromisoformat(row[0].strip())
+        return wire.PricePoint(at=at.replace(tzinfo=at.tzinfo or UTC), per_gpu_hour=Decimal(row[1].strip()))
+    except (ValueError, IndexError, InvalidOperation):
+        raise _bad(f"{name}:{number}: {','.join(row)[:80]!r} is not a moment and a price") from None
+
+
+def _bad(message: str) -> PermanentError:
+    return PermanentError("InvalidPrices", message, "fairway price points --help  shows such a file")

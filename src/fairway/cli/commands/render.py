@@ -1,0 +1,67 @@
+"""The command group `fairway render`: write engine files that Fairway does not manage itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import count
+from fairway.cli.shared.fleet_file import file_option, read_fleet_text
+from fairway.model.errors import PermanentError
+
+
+@click.group(epilog="\b\nExamples:\n  fairway render slurm -f fleet.yaml --cluster hpc --out slurm/\n")
+def render() -> None:
+    """Write files of an engine that Fairway does not write itself."""
+
+
+@render.command(
+    epilog="""\b
+Examples:
+  fairway render slurm -f fleet.yaml --cluster hpc              to read them
+  fairway render slurm -f fleet.yaml --cluster hpc --out DIR    to copy them to the controller
+"""
+)
+@file_option(required=True)
+@click.option("--cluster", required=True, metavar="NAME", help="A Slurm cluster of the fleet.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to write to.  [prints them]",
+)
+@server_options
+def slurm(*, file: str, cluster: str, out: Path | None, context: str | None, url: str | None) -> None:
+    """Write what a Slurm cluster needs beside the policy: job_submit.lua and lines of slurm.conf.
+
+    The script gives a plain `sbatch` its team's QOS list. Read the files, then copy them beside slurm.conf.
+    """
+    fleet = read_fleet_text(file)
+    with connect(context, url) as client:
+        rendered = client.render(fleet.text, fleet.source, cluster)
+    if out is None:
+        for name, text in rendered.files.items():
+            click.echo(f"# {name}\n{text.rstrip()}\n")
+        return
+    for name, text in rendered.files.items():
+        _write(out, name, text)
+    click.echo(f"wrote {count(len(rendered.files), 'file')} to {out}: {', '.join(rendered.files)}", err=True)
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    """Write one file, rejecting names that would write outside the folder: the server chooses them."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise PermanentError(
+            "BadFileName", f"the server named a file {name!r}", "look at the server:  fairway context list"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PermanentError(
+            "FileNotWritten",
+            f"cannot write {folder / name}: {error.strerror or error}",
+            "choose another --out DIR",
+        ) from error

@@ -1,0 +1,380 @@
+"""The command group `fairway report`: usage, cost, waste and chargeback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import click
+from pydantic import BaseModel
+
+from fairway.cli.commands.report_reconcile import reconcile
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import Format, Shown, show, yaml_text
+from fairway.cli.output.report import cost_view, statements_view, usage_view, waste_view
+from fairway.cli.output.report_files import (
+    Record,
+    csv_text,
+    parquet_bytes,
+    report_records,
+    statement_records,
+    write_file,
+)
+from fairway.cli.output.table import TableView
+from fairway.cli.shared.spinner import patience
+from fairway.client.client import Client
+from fairway.client.requests_cost import CostFilters
+from fairway.model.charge import Label
+from fairway.wire import costs as wire
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
+
+
+class ReportFormat(StrEnum):
+    """The output formats of a report."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    CSV = "csv"
+    JSON = "json"
+    YAML = "yaml"
+    PARQUET = "parquet"
+    HTML = "html"
+
+
+_SUFFIXES: Final = {
+    ".csv": ReportFormat.CSV,
+    ".json": ReportFormat.JSON,
+    ".yaml": ReportFormat.YAML,
+    ".parquet": ReportFormat.PARQUET,
+    ".html": ReportFormat.HTML,
+    ".htm": ReportFormat.HTML,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTarget:
+    """The output format of a report and its file. Without a file it is printed to stdout."""
+
+    shape: ReportFormat
+    out: Path | None
+
+
+class Labels(click.ParamType[tuple[str, ...]]):
+    """The click parameter type of comma-separated labels, e.g. `team,user`, out of a given set."""
+
+    name = "labels"
+
+    def __init__(self, allowed: Sequence[Label]) -> None:
+        self._allowed = [label.value for label in allowed]
+
+    def convert(
+        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Parse labels, removing duplicates and preserving their order."""
+        words = value if isinstance(value, tuple) else tuple(w.strip() for w in value.split(",") if w.strip())
+        if not words or any(word not in self._allowed for word in words):
+            self.fail(f"{value!r}: say any of {', '.join(self._allowed)}, with commas between", param, ctx)
+        return tuple(dict.fromkeys(words))
+
+
+def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], Function]:
+    return click.option(
+        "--by",
+        type=Labels(allowed),
+        default=default,
+        show_default=True,
+        metavar="LABELS",
+        help=f"What rows are told apart by, with commas: {', '.join(allowed)}.",
+    )
+
+
+def _report_options(function: Function) -> Function:
+    function = _out_options([s.value for s in ReportFormat])(server_options(function))
+    function = click.option(
+        "--most",
+        type=click.IntRange(1, wire.MOST_ROWS),
+        default=200,
+        show_default=True,
+        help="Rows to show; what is beyond is summed up in one.",
+    )(function)
+    function = click.option("--pool", metavar="NAME", help="Only this pool.")(function)
+    return click.option(
+        "--window",
+        default="30d",
+        show_default=True,
+        metavar="TIME",
+        help="30d (today and the days before), 2026-10, 2026-10-15, or 2026-10-01..2026-10-15.",
+    )(function)
+
+
+def _people_options(function: Function) -> Function:
+    function = click.option("--user", metavar="LOGIN", help="Only this user.")(function)
+    return click.option("--team", metavar="NAME", help="Only this team and those inside it.")(function)
+
+
+def _out_options(shapes: Sequence[str]) -> Callable[[Function], Function]:
+    def add(function: Function) -> Function:
+        function = click.option(
+            "--out",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write it there; .csv, .json, .parquet and .html say the shape.",
+        )(function)
+        return click.option(
+            "-o",
+            "--output",
+            type=click.Choice(list(shapes)),
+            help="table fits the terminal, html is one file to mail, the others are for programs.  [table]",
+        )(function)
+
+    return add
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  fairway report cost                                       what each team cost in 30 days
+  fairway report usage --by team,slice                      GPU-hours, slice-seconds by profile
+  fairway report waste --window 7d                          what nobody used, and why
+  fairway report chargeback --month 2026-10                 what each team is charged
+  fairway report cost --team nlp --by user -o html --out nlp.html
+"""
+)
+def report() -> None:
+    """Show what was used, what it cost, what was wasted, and what each team is charged."""
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report cost                                         by team, 30 days
+  fairway report cost --by team,pool --window 2026-10         a month
+  fairway report cost --team nlp --by user,name --most 20     a team's dearest jobs
+  fairway report cost --by day -o csv --out days.csv
+  fairway report cost --out october.html --window 2026-10     one file with plots, to mail
+"""
+)
+@_by_option("team", list(Label))
+@_people_options
+@_report_options
+def cost(
+    *,
+    by: tuple[str, ...],
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+    **only: Any,
+) -> None:
+    """Show what usage cost, with shares of what nobody used and of overhead.
+
+    What nobody carries, by the fleet's cost rules, is a line of its own. Rows sum to the total.
+    """
+    target = _target(output, out)
+    asked = cast("CostFilters", {"by": by, **only})
+    with connect(context, url) as client:
+        with patience("adding up what was used"):
+            found = client.report_cost(**asked)
+        html = _html(client, asked, found, target)
+    _show(
+        found, cost_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
+    )
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report usage                                        GPU-hours by team, 30 days
+  fairway report usage --by team,slice                        slice-seconds of each MIG profile
+  fairway report usage --by user --team nlp --window 7d
+  fairway report usage --by pool,day --window 2026-10 -o csv
+"""
+)
+@_by_option("team", list(Label))
+@_people_options
+@_report_options
+def usage(
+    *,
+    by: tuple[str, ...],
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+    **only: Any,
+) -> None:
+    """Show what was held: GPU-hours, slices by their part of the GPU, and slice-seconds.
+
+    Running jobs count up to now; so do jobs made by sbatch or kubectl.
+    """
+    target = _target(output, out)
+    asked = cast("CostFilters", {"by": by, **only})
+    with connect(context, url) as client:
+        with patience("adding up what was used"):
+            found = client.report_usage(**asked)
+        html = _html(client, asked, found, target)
+    _show(
+        found, usage_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
+    )
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report waste                                        by pool, 30 days
+  fairway report waste --by pool,day --window 7d
+  fairway report waste -o wide                                the money for each reason too
+  fairway report waste --out waste.html
+"""
+)
+@_by_option("pool", _PLACES)
+@_report_options
+def waste(
+    *,
+    by: tuple[str, ...],
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+    **only: Any,
+) -> None:
+    """Show what nobody used and what it cost: idle, fragmented, drained, down, unused commitments.
+
+    Fragmented: free, but too few on each node for anything that waits.
+    """
+    target = _target(output, out)
+    asked = cast("CostFilters", {"by": by, **only})
+    with connect(context, url) as client:
+        with patience("adding up what was not used"):
+            found = client.report_waste(**asked)
+        html = _html(client, asked, found, target)
+    _show(
+        found, waste_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
+    )
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report chargeback --month 2026-10                   every team's statement
+  fairway report chargeback --month 2026-10 --team nlp
+  fairway report chargeback --month 2026-10 --out october.csv
+  fairway report chargeback --month 2026-10 --close           for good: later finds are November's
+"""
+)
+@click.option("--month", required=True, metavar="YYYY-MM", help="Of the fleet's time zone.")
+@click.option("--team", metavar="NAME", help="Only this team and those inside it.")
+@click.option("--close", is_flag=True, help="Close it: it stays as it is told now. Operators and admins may.")
+@click.option("--yes", is_flag=True, help="Do not ask before closing.")
+@_out_options([s.value for s in ReportFormat if s is not ReportFormat.WIDE])
+@server_options
+def chargeback(
+    *,
+    month: str,
+    team: str | None,
+    close: bool,
+    yes: bool,
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+) -> None:
+    """Show what each team is charged for a month, line by line.
+
+    A closed month is shown as it was told; what is found later is a correction in the next, with its month.
+    """
+    if close and team:
+        raise click.UsageError("a month is closed for all teams: leave --team out")
+    target = _target(output, out)
+    with connect(context, url) as client:
+        if close:
+            _confirm(month, yes=yes)
+        with patience(f"making the statements of {month}"):
+            found = client.close_month(month) if close else client.statements(month, team)
+    html = None
+    if target.shape is ReportFormat.HTML:
+        from fairway.cli.output.report_html import statements_page
+
+        html = statements_page(found)
+    _show(found, statements_view(found), statement_records(found), target, html)
+
+
+def _confirm(month: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"closing {month} cannot be undone: say --yes")
+    click.confirm(f"Close {month} for good?", abort=True, err=True)
+
+
+def _target(output: str | None, out: Path | None) -> ReportTarget:
+    """Choose the output format: by `-o`, else by the file's suffix, else a table."""
+    if output is not None:
+        shape = ReportFormat(output)
+    elif out is not None:
+        found = _SUFFIXES.get(out.suffix.lower())
+        if found is None:
+            raise click.UsageError(f"{out} does not say its shape: give -o csv, json, parquet or html")
+        shape = found
+    else:
+        shape = ReportFormat.TABLE
+    if shape is ReportFormat.PARQUET and out is None and sys.stdout.isatty():
+        raise click.UsageError("parquet is not for a terminal: give --out FILE")
+    return ReportTarget(shape, out)
+
+
+def _html(
+    client: Client,
+    asked: CostFilters,
+    found: wire.CostReport | wire.UsageReport | wire.WasteReport,
+    target: ReportTarget,
+) -> str | None:
+    """Render the report as HTML, with the further data it needs. Returns None for other formats."""
+    if target.shape is not ReportFormat.HTML:
+        return None
+    from fairway.cli.output.report_html import page_of
+
+    with patience("drawing"):
+        return page_of(client, asked, found)
+
+
+def _show(
+    document: BaseModel, view: TableView, records: Sequence[Record], target: ReportTarget, html: str | None
+) -> None:
+    match target.shape:
+        case ReportFormat.TABLE | ReportFormat.WIDE if target.out is None:
+            show(Shown([document], view), Format.WIDE if target.shape is ReportFormat.WIDE else Format.TABLE)
+            return
+        case ReportFormat.TABLE | ReportFormat.WIDE:
+            from fairway.cli.output.format import note_lines, table_lines
+
+            data: str | bytes = "\n".join(
+                [*table_lines(view, Format.WIDE, colour=False), "", *note_lines(view), ""]
+            )
+        case ReportFormat.CSV:
+            data = csv_text(records)
+        case ReportFormat.JSON:
+            data = json.dumps(document.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+        case ReportFormat.YAML:
+            data = yaml_text(document.model_dump(mode="json"))
+        case ReportFormat.PARQUET:
+            data = parquet_bytes(records)
+        case ReportFormat.HTML:
+            data = html or ""
+    if target.out is None:
+        click.echo(data, nl=False)
+        if not records and target.shape is ReportFormat.CSV:
+            click.echo(view.empty, err=True)
+        return
+    write_file(target.out, data)
+    click.echo(f"wrote {target.out}", err=True)
+
+
+report.add_command(reconcile)

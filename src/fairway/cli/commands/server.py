@@ -1,0 +1,70 @@
+"""The command `fairway server`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_EXAMPLES = """\b
+Examples:
+  fairway server -f examples/quickstart.yaml      a virtual cluster, nothing else needed
+  fairway server -f fleet.yaml --listen 127.0.0.1:9000
+  FAIRWAY_DATABASE_URL=postgresql://… fairway server -f fleet.yaml
+\b
+Then, in another terminal:
+  fairway get pools
+"""
+
+
+class Listen(click.ParamType[tuple[str, int]]):
+    """The click parameter type of HOST:PORT, [IPV6]:PORT or a port."""
+
+    name = "listen"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Parse host and port; the host defaults to loopback."""
+        host, _, port = str(value).rpartition(":")
+        if not port.isdecimal() or int(port) > 65535:
+            self.fail(f"{value!r} is not an address; write it like 127.0.0.1:8470", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("-f", "--file", metavar="FILE", type=click.Path(path_type=Path), help="The fleet file.")
+@click.option("--listen", type=Listen(), metavar="HOST:PORT", help="Where the API answers.  [127.0.0.1:8470]")
+@click.option(
+    "--state-dir", metavar="DIR", help="What this server keeps on disk, e.g. the embedded PostgreSQL."
+)
+@click.option(
+    "--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate chain."
+)
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key.")
+@click.option("--insecure-listen", is_flag=True, help="Answer without TLS on an address others can reach.")
+def server(
+    *,
+    file: Path | None,
+    listen: tuple[str, int] | None,
+    state_dir: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure_listen: bool,
+) -> None:
+    """Run the server: observe the fleet and answer the API.
+
+    Without FILE it serves the fleet it was given before. Without FAIRWAY_DATABASE_URL it starts a PostgreSQL
+    of its own. Ctrl-C stops it in good order, a second one at once.
+    """
+    from fairway.cli.shared.local_context import tell
+    from fairway.cli.shared.log import configure_logs
+    from fairway.server import Serving, serve
+    from fairway.settings import read_settings
+
+    host, port = listen or (None, None)
+    settings = read_settings({"listen_host": host, "listen_port": port, "state_dir": state_dir})
+    configure_logs(settings.log_level, settings.log_format)
+    serve(
+        Serving(settings, file, tls_cert, tls_key, insecure_listen), lambda started: tell(started, tls_cert)
+    )

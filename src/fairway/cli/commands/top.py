@@ -1,0 +1,91 @@
+"""The command `fairway top`: a live overview of the fleet."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+from fairway.cli.connect import connect, server_options
+from fairway.cli.output.format import Format, colourful, count, table_lines
+from fairway.cli.output.jobs import Group, grouped
+from fairway.cli.output.table import TableView
+from fairway.cli.output.top import headline, open_jobs, pools_in_use
+from fairway.cli.shared.watch import watch_in_place
+from fairway.client.client import Client
+from fairway.model.job import JobState
+
+_JOBS_WITHOUT_TERMINAL: Final = 30
+_LEAST_JOBS: Final = 5
+_MOST_READ: Final = 500
+_AROUND: Final = 9
+"""Lines of the screen that show neither pools nor jobs."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fairway top                    until Ctrl-C, every two seconds
+  fairway top --cluster hpc      only one cluster
+  fairway top --once             one look, for pipes and scripts
+"""
+)
+@click.option("--cluster", metavar="NAME", help="Only this cluster.")
+@click.option("--once", is_flag=True, help="Show it once; so it is without a terminal, too.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to ask.",
+)
+@server_options
+def top(*, cluster: str | None, once: bool, every: float, context: str | None, url: str | None) -> None:
+    """Show pools and jobs live, as they change.
+
+    For each pool: what is in use, free and wanted, and by which teams. Then jobs, running ones first.
+    """
+    with connect(context, url) as client:
+        fleet = client.whoami().fleet
+        if once or not sys.stdout.isatty():
+            click.echo("\n".join(_screen(client, fleet, cluster)))
+        else:
+            watch_in_place(lambda: _screen(client, fleet, cluster), every)
+
+
+def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]:
+    pools = client.pools(cluster)
+    counts = client.job_counts(cluster)
+    now = datetime.now(UTC)
+    above = _table(pools_in_use(pools, counts))
+    room = _JOBS_WITHOUT_TERMINAL
+    if sys.stdout.isatty():
+        room = max(_LEAST_JOBS, shutil.get_terminal_size().lines - len(above) - _AROUND)
+    running = _groups(client, cluster, JobState.RUNNING)
+    waiting = _groups(client, cluster, JobState.WAITING, JobState.QUEUED, JobState.HELD)
+    # Always show some waiting jobs: they are what people ask about.
+    most_running = max(room - len(waiting), room * 2 // 3)
+    shown = [*running[:most_running], *waiting][:room]
+    open_now = sum(c.jobs for c in counts)
+    hidden = open_now - sum(sum(g.tasks.values()) if g.tasks else 1 for g in shown)
+    more = [f"… {count(hidden, 'more job')};  fairway get jobs --state open --all"]
+    return [
+        headline(fleet, pools, counts, now),
+        "",
+        *above,
+        "",
+        *_table(open_jobs(shown, now)),
+        *(more if hidden > 0 else []),
+    ]
+
+
+def _groups(client: Client, cluster: str | None, *states: JobState) -> list[Group]:
+    return grouped(list(client.jobs(most=_MOST_READ, cluster=cluster, states=states)), {})
+
+
+def _table(view: TableView) -> list[str]:
+    return table_lines(view, Format.TABLE, colour=colourful()) if view.rows else [view.empty]

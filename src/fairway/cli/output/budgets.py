@@ -1,0 +1,69 @@
+"""Format budgets as a table. Pure: wire types in, a View out."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from fairway.cli.output.format import UNKNOWN
+from fairway.cli.output.table import Column, Fit, TableView
+from fairway.model.budget import Every
+from fairway.wire import budgets as wire
+
+
+def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
+    """Return a table with one row for each budget; holds and their remedies are notes below it."""
+    columns = [
+        Column("TEAM", fit=Fit.MIDDLE),
+        Column("PERIOD"),
+        Column("AMOUNT", right=True),
+        Column("SPENT", right=True),
+        Column("%", right=True),
+        Column("A DAY", right=True),
+        Column("RUNS OUT"),
+        Column("HOLD", hide_if_empty=True),
+    ]
+    if wide:
+        columns += [Column("AT LIMIT"), Column("RUNNING"), Column("WARNS AT", right=True)]
+        columns += [Column("LAST", fit=Fit.END)]
+    return TableView(
+        columns,
+        [_row(b, wide=wide) for b in found.budgets],
+        notes=[line for b in found.budgets if b.summary for line in (b.summary, f"hint: {b.hint}")],
+        alarming=frozenset(i for i, b in enumerate(found.budgets) if b.hold or b.level == "spent"),
+        empty="no budgets" if found.of_teams is None else "no budgets of your teams",
+        hint="give a team one in the fleet file:  budget: { amount: 120000, at_limit: low-only }",
+    )
+
+
+def _row(b: wire.Budget, *, wide: bool) -> list[str]:
+    row = [
+        b.team,
+        period_name(b),
+        f"{_money(b.amount)} {b.currency}",
+        UNKNOWN if b.spent is None else _money(b.spent),
+        UNKNOWN if b.part is None else f"{b.part:.0f}",
+        UNKNOWN if b.per_day is None else _money(b.per_day),
+        UNKNOWN if b.spent is None else "not in it" if b.runs_out is None else b.runs_out.isoformat(),
+        b.hold or "",
+    ]
+    if wide:
+        last = b.events[0] if b.events else None
+        row += [
+            b.at_limit,
+            b.running,
+            f"{(b.warn_at * 100).normalize():f}%",
+            f"{last.at:%Y-%m-%d %H:%M} {last.text}" if last else UNKNOWN,
+        ]
+    return row
+
+
+def period_name(b: wire.Budget) -> str:
+    """Format the period of a budget: `2026-11`, `2026-Q4`."""
+    if b.every is Every.MONTH:
+        return f"{b.period:%Y-%m}"
+    return f"{b.period:%Y}-Q{(b.period.month + 2) // 3}"
+
+
+def _money(amount: Decimal) -> str:
+    whole = amount == amount.to_integral_value()
+    return f"{amount:,.0f}" if whole or abs(amount) >= 10_000 else f"{amount:,.2f}"

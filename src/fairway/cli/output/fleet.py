@@ -1,0 +1,264 @@
+"""Format clusters, pools, nodes, tokens and contexts as tables. Pure: wire types in, a View out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fairway.cli.output.format import UNKNOWN, age, moment, number, price, since
+from fairway.cli.output.table import Column, Fit, TableView
+from fairway.client.contexts import Contexts
+from fairway.model.observation import Health
+from fairway.wire import fleet as wire
+
+_STALE = " !"
+"""Suffix of an age: the cluster does not respond, so this is its last known state."""
+
+_COUNTS = (
+    Column("IN USE", right=True),
+    Column("FREE", right=True),
+    Column("UNHEALTHY", right=True),
+)
+
+
+def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool) -> TableView:
+    """Return a table with one row for each cluster; reasons of unreachable clusters are notes below it."""
+    columns = [
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("ENGINE", fit=Fit.MIDDLE),
+        Column("STATE"),
+        Column("SINCE", right=True),
+        Column("GPUS", right=True),
+        *_COUNTS,
+        Column("SLICES", right=True, hide_if_empty=True),
+        Column("AGE", right=True),
+    ]
+    rows = [
+        [
+            c.name,
+            c.engine_version or c.engine.value,
+            _state(c),
+            since(c.since, now),
+            *_counts(c.gpus),
+            _slices_held(c),
+            _age(c),
+        ]
+        for c in clusters
+    ]
+    if wide:
+        columns += [Column("BY KIND"), Column("IN NO POOL", right=True), Column("POOLS"), Column("REASON")]
+        for row, c in zip(rows, clusters, strict=True):
+            row += [
+                ", ".join(f"{s.slice} {s.in_use}/{s.total}" for s in c.slices or ()) or UNKNOWN,
+                number(c.gpus_in_no_pool),
+                ", ".join(c.pools) or UNKNOWN,
+                f"{c.reason.code}: {c.reason.message}" if c.reason else "",
+            ]
+    return TableView(
+        columns,
+        rows,
+        empty="no clusters yet",
+        hint="give the server a fleet:  fairway server -f fleet.yaml",
+        notes=[note for c in clusters for note in _cluster_notes(c, now)],
+        alarming=frozenset(i for i, c in enumerate(clusters) if c.reachable is False),
+    )
+
+
+def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
+    """Return a table with one row for each pool and kind of device: whole GPUs, and each kind of slice."""
+    currency = pools[0].currency if pools else "PRICE"
+    columns = [
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("GPU", fit=Fit.MIDDLE),
+        Column("SLICE", hide_if_empty=True),
+        Column("CAPACITY"),
+        Column("TOTAL", right=True),
+        *_COUNTS,
+        Column("AGE", right=True),
+    ]
+    if wide:
+        columns += [Column("NODES", right=True), Column("DRAINED", right=True), Column("DOWN", right=True)]
+        columns += [Column(f"{currency}/GPU-HOUR", right=True)]
+    rows: list[list[str]] = []
+    alarming: set[int] = set()
+    for pool in pools:
+        for kind, counts in _pool_rows(pool):
+            if pool.reachable is False or (counts and counts.unhealthy):
+                alarming.add(len(rows))
+            row = [
+                pool.name,
+                pool.cluster,
+                pool.gpu,
+                kind,
+                pool.capacity.value,
+                *_counts(counts),
+                _age(pool),
+            ]
+            if wide:
+                row += [*(number(n) for n in _node_counts(counts)), price(pool.price_per_gpu_hour)]
+            rows.append(row)
+    return TableView(
+        columns,
+        rows,
+        empty="no pools yet",
+        hint="have them written from what a cluster has:  fairway import CLUSTER --out fleet.yaml",
+        notes=_stale_notes(pools),
+        alarming=frozenset(alarming),
+    )
+
+
+def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtered: bool) -> TableView:
+    """Return a table with one row for each node and kind of device."""
+    columns = [
+        Column("NODE", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("SLICE", hide_if_empty=True),
+        Column("HEALTH"),
+        Column("TOTAL", right=True),
+        *_COUNTS,
+        Column("AGE", right=True),
+        Column("REASON", fit=Fit.END, hide_if_empty=True),
+    ]
+    if wide:
+        columns += [Column("SINCE", right=True), Column("KIND")]
+    rows: list[list[str]] = []
+    alarming: set[int] = set()
+    for node in nodes:
+        for devices in node.devices or (None,):
+            if node.health is Health.DOWN or node.reachable is False:
+                alarming.add(len(rows))
+            row = [
+                node.name,
+                node.cluster,
+                (devices and devices.pool) or UNKNOWN,
+                (devices and devices.slice) or "",
+                node.health.value,
+                *_counts(devices),
+                _age(node),
+                node.reason,
+            ]
+            if wide:
+                row += [since(node.since, now), devices.kind if devices else UNKNOWN]
+            rows.append(row)
+    return TableView(
+        columns,
+        rows,
+        empty="no node fits" if filtered else "no nodes yet",
+        hint="ask for more:  fairway get nodes"
+        if filtered
+        else "see whether the clusters answer:  fairway get clusters",
+        notes=_stale_notes(nodes),
+        alarming=frozenset(alarming),
+    )
+
+
+def tokens_view(tokens: Sequence[wire.Token], now: datetime) -> TableView:
+    """Return a table with one row for each token."""
+    columns = [Column("TOKEN", fit=Fit.MIDDLE), Column("ROLE"), Column("USER", fit=Fit.MIDDLE)]
+    columns += [Column("STATE"), Column("EXPIRES")]
+    columns += [Column("LAST USED"), Column("MADE"), Column("BY", fit=Fit.MIDDLE)]
+    rows = [
+        [
+            t.name,
+            t.role.value,
+            t.user,
+            _token_state(t, now),
+            moment(t.expires_at, "never"),
+            moment(t.last_used_at, "never"),
+            moment(t.created_at, UNKNOWN),
+            t.created_by,
+        ]
+        for t in tokens
+    ]
+    return TableView(columns, rows, empty="no tokens", hint="fairway token create NAME --role viewer")
+
+
+def contexts_view(contexts: Contexts) -> TableView:
+    """Return a table with one row for each context; the current one is marked."""
+    columns = [Column("USED"), Column("CONTEXT", fit=Fit.MIDDLE), Column("URL", fit=Fit.MIDDLE)]
+    columns += [Column("TOKEN FILE", fit=Fit.MIDDLE)]
+    rows = [
+        ["*" if c.name == contexts.current else "", c.name, c.url, c.token_file or UNKNOWN]
+        for c in contexts.known
+    ]
+    return TableView(
+        columns,
+        rows,
+        empty="no contexts yet",
+        hint="fairway context add NAME --url URL --token-file FILE   or start a server here:  fairway server",
+    )
+
+
+def _state(seen: wire.Seen) -> str:
+    match seen.reachable:
+        case None:
+            return "not observed yet"
+        case True:
+            return "reachable"
+        case False:
+            return "unreachable"
+
+
+def _slices_held(cluster: wire.Cluster) -> str:
+    """Format the slices in use and in total, of all kinds. Returns an empty string if there are none."""
+    slices = cluster.slices or ()
+    return f"{sum(s.in_use for s in slices)}/{sum(s.total for s in slices)}" if slices else ""
+
+
+def _age(seen: wire.Seen) -> str:
+    return age(seen.age_seconds) + (_STALE if seen.reachable is False else "")
+
+
+def _counts(counts: wire.Counts | None) -> list[str]:
+    if counts is None:
+        return [UNKNOWN] * 4
+    return [str(n) for n in (counts.total, counts.in_use, counts.free, counts.unhealthy)]
+
+
+def _node_counts(counts: wire.PoolCounts | None) -> tuple[int | None, int | None, int | None]:
+    if counts is None:
+        return None, None, None
+    return counts.nodes, counts.nodes_drained, counts.nodes_down
+
+
+def _pool_rows(pool: wire.Pool) -> list[tuple[str, wire.PoolCounts | None]]:
+    """List whole GPUs, unless the pool has only slices, then each kind of slice."""
+    if pool.slices is None:
+        return [(kind, None) for kind in pool.slice_kinds or [""]]
+    whole = [("", pool.gpus)] if not pool.slices or (pool.gpus and pool.gpus.total) else []
+    return [*whole, *((s.slice, s) for s in pool.slices)]
+
+
+def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
+    if cluster.reason is None:
+        return []
+    if cluster.reachable is None:
+        return [f"{cluster.name}: {cluster.reason.message}"]
+    shown = "its last known state is shown" if cluster.observed_at else "it was never observed"
+    return [
+        f"{cluster.name} cannot be reached since {since(cluster.since, now)}; {shown}",
+        f"  {cluster.reason.code}: {cluster.reason.message}",
+        f"  hint: {cluster.reason.hint}",
+    ]
+
+
+def _stale_notes(rows: Sequence[wire.Pool] | Sequence[wire.Node]) -> list[str]:
+    notes = []
+    for seen, shown in ((True, "their last known state is shown"), (False, "they were never observed")):
+        lost = sorted(
+            {r.cluster for r in rows if r.reachable is False and (r.observed_at is not None) is seen}
+        )
+        if lost:
+            it = shown if len(lost) > 1 else shown.replace("their", "its").replace("they were", "it was")
+            notes.append(f"! {', '.join(lost)} cannot be reached; {it}")
+    return [*notes, "  hint: fairway get clusters"] if notes else []
+
+
+def _token_state(token: wire.Token, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at is not None and token.expires_at.astimezone(UTC) <= now:
+        return "expired"
+    return "live"

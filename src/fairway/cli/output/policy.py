@@ -1,0 +1,121 @@
+"""Format teams, drift and nudges as tables. Pure: wire types in, a View out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fairway.cli.output.format import UNKNOWN, count, since, span
+from fairway.cli.output.table import Column, Fit, TableView
+from fairway.views.plans import wanted_and_found
+from fairway.wire import policy as wire
+
+_INDENT = "  "
+
+
+def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
+    """Return a table with one row for each team and supply; a team is indented below its parent."""
+    columns = [
+        Column("TEAM", fit=Fit.MIDDLE),
+        Column("SHARE", right=True),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("GUARANTEE", right=True),
+        Column("BORROW", right=True),
+        Column("MEMBERS", right=True),
+        Column("STATE", hide_if_empty=True),
+    ]
+    if wide:
+        columns += [Column("JOB GPUS", right=True), Column("JOB TIME", right=True)]
+        columns += [Column("USER GPUS", right=True), Column("PRIORITIES"), Column("WHO")]
+    rows = []
+    for team in teams:
+        for i, grant in enumerate(team.grants or (None,)):
+            row = [
+                _INDENT * (len(team.path) - 1) + team.name if i == 0 else "",
+                str(team.share) if i == 0 else "",
+                grant.supply if grant else UNKNOWN,
+                grant.cluster if grant else UNKNOWN,
+                str(grant.guarantee) if grant else UNKNOWN,
+                ("idle" if grant.borrow is None else str(grant.borrow)) if grant else UNKNOWN,
+                str(len(team.members)) if i == 0 else "",
+                "draining" if team.draining and i == 0 else "",
+            ]
+            if wide:
+                row += _limits(team) if i == 0 else [""] * 5
+            rows.append(row)
+    return TableView(
+        columns,
+        rows,
+        empty="no teams yet",
+        hint="write teams into the fleet file, then:  fairway apply -f fleet.yaml",
+    )
+
+
+def drift_view(drift: Sequence[wire.Drift], now: datetime) -> TableView:
+    """Return a table with one row for each difference."""
+    columns = [
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("OBJECT", fit=Fit.MIDDLE),
+        Column("FIELD", fit=Fit.MIDDLE, hide_if_empty=True),
+        Column("APPLIED", fit=Fit.END),
+        Column("FOUND", fit=Fit.END),
+        Column("BY", fit=Fit.MIDDLE, hide_if_empty=True),
+        Column("SINCE", right=True),
+    ]
+    rows = [
+        [
+            d.cluster,
+            f"{d.kind} {d.name}",
+            d.field,
+            *wanted_and_found(d),
+            d.changed_by or "",
+            since(d.since, now),
+        ]
+        for d in drift
+    ]
+    clusters = sorted({d.cluster for d in drift})
+    objects = len({(d.cluster, d.kind, d.name) for d in drift})
+    notes = [
+        f"{count(objects, 'object')} on {', '.join(clusters)} {'differs' if objects == 1 else 'differ'} "
+        "from what was applied",
+        "  hint: put them back:  fairway apply -f fleet.yaml   or write what was meant into the fleet file",
+    ]
+    return TableView(
+        columns,
+        rows,
+        empty="no drift: every cluster is as it was applied",
+        hint="what was applied:  fairway history",
+        notes=notes if drift else (),
+        alarming=frozenset(range(len(rows))),
+    )
+
+
+def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> TableView:
+    """Return a table with one row for each nudge."""
+    columns = [
+        Column("WHEN", right=True),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("PROMISE"),
+        Column("JOB", fit=Fit.MIDDLE),
+        Column("DONE", fit=Fit.MIDDLE),
+        Column("WHY", fit=Fit.END),
+    ]
+    rows = [[f"{since(n.at, now)} ago", n.cluster, n.promise, n.job, n.verb, n.why] for n in nudges]
+    return TableView(
+        columns,
+        rows,
+        empty="no nudges: the engines kept every promise by themselves",
+        hint="which promises may need one:  fairway plan -f fleet.yaml",
+    )
+
+
+def _limits(team: wire.Team) -> list[str]:
+    limits = team.limits
+    return [
+        UNKNOWN if limits.job_gpus is None else str(limits.job_gpus),
+        UNKNOWN if limits.job_seconds is None else span(limits.job_seconds),
+        UNKNOWN if limits.user_gpus is None else str(limits.user_gpus),
+        ", ".join(team.priorities) or UNKNOWN,
+        ", ".join(team.members) or UNKNOWN,
+    ]

@@ -1,0 +1,285 @@
+"""Format reports and statements as tables. Pure: wire types in, a View or lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from fairway.cli.output.table import Column, Fit, TableView
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.wire import costs as wire
+
+_TOTAL: Final = "TOTAL"
+_NOTHING_YET: Final = (
+    "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
+)
+
+
+def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
+    """Return a table with one row for each set of labels, then unallocated cost, the total last."""
+    columns = [
+        *(_label_column(label) for label in report.by),
+        # Where many labels need the room, hours and parts of the whole are for -o wide.
+        *([Column("GPU-HOURS", right=True)] if wide or len(report.by) < 4 else []),
+        Column("USAGE", right=True),
+        Column("IDLE SHARE", right=True, hide_if_empty=True),
+        Column("OVERHEAD", right=True, hide_if_empty=True),
+        Column(f"TOTAL {report.currency}", right=True),
+        *([Column("%", right=True)] if wide or len(report.by) < 3 else []),
+        *([Column("PER GPU-HOUR", right=True)] if wide else []),
+    ]
+    titles = {column.title for column in columns}
+    every = [*report.rows, report.total] if report.rows else []
+    total = report.total
+    rows = []
+    for i, row in enumerate(every):
+        cells = {
+            "GPU-HOURS": _or_dash(row.gpu_hours),
+            "USAGE": _or_dash(row.usage),
+            "IDLE SHARE": _or_dash(row.idle) if total.idle else "",
+            "OVERHEAD": _or_dash(row.overhead) if total.overhead else "",
+            f"TOTAL {report.currency}": figure(row.total),
+            "%": percent(row.total, total.total),
+            "PER GPU-HOUR": f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-",
+        }
+        names = _names(row, report.by, total=i == len(report.rows))
+        rows.append([*names, *(text for title, text in cells.items() if title in titles)])
+    return TableView(
+        columns,
+        rows,
+        empty=f"nothing was used, and nothing cost anything, {during(report.window)}",
+        hint=_NOTHING_YET,
+        notes=document_notes(report),
+    )
+
+
+def usage_view(report: wire.UsageReport, *, wide: bool) -> TableView:
+    """Return a table of GPU-hours, slices as fractions of a GPU; adds slice-hours if there are any."""
+    labels = [_label_column(label) for label in report.by]
+    slices = report.total.slice_seconds != 0
+    columns = [*labels, Column("GPU-HOURS", right=True), Column("%", right=True)]
+    if slices:
+        columns += [Column("SLICE-HOURS", right=True), Column("SLICE-SECONDS", right=True)]
+    if wide:
+        columns.append(Column("DEVICE-SECONDS", right=True))
+    rows = []
+    every = [*report.rows, report.total] if report.rows else []
+    for i, row in enumerate(every):
+        last = i == len(report.rows)
+        cells = [*_names(row, report.by, total=last), figure(row.gpu_hours)]
+        cells.append(percent(row.gpu_hours, report.total.gpu_hours))
+        if slices:
+            cells += [_or_dash(row.slice_hours), _or_dash(row.slice_seconds)]
+        if wide:
+            cells.append(figure(row.device_seconds))
+        rows.append(cells)
+    return TableView(
+        columns,
+        rows,
+        empty=f"nobody held a GPU or a slice {during(report.window)}",
+        hint=_NOTHING_YET,
+        notes=document_notes(report),
+    )
+
+
+def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
+    """Return a table of unused device-hours by reason, and their cost; `wide` adds each reason's cost."""
+    zero = Decimal(0)
+    kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT and report.total.hours.get(k)]
+    paid = [k for k in UNUSED_KINDS if report.total.amounts.get(k)] if wide else []
+    columns = [
+        *(_label_column(label) for label in report.by),
+        Column("HOURS", right=True),
+        Column("USED", right=True),
+        *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
+        Column("UNUSED %", right=True),
+        Column(f"COST {report.currency}", right=True),
+        *(Column(f"{k.value.upper()} {report.currency}", right=True) for k in paid),
+    ]
+    rows = []
+    every = [*report.rows, report.total] if report.rows else []
+    for i, row in enumerate(every):
+        rows.append(
+            [
+                *_names(row, report.by, total=i == len(report.rows)),
+                _hours(row.capacity_hours, report),
+                _hours(row.used_hours, report),
+                *(_hours(row.hours.get(k, zero), report) for k in kinds),
+                percent(row.capacity_hours - row.used_hours, row.capacity_hours),
+                figure(row.amount),
+                *(_or_dash(row.amounts.get(k, zero)) for k in paid),
+            ]
+        )
+    notes = document_notes(report)
+    if rows:
+        notes.append("hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason")
+    if absent := report.total.amounts.get(ChargeKind.COMMITMENT):
+        notes.append(f"{figure(absent)} {report.currency} of it is for committed GPUs that were not there")
+    return TableView(
+        columns,
+        rows,
+        empty=f"no capacity is known {during(report.window)}",
+        hint="a pool is measured from when a server observes it:  fairway get pools",
+        notes=notes,
+    )
+
+
+def statements_view(found: wire.Statements) -> TableView:
+    """Return a table with the lines of each team's statement, followed by their total."""
+    columns = [
+        Column("TEAM", fit=Fit.MIDDLE),
+        Column("MONTH"),
+        Column("FOR"),
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("HOURS", right=True),
+        Column(found.currency, right=True),
+    ]
+    rows: list[list[str]] = []
+    alarming: set[int] = set()
+    for statement in found.statements:
+        name = statement.team or "(nobody)"
+        for line in statement.lines:
+            correction = line.used_in != found.month
+            if correction:
+                alarming.add(len(rows))
+            what = kind_word(line.kind) + (
+                " share" if statement.team and line.kind is not ChargeKind.USAGE else ""
+            )
+            where = (
+                line.pool + (f"/{line.slice}" if line.slice else "")
+                if line.pool
+                else f"{line.cluster} (cluster)"
+            )
+            rows.append(
+                [
+                    name,
+                    line.used_in,
+                    f"correction: {what}" if correction else what,
+                    where,
+                    _or_dash(line.hours),
+                    figure(line.amount),
+                ]
+            )
+            name = ""
+        rows.append([name, "", f"total {statement.team or '(nobody)'}", "", "", figure(statement.total)])
+        rows.append([""] * len(columns))
+    if rows:
+        rows.append([_TOTAL, found.month, "", "", "", figure(found.total)])
+    return TableView(
+        columns,
+        rows,
+        empty=f"nothing was used, and nothing cost anything, in {found.month}",
+        hint=_NOTHING_YET,
+        notes=[*_restricted(found.of_teams), *found.notes, *statement_state(found)],
+        alarming=frozenset(alarming),
+    )
+
+
+def prices_view(found: wire.Prices) -> TableView:
+    """Return a table with one row for each pool; slices with a price of their own follow it."""
+    columns = [
+        Column("POOL", fit=Fit.MIDDLE),
+        Column("CLUSTER", fit=Fit.MIDDLE),
+        Column("GPU", fit=Fit.MIDDLE),
+        Column("CAPACITY"),
+        Column(f"{found.currency}/GPU-HOUR", right=True),
+        Column("DISCOUNT", right=True, hide_if_empty=True),
+        Column("COMMITTED", right=True, hide_if_empty=True),
+        Column("THEN", right=True, hide_if_empty=True),
+        Column("NOTE", fit=Fit.END, hide_if_empty=True),
+    ]
+    rows = []
+    for p in found.pools:
+        committed = (
+            f"{p.committed_gpus} at {figure(p.commitment_price or Decimal(0))}" if p.committed_gpus else ""
+        )
+        rows.append(
+            [
+                p.pool,
+                p.cluster,
+                p.gpu,
+                p.capacity.value,
+                figure(p.list_price if p.spot is None else p.spot),
+                percent(p.discount, Decimal(1)) if p.discount else "",
+                committed,
+                f"{figure(p.next_price)} from {p.next_since}" if p.next_price is not None else "",
+                f"spot since {p.spot_at:%Y-%m-%d %H:%MZ}, list {figure(p.list_price)}" if p.spot_at else "",
+            ]
+        )
+        rows += [
+            ["", "", "", f"a {s}", figure(price), "", "", "", "its own price"]
+            for s, price in p.slices.items()
+        ]
+    return TableView(
+        columns,
+        rows,
+        empty="no pools yet",
+        hint="write pools with a price into the fleet file:  fairway apply -f fleet.yaml",
+    )
+
+
+def statement_state(found: wire.Statements) -> list[str]:
+    """Format whether the statement can still change: closed, open, or month not over."""
+    if found.closed_at is not None:
+        return [
+            f"{found.month} was closed {found.closed_at:%Y-%m-%d %H:%MZ} by {found.closed_by}; it stays "
+            "as it is, and what is found later is in the next"
+        ]
+    if found.over:
+        return [
+            f"{found.month} is open; close it with:  fairway report chargeback --month {found.month} --close"
+        ]
+    return [f"{found.month} is not over: this is what it has cost so far"]
+
+
+def document_notes(report: wire.Document) -> list[str]:
+    """Return the notes of a report: its window, the teams it is restricted to, and its own notes."""
+    return [
+        f"{during(report.window)}, {report.window.timezone}",
+        *_restricted(report.of_teams),
+        *report.notes,
+    ]
+
+
+def during(window: wire.Window) -> str:
+    """Format a window: `on 2026-10-03`, `from 2026-10-01 to 2026-10-15`."""
+    if window.first_day == window.last_day:
+        return f"on {window.first_day}"
+    return f"from {window.first_day} to {window.last_day}"
+
+
+def figure(value: Decimal | int) -> str:
+    """Format a number with thousands separators."""
+    return f"{value:,}"
+
+
+def percent(part: Decimal, whole: Decimal) -> str:
+    """Format `part` as a percentage of `whole`, e.g. `12.5`; a dash if `whole` is zero."""
+    return f"{part / whole * 100:.1f}" if whole else "-"
+
+
+def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str]:
+    return [_TOTAL, *[""] * (len(by) - 1)] if total else row_names(row, by)
+
+
+def _label_column(label: Label) -> Column:
+    return Column(label.value.upper(), fit=Fit.KEEP if label is Label.DAY else Fit.MIDDLE)
+
+
+def _or_dash(value: Decimal | int) -> str:
+    return figure(value) if value else "-"
+
+
+def _hours(value: Decimal, report: wire.WasteReport) -> str:
+    """Format hours; for a large fleet as whole hours, so that the table fits."""
+    if report.total.capacity_hours >= 100_000:
+        return f"{value:,.0f}" if value else "-"
+    return _or_dash(value)
+
+
+def _restricted(teams: Sequence[str] | None) -> list[str]:
+    if teams is None:
+        return []
+    return [f"what you may see: {', '.join(teams) or 'no team'}; an operator sees all"]

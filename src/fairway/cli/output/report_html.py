@@ -1,0 +1,266 @@
+"""Reports as one HTML file: no scripts, and nothing is loaded from anywhere, so that it can be mailed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fairway.cli.output.report import (
+    cost_view,
+    during,
+    figure,
+    percent,
+    statement_state,
+    statements_view,
+    usage_view,
+    waste_view,
+)
+from fairway.cli.output.svg import COLOURS, NARROW, WIDE, Bar, SvgPlot, SvgSeries, bars_plot, columns_plot
+from fairway.cli.output.table import TableView
+from fairway.client.client import Client
+from fairway.client.requests_cost import CostFilters
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.wire import costs as wire
+
+_BARS: Final = 15
+_WASTED: Final = tuple(k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT)
+_TEMPLATE: Final = Environment(
+    loader=PackageLoader("fairway.cli"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+).get_template("report.html")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A part of a page: a plot at both widths, or a table."""
+
+    title: str
+    css: str = ""
+    legend: Sequence[tuple[str, int]] | None = None
+    """What the colours mean."""
+    plots: Sequence[SvgPlot] = ()
+    view: TableView | None = None
+    marked: Mapping[int, str] = field(default_factory=dict)
+    """The CSS class of a row, by its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """What a plot over time shows: each name's figure on each day."""
+
+    days: Sequence[str]
+    by_name: dict[str, dict[str, Decimal]]
+    """Day by name."""
+    unit: str
+    colours: Mapping[str, int] = field(default_factory=dict)
+    """Of names that have one of their own; the others take theirs in order."""
+
+
+def cost_page(report: wire.CostReport, daily: Daily) -> str:
+    """What it cost."""
+    total = report.total
+    figures = [
+        (f"total, {report.currency}", figure(total.total)),
+        ("GPU-hours", figure(total.gpu_hours)),
+        ("per GPU-hour", f"{total.total / total.gpu_hours:,.2f}" if total.gpu_hours else "-"),
+        ("unused and overhead", f"{percent(total.idle + total.overhead, total.total)} %"),
+    ]
+    bars = [
+        Bar(
+            _name(row, report.by),
+            [row.usage, row.idle, row.overhead],
+            f"{figure(row.total)} {report.currency}",
+        )
+        for row in report.rows[:_BARS]
+    ]
+    names = ["usage", "idle share", "overhead share"]
+    own = {i: "own" for i, row in enumerate(report.rows) if row.kind is not None}
+    sections = [
+        *_over_time(f"Cost by day, {report.currency}", daily),
+        *_bars(f"Cost by {_by(report)}", bars, names, report.currency),
+        _table(f"All of it, by {_by(report)}", cost_view(report, wide=True), own),
+    ]
+    return _page(f"What {_whose(report)} cost", report, figures, sections)
+
+
+def usage_page(report: wire.UsageReport, daily: Daily) -> str:
+    """What was held."""
+    total = report.total
+    figures = [("GPU-hours", figure(total.gpu_hours))]
+    if total.slice_seconds:
+        figures.append(("slice-hours", figure(total.slice_hours)))
+        figures.append(("slice-seconds", figure(total.slice_seconds)))
+    bars = [
+        Bar(_name(row, report.by), [row.gpu_hours], f"{figure(row.gpu_hours)} GPU-hours")
+        for row in report.rows[:_BARS]
+    ]
+    sections = [
+        *_over_time("GPU-hours by day", daily),
+        *_bars(f"GPU-hours by {_by(report)}", bars, ["GPU-hours"], "GPU-hours"),
+        _table(f"All of it, by {_by(report)}", usage_view(report, wide=True), {}),
+    ]
+    return _page(f"What {_whose(report)} used", report, figures, sections)
+
+
+def waste_page(report: wire.WasteReport, daily: Daily) -> str:
+    """What nobody used."""
+    total, zero = report.total, Decimal(0)
+    unused = sum((total.hours.get(k, zero) for k in _WASTED), zero)
+    figures = [
+        (f"cost, {report.currency}", figure(total.amount)),
+        ("unused", f"{percent(unused, total.capacity_hours)} %"),
+        ("hours unused", figure(unused)),
+        ("hours there", figure(total.capacity_hours)),
+    ]
+    names = ["used", *(kind_word(k) for k in _WASTED)]
+    bars = [
+        Bar(
+            _name(row, report.by),
+            [row.used_hours, *(row.hours.get(k, zero) for k in _WASTED)],
+            f"{percent(row.capacity_hours - row.used_hours, row.capacity_hours)} % unused",
+        )
+        for row in report.rows[:_BARS]
+    ]
+    sections = [
+        *_over_time(f"What it cost by day, {report.currency}", daily),
+        *_bars("Hours, used and not", bars, names, "hours"),
+        _table(f"All of it, by {_by(report)}", waste_view(report, wide=False), {}),
+    ]
+    return _page("What nobody used", report, figures, sections)
+
+
+def statements_page(found: wire.Statements) -> str:
+    """A month's statements, a team each; printed, each on a page of its own."""
+    figures = [(f"total, {found.currency}", figure(found.total)), ("teams", str(len(found.statements)))]
+    bars = [
+        Bar(s.team or "(nobody)", [max(Decimal(0), s.total)], f"{figure(s.total)} {found.currency}")
+        for s in sorted(found.statements, key=lambda s: -s.total)[:_BARS]
+    ]
+    sections = [*_bars("By team", bars, ["charged"], found.currency)]
+    for statement in found.statements:
+        one = found.model_copy(update={"statements": [statement], "total": statement.total})
+        view = statements_view(one)
+        view = replace(view, columns=view.columns[1:], rows=[row[1:] for row in view.rows[:-2]])
+        marked = {i: "correction" for i, x in enumerate(statement.lines) if x.used_in != found.month}
+        name = statement.team or "Nobody: what is a line of its own"
+        sections.append(_table(name, view, marked, "team"))
+    return _TEMPLATE.render(
+        title=f"Statements of {found.month}",
+        fleet=found.fleet,
+        subtitle=f"{found.month}, {found.timezone}",
+        figures=figures,
+        sections=sections,
+        notes=[*found.notes, *statement_state(found)],
+    )
+
+
+def _page(
+    title: str, report: wire.Document, figures: Sequence[tuple[str, str]], sections: Sequence[ReportSection]
+) -> str:
+    subtitle = f"{during(report.window)}, {report.window.timezone}"
+    only = [f"{word} {name}" for word, name in (("user", report.user), ("pool", report.pool)) if name]
+    if only:
+        subtitle += f"; only {' and '.join(only)}"
+    notes = list(report.notes)
+    if report.of_teams is not None:
+        notes.append(f"of the teams {', '.join(report.of_teams)}: what the asker may see")
+    return _TEMPLATE.render(
+        title=title, fleet=report.fleet, subtitle=subtitle, figures=figures, sections=sections, notes=notes
+    )
+
+
+def _over_time(title: str, daily: Daily) -> list[ReportSection]:
+    """Stacked by name; nothing for a single day."""
+    if len(daily.days) < 2 or not daily.by_name:
+        return []
+    ranked = sorted(daily.by_name, key=lambda n: -sum(daily.by_name[n].values(), Decimal(0)))
+    shown, rest = ranked[: COLOURS - 1], ranked[COLOURS - 1 :]
+    zero = Decimal(0)
+    series = [
+        SvgSeries(
+            name, [daily.by_name[name].get(day, zero) for day in daily.days], daily.colours.get(name, i)
+        )
+        for i, name in enumerate(shown)
+    ]
+    if rest:
+        sums = [sum((daily.by_name[n].get(day, zero) for n in rest), zero) for day in daily.days]
+        series.append(SvgSeries(f"{len(rest)} others", sums, COLOURS - 1))
+    plots = [columns_plot(daily.days, series, daily.unit, width) for width in (WIDE, NARROW)]
+    return [ReportSection(title, "plot", [(s.name, s.colour) for s in series], plots)]
+
+
+def _bars(title: str, bars: Sequence[Bar], names: Sequence[str], unit: str) -> list[ReportSection]:
+    if not bars:
+        return []
+    used = [(name, i) for i, name in enumerate(names) if any(b.parts[i] for b in bars)]
+    plots = [bars_plot(bars, names, unit, width) for width in (WIDE, NARROW)]
+    return [ReportSection(title, "plot", used if len(names) > 1 else None, plots)]
+
+
+def _table(title: str, view: TableView, marked: Mapping[int, str], css: str = "") -> ReportSection:
+    """All but the columns that are hidden when nothing is in them; the last row is the total."""
+    kept = [i for i, c in enumerate(view.columns) if not c.hide_if_empty or any(row[i] for row in view.rows)]
+    rows = [[row[i] for i in kept] for row in view.rows]
+    shown = replace(view, columns=[view.columns[i] for i in kept], rows=rows)
+    return ReportSection(title, css, view=shown, marked={**marked, len(rows) - 1: "total"})
+
+
+def _name(row: AnyRow, by: Sequence[Label]) -> str:
+    return " · ".join(filter(None, row_names(row, by)))
+
+
+def _by(report: wire.Document) -> str:
+    return " and ".join(label.value for label in report.by)
+
+
+def _whose(report: wire.Document) -> str:
+    return report.team or (", ".join(report.of_teams) if report.of_teams else report.fleet)
+
+
+def daily_of(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> Daily:
+    """A report by day, and by one more label if it has two, as a plot over time takes it."""
+    by_name: dict[str, dict[str, Decimal]] = {}
+    place = report.by.index(Label.DAY)
+    days: set[str] = set()
+    unit = "GPU-hours" if isinstance(report, wire.UsageReport) else report.currency
+    for row in report.rows:
+        day = row.labels[place]
+        if not day:
+            continue
+        days.add(day)
+        for name, value in _parts(row, report.by, place):
+            of_name = by_name.setdefault(name, {})
+            of_name[day] = of_name.get(day, Decimal(0)) + value
+    # As in the bars, after what was used.
+    kinds = {kind_word(kind): i for i, kind in enumerate(UNUSED_KINDS, 1)}
+    return Daily(sorted(days), by_name, unit, kinds if isinstance(report, wire.WasteReport) else {})
+
+
+def _parts(row: AnyRow, by: Sequence[Label], place: int) -> list[tuple[str, Decimal]]:
+    if isinstance(row, wire.WasteRow):
+        return [(kind_word(kind), amount) for kind, amount in row.amounts.items() if amount]
+    named = row_names(row, by)
+    name = " ".join(filter(None, (text for i, text in enumerate(named) if i != place))) or named[place]
+    if isinstance(row, wire.CostRow):
+        return [(kind_word(row.kind) if row.kind else name, row.total)]
+    return [(name, row.gpu_hours)]
+
+
+def page_of(
+    client: Client, asked: CostFilters, found: wire.CostReport | wire.UsageReport | wire.WasteReport
+) -> str:
+    """The page of a report; rows by day are few, for only one more label is told apart."""
+    first = next((label for label in found.by if label is not Label.DAY), None)
+    by_day: CostFilters = {**asked, "by": ["day", *([first.value] if first else [])], "most": wire.MOST_ROWS}
+    match found:
+        case wire.CostReport():
+            return cost_page(found, daily_of(client.report_cost(**by_day)))
+        case wire.UsageReport():
+            return usage_page(found, daily_of(client.report_usage(**by_day)))
+        case wire.WasteReport():
+            by_day["by"] = ["day"]
+            return waste_page(found, daily_of(client.report_waste(**by_day)))

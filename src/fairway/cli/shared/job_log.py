@@ -1,0 +1,27 @@
+"""Print a job's log: for `fairway logs`, and for `run` and `submit` with `--follow`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import click
+
+from fairway.client.client import Client
+from fairway.views.jobs import headline
+
+
+def print_log(client: Client, job: str, *, attempt: int | None, node: int, follow: bool) -> None:
+    """Print a job's log to stdout and its state to stderr."""
+    shown = 0
+    for part in client.follow_log(job, attempt=attempt, node=node, follow=follow):
+        if shown and part.attempt != shown:
+            click.echo(f"attempt {part.attempt}", err=True)
+        shown = part.attempt
+        click.echo(part.text, nl=False)
+        sys.stdout.flush()
+    if follow or not shown:
+        seen = client.job(job)
+        click.echo(headline(seen, datetime.now(UTC)), err=True)
+        if not shown and seen.attempt_count:
+            click.echo("it printed nothing", err=True)

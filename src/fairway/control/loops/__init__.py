@@ -1,0 +1,1 @@
+"""The steps of the loops, one module each: one round of a loop on one cluster."""

@@ -1,0 +1,263 @@
+"""The step of the apply loop: carry out the applies queued for a cluster, crash-safe between any two writes.
+
+An interrupted apply is resumed by computing the plan again: changes that were made no longer differ. So
+nothing is written twice, and nothing is left incomplete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from fairway.control.metrics import PolicyMetrics
+from fairway.engines.port import Governs
+from fairway.ledger import ApplyKind, ApplyState, ApplyWork, Lease, LeaseLost, Ledger, StoredChange
+from fairway.model.errors import FairwayError, PermanentError, TemporaryError
+from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.policy.objects import Change, ObjectKey
+from fairway.policy.plan import ClusterPlan
+from fairway.services.applied_fleet import with_budget_holds
+from fairway.services.engine_pool import time_limit
+from fairway.services.fleets import Fleets
+from fairway.services.plans import (
+    PlanRefused,
+    blocking,
+    plan_adoption,
+    plan_cluster,
+    raise_if_blocked,
+    write_plan,
+)
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+PROGRESS_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 120.0
+"""How long an unreachable engine is retried before an apply fails."""
+PLAN_SECONDS: Final = 120.0
+
+
+class ApplyToCluster:
+    """Carries out the applies queued for one cluster, oldest first, until none is left."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pools: tuple[Pool, ...],
+        build: Callable[[], Governs],
+        ledger: Ledger,
+        fleets: Fleets,
+        metrics: PolicyMetrics,
+        writing: asyncio.Lock,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`writing` is the lock for writing policy to the cluster; `now` determines the budgets' month."""
+        self._cluster = cluster
+        self._pools = pools
+        self._build = build
+        self._ledger = ledger
+        self._fleets = fleets
+        self._metrics = metrics
+        self._writing = writing
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._now = now
+        self._trouble: tuple[int, float] | None = None
+        """The apply that is delayed by a temporary error, and since when."""
+
+    async def __call__(self, lease: Lease) -> None:
+        """Carry out all queued applies. A temporary error is recorded and raised: the loop backs off."""
+        while (work := await self._ledger.applies.next_work(self._cluster.name)) is not None:
+            apply = _Apply(work, self._ledger, lease, self._metrics)
+            try:
+                async with self._writing:
+                    fleet = None if work.revision is None else await self._fleets.parsed(work.revision)
+                    if await self._is_anothers(work, fleet):
+                        return
+                    await self._carry_out(apply, fleet)
+            except LeaseLost:
+                raise
+            except TemporaryError as error:
+                if apply.made_any or self._is_new_trouble(work):
+                    self._trouble = (work.apply, self._clock())
+                if not self._is_over(work):
+                    await apply.hold_up(error)
+                    raise
+                await apply.end(ApplyState.FAILED, error)
+            except PermanentError as error:
+                begun = work.state is ApplyState.RUNNING or apply.begun
+                refused = isinstance(error, PlanRefused) and not begun
+                await apply.end(ApplyState.REFUSED if refused else ApplyState.FAILED, error)
+            except Exception as error:
+                await apply.end(ApplyState.FAILED, _defect(error))
+                raise
+
+    async def _is_anothers(self, work: ApplyWork, fleet: Fleet | None) -> bool:
+        """Return whether the loops are about to restart with the fleet of this apply.
+
+        Its pools differ: this loop's engine would look for them in the wrong place.
+        """
+        if work.revision is None or fleet is None or fleet.pools_of(self._cluster.name) == self._pools:
+            return False
+        return work.revision.id == await self._ledger.revisions.newest_id()
+
+    async def _carry_out(self, apply: _Apply, fleet: Fleet | None) -> None:
+        late = TemporaryError(
+            "PlanTimedOut",
+            f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",
+            "look whether the cluster answers slowly:  fairway get clusters",
+        )
+        engine = self._build()
+        try:
+            async with time_limit(PLAN_SECONDS, late):
+                plan = await self._plan(engine, apply.work, fleet)
+            apply.take_up(plan)
+            _check(apply.work, plan)
+            await apply.begin(plan)
+            await apply.write(engine, plan)
+        finally:
+            await engine.close()
+
+    async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
+        if fleet is None:
+            return await plan_adoption(engine, work.cluster, self._cluster.engine, work.objects)
+        held = await with_budget_holds(fleet, self._ledger, self._now)
+        return await plan_cluster(engine, held, work.cluster)
+
+    def _is_new_trouble(self, work: ApplyWork) -> bool:
+        return self._trouble is None or self._trouble[0] != work.apply
+
+    def _is_over(self, work: ApplyWork) -> bool:
+        return (
+            self._trouble is not None
+            and self._trouble[0] == work.apply
+            and self._clock() - self._trouble[1] >= self._patience_seconds
+        )
+
+
+class _Apply:
+    """One apply on one cluster under one lease: the changes made so far, and their record in the ledger."""
+
+    def __init__(self, work: ApplyWork, ledger: Ledger, lease: Lease, metrics: PolicyMetrics) -> None:
+        self.work = work
+        self.begun = False
+        self.made_any = False
+        self._ledger = ledger
+        self._lease = lease
+        self._metrics = metrics
+        self._changes: dict[ObjectKey, StoredChange] = {c.change.key: c for c in work.changes}
+        self._current = ""
+        self._log = log.bind(apply=work.apply, cluster=work.cluster)
+
+    def take_up(self, plan: ClusterPlan) -> None:
+        """Mark changes of an interrupted run as made if the new plan no longer has them."""
+        if self.work.state is ApplyState.RUNNING:
+            self._changes = _taken_up(self._changes, plan)
+
+    async def begin(self, plan: ClusterPlan) -> None:
+        """Record the changes to make before making the first one."""
+        self._changes = _taken_up(self._changes, plan)
+        async with self._ledger.writing(self._lease) as tx:
+            await tx.applies.start(self.work.apply, tuple(self._changes.values()))
+        self.begun = True
+        again = self.work.state is ApplyState.RUNNING
+        self._log.info(
+            "apply goes on" if again else "apply begins", changes=len(plan.changes), by=self.work.created_by
+        )
+
+    async def write(self, engine: Governs, plan: ClusterPlan) -> None:
+        """Make the changes, recording the progress and the outcome in the ledger."""
+        keeping = asyncio.create_task(self._keep_progress())
+        writing = asyncio.create_task(write_plan(engine, plan, force=self.work.force, progress=self._note))
+        try:
+            # If the lease is lost the writing must end too: somebody else writes now.
+            await asyncio.wait([keeping, writing], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+            refusal = (await writing).refusal
+        finally:
+            for task in (keeping, writing):
+                task.cancel()
+            for task in (keeping, writing):
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+        if refusal is not None:
+            raise refusal
+        await self.end(ApplyState.DONE)
+
+    async def end(self, state: ApplyState, error: FairwayError | None = None) -> None:
+        """Record the outcome, with the changes that were made and those that were not."""
+        applied = state is ApplyState.DONE and self.work.kind is ApplyKind.APPLY
+        async with self._ledger.writing(self._lease) as tx:
+            await tx.applies.finish(
+                self.work.apply, state, tuple(self._changes.values()), error=error, applied=applied
+            )
+        self._metrics.ended(self.work.cluster, state.value)
+        said = {} if error is None else {"code": error.code, "message": error.message}
+        done = sum(c.made for c in self._changes.values())
+        self._log.info(f"apply {state.value}", done=done, of=len(self._changes), **said)
+
+    async def hold_up(self, error: TemporaryError) -> None:
+        """Record the temporary error that delays the apply."""
+        await self._keep(error)
+
+    def _note(self, change: Change) -> None:
+        self.made_any = True
+        self._changes[change.key] = StoredChange(self._changes[change.key].change, made=True)
+        self._current = str(change.key)
+
+    async def _keep_progress(self) -> None:
+        """Record the progress at most twice a second, however fast the writes are; ends only by LeaseLost."""
+        shown = ""
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            if self._current == shown:
+                continue
+            shown = self._current
+            try:
+                await self._keep()
+            except LeaseLost:
+                raise
+            except TemporaryError as error:  # the ledger may be back for the next; the engine's work goes on
+                self._log.warning("progress not kept", code=error.code, message=error.message)
+
+    async def _keep(self, trouble: FairwayError | None = None) -> None:
+        done, current = sum(c.made for c in self._changes.values()), self._current
+        async with self._ledger.writing(self._lease) as tx:
+            await tx.applies.progress(self.work.apply, done, current, trouble)
+
+
+def _check(work: ApplyWork, plan: ClusterPlan) -> None:
+    """Raise PlanRefused if the plan is not the one that was reviewed, or if it has objections."""
+    if work.state is ApplyState.RUNNING:
+        # Its own first half moved the cluster on, and how much may change was judged then.
+        raise_if_blocked([o for o in blocking(plan, force=work.force) if o.code != "TooManyChanges"])
+        return
+    if work.fingerprint and work.fingerprint != plan.fingerprint:
+        raise PlanRefused(
+            "PlanOutdated",
+            f"cluster {work.cluster} is no longer as it was when this was planned",
+            "plan again, read what changed, and apply that:  fairway plan -f FILE --out PLAN",
+        )
+    raise_if_blocked(blocking(plan, force=work.force))
+
+
+def _taken_up(before: Mapping[ObjectKey, StoredChange], plan: ClusterPlan) -> dict[ObjectKey, StoredChange]:
+    """Merge recorded and planned changes: recorded ones are made unless the plan still has them."""
+    left = {c.key: StoredChange(c, made=False) for c in plan.changes}
+    return {key: left.get(key, StoredChange(c.change, made=True)) for key, c in before.items()} | left
+
+
+def _defect(error: Exception) -> PermanentError:
+    return PermanentError(
+        "Unexpected",
+        f"a defect of Fairway's stopped it: {type(error).__name__}: {error}",
+        "the log of  fairway server  has the traceback; please report it",
+    )

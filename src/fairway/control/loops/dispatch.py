@@ -1,0 +1,294 @@
+"""The step of the dispatch loop: create due engine jobs exactly once; cancel, hold and release jobs.
+
+An order has a unique name, so that its engine job can always be found. For an engine that would accept a
+second job of the same name, the ledger first records until when the order may arrive (`begin`). If the
+outcome is unknown, the next round waits until nothing sent before can still arrive, looks the name up, and
+only then sends again. So sending stops well before that time, to leave requests in flight time to arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+import structlog
+
+from fairway.control.metrics import JobMetrics
+from fairway.engines.port import Refused, Runs, Sent
+from fairway.ledger import Lease, LeaseLost, Ledger
+from fairway.ledger.records.jobs import DesiredState, PendingAction, PendingSubmit
+from fairway.model.errors import FairwayError, TemporaryError
+from fairway.model.fleet import Fleet
+from fairway.model.job import EngineId, EngineName, JobId, JobState
+from fairway.model.names import ClusterName
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.engine_pool import LazyEngine
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Batch sizes and time limits of the dispatch loop. Tests use smaller ones."""
+
+    batch: int = 400
+    """Orders per batch: few enough to be sent long before their deadline."""
+    window: int = 800
+    """Jobs read to fill a batch: those with unknown outcome must not block the rest."""
+    sending_seconds: float = 30.0
+    """How long after `begin` an order may still arrive."""
+    stop_seconds: float = 15.0
+    """When sending stops: requests in flight have as long again to arrive."""
+    keep_seconds: float = 0.5
+    """How often results are written to the ledger while more orders are being sent."""
+    step_seconds: float = 20.0
+    """How long a step continues while there are more orders to send."""
+    ask_again_seconds: float = 5.0
+    """How soon a cancel, hold or release is repeated if the engine has not done it yet."""
+    settle_seconds: float = 2.0
+
+
+PATIENCE: Final = Patience()
+_DO_AT_ONCE: Final = 1000
+_FEWEST: Final = 5
+
+
+class DispatchJobs:
+    """Sends the jobs of one cluster; the engine is built when the first job is due."""
+
+    def __init__(
+        self,
+        cluster: ClusterName,
+        build: Callable[[], Runs],
+        ledger: Ledger,
+        applied: LastApplied,
+        metrics: JobMetrics,
+        *,
+        patience: Patience = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._engine = LazyEngine(build)
+        self._ledger = ledger
+        self._applied = applied
+        self._metrics = metrics
+        self._patience = patience
+        self._clock = clock
+        self._times = _NEVER
+        self._batch = patience.batch
+        self._unkept: list[Sent] = []
+        """Sent or refused orders that the ledger has not recorded yet."""
+        self._asked: dict[tuple[EngineId, DesiredState], float] = {}
+        self._settled = float("-inf")
+
+    async def __call__(self, lease: Lease) -> None:
+        """Send due jobs until none is left or the time is up; then cancel, hold and release jobs."""
+        if self._times.token != lease.token:
+            self._times = _LedgerTime.of(lease, self._clock())
+        await self._keep(lease)
+        fleet = await self._applied.fleet()
+        if fleet is None:
+            return
+        until = self._clock() + self._patience.step_seconds
+        try:
+            while await self._send(lease, fleet) and self._clock() < until:
+                await self._do(lease)  # who wants to stop a job need not wait for all others to be sent
+        except LeaseLost:
+            raise
+        except FairwayError:
+            await self._do(lease)  # an engine that takes no orders may still end jobs
+            raise
+        await self._do(lease)
+        if self._clock() >= self._settled + self._patience.settle_seconds:
+            async with self._ledger.writing(lease) as tx:
+                await tx.dispatch.settle_after()
+            self._settled = self._clock()
+
+    async def close(self) -> None:
+        """Close the engine; the next step builds a new one."""
+        self._unkept.clear()  # whoever comes next finds them by their names
+        self._asked.clear()
+        await self._engine.close()
+
+    # sending
+
+    async def _send(self, lease: Lease, fleet: Fleet) -> bool:
+        """Send one batch. Returns whether more jobs may be due."""
+        due = await self._ledger.dispatch.to_send(self._cluster, self._patience.window)
+        if not due:
+            return False
+        fresh = [job for job in due if job.sending_until is None]
+        again = await self._not_there(lease, [job for job in due if job.sending_until is not None])
+        # One order that an engine chokes on must not hold up the rest: after a failure those go first that
+        # had no part in it, and few at a time, for all of a batch that fails are in doubt.
+        first, second = (fresh, again) if self._batch < self._patience.batch else (again, fresh)
+        batch = (first or second)[: self._batch]
+        if not batch:
+            return False
+        self._batch, whole = max(_FEWEST, self._batch // 4), self._batch
+        await self._send_batch(lease, fleet, batch)
+        self._batch = min(self._patience.batch, 2 * whole)
+        return len(fresh) + len(again) > len(batch) or len(due) >= self._patience.window
+
+    async def _not_there(self, lease: Lease, doubtful: Sequence[PendingSubmit]) -> list[PendingSubmit]:
+        """Return the orders that certainly never arrived, and record those that are found on the engine."""
+        engine = self._engine.get()
+        if engine.unique_names or not doubtful:
+            return list(doubtful)
+        now = self._times.now(self._clock())
+        over = [job for job in doubtful if job.sending_until is not None and job.sending_until < now]
+        if not over:
+            return []
+        there: Mapping[EngineName, EngineId] = await engine.find([job.engine_name for job in over])
+        found = [(j.id, j.submission, there[j.engine_name]) for j in over if j.engine_name in there]
+        if found:
+            log.info("found again", cluster=self._cluster, jobs=len(found), sent_again=len(over) - len(found))
+            async with self._ledger.writing(lease) as tx:
+                await tx.dispatch.keep_sent(found)
+        return [job for job in over if job.engine_name not in there]
+
+    async def _send_batch(self, lease: Lease, fleet: Fleet, batch: Sequence[PendingSubmit]) -> None:
+        """Send a batch, recording results at least every half second."""
+        # The clock starts before the mark is written: by the ledger's clock there is even more time.
+        stop_at = self._clock() + self._patience.stop_seconds
+        async with self._ledger.writing(lease) as tx:
+            begun = await tx.dispatch.begin([job.id for job in batch], self._patience.sending_seconds)
+        # Without those that somebody cancelled, or the mirror found, since they were read.
+        sending = asyncio.create_task(self._collect([j for j in batch if j.id in begun], fleet, stop_at))
+        try:
+            while not sending.done():
+                await asyncio.wait([sending], timeout=self._patience.keep_seconds)
+                await self._keep_meanwhile(lease)
+            await self._keep(lease)
+            sending.result()
+        finally:
+            sending.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await sending
+
+    async def _collect(self, batch: Sequence[PendingSubmit], fleet: Fleet, stop_at: float) -> None:
+        stream = self._engine.get().submit([job.order() for job in batch], fleet)
+        left = stop_at - self._clock()
+        if left <= 0:
+            raise _too_slow(self._cluster)
+        try:
+            async with asyncio.timeout(left):
+                async for sent in stream:
+                    self._unkept.append(sent)
+        except TimeoutError as error:
+            raise _too_slow(self._cluster) from error
+
+    async def _keep_meanwhile(self, lease: Lease) -> None:
+        """Record results, ignoring temporary errors: to stop sending would leave more outcomes unknown."""
+        try:
+            await self._keep(lease)
+        except LeaseLost:
+            raise
+        except TemporaryError as error:
+            log.warning("not kept yet", cluster=self._cluster, code=error.code, message=error.message)
+
+    async def _keep(self, lease: Lease) -> None:
+        known = self._unkept[:]
+        if not known:
+            return
+        made = [(s.order.job, s.order.submission, s.engine_id) for s in known if s.engine_id is not None]
+        refused = [
+            (s.order.job, s.order.submission, s.refusal or _no_reason(self._cluster))
+            for s in known
+            if s.engine_id is None
+        ]
+        async with self._ledger.writing(lease) as tx:
+            if made:
+                await tx.dispatch.keep_sent(made)
+            if refused:
+                await tx.dispatch.keep_refused(refused)
+        del self._unkept[: len(known)]
+        self._metrics.sent(self._cluster, len(made))
+        self._metrics.refused(self._cluster, len(refused))
+
+    # what people ask
+
+    async def _do(self, lease: Lease) -> None:
+        """Send requested cancels, holds and releases to the engine, not repeating them too soon."""
+        wanted = await self._ledger.dispatch.to_do(self._cluster, _DO_AT_ONCE)
+        now = self._clock()
+        open_ = {(job.engine_id, job.desired_state) for job in wanted}
+        self._asked = {
+            key: at
+            for key, at in self._asked.items()
+            if key in open_ and now < at + self._patience.ask_again_seconds
+        }
+        todo = [job for job in wanted if (job.engine_id, job.desired_state) not in self._asked]
+        if not todo:
+            return
+        engine = self._engine.get()
+        verbs: tuple[tuple[DesiredState, _Verb], ...] = (
+            (DesiredState.CANCEL, engine.cancel),
+            (DesiredState.HOLD, engine.hold),
+            (DesiredState.RUN, engine.release),
+        )
+        for wish, verb in verbs:
+            jobs = [job for job in todo if job.desired_state is wish and _is_open(job)]
+            if jobs:
+                await self._ask(lease, verb, jobs)
+
+    async def _ask(self, lease: Lease, verb: _Verb, jobs: Sequence[PendingAction]) -> None:
+        refusals = await verb([job.engine_id for job in jobs])
+        now = self._clock()
+        self._asked |= {(job.engine_id, job.desired_state): now for job in jobs}
+        refused: list[tuple[JobId, FairwayError]] = [
+            (job.id, refusals[job.engine_id]) for job in jobs if job.engine_id in refusals
+        ]
+        if refused:
+            async with self._ledger.writing(lease) as tx:
+                await tx.dispatch.keep_wish_refused(refused)
+
+
+class _Verb(Protocol):
+    """An engine method that changes jobs: cancel, hold or release."""
+
+    def __call__(self, ids: Sequence[EngineId], /) -> Awaitable[Mapping[EngineId, Refused]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerTime:
+    """The ledger's time, computed from the lease without another query.
+
+    It lags slightly, because the lease was taken slightly earlier: so no wait is cut short.
+    """
+
+    token: int
+    taken_at: datetime
+    since: float
+    """By this server's clock."""
+
+    @classmethod
+    def of(cls, lease: Lease, clock: float) -> _LedgerTime:
+        return cls(lease.token, lease.expires_at - timedelta(seconds=lease.seconds), clock)
+
+    def now(self, clock: float) -> datetime:
+        return self.taken_at + timedelta(seconds=clock - self.since)
+
+
+_NEVER: Final = _LedgerTime(-1, datetime.min.replace(tzinfo=UTC), 0.0)
+
+
+def _is_open(job: PendingAction) -> bool:
+    return job.state in {JobState.WAITING, JobState.HELD, JobState.RUNNING}
+
+
+def _too_slow(cluster: ClusterName) -> TemporaryError:
+    return TemporaryError(
+        "SendingTimedOut",
+        f"cluster {cluster} did not take a batch of jobs in time",
+        "nothing to do: what arrived is found by its name, the rest is sent again",
+    )
+
+
+def _no_reason(cluster: ClusterName) -> Refused:
+    return Refused("Refused", f"cluster {cluster} would not take it and gave no reason", "look at its log")

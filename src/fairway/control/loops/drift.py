@@ -1,0 +1,89 @@
+"""The step of the drift loop: compare a cluster with the last applied fleet, and record the differences."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from fairway.control.metrics import PolicyMetrics
+from fairway.engines.port import Governs
+from fairway.ledger import Lease, Ledger
+from fairway.model.names import ClusterName
+from fairway.policy.drift import find_drift, without_holds
+from fairway.services.applied_fleet import LastApplied
+from fairway.services.engine_pool import LazyEngine
+from fairway.services.plans import compare_cluster
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
+
+
+ON_ITS_WAY_SECONDS: Final = 30.0
+"""How long a hold may take to reach its engine before it counts as drift."""
+
+
+class FindDrift:
+    """Detects drift on one cluster; does nothing before the first apply."""
+
+    def __init__(
+        self,
+        cluster: ClusterName,
+        build: Callable[[], Governs],
+        ledger: Ledger,
+        applied: LastApplied,
+        metrics: PolicyMetrics,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._engine = LazyEngine(build)
+        self._ledger = ledger
+        self._applied = applied
+        self._metrics = metrics
+        self._shown = 0
+
+    async def __call__(self, lease: Lease) -> None:
+        """Record how the cluster differs now; nothing is recorded while an apply is running."""
+        holds = await self._applied.get()
+        if holds is None:
+            return
+        engine = self._engine.get()
+        seen = await compare_cluster(engine, holds.fleet)
+        entries = find_drift(seen.wanted, seen.found, seen.changes)
+        if entries and await self._holds_on_their_way():
+            plain = await self._applied.fleet()
+            if plain is not None:
+                free = await asyncio.to_thread(engine.translate, plain, seen.found)
+                entries = without_holds(entries, free)
+        async with self._ledger.writing(lease) as tx:
+            kept = await tx.drift.keep(holds.apply, entries)
+        if not kept:
+            return
+        objects = len({e.key for e in entries})
+        self._metrics.drifted(self._cluster, objects)
+        if objects != self._shown:
+            first = f"{entries[0].key} {entries[0].field}".strip() if entries else ""
+            log.warning(
+                "drift" if objects else "no drift", cluster=self._cluster, objects=objects, first=first
+            )
+        self._shown = objects
+
+    async def _holds_on_their_way(self) -> bool:
+        """Return whether a budget was spent just now, so that the hold loop has yet to write its hold.
+
+        A hold that is still missing later was removed by hand, and that is drift.
+        """
+        youngest = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=ON_ITS_WAY_SECONDS)
+        standings = await self._ledger.budgets.standings()
+        return any(s.hold is not None and s.since is not None and s.since > youngest for s in standings)
+
+    async def close(self) -> None:
+        """Close the engine and remove the metrics; the next round builds a new one."""
+        self._metrics.forget_drift(self._cluster)
+        self._shown = 0
+        await self._engine.close()

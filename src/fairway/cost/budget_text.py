@@ -1,0 +1,96 @@
+"""Format sentences about spent budgets, so that every view uses the same wording. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from fairway.model.budget import Every, Hold
+from fairway.model.names import PriorityName, TeamName
+
+SPENT_CODE: Final = "BudgetSpent"
+"""The reason code of a job that waits because a budget is spent."""
+_MONTHS: Final = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_SMALL: Final = 100
+"""Budgets below this amount are shown with cents."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A spent budget that blocks jobs, with the values that its sentence needs."""
+
+    team: TeamName
+    """The owner of the budget: the job's team or one of its ancestors."""
+    spent: Fraction
+    amount: Decimal
+    currency: str
+    every: Every
+    period: date
+    """The first day of the budget period."""
+    until: date
+    """The first day of the next period."""
+    hold: Hold
+    low: PriorityName | None = None
+    """A preemptible priority whose jobs still start while the hold is LOW_ONLY."""
+
+
+def spent_text(budget: SpentBudget) -> str:
+    """Format e.g. `team nlp has spent 1,204 of its 1,200 USD budget for November; only low jobs …`."""
+    spent = money_text(budget.spent, like=budget.amount)
+    amount = money_text(Fraction(budget.amount), like=budget.amount)
+    return (
+        f"team {budget.team} has spent {spent} of its {amount} {budget.currency} budget for "
+        f"{period_text(budget.period, budget.every)}; {starts_text(budget)} until {day_text(budget.until)}"
+    )
+
+
+def starts_text(budget: SpentBudget) -> str:
+    """Describe which jobs still start under the budget's hold."""
+    if budget.hold is Hold.STOP:
+        return "nothing of it starts"
+    return f"only {budget.low or 'low'} jobs start"
+
+
+def spent_hint(budget: SpentBudget) -> str:
+    """Return a hint on how to get jobs started again."""
+    raise_it = f"raise  budget.amount  of {budget.team} in the fleet file and  fairway apply"
+    if budget.hold is Hold.STOP:
+        return raise_it
+    return f"{raise_it}, or submit with  --priority {budget.low or 'low'}"
+
+
+def money_text(amount: Fraction | Decimal, like: Decimal) -> str:
+    """Format an amount: whole, or with cents if the budget `like` is below 100 or has cents itself."""
+    cents = abs(like) < _SMALL or like != like.to_integral_value()
+    exact = Fraction(amount)
+    hundredths = round(exact * 100)
+    if not cents or hundredths % 100 == 0:
+        return f"{round(exact):,}"
+    return f"{Decimal(hundredths).scaleb(-2):,.2f}"
+
+
+def period_text(start: date, every: Every) -> str:
+    """Format a budget period: `November`, `October to December`."""
+    first = _MONTHS[start.month - 1]
+    return first if every is Every.MONTH else f"{first} to {_MONTHS[(start.month + 1) % 12]}"
+
+
+def day_text(day: date) -> str:
+    """Format a day: `1 December`."""
+    return f"{day.day} {_MONTHS[day.month - 1]}"

@@ -1,0 +1,421 @@
+"""Price usage and distribute the cost of unused capacity. Exact: a window is the sum of its days.
+
+rates = rate_spans(fleet, calendar, window, capacity, points)
+usage = ...devices held in those spans, from the ledger...
+charges(fleet, calendar, window, capacity, rates, usage, labels)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from fairway.cost.calendar import Calendar
+from fairway.cost.rates import RateSpan, hourly_pools, rate_spans
+from fairway.cost.rounding import exact_sum
+from fairway.cost.slicing import memory_part
+from fairway.model.charge import UNUSED_KINDS, CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
+from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
+from fairway.model.price import Sharing
+from fairway.model.team import Supply, TeamTree
+
+Labels = tuple[str, ...]
+
+Shares = tuple[tuple[TeamName, Fraction], ...]
+"""Fractions that sum to 1, or none."""
+
+_ZERO: Final = Fraction(0)
+
+
+class Guarantees:
+    """Each team's share of the guarantees, net of what it passes on to its child teams."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        tree = TeamTree(fleet.teams)
+        self._pools: Final = {pool.name: pool for pool in fleet.pools}
+        self._own: Final[dict[Supply, dict[TeamName, int]]] = {}
+        for team in fleet.teams:
+            for grant in team.grants:
+                own = grant.guarantee and grant.guarantee - tree.guaranteed_to_children(team, grant.supply)
+                if own > 0 and grant.supply.pool in self._pools:
+                    self._own.setdefault(grant.supply, {})[team.name] = own
+
+    def of_supply(self, supply: Supply) -> Shares:
+        """Return the shares of one supply."""
+        return _parts(self._own.get(supply, {}))
+
+    def of_pool(self, name: PoolName) -> Shares:
+        """Return the shares of a whole pool, slices weighted by memory."""
+        return self._of_gpus(lambda pool: pool.name == name)
+
+    def of_cluster(self, name: ClusterName) -> Shares:
+        """Return the shares of a whole cluster; every GPU counts the same."""
+        return self._of_gpus(lambda pool: pool.cluster == name)
+
+    def _of_gpus(self, is_in: Callable[[Pool], bool]) -> Shares:
+        gpus: dict[TeamName, Fraction] = {}
+        for supply, teams in self._own.items():
+            pool = self._pools[supply.pool]
+            if is_in(pool):
+                part = memory_part(pool.gpu, supply.slice)
+                for team, own in teams.items():
+                    gpus[team] = gpus.get(team, _ZERO) + own * part
+        return _parts(gpus)
+
+
+def _parts(sums: Mapping[TeamName, Fraction | int]) -> Shares:
+    whole = sum(sums.values())
+    return tuple((team, Fraction(own) / whole) for team, own in sums.items())
+
+
+def labels_of_team(
+    labels: Sequence[Label], team: TeamName, cluster: ClusterName, supply: Supply | None, day: str
+) -> Labels:
+    """Return the label values of a team's share; labels of users and jobs stay empty."""
+    known = {Label.TEAM: team, Label.CLUSTER: cluster, Label.DAY: day}
+    if supply is not None:
+        known |= {Label.POOL: supply.pool, Label.SLICE: supply.slice or ""}
+    return tuple(known.get(label, "") for label in labels)
+
+
+__all__ = ["RateSpan", "charges", "hourly_pools", "rate_spans", "unused", "usage_charges"]
+
+Rates = Mapping[PoolName, Sequence[RateSpan]]
+
+
+def usage_charges(
+    fleet: Fleet,
+    calendar: Calendar,
+    window: Span,
+    rates: Rates,
+    usage: Sequence[UsageSum],
+    labels: Sequence[Label],
+) -> tuple[Charge, ...]:
+    """Compute usage × price only, without shares of unused capacity. `rates` need not be split by day.
+
+    Returns one charge per supply and labels; its span is the day if `labels` include DAY, else the window.
+    """
+    found = _ChargeTotals(calendar, window, by_day=Label.DAY in labels)
+    clusters = {pool.name: pool.cluster for pool in fleet.pools}
+    for row, at, amount in _priced(fleet, rates, usage):
+        cluster = clusters[row.supply.pool]
+        found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
+    return found.charges()
+
+
+def unused(
+    fleet: Fleet,
+    calendar: Calendar,
+    window: Span,
+    capacity: Sequence[CapacitySum],
+    rates: Rates,
+    usage: Sequence[UsageSum],
+) -> tuple[Charge, ...]:
+    """Return unused capacity and its cost by day and supply, regardless of who pays: labels are None.
+
+    `usage` is that of all users, with any labels; `rates` are split by day.
+    """
+    found = _ChargeTotals(calendar, window, by_day=True)
+    for line in _unused(fleet, capacity, rates, usage):
+        found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+    return found.charges()
+
+
+def charges(
+    fleet: Fleet,
+    calendar: Calendar,
+    window: Span,
+    capacity: Sequence[CapacitySum],
+    rates: Rates,
+    usage: Sequence[UsageSum],
+    labels: Sequence[Label],
+    *,
+    everyone: Sequence[UsageSum] | None = None,
+) -> tuple[Charge, ...]:
+    """Compute all charges of the window and who pays them: usage, unused capacity, commitments, overhead.
+
+    They sum to capacity × price + overhead. `labels` are those of `usage`. If `usage` is filtered, `everyone`
+    is all usage of the same spans, with any labels (or none): shares are computed from the whole, and the
+    result has the charges of the filtered usage, the lines that nobody pays, and what teams pay by guarantee.
+    Returns one charge per kind, supply and labels; its span is the day if `labels` include DAY, else the
+    window.
+    """
+    found = _ChargeTotals(calendar, window, by_day=Label.DAY in labels)
+    clusters = {pool.name: pool.cluster for pool in fleet.pools}
+    costs = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
+    for row, at, amount in _priced(fleet, rates, usage):
+        cluster = clusters[row.supply.pool]
+        found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
+        costs.add(cluster, row.supply.pool, at, row.labels, amount)
+    if everyone is None:
+        everyone, whole = usage, costs
+    else:
+        whole = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
+        for row, at, amount in _priced(fleet, rates, everyone):
+            whole.add(clusters[row.supply.pool], row.supply.pool, at, (), amount)
+    lines = [*_unused(fleet, capacity, rates, everyone), *_overhead(fleet, calendar, window)]
+    _share(fleet, lines, costs, whole, found, labels)
+    return found.charges()
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedAmount:
+    """An amount that belongs to no job: unused capacity, a commitment or overhead."""
+
+    kind: ChargeKind
+    cluster: ClusterName
+    supply: Supply | None
+    at: int
+    device_seconds: int
+    amount: Fraction
+
+
+_Key = tuple[ChargeKind, ClusterName, Supply | None, int, Labels | None]
+
+
+class _ChargeTotals:
+    """Sums of charges, by day or for the whole window."""
+
+    def __init__(self, calendar: Calendar, window: Span, *, by_day: bool) -> None:
+        self.by_day = by_day
+        self._days = calendar.days(window) if by_day else (window,)
+        self._starts = [day.start for day in self._days]
+        self._texts = [calendar.day_of(day.start).isoformat() for day in self._days] if by_day else [""]
+        self._seconds: dict[_Key, int] = {}
+        self._amounts: dict[_Key, list[Fraction]] = {}
+
+    def day_text(self, at: int) -> str:
+        """Return the day as a label; empty if charges are not split by day."""
+        return self._texts[self._index(at)]
+
+    def _index(self, at: int) -> int:
+        return bisect_right(self._starts, at) - 1 if len(self._starts) > 1 else 0
+
+    def add(
+        self,
+        kind: ChargeKind,
+        cluster: ClusterName,
+        supply: Supply | None,
+        at: int,
+        labels: Labels | None,
+        device_seconds: int,
+        amount: Fraction,
+    ) -> None:
+        key = (kind, cluster, supply, self._index(at), labels)
+        amounts = self._amounts.get(key)
+        if amounts is None:
+            self._amounts[key], self._seconds[key] = [amount], device_seconds
+        else:
+            amounts.append(amount)
+            self._seconds[key] += device_seconds
+
+    def charges(self) -> tuple[Charge, ...]:
+        """Return the charges. Amounts are summed only here: one sum is many times faster than adding each."""
+        found = []
+        for key, amounts in self._amounts.items():
+            kind, cluster, supply, day, labels = key
+            seconds, amount = self._seconds[key], exact_sum(amounts)
+            if seconds or amount:
+                found.append(Charge(kind, cluster, supply, self._days[day], labels, seconds, amount))
+        return tuple(found)
+
+
+_Place = tuple[str, bool, int]
+"""Name of a pool (True) or cluster (False), and the start of the day."""
+
+
+class _Costs:
+    """Cost of usage by pool or cluster, day and labels; recorded only where a rule shares by usage."""
+
+    def __init__(self, calendar: Calendar, *, by_pool: Sharing, by_cluster: Sharing) -> None:
+        self._calendar = calendar
+        self._by_pool = by_pool is Sharing.BY_USAGE
+        self._by_cluster = by_cluster is Sharing.BY_USAGE
+        self._days: dict[int, int] = {}
+        self._costs: dict[_Place, dict[Labels, Fraction]] = {}
+        self._shares: dict[_Place, Sequence[tuple[Labels, Fraction]] | None] = {}
+
+    def add(self, cluster: ClusterName, pool: PoolName, at: int, labels: Labels, amount: Fraction) -> None:
+        if not (self._by_pool or self._by_cluster):
+            return
+        day = self._day(at)
+        if self._by_pool:
+            self._add((pool, True, day), labels, amount)
+        if self._by_cluster:
+            self._add((cluster, False, day), labels, amount)
+
+    def _day(self, at: int) -> int:
+        if at not in self._days:
+            self._days[at] = self._calendar.day_start(self._calendar.day_of(at))
+        return self._days[at]
+
+    def _add(self, key: _Place, labels: Labels, amount: Fraction) -> None:
+        costs = self._costs.setdefault(key, {})
+        costs[labels] = costs.get(labels, _ZERO) + amount
+
+    def shares(self, line: _SharedAmount, whole: _Costs) -> Sequence[tuple[Labels, Fraction]] | None:
+        """Return each label's share of the usage cost in `whole` for the line's place and day.
+
+        Returns None if that place had no usage cost that day.
+        """
+        place = line.cluster if line.supply is None else line.supply.pool
+        key = (place, line.supply is not None, self._day(line.at))
+        if key not in self._shares:
+            cost = exact_sum(whole._costs.get(key, {}).values())
+            own = self._costs.get(key, {})
+            self._shares[key] = [(who, used / cost) for who, used in own.items()] if cost > 0 else None
+        return self._shares[key]
+
+
+def _priced(
+    fleet: Fleet, rates: Rates, usage: Iterable[UsageSum]
+) -> Iterable[tuple[UsageSum, int, Fraction]]:
+    """Yield each usage row with the start of its span and its cost."""
+    pools = {pool.name: pool for pool in fleet.pools}
+    for row in usage:
+        span = rates[row.supply.pool][row.span]
+        rate = span.rate(pools[row.supply.pool], row.supply.slice)
+        yield row, span.span.start, rate * row.device_seconds
+
+
+def _unused(
+    fleet: Fleet, capacity: Sequence[CapacitySum], rates: Rates, usage: Sequence[UsageSum]
+) -> Iterable[_SharedAmount]:
+    """Yield lines for unused capacity by span and supply, and for committed GPUs that did not exist."""
+    had = _by_span(rates, capacity)
+    used: dict[tuple[PoolName, int, SliceName | None], int] = {}
+    for row in usage:
+        key = (row.supply.pool, row.span, row.supply.slice)
+        used[key] = used.get(key, 0) + row.device_seconds
+    pools = {pool.name: pool for pool in fleet.pools}
+    for key, (total, drained, down, fragmented) in had.items():
+        name, index, slice_ = key
+        pool, span = pools[name], rates[name][index]
+        left = total - used.get(key, 0)
+        supply = Supply(name, slice_)
+        for kind, most in (
+            (ChargeKind.DOWN, down),
+            (ChargeKind.DRAINED, drained),
+            (ChargeKind.FRAGMENTED, fragmented),
+            (ChargeKind.IDLE, left),
+        ):
+            seconds = min(most, left)
+            if seconds <= 0:
+                continue
+            left -= seconds
+            amount = span.rate(pool, slice_) * seconds
+            yield _SharedAmount(kind, pool.cluster, supply, span.span.start, seconds, amount)
+    for name, spans in rates.items():
+        for span in spans:
+            if span.absent or span.absent_gpu_seconds:
+                at = span.span.start
+                seconds, cluster = span.absent_gpu_seconds, pools[name].cluster
+                yield _SharedAmount(ChargeKind.COMMITMENT, cluster, Supply(name), at, seconds, span.absent)
+
+
+def _by_span(
+    rates: Rates, capacity: Sequence[CapacitySum]
+) -> dict[tuple[PoolName, int, SliceName | None], tuple[int, int, int, int]]:
+    """Sum total, drained, down and fragmented device-seconds by pool, index of the rate span, and slice."""
+    starts = {pool: [span.span.start for span in spans] for pool, spans in rates.items()}
+    found: dict[tuple[PoolName, int, SliceName | None], tuple[int, int, int, int]] = {}
+    for row in capacity:
+        pool = row.supply.pool
+        index = bisect_right(starts.get(pool, ()), row.start) - 1
+        if index < 0 or row.start >= rates[pool][-1].span.end:
+            continue
+        key = (pool, index, row.supply.slice)
+        total, drained, down, fragmented = found.get(key, (0, 0, 0, 0))
+        found[key] = (
+            total + row.total,
+            drained + row.drained,
+            down + row.down,
+            fragmented + row.fragmented,
+        )
+    return found
+
+
+def _overhead(fleet: Fleet, calendar: Calendar, window: Span) -> Iterable[_SharedAmount]:
+    """Yield each cluster's overhead by day: the monthly amount divided by the days of that month."""
+    for cluster in fleet.clusters:
+        monthly = _monthly(cluster)
+        if not monthly:
+            continue
+        for span in calendar.days(window):
+            day = calendar.day_of(span.start)
+            whole = calendar.day_span(day)
+            amount = monthly / calendar.days_in_month(day)
+            if span != whole:
+                amount *= Fraction(span.end - span.start, whole.end - whole.start)
+            yield _SharedAmount(ChargeKind.OVERHEAD, cluster.name, None, span.start, 0, amount)
+
+
+def _monthly(cluster: Cluster) -> Fraction:
+    return sum((Fraction(amount) for amount in cluster.overhead.values()), _ZERO)
+
+
+def _share(
+    fleet: Fleet,
+    lines: Iterable[_SharedAmount],
+    costs: _Costs,
+    whole: _Costs,
+    found: _ChargeTotals,
+    labels: Sequence[Label],
+) -> None:
+    """Assign each line to those who pay it under the fleet's cost rules."""
+    rules = dict.fromkeys(UNUSED_KINDS, fleet.cost.idle) | {ChargeKind.OVERHEAD: fleet.cost.overhead}
+    guaranteed = _Guaranteed(fleet) if Sharing.BY_GUARANTEE in rules.values() else None
+    for line in lines if found.by_day else _over_days(lines, rules):
+        shares: Sequence[tuple[Labels, Fraction]] | None = None
+        if rules[line.kind] is Sharing.BY_USAGE:
+            shares = costs.shares(line, whole)
+        elif guaranteed is not None and rules[line.kind] is Sharing.BY_GUARANTEE:
+            day = found.day_text(line.at)
+            shares = [
+                (labels_of_team(labels, team, line.cluster, line.supply, day), part)
+                for team, part in guaranteed.of(line)
+            ] or None
+        if shares is None:
+            shares = ()
+            found.add(line.kind, line.cluster, line.supply, line.at, None, line.device_seconds, line.amount)
+        for who, part in shares:
+            found.add(line.kind, line.cluster, line.supply, line.at, who, 0, line.amount * part)
+
+
+def _over_days(
+    lines: Iterable[_SharedAmount], rules: Mapping[ChargeKind, Sharing]
+) -> Iterable[_SharedAmount]:
+    """Merge the lines that are shared the same way every day into one line each."""
+    alike: dict[tuple[ChargeKind, ClusterName, Supply | None], list[_SharedAmount]] = {}
+    for line in lines:
+        if rules[line.kind] is Sharing.BY_USAGE:
+            yield line
+        else:
+            alike.setdefault((line.kind, line.cluster, line.supply), []).append(line)
+    for (kind, cluster, supply), days in alike.items():
+        seconds = sum(line.device_seconds for line in days)
+        amount = exact_sum([line.amount for line in days])
+        yield _SharedAmount(kind, cluster, supply, days[0].at, seconds, amount)
+
+
+class _Guaranteed:
+    """Shares of a line by guarantee, computed once per supply, pool or cluster."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._guarantees = Guarantees(fleet)
+        self._shares: dict[tuple[ClusterName, Supply | None, bool], Shares] = {}
+
+    def of(self, line: _SharedAmount) -> Shares:
+        key = (line.cluster, line.supply, line.kind is ChargeKind.COMMITMENT)
+        if key not in self._shares:
+            if line.supply is None:
+                self._shares[key] = self._guarantees.of_cluster(line.cluster)
+            elif line.kind is ChargeKind.COMMITMENT:
+                self._shares[key] = self._guarantees.of_pool(line.supply.pool)
+            else:
+                self._shares[key] = self._guarantees.of_supply(line.supply)
+        return self._shares[key]

@@ -1,0 +1,161 @@
+"""Map failed requests to an API server to Fairway's errors: one place for every way they can fail."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+import httpx2
+import msgspec
+
+from fairway.engines.kubernetes.api.wire import ApiStatus
+from fairway.engines.port import Refused, Unreachable
+from fairway.model.errors import FairwayError
+
+_NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
+_MOST_WORDS: Final = 500
+"""Length limit of a reply that is no Kubernetes status, e.g. a proxy's error page."""
+
+
+class Expired(Exception):
+    """The API server no longer has the requested history (410): list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One request as errors name it: where it was sent, and which right it needs."""
+
+    server: str
+    verb: str
+    resource: str = ""
+    """Empty: a path such as /version."""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}".strip()
+
+
+def from_exception(error: Exception, call: ApiCall) -> FairwayError:
+    """Map an exception to a Fairway error: no reply, or a broken one."""
+    if isinstance(error, FairwayError):
+        return error
+    if isinstance(error, httpx2.TransportError | httpx2.InvalidURL | TimeoutError):
+        return _from_transport(error, call)
+    if isinstance(error, msgspec.DecodeError | httpx2.DecodingError | ValueError):
+        return Unreachable(
+            "UnexpectedAnswer",
+            f"{call.server} did not answer like a Kubernetes API server ({call}): {_words(error)}",
+            f"look at what answers there: curl -k {call.server}/version",
+        )
+    if _is_about_credentials(error):
+        return Refused(
+            "CredentialsFailed",
+            f"cannot get credentials for {call.server}: {_words(error)}",
+            "run the command in users[].user.exec of the kubeconfig by hand, or try: kubectl auth whoami",
+        )
+    return Unreachable(
+        "ClientFailed",
+        f"asking {call.server} to {call} failed: {type(error).__name__}: {_words(error)}",
+        "this should not happen; please report it with the server's log",
+    )
+
+
+def _from_transport(error: Exception, call: ApiCall) -> FairwayError:
+    if (trust := _tls_fault(error)) is not None:
+        return Refused(
+            "TlsFailed",
+            f"no trusted connection to {call.server}: {trust}",
+            "compare the certificates in the kubeconfig with the cluster's own: "
+            f"openssl s_client -showcerts -connect {call.server.removeprefix('https://')}",
+        )
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
+        return Unreachable(
+            "TimedOut",
+            f"{call.server} did not answer in time ({call})",
+            f"try it by hand: curl -k -m 5 {call.server}/readyz",
+        )
+    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
+        return Refused(
+            "BadServerUrl",
+            f"{call.server} is no usable address: {error}",
+            "set clusters[].cluster.server in the kubeconfig to https://HOST:PORT",
+        )
+    return Unreachable(
+        "ConnectionFailed",
+        f"cannot reach {call.server}: {_words(error)}",
+        f"is the API server running and the way to it open? try: curl -k -m 5 {call.server}/readyz",
+    )
+
+
+def from_status(code: int, body: bytes, call: ApiCall) -> FairwayError | Expired:
+    """Map a reply other than 200 to a Fairway error."""
+    status = _status(body)
+    words = status.message or status.reason or f"HTTP {code}"
+    if code == 410:
+        return Expired(words)
+    if code == 401:
+        return Refused(
+            "Unauthorized",
+            f"{call.server} does not accept the credentials: {words}",
+            "renew the token or client certificate in the kubeconfig; to test it: kubectl auth whoami",
+        )
+    if code == 403:
+        return Refused("Forbidden", f"{call.server} does not allow it: {words}", _rule_to_add(call))
+    if code == 429 or code >= 500:
+        return Unreachable(
+            "ServerBusy" if code == 429 else "ServerError",
+            f"{call.server} answered HTTP {code} to {call}: {words}",
+            "Fairway tries again by itself; the API server's log says why: kubectl get --raw /readyz?verbose",
+        )
+    return Refused(
+        "NotAnApiServer" if code == 404 or code < 400 else "BadRequest",
+        f"{call.server} answered HTTP {code} to {call}: {words}",
+        "check clusters[].cluster.server in the kubeconfig: it must be the API server's own address",
+    )
+
+
+def _rule_to_add(call: ApiCall) -> str:
+    if call.resource not in {"", "nodes", "pods"}:
+        return f"Fairway needs the right to {call}:  kubectl apply -f deploy/kubernetes/rights.yaml"
+    if not call.resource:
+        return "bind the account to the ClusterRole system:public-info-viewer, which allows to read /version"
+    return (
+        f"add to the account's ClusterRole the rule "
+        f'{{apiGroups: [""], resources: [{call.resource}], verbs: [list, watch]}} (missing: {call}); '
+        f"Fairway needs it for nodes and pods: "
+        f"kubectl create clusterrole fairway-observe --verb=list,watch --resource=nodes,pods"
+    )
+
+
+def _status(body: bytes) -> ApiStatus:
+    try:
+        return msgspec.json.decode(body, type=ApiStatus)
+    except msgspec.DecodeError:
+        return ApiStatus(message=" ".join(body[:_MOST_WORDS].decode(errors="replace").split()))
+
+
+def _tls_fault(error: BaseException) -> str | None:
+    """Return why one side does not trust the other. Returns None if that is not the cause.
+
+    Most TLS errors are lost connections in disguise; these are not.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        reason = str(getattr(cause, "reason", "")) if isinstance(cause, ssl.SSLError) else ""
+        if "ALERT" in reason or reason in _NOT_TLS:
+            return reason
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _is_about_credentials(error: Exception) -> bool:
+    """Return whether an exec plugin is missing, fails or returns nonsense, or a token file is gone."""
+    from lightkube.core.exceptions import ConfigError  # noqa: PLC0415  (heavy; loaded by now if it was raised)
+
+    return isinstance(error, ConfigError | OSError | KeyError | TypeError)
+
+
+def _words(error: Exception) -> str:
+    return f"{error}"[:_MOST_WORDS] or type(error).__name__

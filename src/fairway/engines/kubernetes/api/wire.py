@@ -1,0 +1,162 @@
+"""The few fields of Kubernetes objects that Fairway reads; msgspec skips the rest without building it."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Raw, Struct, field
+
+W = TypeVar("W")
+
+
+class ObjectMeta(Struct, rename="camel", frozen=True, gc=False):
+    """An object's identity and resource version."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class HasMeta(Protocol):
+    """Any object an informer can follow."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class Bare(Struct, frozen=True, gc=False):
+    """An object of which only the identity is read: bookmarks, probes."""
+
+    metadata: ObjectMeta
+
+
+class ListMeta(Struct, rename="camel", frozen=True, gc=False):
+    """The version of a list, and the token of its next page."""
+
+    resource_version: str = ""
+    continue_: str = field(name="continue", default="")
+
+
+class ListPage(Struct, Generic[W], frozen=True):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[W] | None = None
+
+
+class WatchEvent(Struct, frozen=True, gc=False):
+    """One line of a watch. What `object` is depends on `type`, so it is decoded in a second step."""
+
+    type: str
+    object: Raw
+
+
+class ApiStatus(Struct, frozen=True, gc=False):
+    """The API server's Status object: why it refused a request."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class Version(Struct, rename="camel", frozen=True, gc=False):
+    """The reply of /version."""
+
+    git_version: str
+
+
+class FieldOwnerSpec(Struct, frozen=True, gc=False):
+    """Whether a field manager owns `spec.unschedulable`."""
+
+    unschedulable: dict[str, object] | None = field(name="f:unschedulable", default=None)
+
+
+class FieldOwnerFields(Struct, frozen=True, gc=False):
+    """The fields owned by one manager, as far as they matter."""
+
+    spec: FieldOwnerSpec | None = field(name="f:spec", default=None)
+
+
+class FieldOwner(Struct, rename="camel", frozen=True, gc=False):
+    """A field manager, the fields it owns, and when it wrote them."""
+
+    manager: str = ""
+    time: str = ""
+    fields_v1: FieldOwnerFields | None = field(name="fieldsV1", default=None)
+
+
+class DrainNotes(Struct, frozen=True, gc=False):
+    """Annotations for why a node is cordoned and by whom; Kubernetes itself has no field for it."""
+
+    reason: str = field(name="fairway.dev/drain-reason", default="")
+    by: str = field(name="fairway.dev/drained-by", default="")
+
+
+class NodeMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
+    """A node's identity, the labels that pools match, who drained it and who owns its fields."""
+
+    labels: dict[str, str] = {}
+    annotations: DrainNotes = DrainNotes()
+    managed_fields: list[FieldOwner] = []
+
+
+class NodeSpec(Struct, frozen=True, gc=False):
+    """Whether a node accepts new work."""
+
+    unschedulable: bool = False
+
+
+class Condition(Struct, rename="camel", frozen=True, gc=False):
+    """One condition of a node."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class NodeStatus(Struct, frozen=True, gc=False):
+    """A node's capacity, allocatable resources and conditions."""
+
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+
+
+class NodeObject(Struct, frozen=True, gc=False):
+    """A Node."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(Struct, frozen=True, gc=False):
+    """The resource requests of one container."""
+
+    requests: dict[str, str] = {}
+
+
+class Container(Struct, rename="camel", frozen=True, gc=False):
+    """One container of a pod."""
+
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class PodSpec(Struct, rename="camel", frozen=True, gc=False):
+    """Where a pod runs and what its containers request."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    node_name: str = ""
+    overhead: dict[str, str] = {}
+
+
+class PodObject(Struct, frozen=True, gc=False):
+    """A Pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec

@@ -1,0 +1,318 @@
+"""Convert an order to a Kubernetes Job. Pure: the same order always makes the same Job.
+
+The Job names no queue unless its priority has one of its own: the admission policy (or Kueue) puts it into
+its team's, and where a team counts by user, into that of the user the order names.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
+from fairway.engines.kubernetes.nodes.devices import resources_of
+from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
+from fairway.engines.kubernetes.policy.fields import read_taint
+from fairway.engines.kubernetes.policy.quota import resource
+from fairway.engines.kubernetes.policy.translate import own_queues
+from fairway.engines.port import Refused
+from fairway.model.fleet import Capacity, Cluster, Fleet, KubernetesPlace, Pool
+from fairway.model.job import JobSpec, Order, Tolerates, format_job_id
+from fairway.model.team import Team
+
+CONTAINER: Final = "job"
+TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+HOLD_GATE: Final = "fairway.dev/hold"
+"""The admission gate of a Job that is created held: Kueue admits nothing that is gated."""
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+CHECKPOINTS: Final = "/checkpoints"
+KEPT_SECONDS: Final = 86_400
+"""How long an ended Job stays: a mirror that was down for a day still finds its end, and pods their logs."""
+SAFE_TO_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
+"""Kueue, where enabled (FailureRecoveryPolicy), gives up pods on nodes that do not respond."""
+NODE_LOST_SECONDS: Final = 30
+"""How long pods stay bound to a node that does not respond; Kubernetes' own default is 300."""
+LONGEST_SCRIPT: Final = 100_000
+"""Bytes: a single environment variable may have 128 KiB."""
+_MANY: Final = 1_000_000
+"""Disruptions do not count against a Job; anything else that would is a failure at once."""
+
+_COUNT: Final = (
+    # One line for each pod that ran, in a file for each node of a gang: the lines are attempts.
+    'd="$FAIRWAY_CHECKPOINT_DIR/.fairway"; f="$d/attempts-$FAIRWAY_NODE_INDEX"\n'
+    'if mkdir -p "$d" 2>/dev/null && echo "$FAIRWAY_POD" >> "$f" 2>/dev/null; then\n'
+    '  n=0; while read -r _; do n=$((n + 1)); done < "$f"\n'
+    '  [ "$n" -gt "$FAIRWAY_ATTEMPT" ] && export FAIRWAY_ATTEMPT="$n"\n'
+    "fi\n"
+)
+_WRITE: Final = (
+    's="$(mktemp)" || exit 126\nprintf %s "$FAIRWAY_SCRIPT" > "$s" || exit 126\nunset FAIRWAY_SCRIPT\n'
+)
+
+
+def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
+    """Return the Job to create. Raises Refused for what could never run on this cluster."""
+    spec, pool = order.spec, fleet.pool(order.supply.pool)
+    place = _place(pool, cluster)
+    seconds = spec.time_seconds or _team(order, fleet).limits.job_seconds
+    _possible(order, pool)
+    word = format_job_id(order.job)
+    labels = {MANAGED_BY: FAIRWAY, JOB: word}
+    own = {p.name for p in own_queues(fleet)}
+    body: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": order.engine_name,
+            "namespace": order.team,
+            "labels": {
+                **labels,
+                PRIORITY_CLASS: order.priority,
+                **({QUEUE_NAME: order.priority} if order.priority in own else {}),
+            },
+            "annotations": {USER: order.user, **({GATED_BY: HOLD_GATE} if order.hold else {})},
+        },
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": spec.nodes,
+            "parallelism": spec.nodes,
+            "backoffLimit": _MANY,
+            # A lost node or a drain brings the pod back; a command that fails ends the Job.
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    },
+                    {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
+                ]
+            },
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # Counts from each start, as Slurm's time limit does; Kueue's own counts over all of them, and
+            # leaves a Job behind that looks held.
+            **({"activeDeadlineSeconds": seconds} if seconds else {}),
+            "template": {
+                "metadata": {
+                    "labels": labels,
+                    "annotations": {
+                        SAFE_TO_DELETE: "true",
+                        **({TOPOLOGY: pool.topology[-1]} if spec.together else {}),
+                    },
+                },
+                "spec": _pod(order, pool, place, fleet, cluster),
+            },
+        },
+    }
+    return body
+
+
+def preview(manifest: Json) -> str:
+    """Return the Job as YAML."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  (slow to import, and only people need it)
+
+    yaml, text = YAML(), io.StringIO()
+    yaml.width = 100
+    yaml.dump(manifest, text)
+    return text.getvalue()
+
+
+def _place(pool: Pool, cluster: Cluster) -> KubernetesPlace:
+    if pool.cluster == cluster.name and isinstance(pool.place, KubernetesPlace):
+        return pool.place
+    raise Refused(
+        "WrongCluster",
+        f"pool {pool.name} is not on {cluster.name}",
+        f"pick one that is:  fairway get pools --cluster {cluster.name}",
+    )
+
+
+def _team(order: Order, fleet: Fleet) -> Team:
+    team = next((t for t in fleet.teams if t.name == order.team), None)
+    if team is None or team.grant(order.supply) is None:
+        raise Refused(
+            "NoGrant",
+            f"team {order.team} may have nothing of {order.supply}",
+            f"see what it may have:  fairway describe team {order.team}",
+        )
+    return team
+
+
+def _possible(order: Order, pool: Pool) -> None:
+    spec = order.spec
+    if spec.image is None:
+        raise Refused(
+            "NoImage",
+            f"a job on Kubernetes runs in an image, and {spec.name} names none",
+            "say which: image: pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime, or --image on the command line",
+        )
+    if not spec.command and spec.script is None:
+        raise Refused("NoCommand", f"{spec.name} has nothing to run", "give it a command or a script")
+    if pool.capacity is Capacity.SPOT and Tolerates.SPOT not in spec.tolerates:
+        raise Refused(
+            "SpotNotTolerated",
+            f"pool {pool.name} is of spot capacity, which may vanish, and {spec.name} does not tolerate it",
+            "add tolerates: [spot], or name another pool",
+        )
+    if spec.together and not pool.topology:
+        raise Refused(
+            "NoTopology",
+            f"pool {pool.name} does not say what its nodes have in common, so nothing can be kept together",
+            f"give it levels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
+        )
+    if spec.script is not None and len(spec.script.encode()) > LONGEST_SCRIPT:
+        raise Refused(
+            "ScriptTooLong",
+            f"the script of {spec.name} has more than {LONGEST_SCRIPT} bytes",
+            "put it into the image or a shared folder, and make its path the command",
+        )
+
+
+def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster: Cluster) -> Json:
+    folder = cluster.folders.checkpoints
+    volumes, mounts = _checkpoints(order, folder)
+    pod: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # Else the command is process 1, which SIGTERM does not end unless it says so: every preemption of a
+        # plain script would take as long as pods are given to save.
+        "shareProcessNamespace": True,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "tolerations": [*(_toleration(t) for t in place.taints), *_LOST],
+        "containers": [_container(order, resource(order.supply, pool), mounts, counted=bool(folder))],
+    }
+    if place.node_labels:
+        pod["nodeSelector"] = dict(place.node_labels)
+    if elsewhere := list(_not_of_others(pool, place, fleet)):
+        terms = [{"matchExpressions": elsewhere}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        pod["affinity"] = {"nodeAffinity": required}
+    if volumes:
+        pod["volumes"] = volumes
+    return pod
+
+
+def _not_of_others(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator[Json]:
+    """Yield expressions that exclude nodes of the cluster's other pools, and their flavors.
+
+    Kueue compares a selector with a flavor by the flavor's own labels only: a Job that asks for `type: a` may
+    be given quota of a flavor of `product: b`, and then waits for ever for a node that is both.
+    """
+    for other in fleet.pools_of(pool.cluster):
+        labels = other.place.node_labels if isinstance(other.place, KubernetesPlace) else {}
+        if other.name == pool.name or not set(resources_of(other)) & set(resources_of(pool)):
+            continue
+        if any(place.node_labels.get(key, value) != value for key, value in labels.items()):
+            continue  # the selector says so already
+        if key := next((key for key in sorted(labels) if key not in place.node_labels), None):
+            yield {"key": key, "operator": "NotIn", "values": [labels[key]]}
+
+
+def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) -> Json:
+    spec = order.spec
+    requests: Json = {device: str(spec.gpus.count)}
+    limits = dict(requests)
+    if spec.cpus is not None:
+        requests["cpu"] = str(spec.cpus)
+    if spec.memory_gb is not None:
+        requests["memory"] = limits["memory"] = f"{spec.memory_gb}G"
+    container: Json = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "command": [_plain(word) for word in _command(spec, counted=counted)],
+        "env": _environment(order, counted=counted),
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    if spec.workdir is not None:
+        container["workingDir"] = spec.workdir
+    if mounts:
+        container["volumeMounts"] = mounts
+    return container
+
+
+def _command(spec: JobSpec, *, counted: bool) -> list[str]:
+    """Return the command itself where nothing comes before it: an image without a shell can run it."""
+    if spec.script is None and spec.setup is None and not counted:
+        return list(spec.command)
+    lines = (_COUNT if counted else "") + (f"{spec.setup}\n" if spec.setup else "")
+    # What a setup sources (`source`, `module`) is bash's.
+    shell = "/bin/bash" if spec.setup else "/bin/sh"
+    if spec.script is None:
+        return [shell, "-c", f'{lines}exec "$@"', CONTAINER, *spec.command]
+    return [shell, "-c", f'{_WRITE}{lines}exec {_interpreter(spec.script)} "$s" "$@"', CONTAINER]
+
+
+def _interpreter(script: str) -> str:
+    """Return the interpreter in the script's first line: some mounts do not allow executing files."""
+    first = script.partition("\n")[0]
+    words = first[2:].split() if first.startswith("#!") else []
+    return shlex.join(words or ["/bin/bash"])
+
+
+def _environment(order: Order, *, counted: bool) -> list[Json]:
+    spec = order.spec
+    plain = {
+        **spec.env,
+        "FAIRWAY_JOB_ID": format_job_id(order.job),
+        "FAIRWAY_JOB_NAME": spec.name,
+        "FAIRWAY_TEAM": order.team,
+        "FAIRWAY_USER": order.user,
+        "FAIRWAY_ATTEMPT": str(order.attempts_before + 1),
+        "FAIRWAY_NODES": str(spec.nodes),
+    }
+    if order.array is not None:
+        plain["FAIRWAY_ARRAY_ID"] = format_job_id(order.array)
+        plain["FAIRWAY_ARRAY_INDEX"] = str(order.array_index)
+    if counted:
+        plain["FAIRWAY_CHECKPOINT_DIR"] = CHECKPOINTS
+    if spec.script is not None:
+        plain["FAIRWAY_SCRIPT"] = spec.script
+    env: list[Json] = [{"name": name, "value": _plain(value)} for name, value in plain.items()]
+    env.append(_from_pod("FAIRWAY_NODE_INDEX", f"metadata.annotations['{INDEX}']"))
+    env.append(_from_pod("FAIRWAY_POD", "metadata.name"))
+    return env
+
+
+def _from_pod(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _checkpoints(order: Order, folder: str | None) -> tuple[list[Json], list[Json]]:
+    """Return volume and mount of the job's own part of the folder. The kubelet creates it."""
+    if folder is None:
+        return [], []
+    source: dict[str, Any] = (
+        {"persistentVolumeClaim": {"claimName": folder.removeprefix("pvc/")}}
+        if folder.startswith("pvc/")
+        else {"hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+    )
+    part = f"{order.team}/{format_job_id(order.job)}"
+    mount = {"name": "checkpoints", "mountPath": CHECKPOINTS, "subPath": part}
+    return [{"name": "checkpoints", **source}], [mount]
+
+
+def _toleration(taint: str) -> Json:
+    read = read_taint(taint)
+    value = {"operator": "Equal", "value": read["value"]} if read.get("value") else {"operator": "Exists"}
+    return {"key": read["key"], **value, **({"effect": read["effect"]} if read.get("effect") else {})}
+
+
+_LOST: Final[list[Json]] = [
+    {
+        "key": f"node.kubernetes.io/{why}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": NODE_LOST_SECONDS,
+    }
+    for why in ("not-ready", "unreachable")
+]
+
+
+def _plain(value: str) -> str:
+    """Escape `$`: Kubernetes expands $(NAME), and takes $$ for $, in commands and variables."""
+    return value.replace("$", "$$")

@@ -1,0 +1,60 @@
+"""Recover jobs on lost nodes: where nothing else does, Fairway marks their pods as failed.
+
+A Job that distinguishes failures from disruptions gets no new pod before the old one has ended, and a node
+that does not respond never reports that. Kueue has a remedy of its own (FailureRecoveryPolicy, alpha in
+0.19), and so have clouds, which delete the Node; where neither helps, this does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.api.wire import NodeObject
+from fairway.engines.kubernetes.jobs.lookup import get_typed
+from fairway.engines.kubernetes.jobs.objects import JobPodObject, moment, pod_keeper
+from fairway.engines.kubernetes.policy.admission_policies import JOB
+from fairway.policy.objects import Nudge
+
+EVERY_SECONDS: Final = 15.0
+GRACE: Final = timedelta(seconds=5)
+"""After the pod's grace period."""
+_OURS: Final = {"labelSelector": JOB, "fieldSelector": "status.phase=Running"}
+
+
+class Recoverer:
+    """Checks one cluster periodically for pods on lost nodes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._next_look = 0.0
+
+    async def recover(self, requests: KubeRequests) -> tuple[Nudge, ...]:
+        """Fail pods that were told to terminate but whose node cannot have received it."""
+        if self._clock() < self._next_look:
+            return ()
+        self._next_look = self._clock() + EVERY_SECONDS
+        given = []
+        now = datetime.now(UTC)  # against the API server's own times: seconds do not matter here
+        pods: list[JobPodObject] = await requests.every("/api/v1/pods", "pods", _OURS, JobPodObject)
+        for pod in pods:
+            due = moment(pod.metadata.deletion_timestamp)
+            if due is None or now < due + GRACE or not await _is_lost(requests, pod.spec.node_name):
+                continue
+            meta = pod.metadata
+            path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
+            facts = pod_keeper(())(pod)
+            why = f"node {pod.spec.node_name} does not answer, so nobody says that the pod is over"
+            status = {"phase": "Failed", "reason": "NodeLost", "message": why}
+            await requests.merge(path, "pods/status", {"metadata": {"uid": meta.uid}, "status": status})
+            verb = f"kubectl -n {meta.namespace} patch pod {meta.name} --subresource=status: phase Failed"
+            given.append(Nudge("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why))
+        return tuple(given)
+
+
+async def _is_lost(requests: KubeRequests, name: str) -> bool:
+    node = await get_typed(requests, f"/api/v1/nodes/{name}", "nodes", NodeObject)
+    ready = next((c for c in node.status.conditions if c.type == "Ready"), None) if node else None
+    return ready is None or ready.status != "True"

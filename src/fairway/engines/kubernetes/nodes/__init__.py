@@ -1,0 +1,1 @@
+"""Nodes and GPUs as Kubernetes reports them."""

@@ -1,0 +1,76 @@
+"""Extended resources of GPUs: which they are, the slices they represent, and how to parse quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
+
+from fairway.model.fleet import KubernetesPlace, Pool
+from fairway.model.names import SliceName
+
+MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# What the vendors' device plugins register. A pool may name any other resource as its own.
+KNOWN_GPU_RESOURCES: Final = (
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    f"{MIG_PREFIX}*",
+    "amd.com/gpu",
+    "gpu.intel.com/*",
+)
+
+# Quantities of counted things; the API server writes 2000 as "2k".
+_SUFFIXES: Final = {
+    "k": 10**3, "M": 10**6, "G": 10**9,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,
+}  # fmt: skip
+PRODUCT: Final = "nvidia.com/gpu.product"
+"""The label in which GPU feature discovery reports a node's GPU product."""
+
+
+@lru_cache(maxsize=1024)  # a cluster has a few dozen resource names, asked for by each of its pods
+def is_known_gpu(resource: str) -> bool:
+    """Return whether a vendor's device plugin uses this name for GPUs or slices of them."""
+    return any(fnmatchcase(resource, pattern) for pattern in KNOWN_GPU_RESOURCES)
+
+
+def slice_of(resource: str) -> SliceName | None:
+    """Return the MIG profile that a resource represents. Returns None for whole GPUs.
+
+    Resource names cannot have the `+` of profiles such as `1g.10gb+me`; the device plugin writes `.` for it.
+    """
+    if not resource.startswith(MIG_PREFIX):
+        return None
+    size, _, extra = resource.removeprefix(MIG_PREFIX).partition("gb.")
+    return SliceName(f"{size}gb+{extra}" if extra else size)
+
+
+def resource_of(slice_: SliceName) -> str:
+    """Return the resource under which the device plugin offers a MIG profile."""
+    return MIG_PREFIX + slice_.replace("+", ".")
+
+
+def resources_of(pool: Pool) -> tuple[str, ...]:
+    """Return the resources a pool claims on its nodes: one for each slice profile, or that of whole GPUs."""
+    if pool.slices:
+        return tuple(resource_of(s) for s in pool.slices)
+    return (pool.place.resource,) if isinstance(pool.place, KubernetesPlace) else ()
+
+
+def claimed_resources(pools: Iterable[Pool]) -> frozenset[str]:
+    """Return every resource that some pool claims."""
+    return frozenset(r for pool in pools for r in resources_of(pool))
+
+
+@lru_cache(maxsize=1024)  # "8" on every node
+def whole_number(quantity: str) -> int:
+    """Parse a quantity of devices; anything that is no such number counts as 0."""
+    digits = quantity.rstrip("kKMGi")
+    factor = _SUFFIXES.get(quantity[len(digits) :], 1)
+    try:
+        return int(Decimal(digits) * factor)
+    except (InvalidOperation, ValueError, OverflowError):
+        return 0

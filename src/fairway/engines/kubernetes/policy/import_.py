@@ -1,0 +1,486 @@
+"""Import a hand-made Kueue policy as a fleet. Pure.
+
+A ClusterQueue is a team, named after the namespace whose queue leads to it; a Cohort with teams in it is a
+parent team, unless it is the outermost: that is the fleet. What a fleet file cannot express becomes a
+remark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Final
+
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.api.kinds import Json
+from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_known_gpu, slice_of, whole_number
+from fairway.engines.kubernetes.policy.fields import taint_line, unflatten
+from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX
+from fairway.engines.port import Imported, Remark
+from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
+from fairway.model.gpu import GpuType
+from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName, is_name
+from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Priority, Supply, Team
+from fairway.policy.objects import FoundPolicy
+
+_OPEN_ROLES: Final = frozenset({"edit", "admin", "fairway-member"})
+"""Users with one of these roles in a namespace are members."""
+
+_BASE: Final = 50
+"""The rank of the default priority, if values leave it open."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A Cohort or ClusterQueue that becomes a team."""
+
+    name: str
+    body: Json
+    parent: str = ""
+    queue: bool = True
+    nominal: dict[Supply, int] = field(default_factory=dict)
+    borrowing: dict[Supply, int | None] = field(default_factory=dict)
+
+
+def import_policy(
+    fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Imported:
+    """Import teams, pools and priorities of the one cluster in `fleet`; `products` are its nodes' GPUs."""
+    reading = _ClusterImport(fleet, found)
+    read = reading.fleet()
+    pools, remarks = pools_of_nodes(products, read)
+    return Imported(replace(read, pools=(*read.pools, *pools)), (*reading.remarks, *remarks))
+
+
+class _ClusterImport:
+    """One import, with the lookups that every part of it needs."""
+
+    def __init__(self, fleet: Fleet, found: FoundPolicy) -> None:
+        self._given = fleet
+        self.remarks: list[Remark] = []
+        self._bodies: dict[str, dict[str, Json]] = {}
+        for o in found.objects:
+            self._bodies.setdefault(o.key.kind, {})[o.key.name] = unflatten(o.fields)
+        self._pools: dict[str, Pool] = {}
+        """By flavor."""
+        self._read_pools()
+        self._spaces = self._namespaces()
+
+    def _all(self, kind: kinds.ObjectKind) -> Mapping[str, Json]:
+        return self._bodies.get(kind.name, {})
+
+    def remark(self, about: str, text: str) -> None:
+        self.remarks.append(Remark(about, text))
+
+    def fleet(self) -> Fleet:
+        priorities = self._priorities()
+        teams = tuple(self._teams(tuple(p.name for p in priorities)))
+        default = next(p.name for p in priorities if p.default)
+        known = {p.name for p in self._given.pools}
+        pools = (*self._given.pools, *(p for p in self._pools.values() if p.name not in known))
+        self._check_default(default)
+        return replace(self._given, pools=pools, teams=teams, priorities=priorities)
+
+    # pools
+
+    def _read_pools(self) -> None:
+        resources: dict[str, list[str]] = {}
+        for body in (*self._all(kinds.CLUSTER_QUEUE).values(), *self._all(kinds.COHORT).values()):
+            for group in _groups(body):
+                for flavor in group["flavors"]:
+                    named = resources.setdefault(flavor["name"], [])
+                    named += [r["name"] for r in flavor.get("resources", ()) if r["name"] not in named]
+        for name, body in self._all(kinds.FLAVOR).items():
+            devices = [r for r in resources.get(name, ()) if is_known_gpu(r)]
+            if name in resources and not devices:
+                self.remark(
+                    f"ResourceFlavor {name}", f"counts {', '.join(resources[name])}, no GPUs: left out"
+                )
+            if devices:
+                topology = self._all(kinds.TOPOLOGY).get(str(body["spec"].get("topologyName", "")), {})
+                pool, remarks = pool_of(name, body, topology, devices, self._given)
+                self._pools[name] = pool
+                self.remarks += remarks
+
+    # the tree
+
+    def _teams(self, priorities: tuple[PriorityName, ...]) -> Iterator[Team]:
+        nodes = self._nodes()
+        children: dict[str, list[_Node]] = {}
+        for node in nodes.values():
+            children.setdefault(node.parent, []).append(node)
+        made: set[str] = set()
+        for node in children.get("", ()):
+            yield from self._team(node, None, children, priorities, made)
+        yield from self._ceilings_only(priorities, made)
+
+    def _nodes(self) -> dict[str, _Node]:
+        """Return cohorts and queues by the name of the team they become, with their own quota."""
+        cohorts = {name: body.get("spec", {}) for name, body in self._all(kinds.COHORT).items()}
+        queues = self._all(kinds.CLUSTER_QUEUE)
+        for body in queues.values():  # a cohort need not be an object to be one
+            if above := str(body["spec"].get("cohortName", "")):
+                cohorts.setdefault(above, {})
+        outer = {name for name, spec in cohorts.items() if not spec.get("parentName")}
+        nodes: dict[str, _Node] = {}
+        for name, spec in cohorts.items():
+            if _is_part(name, queues):
+                continue
+            if name not in outer:
+                parent = str(spec.get("parentName", ""))
+                node = _Node(name, {"spec": spec}, "" if parent in outer else parent, queue=False)
+                self._read_quota(node, in_cohort=True)
+                nodes[name] = node
+            elif _groups({"spec": spec}):
+                self.remark(
+                    f"Cohort {name}", "its own quota is what nobody is guaranteed: Fairway works it out"
+                )
+        for name, body in queues.items():
+            if _is_part(name, queues):
+                continue
+            self._read_queue(name, body, nodes, outer)
+        return nodes
+
+    def _read_queue(self, name: str, body: Json, nodes: dict[str, _Node], outer: set[str]) -> None:
+        above = str(body["spec"].get("cohortName", ""))
+        node = _Node(name, body, "" if above in outer else above)
+        self._read_quota(node, in_cohort=bool(above))
+        self._remark_on(name, body)
+        around = nodes.get(above)
+        if around is not None and around.name == name:  # a team's own queue in its own cohort
+            for supply, nominal in node.nominal.items():
+                around.nominal[supply] = around.nominal.get(supply, 0) + nominal
+                around.borrowing.setdefault(supply, None)
+            around.queue = True
+        else:
+            nodes[name] = node
+
+    def _read_quota(self, node: _Node, in_cohort: bool) -> None:
+        for group in _groups(node.body):
+            for flavor in group["flavors"]:
+                pool = self._pools.get(flavor["name"])
+                for quota in flavor.get("resources", ()) if pool else ():
+                    supply = _supply(pool, quota["name"])
+                    if supply is None:
+                        continue
+                    limit = quota.get("borrowingLimit")
+                    node.nominal[supply] = whole_number(str(quota.get("nominalQuota", 0)))
+                    node.borrowing[supply] = (
+                        0 if not in_cohort else None if limit is None else whole_number(str(limit))
+                    )
+                    if "lendingLimit" in quota:
+                        self.remark(
+                            f"{node.name}",
+                            f"lendingLimit on {supply}: in Fairway what is idle is lent, all of it",
+                        )
+
+    def _team(
+        self,
+        node: _Node,
+        parent: TeamName | None,
+        children: Mapping[str, Sequence[_Node]],
+        priorities: tuple[PriorityName, ...],
+        made: set[str],
+    ) -> Iterator[Team]:
+        inside = children.get(node.name, ())
+        name = self._team_name(node, made)
+        made.add(name)
+        weight = node.body["spec"].get("fairSharing", {}).get("weight", 1)
+        share = int(weight) if str(weight).isdigit() and int(weight) > 0 else 1
+        if str(share) != str(weight):
+            self.remark(node.name, f"weight {weight} is no whole number above 0: share {share}")
+        space = self._spaces.get(name, {})
+        yield Team(
+            name=TeamName(name),
+            parent=parent,
+            share=share,
+            grants=tuple(self._grants(node, inside, children)),
+            limits=_limits(space),
+            priorities=_allowed(space, priorities),
+            members=self._members(name),
+            draining=self._is_held(name, node),
+        )
+        for child in inside:
+            yield from self._team(child, TeamName(name), children, priorities, made)
+
+    def _grants(
+        self, node: _Node, inside: Sequence[_Node], children: Mapping[str, Sequence[_Node]]
+    ) -> Iterator[Grant]:
+        supplies = dict.fromkeys((*node.nominal, *(s for child in inside for s in child.nominal)))
+        for supply in supplies:
+            guarantee = _promised(node, supply, children)
+            borrow = node.borrowing.get(supply)
+            if guarantee or borrow != 0:
+                yield Grant(supply, guarantee, borrow)
+
+    def _team_name(self, node: _Node, made: set[str]) -> str:
+        """Return the namespace whose queue leads there, because Fairway gives both one name."""
+        leading = sorted(
+            {
+                key.partition("/")[0]
+                for key, q in self._all(kinds.LOCAL_QUEUE).items()
+                if _leads(q) == node.name
+            }
+        )
+        name = node.name if not node.queue or node.name in leading or len(leading) != 1 else leading[0]
+        if len(leading) > 1:
+            self.remark(
+                f"ClusterQueue {node.name}",
+                f"namespaces {', '.join(leading)} share it; a team has one namespace, of its own name",
+            )
+        elif leading and leading[0] != node.name:
+            self.remark(
+                f"ClusterQueue {node.name}",
+                f"becomes team {name}, with a queue of that name: move its jobs, then remove {node.name}",
+            )
+        plain = _plain(name)
+        while plain in made:
+            plain = f"{plain[:38]}-2"
+        return plain
+
+    def _ceilings_only(self, priorities: tuple[PriorityName, ...], made: set[str]) -> Iterator[Team]:
+        """Yield namespaces that only a ResourceQuota limits: a team that is guaranteed nothing."""
+        for key, body in self._all(kinds.RESOURCE_QUOTA).items():
+            space = key.partition("/")[0]
+            grants = [
+                Grant(supply, 0, whole_number(str(most)))
+                for name, most in body["spec"].get("hard", {}).items()
+                if (resource := name.removeprefix("requests.")) != name and is_known_gpu(resource)
+                for pool in self._pools_with(resource)
+                if (supply := _supply(pool, resource)) is not None
+            ]
+            if grants and space not in made and is_name(space):
+                made.add(space)
+                self.remark(
+                    f"ResourceQuota {key}", "a ceiling without a guarantee; raise the guarantee as is meant"
+                )
+                yield Team(
+                    TeamName(space), grants=tuple(grants), priorities=priorities, members=self._members(space)
+                )
+
+    def _pools_with(self, resource: str) -> list[Pool]:
+        pools = {p.name: p for p in (*self._given.pools, *self._pools.values())}.values()
+        return [p for p in pools if _supply(p, resource) is not None]
+
+    # people, priorities, what is held
+
+    def _namespaces(self) -> dict[str, Mapping[str, str]]:
+        return {
+            name: body.get("metadata", {}).get("annotations", {})
+            for name, body in self._all(kinds.NAMESPACE).items()
+        }
+
+    def _members(self, space: str) -> tuple[UserName, ...]:
+        members: dict[UserName, None] = {}
+        for key, body in self._all(kinds.ROLE_BINDING).items():
+            if key.partition("/")[0] != space:
+                continue
+            role = str(body.get("roleRef", {}).get("name", ""))
+            for subject in body.get("subjects") or ():
+                if subject["kind"] == "User" and role in _OPEN_ROLES:
+                    members[UserName(subject["name"])] = None
+                elif subject["kind"] == "Group":
+                    self.remark(
+                        f"RoleBinding {key}",
+                        f"group {subject['name']} has {role}: name its people as members",
+                    )
+        return tuple(sorted(members))
+
+    def _priorities(self) -> tuple[Priority, ...]:
+        values = {name: int(body.get("value", 0)) for name, body in self._all(kinds.PRIORITY_CLASS).items()}
+        if not values:
+            return DEFAULT_PRIORITIES
+        queues = {key.partition("/")[2] for key in self._all(kinds.LOCAL_QUEUE)}
+        base = max(_BASE, 1 - min(values.values()))
+        named = {_plain(name): value for name, value in values.items()}
+        if 0 not in named.values():
+            named["normal"] = 0
+            self.remark(
+                "WorkloadPriorityClass", "none has value 0, which a job without a word gets: normal is added"
+            )
+        default = next(name for name, value in sorted(named.items()) if value == 0)
+        ranked: dict[int, str] = {}
+        for name, value in sorted(named.items(), key=lambda item: (item[0] != default, item[0])):
+            if base + value in ranked:
+                self.remark(
+                    f"WorkloadPriorityClass {name}", f"has the value of {ranked[base + value]}: left out"
+                )
+            else:
+                ranked[base + value] = name
+        return tuple(
+            Priority(
+                PriorityName(name), rank, default=name == default, preemptible=rank < base and name in queues
+            )
+            for rank, name in sorted(ranked.items(), reverse=True)
+        )
+
+    def _check_default(self, default: str) -> None:
+        if self._all(kinds.PRIORITY_CLASS) and default not in self._all(kinds.PRIORITY_CLASS):
+            self.remark(default, "what a job without a priority class gets")
+
+    def _is_held(self, space: str, node: _Node) -> bool:
+        stops = [
+            str(q["spec"].get("stopPolicy", "")) for key, q in self._all(kinds.LOCAL_QUEUE).items()
+            if key.partition("/")[0] == space and _leads(q).removesuffix(LOW_SUFFIX) == node.name
+        ]  # fmt: skip
+        return bool(stops) and all(stop.startswith("Hold") for stop in stops)
+
+    def _remark_on(self, name: str, body: Json) -> None:
+        spec, about = body["spec"], f"ClusterQueue {name}"
+        if spec.get("queueingStrategy") == "StrictFIFO":
+            self.remark(
+                about, "StrictFIFO: Fairway keeps the order of arrival only for jobs overtaken too often"
+            )
+        if spec.get("admissionChecksStrategy"):
+            self.remark(about, "admission checks have no word in a fleet file and would be taken away")
+        if str(spec.get("stopPolicy", "None")) != "None":
+            self.remark(about, f"stopPolicy {spec['stopPolicy']}: say  draining: true  of its team")
+        reclaim = (spec.get("preemption") or {}).get("reclaimWithinCohort", "Never")
+        if reclaim != "Any":
+            self.remark(
+                about, f"reclaimWithinCohort is {reclaim}: under Fairway a guarantee always comes back"
+            )
+
+
+def _groups(body: Mapping[str, Any]) -> list[Json]:
+    groups: list[Json] = (body.get("spec") or {}).get("resourceGroups") or []
+    return groups
+
+
+def _is_part(name: str, queues: Mapping[str, Json]) -> bool:
+    """Return whether it is a queue, or cohort, of a team's low jobs or of one of its users."""
+    return "." in name and name.partition(".")[0] in queues
+
+
+def _leads(queue: Mapping[str, Any]) -> str:
+    return str((queue.get("spec") or {}).get("clusterQueue", ""))
+
+
+def _supply(pool: Pool | None, resource: str) -> Supply | None:
+    if pool is None:
+        return None
+    wanted = Supply(pool.name, slice_of(resource) if resource.startswith(MIG_PREFIX) else None)
+    if wanted.slice is not None:
+        wanted = Supply(pool.name, SliceName(wanted.slice))
+    elif getattr(pool.place, "resource", "") != resource:
+        return None
+    return wanted if wanted in pool.supplies else None
+
+
+def _promised(node: _Node, supply: Supply, children: Mapping[str, Sequence[_Node]]) -> int:
+    """Return a node's guarantee, which includes its children's."""
+    inside = sum(_promised(child, supply, children) for child in children.get(node.name, ()))
+    return node.nominal.get(supply, 0) + inside
+
+
+def _limits(notes: Mapping[str, str]) -> Limits:
+    def number(key: str) -> int | None:
+        text = notes.get(key, "")
+        return int(text) if text.isdigit() else None
+
+    return Limits(number(kinds.JOB_GPUS), number(kinds.JOB_SECONDS), number(kinds.USER_GPUS))
+
+
+def _allowed(notes: Mapping[str, str], all_: tuple[PriorityName, ...]) -> tuple[PriorityName, ...]:
+    said = set(notes.get(kinds.PRIORITIES, "").split(",")) & set(all_)
+    return tuple(p for p in all_ if p in said) if said else all_
+
+
+def _plain(name: str) -> str:
+    """Convert a name to one that Fairway accepts."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40].rstrip("-")
+    return plain if is_name(plain) else f"t-{plain}"[:40].rstrip("-")
+
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def pool_of(
+    name: str, flavor: Mapping[str, Any], topology: Mapping[str, Any], resources: Sequence[str], fleet: Fleet
+) -> tuple[Pool, list[Remark]]:
+    """Return the known pool with the flavor's labels, or a new one of its name."""
+    spec = flavor.get("spec") or {}
+    labels = dict(spec.get("nodeLabels") or {})
+    remarks = list(_remarks(name, spec, resources))
+    for pool in fleet.pools:
+        if isinstance(pool.place, KubernetesPlace) and dict(pool.place.node_labels) == labels:
+            if pool.name != name:
+                remarks.append(
+                    Remark(f"ResourceFlavor {name}", f"is pool {pool.name}; Fairway makes its own")
+                )
+            return pool, remarks
+    gpu = _gpu(labels)
+    if gpu is None:
+        gpu = CATALOGUE["A100-80GB"]
+        remarks.append(
+            Remark(f"ResourceFlavor {name}", f"its labels do not say which GPU it is: {gpu.name} is a guess")
+        )
+    remarks.append(Remark(f"ResourceFlavor {name}", "what a GPU-hour costs is not known here: price 0"))
+    taints = tuple(taint_line(t) for t in spec.get("nodeTaints") or ())
+    slices = [s for r in resources if r.startswith(MIG_PREFIX) and (s := slice_of(r)) is not None]
+    whole = next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
+    levels = [str(level["nodeLabel"]) for level in (topology.get("spec") or {}).get("levels") or ()]
+    return (
+        Pool(
+            name=PoolName(name if is_name(name) else name.replace(".", "-").replace("_", "-").lower()[:40]),
+            cluster=fleet.clusters[0].name,
+            gpu=gpu,
+            capacity=Capacity.SPOT if any("spot" in t for t in taints) else Capacity.OWNED,
+            price=Decimal(0),
+            place=KubernetesPlace(labels, taints, whole),
+            slices=tuple(SliceName(s) for s in slices),
+            topology=tuple(level for level in levels if level != _HOSTNAME),
+        ),
+        remarks,
+    )
+
+
+def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple[list[Pool], list[Remark]]:
+    """Return a pool for each product on nodes that no flavor claims.
+
+    A cluster without queues has GPUs too.
+    """
+    claimed = {p.place.node_labels.get(PRODUCT) for p in fleet.pools if isinstance(p.place, KubernetesPlace)}
+    pools: list[Pool] = []
+    remarks: list[Remark] = []
+    for product, resources in sorted(products.items()):
+        labels = {PRODUCT: product}
+        gpu = _gpu(labels)
+        if product in claimed or gpu is None:
+            continue
+        slices = tuple(s for r in sorted(set(resources)) if (s := slice_of(r)) is not None)
+        name = PoolName(gpu.name.lower() + ("-mig" if slices else ""))
+        if name in {p.name for p in (*fleet.pools, *pools)}:
+            continue
+        whole = next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
+        place = KubernetesPlace(labels, (), whole)
+        cluster = fleet.clusters[0].name
+        pools.append(Pool(name, cluster, gpu, Capacity.OWNED, Decimal(0), place, slices=slices))
+        remarks.append(Remark(f"pool {name}", "from the nodes, for no queue counts them; owned is a guess"))
+        remarks.append(Remark(f"pool {name}", "what a GPU-hour costs is not known here: price 0"))
+    return pools, remarks
+
+
+def _gpu(labels: Mapping[str, str]) -> GpuType | None:
+    product = labels.get(PRODUCT, "")
+    known = ((len(p), gpu) for gpu in CATALOGUE.values() for p in gpu.products if product.startswith(p))
+    return max(known, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _remarks(name: str, spec: Mapping[str, Any], resources: Sequence[str]) -> Iterator[Remark]:
+    about = f"ResourceFlavor {name}"
+    if not spec.get("topologyName"):
+        yield Remark(about, "has no Topology, so Kueue gives out quota and not places; Fairway's own has one")
+    if spec.get("tolerations"):
+        yield Remark(
+            about, "puts tolerations on every pod; under Fairway a job says itself what it tolerates"
+        )
+    whole = [r for r in resources if not r.startswith(MIG_PREFIX)]
+    if whole and len(whole) < len(resources):
+        yield Remark(
+            about, f"counts whole GPUs and slices; a pool is either: only {', '.join(resources)} of slices"
+        )

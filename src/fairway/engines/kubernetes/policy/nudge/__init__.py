@@ -1,0 +1,1 @@
+"""Help Kueue keep promises that it does not keep by itself: preemption, starvation, decayed usage."""

@@ -1,0 +1,251 @@
+"""Read a cluster's policy: every object of the governed kinds, and Kueue's configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.api.kinds import (
+    FAIRWAY,
+    KINDS,
+    MANAGED_BY,
+    NUDGED,
+    NUDGER,
+    RELEASED,
+    TEAM,
+    Json,
+    ObjectKind,
+)
+from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.api.wire import NodeObject
+from fairway.engines.kubernetes.nodes.devices import whole_number
+from fairway.engines.kubernetes.policy.advice import MEMBER_ROLE_SETTING, VERSION, settings_of
+from fairway.engines.kubernetes.policy.fields import Fields, flatten
+from fairway.engines.kubernetes.policy.quota import resource
+from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
+from fairway.engines.kubernetes.policy.users import served_setting
+from fairway.engines.port import Refused
+from fairway.model.fleet import KubernetesPlace, Pool
+from fairway.model.names import TeamName
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
+
+_KUEUE: Final = "kueue-system"
+_CONFIG_MAP: Final = f"/api/v1/namespaces/{_KUEUE}/configmaps/kueue-manager-config"
+_DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{_KUEUE}/deployments/kueue-controller-manager"
+_MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_ROLE}"
+
+
+async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
+    """List every governed kind, all kinds at once, and Kueue's settings."""
+    lists = [_every(requests, kind) for kind in KINDS.values()]
+    found, (kueue, settings), capacities, role, version = await asyncio.gather(
+        asyncio.gather(*lists),
+        _kueue(requests),
+        _capacities(requests, pools),
+        _member_role(requests),
+        _kubernetes(requests),
+    )
+    objects = tuple(
+        o for kind, bodies in zip(KINDS.values(), found, strict=True) for o in _objects(kind, bodies or ())
+    )
+    served = {
+        served_setting(kind): "no" if bodies is None else "yes"
+        for kind, bodies in zip(KINDS.values(), found, strict=True)
+        if kind.optional
+    }
+    return FoundPolicy(
+        engine_version=f"{version}, {kueue}",
+        objects=objects,
+        settings={**settings, **capacities, **served, MEMBER_ROLE_SETTING: role},
+    )
+
+
+async def _every(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
+    """Return every object of a kind. Returns None where the API server does not serve or show the kind."""
+    try:
+        return await requests.every(kind.list_path, kind.resource)
+    except Refused as e:
+        if kind.optional and e.code in {"NotAnApiServer", "Forbidden"}:
+            return None
+        raise
+
+
+def _objects(kind: ObjectKind, bodies: Sequence[Json]) -> Iterator[FoundObject]:
+    for body in bodies:
+        meta = body["metadata"]
+        # What is going is gone: wanted again, it is made anew. What was released is free to have.
+        if "deletionTimestamp" in meta or RELEASED in (meta.get("labels") or {}):
+            continue
+        yield found_object(kind, body)
+
+
+def found_object(kind: ObjectKind, body: Json) -> FoundObject:
+    """Convert one object to the normal form that plans compare."""
+    meta = body["metadata"]
+    labels = meta.get("labels") or {}
+    ours = labels.get(MANAGED_BY) == FAIRWAY
+    team = labels.get(TEAM)
+    fields = without_nudges(flatten(kind, body), (meta.get("annotations") or {}).get(NUDGED, ""))
+    return FoundObject(
+        key=ObjectKey(kind.name, name_of(kind, meta)),
+        fields=fields,
+        ours=ours,
+        changed_by=_changed_by(meta.get("managedFields") or ()),
+        after=tuple(_refers_to(kind, body)),
+        team=TeamName(team) if ours and team else None,
+    )
+
+
+def name_of(kind: ObjectKind, meta: Mapping[str, Any]) -> str:
+    """Return the name of a key: with the namespace in front where the kind has one."""
+    return f"{meta['namespace']}/{meta['name']}" if kind.namespaced else str(meta["name"])
+
+
+def without_nudges(fields: Fields, note: str) -> Fields:
+    """Return fields with nudged values replaced by the policy's; a third value was set by hand and stays."""
+    if not note:
+        return fields
+    try:
+        nudged: Mapping[str, Sequence[Value]] = json.loads(note)
+        return fields | {path: policy for path, (policy, set_) in nudged.items() if fields.get(path) == set_}
+    except (ValueError, TypeError, AttributeError):  # an annotation may be edited by anybody
+        return fields
+
+
+def _changed_by(managers: Sequence[Json]) -> str | None:
+    """Return who besides Fairway last wrote part of it: the client, not the user. None: nobody else."""
+    others = [
+        m
+        for m in managers
+        if m.get("manager") not in {FAIRWAY, NUDGER}
+        and not m.get("subresource")
+        and _owns_something(m.get("fieldsV1") or {})
+    ]
+    if not others:
+        return None
+    last = max(others, key=lambda m: str(m.get("time", "")))
+    return f"{last.get('manager', 'somebody')} at {last.get('time', 'an unknown time')}"
+
+
+def _owns_something(owned: Mapping[str, Any]) -> bool:
+    """Return whether a manager owns more than finalizers and status, which are Kueue's own work."""
+    meta = owned.get("f:metadata") or {}
+    return bool(owned.keys() - {"f:metadata", "f:status"}) or bool(
+        meta.keys() & {"f:labels", "f:annotations"}
+    )
+
+
+def _refers_to(kind: ObjectKind, body: Json) -> Iterator[ObjectKey]:
+    """Yield the objects that an object refers to, before which it must be deleted."""
+    spec, meta = body.get("spec") or {}, body["metadata"]
+    if kind.namespaced:
+        yield ObjectKey(kinds.NAMESPACE.name, meta["namespace"])
+    if kind is kinds.LOCAL_QUEUE:
+        yield ObjectKey(kinds.CLUSTER_QUEUE.name, spec.get("clusterQueue", ""))
+    if kind is kinds.CLUSTER_QUEUE or kind is kinds.COHORT:
+        above = spec.get("cohortName") or spec.get("parentName")
+        if above:
+            yield ObjectKey(kinds.COHORT.name, above)
+        for group in spec.get("resourceGroups") or ():
+            for flavor in group.get("flavors") or ():
+                yield ObjectKey(kinds.FLAVOR.name, flavor["name"])
+    if kind is kinds.FLAVOR and spec.get("topologyName"):
+        yield ObjectKey(kinds.TOPOLOGY.name, spec["topologyName"])
+    if kind is kinds.ADMISSION_BINDING:
+        yield ObjectKey(kinds.ADMISSION_POLICY.name, spec.get("policyName", ""))
+    if kind is kinds.MUTATING_BINDING:
+        yield ObjectKey(kinds.MUTATING_POLICY.name, spec.get("policyName", ""))
+
+
+async def _kubernetes(requests: KubeRequests) -> str:
+    said = await _or_nothing(requests, "/version", "")
+    return f"kubernetes {said['gitVersion']}" if said and "gitVersion" in said else "kubernetes"
+
+
+async def _kueue(requests: KubeRequests) -> tuple[str, dict[str, str]]:
+    """Return Kueue's release and configuration, as far as Fairway may read them."""
+    held, deployment = await asyncio.gather(
+        _or_nothing(requests, _CONFIG_MAP, "configmaps"),
+        _or_nothing(requests, _DEPLOYMENT, "deployments.apps"),
+    )
+    version = (
+        _image_tag(deployment) or _version_label(deployment) or _version_label(held) or "of unknown release"
+    )
+    settings = settings_of(_configuration(held)) | {VERSION: version}
+    return f"kueue {version}", settings
+
+
+async def _or_nothing(requests: KubeRequests, path: str, resource: str) -> Json | None:
+    try:
+        return await requests.object(path, resource)
+    except Refused:
+        return None
+
+
+def _configuration(config_map: Json | None) -> Mapping[str, Any] | None:
+    text = ((config_map or {}).get("data") or {}).get("controller_manager_config.yaml")
+    if text is None:
+        return None
+    try:
+        read = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return None
+    return read if isinstance(read, Mapping) else None
+
+
+def _image_tag(deployment: Json | None) -> str:
+    pod = ((deployment or {}).get("spec") or {}).get("template", {}).get("spec", {})
+    for container in pod.get("containers") or ():
+        _, _, tag = str(container.get("image", "")).rpartition("/")[2].partition(":")
+        if tag:
+            return tag.partition("@")[0]
+    return ""
+
+
+def _version_label(body: Json | None) -> str:
+    labels = ((body or {}).get("metadata") or {}).get("labels") or {}
+    return str(labels.get("app.kubernetes.io/version", ""))
+
+
+async def _member_role(requests: KubeRequests) -> str:
+    try:
+        there = await requests.object(_MEMBER_ROLE, "clusterroles")
+    except Refused:
+        return "not known"
+    return "missing" if there is None else "present"
+
+
+async def _capacities(requests: KubeRequests, pools: Sequence[Pool]) -> dict[str, str]:
+    """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
+    sums = {str(s): 0 for p in pools for s in p.supplies}
+    async for nodes in requests.pages("/api/v1/nodes", "nodes", type_=NodeObject):
+        for node in nodes:
+            for supply, pool in _claims(node, pools):
+                sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
+    return {f"capacity.{supply}": str(count) for supply, count in sums.items()}
+
+
+def _claims(node: NodeObject, pools: Sequence[Pool]) -> Iterator[tuple[Any, Pool]]:
+    """Yield the supplies that a node's devices belong to.
+
+    Of two pools that claim the same the first has it.
+    """
+    taken: set[str] = set()
+    for pool in pools:
+        place = pool.place
+        if (
+            not isinstance(place, KubernetesPlace)
+            or not place.node_labels.items() <= node.metadata.labels.items()
+        ):
+            continue
+        for supply in pool.supplies:
+            name = resource(supply, pool)
+            if name not in taken:
+                taken.add(name)
+                yield supply, pool

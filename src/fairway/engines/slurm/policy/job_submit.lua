@@ -1,0 +1,187 @@
+local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+local URGENT = 4000000000 -- above anything that fair-share, age and QOS add up to
+local REFUSED, NO_QOS, NO_TYPE = 2002, 2066, 2072 -- slurm_errno.h
+
+local function refuse(code, ...)
+  slurm.log_user("fairway: " .. string.format(...))
+  return code
+end
+
+local function each(text)
+  return (text or ""):gmatch("[^,]+")
+end
+
+-- The partition of a pool that a job asks for: it may name the pool's own, its second one, or both.
+local function asked_partition(text)
+  local found
+  for name in each(text) do
+    name = OWN_PARTITION[name] or name
+    if found ~= nil and found ~= name then return nil end
+    found = name
+  end
+  return found
+end
+
+-- A request with each GPU typed, and the types it names; nil if a type is missing and there are several.
+local function typed(text, only, types)
+  local parts = {}
+  for part in each(text) do
+    local head, rest = part:match("^(gres[/:]gpu)(.*)$")
+    if head ~= nil and not part:match("^gres[/:]gpu[%w]") then
+      local kind, count = rest:match("^[:=]([^:=]*%a[^:=]*)[:=]?(%d*)$")
+      if kind == nil then
+        kind, count = only, rest:match("(%d*)$")
+        if kind == nil then return nil end
+      end
+      types[kind] = true
+      if kind ~= "" then part = head .. ":" .. kind .. (count ~= "" and ":" .. count or "") end
+    end
+    parts[#parts + 1] = part
+  end
+  return table.concat(parts, ",")
+end
+
+-- What a job asks for now: what it says, else what it said when it was submitted.
+local function reader(job, before)
+  return function(field)
+    local value = job[field]
+    if value == nil and before ~= nil then value = before[field] end
+    if value == "" then value = nil end
+    return value
+  end
+end
+
+local function teams_of(user)
+  local mine = {}
+  for name, team in pairs(TEAMS) do
+    if user ~= nil and team.members[user] then mine[#mine + 1] = name end
+  end
+  table.sort(mine)
+  return #mine > 0 and "yours: " .. table.concat(mine, ", ") or "you are in none"
+end
+
+-- `before` is the job as it was, if it waits already. Slurm lets only root give one of those a priority or an
+-- admin comment, so nobody else makes it urgent, or stops it being so.
+local function govern(job, before, partition, uid)
+  local get = reader(job, before)
+  local pool = POOLS[partition]
+
+  local types, is_gpu = {}, false
+  for _, field in ipairs(GPU_FIELDS) do
+    local request = get(field)
+    if request ~= nil and request:find("gres[/:]gpu") then
+      local full = typed(request, pool.only, types)
+      if full == nil then
+        return refuse(NO_TYPE, "partition %s has several GPU types, name one: --gres=gpu:TYPE:N", partition)
+      end
+      is_gpu = true
+      if full ~= request then job[field] = full end
+    end
+  end
+
+  local user = get("user_name")
+  if not is_gpu and user == SERVICE_USER and get("name") == NUDGE_JOB then
+    job.partition, job.priority = pool.lent, URGENT
+    return slurm.SUCCESS
+  end
+
+  local account = get("account") or DEFAULT_TEAM[user] or get("default_account")
+  local team = account and TEAMS[account]
+  if team == nil then
+    return refuse(REFUSED, "%s is no team here: --account=TEAM (%s)", tostring(account), teams_of(user))
+  end
+
+  local listed
+  for kind in pairs(types) do
+    if pool.types[kind] == nil then
+      return refuse(NO_TYPE, "GPUs of type %s in partition %s belong to no pool", kind, partition)
+    end
+    if listed ~= nil then return refuse(NO_TYPE, "ask for one GPU type in one job") end
+    listed = team.pools[pool.types[kind]]
+    if listed == nil then
+      return refuse(REFUSED, "team %s has no grant on pool %s", account, pool.types[kind])
+    end
+  end
+  if pool.spot and is_gpu then
+    if job.requeue ~= 1 and not (get("comment") or ""):find("tolerates-loss", 1, true) then
+      return refuse(REFUSED, "nodes of %s may vanish: say that the job may run again, --requeue", partition)
+    end
+    job.requeue = 1
+  end
+
+  local word = job.qos
+  if word == nil or word == "" then
+    local said = before ~= nil and (before.admin_comment or ""):match("^fairway:(.+)$")
+    word = said or DEFAULT_WORD
+  end
+  local class = WORDS[word]
+  if class == nil then -- a QOS by its own name: only this team's for this pool
+    local mine = "," .. WAITING_URGENT .. "," .. (listed or LENT) .. "," .. (team.low and LOW or "") .. ","
+    for name in each(word) do
+      if not mine:find("," .. name .. ",", 1, true) then
+        return refuse(NO_QOS, "%s is neither a priority nor a QOS of team %s on %s", name, account, partition)
+      end
+    end
+    job.partition = partition .. "," .. pool.lent
+    job.account = account
+    return slurm.SUCCESS
+  end
+  if not team.words[word] then
+    return refuse(NO_QOS, "team %s may not use priority %s", account, word)
+  end
+
+  if before ~= nil and uid ~= 0 then
+    local was_urgent = (before.qos or ""):find(WAITING_URGENT, 1, true) ~= nil
+    if class.urgent or was_urgent then
+      return refuse(NO_QOS, "a job that waits cannot change from or to an urgent priority: submit it again")
+    end
+  else
+    job.admin_comment = "fairway:" .. word
+  end
+  job.account = account
+  if class.preemptible or not is_gpu then -- a guaranteed job without GPUs would take GPU jobs' places
+    job.qos = class.preemptible and LOW or LENT
+    job.partition = pool.lent
+    return slurm.SUCCESS
+  end
+  job.qos = listed
+  job.partition = listed == LENT and pool.lent or partition .. "," .. pool.lent
+  if class.urgent then
+    job.qos = WAITING_URGENT .. "," .. listed -- nothing runs as the first one: it is how such jobs are found
+    job.priority = URGENT + class.rank
+  end
+  return slurm.SUCCESS
+end
+
+function slurm_job_submit(job, partitions, uid)
+  if uid == 0 then return slurm.SUCCESS end
+  local asked = job.partition
+  if asked == nil or asked == "" then
+    for name, partition in pairs(partitions) do
+      if partition.flag_default == 1 then asked = name end
+    end
+  end
+  local partition = asked_partition(asked)
+  if partition == nil then
+    for name in each(asked) do
+      if POOLS[OWN_PARTITION[name] or name] ~= nil then
+        return refuse(REFUSED, "name one pool's partition, not %s", asked)
+      end
+    end
+  end
+  if POOLS[partition] == nil then return slurm.SUCCESS end -- not a pool of the fleet
+  return govern(job, nil, partition, uid)
+end
+
+function slurm_job_modify(job, before, partitions, uid)
+  if uid == 0 and WORDS[job.qos or ""] == nil then return slurm.SUCCESS end
+  local changes = job.partition or job.account or job.qos
+  for _, field in ipairs(GPU_FIELDS) do changes = changes or job[field] end
+  if changes == nil then return slurm.SUCCESS end
+  local partition = asked_partition(job.partition or before.partition)
+  if POOLS[partition] == nil then
+    if partition == nil then return refuse(REFUSED, "name one pool's partition") end
+    return slurm.SUCCESS
+  end
+  return govern(job, before, partition, uid)
+end

@@ -1,0 +1,82 @@
+"""The location of each supply of a fleet on one Slurm cluster: its partition, its GRES type, its TRES."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.model.fleet import Capacity, Fleet, Pool, SlurmPlace
+from fairway.model.team import Supply, Team
+
+# how a MIG profile ends a GRES type: `1g.10gb`, `a100_3g.40gb`
+_PROFILE: Final = re.compile(r"(?:.*_)?\d+g\.\d+gb(?:\+[a-z.]+)?", re.IGNORECASE)
+_TYPED: Final = re.compile(r"gres/gpu:([^,=]+)=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SupplySite:
+    """One supply on this cluster."""
+
+    supply: Supply
+    partition: str
+    gres: str | None
+    """The GRES type; None: the partition's GPUs have none, or it is not known which."""
+    spot: bool = False
+
+    @property
+    def lent_partition(self) -> str:
+        """The second partition over the same nodes, where jobs beyond guarantees run."""
+        return f"{self.partition}-lent"
+
+    @property
+    def tres(self) -> str:
+        """The resource that limits on accounts count."""
+        return f"gres/gpu:{self.gres}" if self.gres else "gres/gpu"
+
+
+def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[SupplySite, ...]:
+    """Return every supply on the cluster, in file order. `settings` have types that the file lacks."""
+    return tuple(
+        SupplySite(supply, pool.place.partition, _gres(pool, pool.place, supply, settings), _is_spot(pool))
+        for pool in fleet.pools_of(cluster)
+        if isinstance(pool.place, SlurmPlace)
+        for supply in pool.supplies
+    )
+
+
+def teams_here(fleet: Fleet, places: Iterable[SupplySite]) -> tuple[Team, ...]:
+    """Return the teams that may hold something on the cluster, parents first. A child brings its parent."""
+    supplies = {site.supply for site in places}
+    here = {t.name for t in fleet.teams if any(g.supply in supplies and g.ceiling != 0 for g in t.grants)}
+    for team in reversed(fleet.teams):
+        if team.name in here and team.parent is not None:
+            here.add(team.parent)
+    return tuple(t for t in fleet.teams if t.name in here)
+
+
+def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, ...]:
+    """Return the GRES types of a partition's GPUs, as far as Slurm reports them."""
+    return tuple(_TYPED.findall(settings.get(f"partition/{partition}/TRES", "")))
+
+
+def is_profile(kind: str) -> bool:
+    """Return whether a GRES type is a MIG profile."""
+    return _PROFILE.fullmatch(kind) is not None
+
+
+def _is_spot(pool: Pool) -> bool:
+    return pool.capacity is Capacity.SPOT
+
+
+def _gres(pool: Pool, place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str | None:
+    types = partition_types(settings, place.partition)
+    if supply.slice is not None:
+        named = [t for t in types if t == supply.slice or t.endswith(f"_{supply.slice}")]
+        prefixed = f"{place.gres}_{supply.slice}"
+        return prefixed if place.gres and prefixed in named else (named[0] if named else supply.slice)
+    if place.gres is not None:
+        return place.gres
+    whole = [t for t in types if not is_profile(t)]
+    return whole[0] if len(whole) == 1 else None

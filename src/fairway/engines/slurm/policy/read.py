@@ -1,0 +1,72 @@
+"""Read a cluster's policy: a handful of requests, whatever its size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fairway.engines.slurm.policy import advice, records
+from fairway.engines.slurm.policy.names import DEFAULT_ACCOUNT, ROOT_ACCOUNT, is_marked
+from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.policy.objects import FoundPolicy
+
+DB: Final = "/slurmdb/v0.0.42"
+CTL: Final = "/slurm/v0.0.42"
+LATEST_CTL: Final = "/slurm/v0.0.45"
+
+OWN_LIMITS: Final = "Exclude limits from parents"
+"""The API's own name of the option; without it a limit of the parent looks like one of the child."""
+
+
+def associations_path(cluster: str, **filters: str) -> str:
+    """Return the path of associations of one cluster, each with its own limits only."""
+    return f"{DB}/associations/?{urlencode({'cluster': cluster, OWN_LIMITS: 'true', **filters})}"
+
+
+async def find_policy(rest: SlurmRest) -> FoundPolicy:
+    """Read every QOS, account, association and user, and the visible part of the running configuration."""
+    partitions = await rest.policy("GET", f"{CTL}/partitions/")
+    cluster = cluster_of(partitions)
+    qos, accounts, associations, users, conf = await asyncio.gather(
+        rest.policy("GET", f"{DB}/qos/"),
+        rest.policy("GET", f"{DB}/accounts/"),
+        rest.policy("GET", associations_path(cluster)),
+        rest.policy("GET", f"{DB}/users/"),
+        rest.serves(f"{LATEST_CTL}/conf"),
+    )
+    marked = marked_accounts(accounts)
+    known = [a for a in (associations or {}).get("associations") or () if a["account"] != ROOT_ACCOUNT]
+    objects = (
+        *map(records.found_qos, (qos or {}).get("qos") or ()),
+        *(records.found_association(record, marked) for record in known),
+        *map(records.found_user, (users or {}).get("users") or ()),
+    )
+    release = partitions["meta"]["slurm"]["release"]
+    running = advice.found_settings(partitions, conf)
+    running |= _default_accounts(known)
+    return FoundPolicy(f"slurm {release}", objects, running)
+
+
+def cluster_of(reply: Mapping[str, Any]) -> str:
+    """Return the cluster's name in slurm.conf, which every reply has; associations belong to it."""
+    return str(reply["meta"]["slurm"]["cluster"])
+
+
+def marked_accounts(reply: Mapping[str, Any] | None) -> set[str]:
+    """Return the accounts that have Fairway's mark."""
+    accounts = (reply or {}).get("accounts") or ()
+    return {a["name"] for a in accounts if is_marked(a.get("description") or "")}
+
+
+def _default_accounts(associations: Iterable[records.Record]) -> dict[str, str]:
+    """Return the default account of users who have several."""
+    accounts: dict[str, int] = {}
+    defaults: dict[str, str] = {}
+    for record in associations:
+        if user := record.get("user"):
+            accounts[user] = accounts.get(user, 0) + 1
+            if record.get("is_default"):
+                defaults[user] = record["account"]
+    return {f"{DEFAULT_ACCOUNT}{user}": account for user, account in defaults.items() if accounts[user] > 1}

@@ -1,0 +1,263 @@
+"""Translate a fleet into Slurm's accounting: QOS, accounts, associations, users. Pure.
+
+A guarantee is the limit of a team's own QOS, which preempts lent jobs; a job lists that QOS and the ones it
+may fall back on, and Slurm tries them by their Priority. Guarantee plus borrow is a limit on the account.
+The two count different resources on purpose: a QOS's limit hides an account's on the same one, so a QOS
+counts `gres/gpu` and an account `gres/gpu:TYPE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.partitions import SupplySite, sites, teams_here
+from fairway.model.budget import AtLimit, Hold
+from fairway.model.fleet import Fleet
+from fairway.model.names import PriorityName, TeamName
+from fairway.model.team import Supply, Team, TeamTree
+from fairway.policy.objects import ObjectKey, Value, WantedObject
+
+UNTYPED: Final = "gres/gpu"
+
+# A list of QOS is tried by Priority, the highest first.
+LOW_PRIORITY: Final = 1
+LENT_PRIORITY: Final = 10
+KIN_PRIORITY: Final = 20
+OWN_PRIORITY: Final = 100
+URGENT_PRIORITY: Final = 200
+"""The accounting shows a waiting job under the QOS of its list with the highest Priority."""
+
+ANY_NUMBER_OF_JOBS: Final = 1_000_000_000
+"""The limit a QOS sets against the gate's 0: with `OverPartQOS` its own limit counts instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """A fleet on one cluster, with the lookups that every query needs done once."""
+
+    fleet: Fleet
+    sites: tuple[SupplySite, ...]
+    teams: tuple[Team, ...]
+    tree: TeamTree
+
+    @classmethod
+    def of(cls, fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> PolicyContext:
+        places = sites(fleet, cluster, settings)
+        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams))
+
+    def may_use(self, team: Team, supply: Supply) -> bool:
+        """Return whether the team may ever hold any of it."""
+        grant = team.grant(supply)
+        return grant is not None and grant.ceiling != 0
+
+    def own(self, team: Team, supply: Supply) -> int:
+        """Return the team's guarantee less what it promised to its child teams."""
+        grant = team.grant(supply)
+        return 0 if grant is None else grant.guarantee - self.tree.guaranteed_to_children(team, supply)
+
+    def kin(self, team: Team, supply: Supply) -> int:
+        """Return its children's guarantees. Returns 0 if there is nobody in the family to leave them to."""
+        children = self.tree.children(team)
+        if len(children) + bool(team.members) < 2:
+            return 0
+        return self.tree.guaranteed_to_children(team, supply)
+
+    def qos(self, team: Team, supply: Supply) -> tuple[str, ...]:
+        """Return the QOS that a team's jobs on a supply may run as, most guaranteed first, without low."""
+        family = (team, *self.tree.ancestors(team))
+        return (
+            *(names.own(t.name, supply) for t in family if self.own(t, supply) > 0),
+            *(names.kin(t.name, supply) for t in family if self.kin(t, supply) > 0),
+            names.LENT,
+        )
+
+    def depth(self, team: Team) -> int:
+        return sum(1 for _ in self.tree.ancestors(team))
+
+    def has_low(self, team: Team) -> bool:
+        """Return whether the team may use a preemptible priority."""
+        return any(self.fleet.priority(name).preemptible for name in team.priorities)
+
+    def has_urgent(self, team: Team) -> bool:
+        """Return whether the team may use a priority above the default."""
+        return any(self.is_urgent(name) for name in team.priorities)
+
+    def is_urgent(self, name: PriorityName) -> bool:
+        """Return whether jobs of this priority may preempt those of the default one."""
+        priority = self.fleet.priority(name)
+        return not priority.preemptible and priority.rank > self.fleet.default_priority.rank
+
+    def may_be_low_only(self) -> bool:
+        """Return whether some team's spent budget allows only its low jobs, now or one day."""
+        return any(
+            t.hold is Hold.LOW_ONLY or (t.budget is not None and t.budget.at_limit is AtLimit.LOW_ONLY)
+            for t in self.fleet.teams
+        )
+
+    def is_in_one_type(self, site: SupplySite) -> tuple[SupplySite, ...]:
+        """Return the sites whose devices Slurm counts as the same resource, including this one."""
+        return tuple(s for s in self.sites if s.tres == site.tres)
+
+
+def wanted_objects(context: PolicyContext) -> tuple[WantedObject, ...]:
+    """Return every object that the fleet needs in one cluster's accounting."""
+    qos = {o.key: o for o in _qos(context)}
+    teams = list(_accounts(context, qos))
+    lists = {o.team: o.fields["QOS"] for o in teams}
+    people = [o for team in context.teams for o in _people(context, team, lists[team.name])]
+    users = dict.fromkeys(user for team in context.teams for user in team.members)
+    return (
+        *qos.values(),
+        *teams,
+        *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
+        *people,
+    )
+
+
+def _qos(context: PolicyContext) -> Iterator[WantedObject]:
+    gate, low, lent = (names.qos_key(name) for name in (names.GATE, names.LOW, names.LENT))
+    yield WantedObject(gate, {"MaxJobsPerAccount": 0})
+    # No job runs as the gate. The API cannot empty a list, so one that somebody added to could not be mended.
+    yield WantedObject(
+        low,
+        {
+            "Priority": LOW_PRIORITY,
+            "Flags": ("NoReserve",),
+            "Preempt": (names.GATE,),
+            # Hides the GrpJobs=0 of an account whose budget is spent: what is low starts all the same.
+            **({"GrpJobs": ANY_NUMBER_OF_JOBS} if context.may_be_low_only() else {}),
+        },
+        after=(gate,),
+    )
+    yield WantedObject(lent, {"Priority": LENT_PRIORITY, "Preempt": (names.LOW,)}, after=(low,))
+    yield WantedObject(
+        names.qos_key(names.WAITING_URGENT),
+        {"Priority": URGENT_PRIORITY, "Preempt": (names.GATE,), "MaxJobsPerAccount": 0},
+        after=(gate,),
+    )
+    for site in context.sites:
+        yield from _guarantees(context, site.supply)
+
+
+def _guarantees(context: PolicyContext, supply: Supply) -> Iterator[WantedObject]:
+    here = [t for t in context.teams if context.may_use(t, supply)]
+    families = [t for t in here if context.kin(t, supply) > 0]
+    lent = _Preempted.of((names.LENT, names.LOW))
+    for team in families:
+        name, limit = names.kin(team.name, supply), context.kin(team, supply)
+        yield _guarantee(name, team.name, KIN_PRIORITY + context.depth(team), limit, lent)
+    prey = _Preempted.of((names.LENT, names.LOW, *(names.kin(t.name, supply) for t in families)))
+    for team in here:
+        if (limit := context.own(team, supply)) > 0:
+            rank = OWN_PRIORITY + context.depth(team)
+            yield _guarantee(names.own(team.name, supply), team.name, rank, limit, prey)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preempted:
+    """The QOS that a guarantee preempts: one value for all guarantees of a pool, however many there are."""
+
+    qos: tuple[str, ...]
+    keys: tuple[ObjectKey, ...]
+
+    @classmethod
+    def of(cls, qos: Iterable[str]) -> _Preempted:
+        ordered = tuple(sorted(qos))
+        return cls(ordered, tuple(map(names.qos_key, ordered)))
+
+
+def _guarantee(name: str, team: TeamName, rank: int, limit: int, prey: _Preempted) -> WantedObject:
+    fields: dict[str, Value] = {
+        "Priority": rank,
+        "Flags": ("OverPartQOS",),
+        "Preempt": prey.qos,
+        "MaxJobsPerAccount": ANY_NUMBER_OF_JOBS,
+        f"GrpTRES.{UNTYPED}": limit,
+    }
+    return WantedObject(names.qos_key(name), fields, after=prey.keys, team=team)
+
+
+def _accounts(context: PolicyContext, known: Mapping[ObjectKey, WantedObject]) -> Iterator[WantedObject]:
+    for team in context.teams:
+        listed = {
+            q for s in context.sites if context.may_use(team, s.supply) for q in context.qos(team, s.supply)
+        }
+        listed |= {names.LOW} if context.has_low(team) else set()
+        listed |= {names.WAITING_URGENT} if context.has_urgent(team) else set()
+        lists = tuple(sorted(q for q in listed if names.qos_key(q) in known))
+        fields: dict[str, Value] = {
+            "Parent": team.parent or names.ROOT_ACCOUNT,
+            "Fairshare": team.share,
+            "QOS": lists,
+            **_limits(context, team),
+            **_closed(context, team),
+        }
+        parents = () if team.parent is None else (names.account_key(team.parent),)
+        after = (*parents, *map(names.qos_key, lists))
+        yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
+
+
+def _closed(context: PolicyContext, team: Team) -> dict[str, Value]:
+    """Return the limits that stop a team's jobs from starting. Slurm checks them before it preempts.
+
+    A QOS's own limit hides an account's of the same kind. So `GrpJobs` does not bind low jobs where low is
+    exempt from it, and `MaxJobs` binds only low and lent jobs, as guarantees have a limit of jobs against the
+    gate: only both together stop everything.
+    """
+    everything: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if context.may_be_low_only() else {})}
+    if team.draining:
+        return {**everything, "GrpSubmit": 0}
+    match team.hold:
+        case Hold.STOP:
+            return everything
+        case Hold.LOW_ONLY:
+            return {"GrpJobs": 0}
+        case None:
+            return {}
+
+
+def _limits(context: PolicyContext, team: Team) -> dict[str, Value]:
+    fields: dict[str, Value] = {}
+    for site in context.sites:
+        if site.gres is None:
+            continue  # a limit on the untyped resource would be hidden by the QOS's
+        ceiling = ceiling_of(context, team, site)
+        if ceiling is not None:
+            fields[f"GrpTRES.{site.tres}"] = ceiling
+        if team.limits.job_gpus is not None:
+            fields[f"MaxTRESPerJob.{site.tres}"] = team.limits.job_gpus
+    if team.limits.job_seconds is not None:
+        fields["MaxWall"] = -(-team.limits.job_seconds // 60)
+    return fields
+
+
+def ceiling_of(context: PolicyContext, team: Team, site: SupplySite) -> int | None:
+    """Return the most the team may hold of this site's resource. Returns None if it has no limit.
+
+    Pools of one GRES type share one resource, and so the sum of their ceilings.
+    """
+    ceilings: list[int] = []
+    for same in context.is_in_one_type(site):
+        grant = team.grant(same.supply)
+        ceiling = 0 if grant is None else grant.ceiling
+        if ceiling is None:
+            return None
+        ceilings.append(ceiling)
+    return sum(ceilings)
+
+
+def _people(context: PolicyContext, team: Team, lists: Value) -> Iterator[WantedObject]:
+    """Yield members. Their QOS list is explicit: the API pins what a user inherits at its first change."""
+    fields: dict[str, Value] = {"Fairshare": 1, "QOS": lists}
+    if (most := team.limits.user_gpus) is not None:
+        fields |= {f"GrpTRES.{site.tres}": most for site in context.sites if site.gres is not None}
+    for user in team.members:
+        yield WantedObject(
+            names.association_key(team.name, user),
+            fields,
+            after=(names.account_key(team.name), names.user_key(user)),
+            team=team.name,
+        )

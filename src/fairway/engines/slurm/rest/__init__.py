@@ -1,0 +1,1 @@
+"""The client of slurmrestd: requests, tokens, API versions, and the JSON fields that Fairway reads."""

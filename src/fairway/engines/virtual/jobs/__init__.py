@@ -1,0 +1,1 @@
+"""Jobs on the virtual engine: submit them, run their scripts, mirror them."""

@@ -1,0 +1,1 @@
+"""The policy of a fleet on the virtual engine."""

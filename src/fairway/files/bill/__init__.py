@@ -1,0 +1,1 @@
+"""Read a cloud provider's bill from CSV."""

@@ -1,0 +1,1 @@
+"""Check parts of a fleet file that depend on each other."""

@@ -1,0 +1,290 @@
+"""Load a Fleet from a fleet file: read, check everything, then build it or report every fault."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Spot, shown
+from fairway.files.fleet import schema as fs
+from fairway.files.fleet.build import (
+    Supplies,
+    WrittenTeam,
+    check_prices,
+    chosen_teams_of,
+    cost_rules_of,
+    fairness_of,
+    overhead_of,
+    pricing_of,
+    priorities_of,
+    teams_of,
+)
+from fairway.files.fleet.checks.pools import check, resource_of
+from fairway.files.fleet.checks.teams import check_teams
+from fairway.files.schema.containers import Section
+from fairway.files.schema.values import At, ParsedValue
+from fairway.files.yaml.parser import parse
+from fairway.files.yaml.tree import Mark
+from fairway.model.fleet import (
+    Cluster,
+    Connection,
+    EngineKind,
+    Fleet,
+    Folders,
+    KubernetesConnection,
+    KubernetesPlace,
+    Place,
+    Pool,
+    SlurmConnection,
+    SlurmPlace,
+    VirtualConnection,
+    VirtualPlace,
+)
+from fairway.model.gpu import GpuType, Vendor
+from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.names import ClusterName, PoolName, SliceName
+
+LARGEST: Final = 1024 * 1024
+"""Maximum size of a fleet file in bytes; ten thousand pools take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of checking a fleet file. `fleet` is None if there are errors."""
+
+    source: str
+    fleet: Fleet | None
+    faults: tuple[Fault, ...]
+
+
+def read_fleet(path: Path) -> Fleet:
+    """Read the fleet in a file. Raises InvalidFile with every fault."""
+    return _fleet_or_raise(check_fleet(path))
+
+
+def parse_fleet(text: str, source: str, folder: Path | None = None) -> Fleet:
+    """Parse a fleet from text. Raises InvalidFile with every fault.
+
+    Relative paths are relative to `folder`; without it they are faults.
+    """
+    return _fleet_or_raise(check_text(text, source, folder))
+
+
+def check_fleet(path: Path) -> Report:
+    """Check a fleet file and report every fault; never raises."""
+    source = shown(str(path), 300)
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return _refused(
+            source,
+            FaultCode.FILE_UNREADABLE,
+            f"cannot read {source}: {reason}",
+            "name a file that exists and that you may read, or read from a pipe:  fairway check -f -",
+        )
+    return check_bytes(data, source, path.absolute().parent)
+
+
+def check_bytes(data: bytes, source: str, folder: Path | None = None) -> Report:
+    """Check the bytes of a fleet file, e.g. from a pipe."""
+    if len(data) > LARGEST:
+        return _too_large(source)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        at = Spot(before.count(b"\n") + 1, len(before) - before.rfind(b"\n"), "", "")
+        message = f"byte 0x{data[error.start]:02x} here is not UTF-8"
+        return _refused(source, FaultCode.NOT_UTF8, message, "save the file as UTF-8", at)
+    return check_text(text, source, folder)
+
+
+def check_text(text: str, source: str, folder: Path | None = None) -> Report:
+    """Check the text of a fleet file."""
+    if len(text) > LARGEST:
+        return _too_large(source)
+    faults = Faults(source)
+    root = parse(text.removeprefix("\ufeff"), faults)
+    found = fs.FLEET.read(root, At((), Mark(*root.mark)), faults) if root is not None else None
+    if found is None:
+        return Report(source, None, faults.sorted())
+    file = found.value
+    gpu_types = _gpu_types(file)
+    check(file, gpu_types, faults)
+    check_prices(file, faults)
+    supplies = Supplies(file, gpu_types)
+    teams = teams_of(file, supplies, priorities_of(file))
+    check_teams(file, teams, supplies, faults)
+    paths = _Paths(folder, faults)
+    paths.check(file)
+    fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
+    return Report(source, fleet, faults.sorted())
+
+
+def fleet_digest(text: str) -> str:
+    """Return the SHA-256 digest of a fleet file's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fleet_or_raise(report: Report) -> Fleet:
+    if report.fleet is None:
+        raise InvalidFile(report.source, report.faults)
+    return report.fleet
+
+
+def _refused(source: str, code: FaultCode, message: str, hint: str, at: Spot | None = None) -> Report:
+    faults = Faults(source)
+    faults.add(code, at or Spot(1, 1, "", ""), message, hint=hint)
+    return Report(source, None, faults.sorted())
+
+
+def _too_large(source: str) -> Report:
+    hint = "is it the right file? A fleet of thousands of pools is smaller"
+    return _refused(source, FaultCode.FILE_TOO_LARGE, f"the file is larger than {LARGEST:,} bytes", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """Converts the file's paths to absolute ones, so that they do not depend on the server's directory."""
+
+    folder: Path | None
+    faults: Faults
+
+    def check(self, file: Section) -> None:
+        if self.folder is not None:
+            return
+        for cluster in (file.get(fs.CLUSTERS) or {}).values():
+            credentials = cluster.value.get(fs.CREDENTIALS)
+            named = [cluster.value.found(fs.KUBECONFIG), cluster.value.found(fs.SLURM_TOOLS)]
+            if credentials:
+                named += [credentials.found(fs.JWT_KEY_FILE), credentials.found(fs.TOKEN_FILE)]
+            for found in named:
+                if found and not found.value.startswith("/"):
+                    self._relative(found)
+
+    def absolute(self, path: str | None) -> str | None:
+        return None if path is None else str(self.folder / path) if self.folder else path
+
+    def _relative(self, found: ParsedValue[str]) -> None:
+        self.faults.add(
+            FaultCode.BAD_PATH,
+            found.spot,
+            f"{found.spot.value} is relative, but this fleet is not in a folder",
+            expected="a path that begins with /",
+            hint="write the whole path",
+        )
+
+
+def _gpu_types(file: Section) -> Mapping[str, GpuType]:
+    """Return the built-in GPU types and the file's own, including invalid ones so that pools can use them."""
+    sound = file.get(fs.GPU_TYPES) or {}
+    own = {
+        name: _gpu_type(name, sound[name].value if name in sound else None)
+        for name in file.names_in(fs.GPU_TYPES)
+    }
+    return {**own, **CATALOGUE}
+
+
+def _gpu_type(name: str, told: Section | None) -> GpuType:
+    memory = told.get(fs.GPU_MEMORY) if told else None
+    products = told.get(fs.GPU_PRODUCTS) if told else None
+    vendor = told.get(fs.GPU_VENDOR) if told else None
+    return GpuType(
+        name,
+        int(memory.removesuffix("GB")) if memory else 0,
+        tuple(product.value for product in products or ()),
+        vendor=vendor or Vendor.NVIDIA,
+    )
+
+
+def _build(
+    file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths, teams: Sequence[WrittenTeam]
+) -> Fleet:
+    return Fleet(
+        name=file.need(fs.FLEET_NAME),
+        currency=file.need(fs.FLEET_CURRENCY),
+        clusters=tuple(
+            Cluster(
+                ClusterName(name),
+                _connection(found.value, paths),
+                _folders(found.value),
+                overhead_of(found.value),
+            )
+            for name, found in file.need(fs.CLUSTERS).items()
+        ),
+        pools=tuple(
+            _pool(PoolName(name), found.value, gpu_types)
+            for name, found in (file.get(fs.POOLS) or {}).items()
+        ),
+        teams=tuple(written.team for written in teams),
+        priorities=priorities_of(file),
+        fairness=fairness_of(file),
+        chosen_teams=chosen_teams_of(file),
+        cost=cost_rules_of(file),
+    )
+
+
+def _connection(cluster: Section, paths: _Paths) -> Connection:
+    match cluster.need(fs.ENGINE):
+        case EngineKind.SLURM:
+            credentials = cluster.need(fs.CREDENTIALS)
+            return SlurmConnection(
+                url=cluster.need(fs.SLURM_URL),
+                user=credentials.get(fs.SLURM_USER) or "fairway",
+                jwt_key_file=paths.absolute(credentials.get(fs.JWT_KEY_FILE)),
+                token_file=paths.absolute(credentials.get(fs.TOKEN_FILE)),
+                tools=paths.absolute(cluster.get(fs.SLURM_TOOLS)),
+            )
+        case EngineKind.KUBERNETES:
+            return KubernetesConnection(
+                kubeconfig=paths.absolute(cluster.get(fs.KUBECONFIG)), context=cluster.get(fs.KUBE_CONTEXT)
+            )
+        case EngineKind.VIRTUAL:
+            return VirtualConnection()
+
+
+def _folders(cluster: Section) -> Folders:
+    return Folders(cluster.get(fs.LOGS), cluster.get(fs.LOGS_SEEN_AT), cluster.get(fs.CHECKPOINTS))
+
+
+def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Pool:
+    gpu = gpu_types[pool.need(fs.GPU)]
+    price, pricing = pricing_of(pool)
+    return Pool(
+        name=name,
+        cluster=ClusterName(pool.need(fs.POOL_CLUSTER)),
+        gpu=gpu,
+        capacity=pool.need(fs.CAPACITY),
+        price=price,
+        place=_place(pool, gpu),
+        slices=tuple(SliceName(found.value) for found in pool.get(fs.SLICES) or ()),
+        topology=tuple(found.value for found in pool.get(fs.TOPOLOGY) or ()),
+        gpus=pool.get(fs.POOL_GPUS),
+        pricing=pricing,
+    )
+
+
+def _place(pool: Section, gpu: GpuType) -> Place:
+    if slurm := pool.get(fs.SLURM_PLACE):
+        return SlurmPlace(slurm.need(fs.SLURM_PARTITION), slurm.get(fs.SLURM_GRES))
+    if kubernetes := pool.get(fs.KUBERNETES_PLACE):
+        labels = kubernetes.get(fs.NODE_LABELS) or {}
+        return KubernetesPlace(
+            node_labels=MappingProxyType({key: found.value for key, found in labels.items()}),
+            taints=tuple(found.value for found in kubernetes.get(fs.TAINTS) or ()),
+            resource=resource_of(kubernetes, gpu),
+        )
+    virtual = pool.need(fs.VIRTUAL_PLACE)
+    counts = virtual.get(fs.SLICES_PER_GPU) or {}
+    return VirtualPlace(
+        nodes=virtual.need(fs.NODES),
+        gpus_per_node=virtual.get(fs.GPUS_PER_NODE) or 8,
+        slices_per_gpu=MappingProxyType({SliceName(key): found.value for key, found in counts.items()}),
+        nodes_per_rack=virtual.get(fs.NODES_PER_RACK),
+    )

@@ -1,0 +1,293 @@
+"""Define the keys of a fleet file. A new section is a Key in FLEET with a shape for its value."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from fairway.files.fleet import schema_prices as ps
+from fairway.files.fleet import schema_teams as ts
+from fairway.files.schema import values
+from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, variants
+from fairway.files.schema.values import Integer, OneOf, Schema
+from fairway.model.fleet import Capacity, EngineKind
+from fairway.model.gpu import Vendor
+
+
+class ApiVersion(StrEnum):
+    """The values of `apiVersion` that this release supports."""
+
+    V1ALPHA1 = "fairway/v1alpha1"
+
+
+class FileKind(StrEnum):
+    """The allowed values of `kind` in a fleet file."""
+
+    FLEET = "Fleet"
+
+
+# --- clusters --------------------------------------------------------------------------------------------
+
+ENGINE: Final = Key("engine", OneOf(EngineKind), "Who schedules on the cluster.", example="slurm")
+
+JWT_KEY_FILE: Final = Key(
+    "jwt_key_file",
+    values.PATH,
+    "File with the cluster's HS256 key; Fairway signs short-lived tokens itself.",
+    required=False,
+)
+TOKEN_FILE: Final = Key(
+    "token_file",
+    values.PATH,
+    "File with a ready token (scontrol token), read again whenever it is needed.",
+    required=False,
+)
+SLURM_USER: Final = Key(
+    "user", values.USER, "The Slurm user that Fairway acts as.", required=False, default="fairway"
+)
+SLURM_CREDENTIALS: Final = Record(
+    "Credentials for slurmrestd",
+    (JWT_KEY_FILE, TOKEN_FILE, SLURM_USER),
+    ExactlyOne(
+        (JWT_KEY_FILE, TOKEN_FILE), "name one file:  credentials: { jwt_key_file: /etc/fairway/hpc.jwt }"
+    ),
+)
+SLURM_URL: Final = Key(
+    "url", values.URL, "Address of the cluster's slurmrestd.", example="https://slurm.example.org:6820"
+)
+CREDENTIALS: Final = Key(
+    "credentials",
+    SLURM_CREDENTIALS,
+    "How to sign in. Secrets stay in files of their own.",
+    example="{ jwt_key_file: /etc/fairway/hpc.jwt }",
+)
+KUBECONFIG: Final = Key(
+    "kubeconfig",
+    values.PATH,
+    "Path of a kubeconfig; without it Fairway uses its pod's service account.",
+    required=False,
+)
+KUBE_CONTEXT: Final = Key(
+    "context", values.CONTEXT, "Context within the kubeconfig; without it the current one.", required=False
+)
+SLURM_TOOLS: Final = Key(
+    "tools",
+    values.PATH,
+    "Folder of squeue and sacct on the Fairway server; without it they are on its PATH.",
+    required=False,
+)
+LOGS: Final = Key(
+    "logs",
+    values.SHARED_PATH,
+    "Slurm: folder, as the nodes see it, that what jobs print goes to.",
+    required=False,
+)
+LOGS_SEEN_AT: Final = Key(
+    "logs_seen_at",
+    values.SHARED_PATH,
+    "The same folder as the Fairway server sees it; without it by the same path.",
+    required=False,
+)
+CHECKPOINTS: Final = Key(
+    "checkpoints",
+    values.CHECKPOINTS,
+    "Shared folder for checkpoints, as the nodes see it; on Kubernetes also pvc/CLAIM.",
+    required=False,
+)
+FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
+_COMMON: Final = (*FOLDERS, ps.OVERHEAD)
+CLUSTER: Final = variants(
+    "A cluster: one engine's domain",
+    ENGINE,
+    {
+        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *_COMMON)),
+        EngineKind.KUBERNETES: Record(
+            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, *_COMMON)
+        ),
+        EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", _COMMON),
+    },
+)
+
+# --- pools -----------------------------------------------------------------------------------------------
+
+SLURM_PARTITION: Final = Key(
+    "partition", values.PARTITION, "The partition whose nodes have the GPUs.", example="gpu"
+)
+SLURM_GRES: Final = Key(
+    "gres", values.GRES, "The GRES type (gpu:TYPE); needed where the partition has several.", required=False
+)
+NODE_LABELS: Final = Key(
+    "node_labels",
+    MapOf(values.LABEL_KEY, values.LABEL_VALUE, "node labels"),
+    "Labels that every node of the pool has; without any, all nodes of the cluster.",
+    required=False,
+)
+TAINTS: Final = Key(
+    "taints",
+    ListOf(values.TAINT, "taints"),
+    "Taints of the pool's nodes, which its jobs tolerate.",
+    required=False,
+)
+GPU_RESOURCE: Final = Key(
+    "resource",
+    values.RESOURCE,
+    "Name of the GPU resource; by default that of the GPU's maker, e.g. nvidia.com/gpu.",
+    required=False,
+)
+NODES: Final = Key("nodes", Integer(1, 100_000), "How many nodes the virtual pool has.", example="4")
+GPUS_PER_NODE: Final = Key(
+    "gpus_per_node", Integer(1, 64), "How many GPUs each node has.", required=False, default=8
+)
+SLICES_PER_GPU: Final = Key(
+    "slices_per_gpu",
+    MapOf(values.SLICE, Integer(1, 8), "slices"),
+    "How many slices of each kind every GPU is cut into.",
+    required=False,
+)
+NODES_PER_RACK: Final = Key(
+    "nodes_per_rack",
+    Integer(1, 100_000),
+    "How many nodes share a rack, for jobs that ask for one; all of them unless said.",
+    required=False,
+)
+
+POOL_CLUSTER: Final = Key("cluster", values.NAME, "The cluster, by its name under clusters.", example="hpc")
+GPU: Final = Key(
+    "gpu", values.GPU_NAME, "The GPU type: a built-in one, or one from gpu_types.", example="A100-80GB"
+)
+SLICES: Final = Key(
+    "slices",
+    ListOf(values.SLICE, "MIG profiles"),
+    "MIG profiles the GPUs are cut into; a slice costs its part of the GPU, or its slice_prices.",
+    required=False,
+)
+CAPACITY: Final = Key(
+    "capacity", OneOf(Capacity), "How the GPUs are paid for, and whether they can vanish.", example="owned"
+)
+POOL_GPUS: Final = Key(
+    "gpus",
+    Integer(1, ts.MOST_DEVICES),
+    "How many GPUs it has, so that `check` can add up guarantees; the engine is asked otherwise.",
+    required=False,
+)
+TOPOLOGY: Final = Key(
+    "topology",
+    ListOf(values.LABEL_KEY, "node labels"),
+    "Node labels from the widest to the narrowest level, e.g. block, rack.",
+    required=False,
+)
+SLURM_PLACE: Final = Key(
+    "slurm",
+    Record("Where the pool is on Slurm", (SLURM_PARTITION, SLURM_GRES)),
+    "Where the pool is, on a Slurm cluster.",
+    required=False,
+    example="{ partition: gpu }",
+)
+KUBERNETES_PLACE: Final = Key(
+    "kubernetes",
+    Record("Where the pool is on Kubernetes", (NODE_LABELS, TAINTS, GPU_RESOURCE)),
+    "Where the pool is, on a Kubernetes cluster.",
+    required=False,
+    example="{ node_labels: { nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB } }",
+)
+VIRTUAL_PLACE: Final = Key(
+    "virtual",
+    Record("How large a virtual pool is", (NODES, GPUS_PER_NODE, SLICES_PER_GPU, NODES_PER_RACK)),
+    "How large the pool is, on a virtual cluster.",
+    required=False,
+    example="{ nodes: 4 }",
+)
+PLACES: Final = {
+    EngineKind.SLURM: SLURM_PLACE,
+    EngineKind.KUBERNETES: KUBERNETES_PLACE,
+    EngineKind.VIRTUAL: VIRTUAL_PLACE,
+}
+POOL: Final = Record(
+    "A pool: like GPUs on one cluster under one price",
+    (POOL_CLUSTER, GPU, POOL_GPUS, SLICES, CAPACITY, *ps.POOL_PRICING, TOPOLOGY, *PLACES.values()),
+    ExactlyOne(
+        tuple(PLACES.values()),
+        "write the section named like the engine of the pool's cluster, e.g.  slurm: { partition: gpu }",
+    ),
+)
+
+# --- custom GPU types, and the file ----------------------------------------------------------------------
+
+GPU_MEMORY: Final = Key("memory", values.MEMORY, "Memory of one GPU.", example="48GB")
+GPU_PRODUCTS: Final = Key(
+    "products", ListOf(values.PRODUCT, "product names"), "Names the driver uses for it.", required=False
+)
+GPU_VENDOR: Final = Key("vendor", OneOf(Vendor), "Who makes it.", required=False, default="nvidia")
+GPU_TYPE: Final = Record("A GPU type that Fairway does not know", (GPU_MEMORY, GPU_PRODUCTS, GPU_VENDOR))
+
+API_VERSION: Final = Key(
+    "apiVersion", OneOf(ApiVersion), "Version of the file's form.", example="fairway/v1alpha1"
+)
+KIND: Final = Key("kind", OneOf(FileKind), "What the file is.", example="Fleet")
+FLEET_NAME: Final = Key("name", values.NAME, "The fleet's name.", example="acme")
+FLEET_CURRENCY: Final = Key(
+    "currency", values.CURRENCY, "Currency of every price in the file.", example="USD"
+)
+GPU_TYPES: Final = Key(
+    "gpu_types",
+    MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"),
+    "GPU types Fairway does not know.",
+    required=False,
+)
+CLUSTERS: Final = Key(
+    "clusters",
+    MapOf(values.NAME, CLUSTER, "clusters", least=1),
+    "The clusters, by name.",
+    example="{ lab: { engine: virtual } }",
+)
+POOLS: Final = Key("pools", MapOf(values.NAME, POOL, "pools"), "The GPU pools, by name.", required=False)
+FLEET: Final = Record(
+    "Fairway fleet",
+    (
+        API_VERSION,
+        KIND,
+        FLEET_NAME,
+        FLEET_CURRENCY,
+        GPU_TYPES,
+        CLUSTERS,
+        POOLS,
+        ps.COST,
+        ts.PRIORITIES,
+        ts.FAIRNESS,
+        ts.TEAMS,
+        ts.USERS,
+    ),
+)
+
+
+def fleet_schema() -> Schema:
+    """Return the fleet file as JSON Schema (draft 2020-12), for editors and other tools."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "description": "All clusters and GPU pools under one policy, and the teams that share them.",
+        **FLEET.schema(),
+        "$defs": {name: shape.schema() for name, shape in ts.DEFINITIONS.items()},
+        "examples": [_EXAMPLE],
+    }
+
+
+_EXAMPLE: Final = {
+    "apiVersion": "fairway/v1alpha1",
+    "kind": "Fleet",
+    "name": "acme",
+    "currency": "USD",
+    "clusters": {"lab": {"engine": "virtual"}},
+    "pools": {
+        "lab-a100": {
+            "cluster": "lab",
+            "gpu": "A100-80GB",
+            "capacity": "owned",
+            "price": 1.9,
+            "virtual": {"nodes": 4, "gpus_per_node": 8},
+        }
+    },
+    "teams": {
+        "research": {"share": 60, "guarantee": {"lab-a100": 16}, "members": ["alice"]},
+        "product": {"share": 40, "guarantee": {"lab-a100": 16}, "members": ["bob"]},
+    },
+}

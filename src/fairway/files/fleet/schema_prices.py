@@ -1,0 +1,273 @@
+"""Define the keys of prices in a fleet file: dated prices, commitments, overhead, cost rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Final
+
+from fairway.files.diagnostics import FaultCode, Faults, shown
+from fairway.files.schema import values
+from fairway.files.schema.containers import Key, MapOf, Record, Section
+from fairway.files.schema.values import (
+    At,
+    Integer,
+    OneOf,
+    ParsedValue,
+    Percent,
+    Price,
+    Schema,
+    Text,
+    ValueSchema,
+    wrong_type,
+)
+from fairway.files.yaml.tree import Listing, Mapping, MappingEntry, Node, Scalar, ScalarKind
+from fairway.model.price import Sharing
+
+BEFORE: Final = "before"
+"""The key used instead of a date for a pool's first price."""
+MOST_GPUS: Final = 10_000_000
+_FIRST_YEAR: Final = 1971
+_LAST_YEAR: Final = 2199
+_DAY_PATTERN: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_MOST_STEPS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Day(ValueSchema[date]):
+    """A date such as `2026-07-01`, quoted or not: YAML 1.2 reads both as text."""
+
+    expected = "a day, for example 2026-07-01"
+
+    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[date] | None:
+        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
+            wrong_type(node, at, faults, self.expected, f"write {self.expected}")
+            return None
+        day = _day(node.text)
+        if day is None:
+            faults.add(
+                FaultCode.BAD_VALUE,
+                at.spot(node),
+                f"{shown(node.text) or 'an empty text'} is not a day",
+                expected=self.expected,
+                hint=_day_hint(node.text),
+            )
+            return None
+        return ParsedValue(day, at.spot(node))
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^{_DAY_PATTERN}$", "examples": ["2026-07-01"]}
+
+
+def _day(text: str) -> date | None:
+    if not re.fullmatch(_DAY_PATTERN, text) or not _FIRST_YEAR <= int(text[:4]) <= _LAST_YEAR:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _day_hint(text: str) -> str:
+    """Return a hint on what was probably meant by `2026-7-1`, `2026/07/01`, `1.7.2026` or 31 June."""
+    parts = re.fullmatch(r"([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[T ].{0,40})?", text.strip())
+    german = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
+    if parts is None and german is None:
+        return "write year, month and day, for example 2026-07-01"
+    year, month, day = parts.groups() if parts else reversed(german.groups()) if german else ()
+    mended = f"{year}-{int(month):02d}-{int(day):02d}"
+    if mended == text or _day(mended) is None:
+        return f"there is no such day from {_FIRST_YEAR} to {_LAST_YEAR}; look at the calendar"
+    return f"write {mended}"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSteps:
+    """A price as written in the file: the first one, and the dated ones after it."""
+
+    first: Decimal
+    steps: tuple[tuple[ParsedValue[date], Decimal], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOverTime(ValueSchema[PriceSteps]):
+    """One price, or prices by the day from which they apply, in order; the first key may be `before`."""
+
+    price: Price
+
+    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[PriceSteps] | None:
+        if not isinstance(node, Mapping):
+            one = self.price.read(node, at, faults)
+            return None if one is None else ParsedValue(PriceSteps(one.value), one.spot)
+        if not 0 < len(node.entries) <= _MOST_STEPS:
+            faults.add(
+                FaultCode.OUT_OF_RANGE,
+                at.key_spot(),
+                f"{at.label} has {len(node.entries)} prices",
+                expected=f"1 to {_MOST_STEPS} prices",
+                hint="write one price, or some by day:  price: { before: 2.10, 2026-07-01: 1.75 }",
+            )
+            return None
+        first: Decimal | None = None
+        steps: list[tuple[ParsedValue[date], Decimal]] = []
+        for entry in node.entries:
+            inner = At((*at.path, entry.key.text), entry.key.mark)
+            price = self.price.read(entry.value, inner, faults)
+            if entry.key.text == BEFORE:
+                first = price.value if price else None
+                if entry is not node.entries[0]:
+                    _not_first(inner, faults)
+                continue
+            day = self._day(entry, inner, faults)
+            if price is not None and day is not None:
+                steps.append((day, price.value))
+        if first is None and not steps:
+            return None
+        return ParsedValue(PriceSteps(steps[0][1] if first is None else first, tuple(steps)), at.key_spot())
+
+    def _day(self, entry: MappingEntry, inner: At, faults: Faults) -> ParsedValue[date] | None:
+        word = entry.key.text
+        if re.search("[0-9]", word) is None:
+            faults.add(
+                FaultCode.BAD_VALUE,
+                inner.key_spot(),
+                f"{shown(word) or 'an empty text'} is not a day",
+                expected=f"{Day.expected}, or {BEFORE}",
+                hint=f"write the day from which the price holds, or {BEFORE} for the first one",
+            )
+            return None
+        return Day().read(entry.key, inner, faults)
+
+    def schema(self) -> Schema:
+        by_day = {
+            "type": "object",
+            "propertyNames": {"pattern": f"^({BEFORE}|{_DAY_PATTERN})$"},
+            "additionalProperties": self.price.schema(),
+            "minProperties": 1,
+        }
+        return {"anyOf": [self.price.schema(), by_day], "examples": [1.9, {BEFORE: 2.1, "2026-07-01": 1.75}]}
+
+
+def _not_first(inner: At, faults: Faults) -> None:
+    faults.add(
+        FaultCode.NOT_IN_ORDER,
+        inner.key_spot(),
+        f"{inner.label} stands after a dated price",
+        expected=f"{BEFORE} first, then days in their order",
+        hint=f"put {BEFORE} before every day",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Discount(Percent):
+    """A discount in percent, less than 100%."""
+
+    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Decimal] | None:
+        if isinstance(node, Scalar) and re.fullmatch(r"100(\.0+)?%", node.text):
+            faults.add(
+                FaultCode.OUT_OF_RANGE,
+                at.spot(node),
+                f"{at.label} is {shown(node.text)}: nothing would be paid",
+                expected=self.expected,
+                hint="what costs nothing has  price: 0  and no discount",
+            )
+            return None
+        # Named, for zero-argument super() does not work in a dataclass with slots.
+        return Percent.read(self, node, at, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsOf(ValueSchema[tuple[Section, ...]]):
+    """A list of records."""
+
+    record: Record
+    things: str
+
+    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[Section, ...]] | None:
+        if not isinstance(node, Listing):
+            hint = "write it in brackets:  [{ ... }]"
+            wrong_type(node, at, faults, f"a list of {self.things}", hint)
+            return None
+        read = (self.record.read(n, At((*at.path, i), n.mark), faults) for i, n in enumerate(node.items))
+        return ParsedValue(tuple(found.value for found in read if found is not None), at.key_spot())
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self.record.schema()}
+
+
+# --- pools -----------------------------------------------------------------------------------------------
+
+PRICE: Final = Key(
+    "price",
+    PriceOverTime(Price()),
+    "Per GPU-hour, in the fleet's currency; or by the day from which each holds.",
+    example="1.90",
+)
+DISCOUNT: Final = Key(
+    "discount",
+    Discount(0, 99),
+    "Part of the price that is not paid. Not of commitments, nor of spot prices.",
+    required=False,
+)
+COMMITTED_GPUS: Final = Key("gpus", Integer(1, MOST_GPUS), "How many GPUs.", example="32")
+COMMITTED_PRICE: Final = Key("price", Price(), "Per GPU-hour, paid whether they are used or not.")
+COMMITTED_FROM: Final = Key("from", Day(), "The first day it holds.", example="2026-01-01")
+COMMITTED_UNTIL: Final = Key("until", Day(), "The first day it no longer holds.", example="2027-01-01")
+COMMITMENTS: Final = Key(
+    "commitments",
+    RecordsOf(
+        Record("A commitment", (COMMITTED_GPUS, COMMITTED_PRICE, COMMITTED_FROM, COMMITTED_UNTIL)),
+        "commitments",
+    ),
+    "GPUs that are paid for at a price of their own, whether or not they are there.",
+    required=False,
+)
+SLICE_PRICES: Final = Key(
+    "slice_prices",
+    MapOf(values.SLICE, Price(), "prices by slice"),
+    "Slices with a price of their own, per slice-hour; the others cost their part of the GPU.",
+    required=False,
+)
+POOL_PRICING: Final = (PRICE, DISCOUNT, COMMITMENTS, SLICE_PRICES)
+
+# --- clusters and the fleet ------------------------------------------------------------------------------
+
+OVERHEAD_NAME: Final = Text(
+    "what it is for: small letters, digits and '-'",
+    "[a-z]([a-z0-9-]{0,38}[a-z0-9])?",
+    40,
+    mend=values.as_name,
+    suggestions=("power", "space", "people", "storage"),
+)
+OVERHEAD: Final = Key(
+    "overhead",
+    MapOf(OVERHEAD_NAME, Price(1_000_000_000), "amounts a month"),
+    "What it costs a month beside its GPUs, by what for: power, space, people, storage.",
+    required=False,
+)
+TIMEZONE: Final = Key(
+    "timezone",
+    Text(
+        "the name of a time zone",
+        "[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*",
+        64,
+        examples=("Europe/Berlin", "UTC"),
+    ),
+    "Where days and months begin: a name of the IANA time zones.",
+    required=False,
+    default="UTC",
+)
+IDLE: Final = Key(
+    "idle", OneOf(Sharing), "Who carries what nobody used.", required=False, default=Sharing.OWN_LINE
+)
+OVERHEAD_RULE: Final = Key(
+    "overhead", OneOf(Sharing), "Who carries overhead.", required=False, default=Sharing.OWN_LINE
+)
+COST: Final = Key(
+    "cost",
+    Record("How charges are made", (TIMEZONE, IDLE, OVERHEAD_RULE)),
+    "Where days begin, and who carries what nobody used.",
+    required=False,
+)

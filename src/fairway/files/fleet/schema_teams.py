@@ -1,0 +1,227 @@
+"""Define the keys of teams, priorities, fairness and users in a fleet file."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from fairway.files.diagnostics import FaultCode, shown
+from fairway.files.schema.containers import Key, ListOf, MapOf, Record, Recursive, Section
+from fairway.files.schema.values import (
+    NAME,
+    PERSON,
+    SLICE,
+    Boolean,
+    DurationValue,
+    Integer,
+    OrUnlimited,
+    Percent,
+    Price,
+    Problem,
+    Text,
+    as_name,
+)
+from fairway.files.schema.values import OneOf as OneWord
+from fairway.model.budget import AtLimit, Every, Running
+from fairway.model.names import NAME_PATTERN, NAME_RULE
+
+MOST_DEVICES: Final = 10_000_000
+MOST_MONEY: Final = 1_000_000_000_000
+_DAY: Final = 86_400
+_RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
+"""Names of accounts, QOS, namespaces and queues that the engines or Fairway itself use."""
+_RESERVED_PRIORITIES: Final = frozenset({"fairway", "kin", "lent", "own"})
+
+
+def _team_rule(text: str) -> Problem | None:
+    if _RESERVED_TEAMS.fullmatch(text) is None:
+        return None
+    return Problem(
+        FaultCode.RESERVED_NAME,
+        f"no team can be called {shown(text)}: the engines, or Fairway on them, use that name",
+        f"choose another name, for example team-{shown(text)}"[:80],
+    )
+
+
+def _priority_rule(text: str) -> Problem | None:
+    if text not in _RESERVED_PRIORITIES:
+        return None
+    return Problem(
+        FaultCode.RESERVED_NAME,
+        f"no priority can be called {text}: Fairway uses that name on the engines",
+        "choose another name, for example urgent or nightly",
+    )
+
+
+class Preemptible(StrEnum):
+    """When jobs of a priority can be preempted by any other job."""
+
+    ALWAYS = "always"
+
+
+TEAM_NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_team_rule)
+PRIORITY_NAME: Final = Text(
+    NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_priority_rule
+)
+SUPPLY: Final = Text(
+    "a pool, or a pool and one of its slices",
+    rf"{NAME_PATTERN[1:-1]}(/{SLICE.pattern})?",
+    80,
+    mend=lambda text: text.strip().lower().replace("_", "-"),
+    examples=("hpc-a100", "hpc-mig/1g.10gb"),
+)
+
+# --- teams -----------------------------------------------------------------------------------------------
+
+JOB_GPUS: Final = Key(
+    "gpus", OrUnlimited(Integer(1, MOST_DEVICES)), "The most GPUs, or slices, of one job.", required=False
+)
+JOB_TIME: Final = Key(
+    "time",
+    OrUnlimited(DurationValue(1, 3650 * _DAY)),
+    "The longest one job may run, e.g. 72h.",
+    required=False,
+)
+USER_GPUS: Final = Key(
+    "gpus",
+    OrUnlimited(Integer(1, MOST_DEVICES)),
+    "The most GPUs, or slices, that one user's running jobs hold together.",
+    required=False,
+)
+JOB_LIMITS: Final = Key(
+    "job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "What one job may have.", required=False
+)
+USER_LIMITS: Final = Key(
+    "user", Record("Limits of one user", (USER_GPUS,)), "What one user of the team may have.", required=False
+)
+SHARE: Final = Key(
+    "share",
+    Integer(1, 1_000_000),
+    "Weight among its siblings when more is wanted than is there.",
+    required=False,
+    default=1,
+)
+GUARANTEE: Final = Key(
+    "guarantee",
+    MapOf(SUPPLY, Integer(0, MOST_DEVICES), "guarantees by pool"),
+    "GPUs, or slices, that the team gets whenever it asks; part of its parent's.",
+    required=False,
+)
+BORROW: Final = Key(
+    "borrow",
+    MapOf(SUPPLY, OrUnlimited(Integer(0, MOST_DEVICES)), "borrow limits by pool"),
+    "The most beyond the guarantee, while nobody entitled asks; left out: whatever is idle.",
+    required=False,
+)
+LIMITS: Final = Key(
+    "limits",
+    Record("Limits", (JOB_LIMITS, USER_LIMITS)),
+    "The most one job, and one user, may have; left out: as the parent says.",
+    required=False,
+)
+TEAM_PRIORITIES: Final = Key(
+    "priorities",
+    ListOf(NAME, "priorities"),
+    "Which priorities its jobs may use; left out: those of its parent, or all.",
+    required=False,
+)
+MEMBERS: Final = Key(
+    "members", ListOf(PERSON, "users"), "Who belongs to it, as the engines know them.", required=False
+)
+DRAINING: Final = Key(
+    "draining",
+    Boolean(),
+    "Nothing of it starts any more, what runs may end: the way to remove a team.",
+    required=False,
+    default=False,
+)
+AMOUNT: Final = Key(
+    "amount",
+    Price(MOST_MONEY, 3),
+    "What it may spend in a period, in the fleet's currency, with all teams inside it.",
+    example="120000",
+)
+EVERY: Final = Key(
+    "every",
+    OneWord(Every),
+    "How long a period is: a calendar month or quarter.",
+    required=False,
+    default=Every.MONTH,
+)
+WARN_AT: Final = Key(
+    "warn_at", Percent(1, 100), "Part of the amount at which it is told.", required=False, default="80%"
+)
+AT_LIMIT: Final = Key(
+    "at_limit",
+    OneWord(AtLimit),
+    "When it is spent: warn tells it, low-only lets only preemptible jobs start, stop none.",
+    required=False,
+    default=AtLimit.WARN,
+)
+RUNNING: Final = Key(
+    "running",
+    OneWord(Running),
+    "What runs when it is spent is left alone, or ended where at_limit would not let it start.",
+    required=False,
+    default=Running.LEAVE,
+)
+BUDGET: Final = Key(
+    "budget",
+    Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
+    "What the team, with all teams inside it, may spend.",
+    required=False,
+)
+TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
+INNER_TEAMS: Final = Key(
+    "teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.", required=False
+)
+_TEAM: Final[Record] = Record(
+    "A team: a tenant; teams nest",
+    (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
+)
+DEFINITIONS: Final = {TEAM.name: _TEAM}
+"""Recursive shapes, for `$defs` of the schema."""
+
+TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Who shares the fleet, by name.", required=False)
+
+# --- priorities, fairness, users --------------------------------------------------------------------------
+
+RANK: Final = Key("rank", Integer(1, 1_000_000), "A higher rank goes first within a team.", example="50")
+IS_DEFAULT: Final = Key(
+    "default", Boolean(), "What a job without a word gets; one priority is it.", required=False, default=False
+)
+PREEMPTIBLE: Final = Key(
+    "preemptible",
+    OneWord(Preemptible),
+    "Runs only on what nobody else wants, whatever the team's guarantee.",
+    required=False,
+)
+PRIORITIES: Final = Key(
+    "priorities",
+    MapOf(PRIORITY_NAME, Record("A priority", (RANK, IS_DEFAULT, PREEMPTIBLE)), "priorities", least=1),
+    "Named classes of jobs; left out: urgent 100, normal 50 (default), low 10 (preemptible).",
+    required=False,
+)
+HALF_LIFE: Final = Key(
+    "half_life",
+    DurationValue(1, 3650 * _DAY),
+    "After which past use counts half.",
+    required=False,
+    default="7d",
+)
+FAIRNESS: Final = Key(
+    "fairness",
+    Record("Fairness", (HALF_LIFE,)),
+    "How past use counts among those who want more.",
+    required=False,
+)
+DEFAULT_TEAM: Final = Key(
+    "default_team", NAME, "The team of this user's jobs that name none.", example="research"
+)
+USERS: Final = Key(
+    "users",
+    MapOf(PERSON, Record("A user", (DEFAULT_TEAM,)), "users"),
+    "What is to be said of single users: the default team of who is in several.",
+    required=False,
+)

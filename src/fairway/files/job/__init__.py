@@ -1,0 +1,1 @@
+"""Parse and check job files, `#SBATCH` scripts and Kubernetes Jobs."""

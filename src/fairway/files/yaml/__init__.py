@@ -1,0 +1,1 @@
+"""Parse YAML into a tree with the line and column of every value."""

@@ -1,0 +1,1 @@
+"""Queries and writes of prices, closed months and budgets."""

@@ -1,0 +1,1 @@
+"""Queries and writes of jobs: submit, dispatch, mirror, list, search."""

@@ -1,0 +1,1 @@
+"""The rows that the ledger returns, as frozen values."""

@@ -1,0 +1,149 @@
+"""Records of usage and cost: frozen values. Times are aware UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Protocol
+
+from fairway.model.budget import Hold
+from fairway.model.charge import ChargeKind, Label, Span
+from fairway.model.names import ClusterName, PoolName, TeamName
+from fairway.model.team import Supply
+
+
+class LocalTime(Protocol):
+    """The hour and day boundaries of the fleet's time zone; `cost.calendar.Calendar` implements it."""
+
+    def day_of(self, at: int, /) -> date:
+        """Return the day that contains a moment."""
+
+    def day_start(self, day: date, /) -> int:
+        """Return when a day begins."""
+
+    def hour_start(self, at: int, /) -> int:
+        """Return the start of the hour that contains a moment."""
+
+    def next_hour(self, at: int, /) -> int:
+        """Return the start of the hour after the one that contains a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """A filter on usage; None: no condition. Values of one field are alternatives, fields must all match."""
+
+    teams: frozenset[str] | None = None
+    """For a subtree, the names of all its teams; empty string: no team."""
+    users: frozenset[str] | None = None
+    pools: frozenset[str] | None = None
+    clusters: frozenset[str] | None = None
+    priorities: frozenset[str] | None = None
+    slices: frozenset[str] | None = None
+    """Empty string: whole GPUs."""
+    names: frozenset[str] | None = None
+    """Names of jobs: like the label NAME, read from the raw rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """A query on usage: filter, spans of each pool, and the labels to group by."""
+
+    spans: Mapping[PoolName, Sequence[Span]]
+    by: tuple[Label, ...] = ()
+    which: UsageFilter = UsageFilter()
+
+    @property
+    def raw(self) -> bool:
+        """Whether it needs names of jobs, which the sums do not have."""
+        return Label.NAME in self.by or self.which.names is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PricePointRow:
+    """A spot price as it was reported."""
+
+    pool: PoolName
+    at: datetime
+    per_gpu_hour: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedMonth:
+    """A closed month: its reported charges do not change."""
+
+    month: date
+    """Its first day."""
+    closed_at: datetime
+    by: str
+    currency: str
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedCharge:
+    """One amount of a closed month, in whole cents."""
+
+    used_in: date
+    """First day of the month the usage was in; an earlier month in a correction."""
+    kind: ChargeKind
+    cluster: ClusterName
+    supply: Supply | None
+    """None: of a cluster as a whole."""
+    team: TeamName | None
+    """None: of no team."""
+    device_seconds: int
+    amount: Decimal
+
+
+class BudgetLevel(StrEnum):
+    """How far a budget is spent."""
+
+    OK = "ok"
+    WARNED = "warned"
+    SPENT = "spent"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBudgetStatus:
+    """The state of a team's budget in the current period."""
+
+    team: TeamName
+    period: date
+    """Its first day."""
+    amount: Decimal
+    spent: Decimal
+    per_day: Decimal
+    """The rate at which it is being spent."""
+    runs_out: date | None
+    """None: not in this period."""
+    level: BudgetLevel
+    hold: Hold | None
+    since: datetime | None = None
+    """When it reached this level and hold; set by the ledger, ignored on writing."""
+    checked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetEvent:
+    """Something that happened to a budget, in a sentence."""
+
+    id: int
+    at: datetime
+    team: TeamName
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """Rows of a month that are in the object store and no longer in PostgreSQL."""
+
+    month: date
+    path: str
+    """Relative to the store."""
+    rows: int
+    bytes: int
+    digest: str
+    """SHA-256 of the object."""

@@ -1,0 +1,218 @@
+"""Records of jobs: frozen values. Times are aware UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Order, Placement
+from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.team import Supply
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be stored, with everything decided. One with an array becomes one job per task."""
+
+    spec: JobSpec
+    user: UserName
+    team: TeamName
+    priority: PriorityName
+    placement: Placement
+    hold: bool = False
+
+
+class DesiredState(StrEnum):
+    """What users requested last for a job that has not ended."""
+
+    RUN = "run"
+    HOLD = "hold"
+    CANCEL = "cancel"
+
+
+class EventKind(StrEnum):
+    """The kind of an event in a job's timeline. What the engine did is in its attempts."""
+
+    SUBMITTED = "submitted"
+    SENT = "sent"
+    """An engine job was created."""
+    REFUSED = "refused"
+    RETRY = "retry"
+    """It failed, and will be sent again."""
+    HELD = "held"
+    RELEASED = "released"
+    CANCELLED = "cancelled"
+    NOT_STARTED = "not-started"
+    """A dependency did not end as required."""
+    DOUBLE = "double"
+    """A second engine job of the same order was found and ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job in a list."""
+
+    id: JobId
+    cluster: ClusterName
+    name: str
+    user: UserName
+    team: TeamName | None
+    priority: PriorityName | None
+    pool: PoolName | None
+    slice: SliceName | None
+    gpus: int
+    """On each node."""
+    nodes: int
+    devices: int
+    state: JobState
+    desired_state: DesiredState
+    code: str
+    """Why it is not sent, was refused or did not start, as a code; empty: nothing to report."""
+    reason: str
+    reason_code: str
+    """What the engine's `reason` for its waiting means, as a code of `explain.reasons`; empty: none."""
+    native: bool
+    """Not submitted through Fairway."""
+    engine_id: EngineId | None
+    array: JobId | None
+    """The first task of its array."""
+    array_index: int | None
+    attempts: int
+    submitted_at: datetime
+    started_at: datetime | None
+    """The last attempt's start."""
+    ended_at: datetime | None
+    exit_code: int | None
+    time_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAttempt:
+    """One attempt with its number, from 1, over all submissions of the job."""
+
+    number: int
+    engine_id: EngineId
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One event in a job's timeline."""
+
+    at: datetime
+    kind: EventKind
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """One job with everything known about it."""
+
+    row: JobRow
+    spec: JobSpec | None
+    """None: native."""
+    placement_reason: str
+    engine_name: EngineName | None
+    submission: int
+    attempts: tuple[StoredAttempt, ...]
+    events: tuple[JobEvent, ...]
+    """The newest 200, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """A filter on jobs. A field that is None is no condition."""
+
+    cluster: str | None = None
+    team: str | None = None
+    user: str | None = None
+    states: tuple[JobState, ...] = ()
+    """Empty: any."""
+    pool: str | None = None
+    name: str | None = None
+    array: JobId | None = None
+    native: bool | None = None
+    submitted_after: datetime | None = None
+    submitted_before: datetime | None = None
+    teams: tuple[str, ...] | None = None
+    """Any of these."""
+    priority: str | None = None
+    name_begins: tuple[str, ...] = ()
+    """With any of these; empty: any name."""
+    user_begins: str | None = None
+    once_an_array: bool = False
+    """Of an array, only the first task that matches, which represents the array."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """The number of jobs of a team in a state on a supply, and the devices they hold or request."""
+
+    cluster: ClusterName
+    team: TeamName | None
+    pool: PoolName | None
+    slice: SliceName | None
+    state: JobState
+    jobs: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSubmit:
+    """A job that is due to be sent."""
+
+    id: JobId
+    submission: int
+    spec: JobSpec
+    user: UserName
+    team: TeamName
+    priority: PriorityName
+    pool: PoolName
+    slice: SliceName | None
+    engine_name: EngineName
+    array: JobId | None
+    array_index: int | None
+    attempts: int
+    """Attempts so far, over earlier submissions."""
+    desired_state: DesiredState
+    sending_until: datetime | None
+    """Set: a server began to send it and did not record the outcome. Until then it may still arrive."""
+
+    def order(self) -> Order:
+        """Return the order that goes to the engine."""
+        return Order(
+            self.id,
+            self.submission,
+            self.engine_name,
+            self.spec,
+            self.user,
+            self.team,
+            self.priority,
+            Supply(self.pool, self.slice),
+            self.array,
+            self.array_index,
+            self.attempts,
+            hold=self.desired_state is DesiredState.HOLD,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAction:
+    """An engine job whose state is not what users requested."""
+
+    id: JobId
+    engine_id: EngineId
+    desired_state: DesiredState
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorResult:
+    """The result of storing a batch of observed jobs."""
+
+    ended: tuple[JobId, ...]
+    """Fairway's jobs that ended in this batch."""
+    doubles: tuple[EngineId, ...]
+    """Second engine jobs of one order, which must be ended."""

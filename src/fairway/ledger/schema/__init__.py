@@ -1,0 +1,1 @@
+"""SQLAlchemy definitions of the ledger's tables."""

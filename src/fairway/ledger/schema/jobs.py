@@ -1,0 +1,228 @@
+"""Tables of jobs. A test compares them with what the migrations create.
+
+An ended job's row is never written again; whatever is queried every second has a partial index of open jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from fairway.ledger.records.jobs import DesiredState, EventKind
+from fairway.ledger.schema.tables import NONE, Moment, Name, listed, metadata, one_of
+from fairway.model.job import OPEN_JOBS, Ending, JobState, When
+
+# What jobs have in common whose they are and where they go: few rows for very many jobs. A list of jobs by
+# any of these finds its classes first, and then reads each class from its newest job on.
+job_class: Final = Table(
+    "job_class",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("cluster", Name, nullable=False),
+    Column("user_name", Name, nullable=False, server_default=NONE),
+    Column("team", Name, nullable=False, server_default=NONE),
+    Column("pool", Name, nullable=False, server_default=NONE),
+    Column("slice", Name, nullable=False, server_default=NONE),
+    Column("priority", Name, nullable=False, server_default=NONE),
+    Column("native", Boolean, nullable=False),
+    UniqueConstraint(
+        "cluster", "user_name", "team", "pool", "slice", "priority", "native", name="job_class_alike_key"
+    ),
+)
+Index(None, job_class.c.user_name)
+Index(None, job_class.c.team)
+Index(None, job_class.c.pool)
+
+OPEN_JOBS_SQL: Final = listed(OPEN_JOBS)
+"""The states of open jobs, for `state IN (…)`."""
+
+job: Final = Table(
+    "job",
+    metadata,
+    Column("id", BigInteger, Identity(always=False), primary_key=True),
+    Column("class", Integer, nullable=False),
+    Column("cluster", Name, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("state", Name, nullable=False),
+    Column("wish", Text, nullable=False, server_default=DesiredState.RUN.value),
+    # The wish is not yet so.
+    Column("asked", Boolean, nullable=False, server_default=text("false")),
+    # Fairway's own: why it is not sent, was refused or not started.
+    Column("code", Text, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+    # What the engine's reason for its waiting means, as a code of `explain.reasons`.
+    Column("reason_code", Text, nullable=False, server_default=""),
+    Column("engine_id", Text),
+    Column("array_first", BigInteger),
+    Column("array_index", Integer),
+    Column("gpus", Integer, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("devices", Integer, nullable=False),
+    # Which time it is sent, from 1; 0: native.
+    Column("submission", Integer, nullable=False),
+    # What was not its fault is not counted.
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("submitted_at", Moment, nullable=False),
+    Column("started_at", Moment),
+    Column("ended_at", Moment),
+    Column("exit_code", Integer),
+    Column("time_seconds", Integer),
+    # Some of what it comes after has not ended well.
+    Column("has_after", Boolean, nullable=False, server_default=text("false")),
+    # Kept more than a minute after it was submitted: its id does not tell when that was. See `job_clock`.
+    Column("late", Boolean, nullable=False, server_default=text("false")),
+    Column("not_before", Moment, nullable=False, server_default=func.now()),
+    Column("sending_until", Moment),
+    Column("sent_at", Moment),
+    one_of("state", JobState),
+    one_of("wish", DesiredState),
+    postgresql_with={"fillfactor": 85},
+)
+Index("job_class_idx", job.c["class"], job.c.state, job.c.id)
+Index("job_state_idx", job.c.state, job.c.id)
+Index("job_name_idx", job.c.name, job.c["class"], job.c.state, job.c.id)
+Index("job_array_idx", job.c.array_first, job.c.id, postgresql_where=text("array_first IS NOT NULL"))
+Index(
+    "job_to_send_idx",
+    job.c.cluster,
+    job.c.not_before,
+    job.c.id,
+    postgresql_where=text(f"state = '{JobState.QUEUED.value}' AND NOT has_after"),
+)
+Index("job_asked_idx", job.c.cluster, job.c.id, postgresql_where=text("asked"))
+Index(
+    "job_open_idx",
+    job.c.cluster,
+    job.c["class"],
+    job.c.state,
+    postgresql_include=["devices", "engine_id", "sent_at"],
+    postgresql_where=text(f"state IN ({OPEN_JOBS_SQL})"),
+)
+Index("job_late_idx", job.c.id, postgresql_where=text("late"))
+
+# One an array: its tasks' ids lead here by `array_first`. As text: what JSONB would refuse or reorder comes
+# back as it was.
+job_spec: Final = Table(
+    "job_spec",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("spec", Text, nullable=False),
+    Column("why_there", Text, nullable=False),
+    Column("submitted_by", Text, nullable=False),
+)
+
+# Every engine job there ever was, so that an old one seen again is not taken for a stranger.
+engine_job: Final = Table(
+    "engine_job",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("engine_id", Name, primary_key=True),
+    Column("job", BigInteger, nullable=False),
+    Column("submission", Integer, nullable=False),
+    # Attempts of the job before this engine job's first.
+    Column("attempts_before", Integer, nullable=False, server_default=text("0")),
+    # A second one of the same order.
+    Column("double", Boolean, nullable=False, server_default=text("false")),
+)
+
+# A native array: what its tasks have in common, and the job of the first that was seen.
+engine_array: Final = Table(
+    "engine_array",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("engine_id", Name, primary_key=True),
+    Column("job", BigInteger, nullable=False),
+)
+
+attempt: Final = Table(
+    "attempt",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("engine_id", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("ending", Text),
+    Column("exit_code", Integer),
+    Column("signal", Integer),
+    Column("devices", Integer, nullable=False),
+    Column("nodes", ARRAY(Text), nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    one_of("ending", Ending),
+)
+
+# What is unusual in a job's life. That it was submitted and sent is told by its own row.
+job_event: Final = Table(
+    "job_event",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", Moment, nullable=False, server_default=func.now()),
+    Column("kind", Text, nullable=False),
+    Column("by_whom", Text, nullable=False, server_default=""),
+    Column("text", Text, nullable=False, server_default=""),
+    one_of("kind", EventKind),
+)
+
+# What is not yet fulfilled. Whoever ends a job settles the rows that wait for it; whoever sends the waiting
+# one's cluster its jobs takes the settled rows away.
+job_after: Final = Table(
+    "job_after",
+    metadata,
+    Column("job", BigInteger, primary_key=True, autoincrement=False),
+    Column("after", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Name, nullable=False),
+    Column("ending", Text, nullable=False),
+    Column("whole_array", Boolean, nullable=False),
+    # Whether it came true; NULL: open.
+    Column("met", Boolean),
+    one_of("ending", When),
+)
+Index("job_after_open_idx", job_after.c.after, postgresql_where=text("met IS NULL"))
+Index("job_after_settled_idx", job_after.c.cluster, postgresql_where=text("met IS NOT NULL"))
+
+submission_key: Final = Table(
+    "submission_key",
+    metadata,
+    Column("by_whom", Name, primary_key=True),
+    Column("key", Name, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    # As ranges: "17-2016,2040-2041".
+    Column("ids", Text, nullable=False),
+    Column("created_at", Moment, nullable=False, server_default=func.now()),
+)
+
+mirror_mark: Final = Table(
+    "mirror_mark",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("mark", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+# One row, made by the migration.
+ledger_mark: Final = Table("ledger_mark", metadata, Column("mark", Text, primary_key=True))
+
+# Which id was given in which minute, so that an age becomes a range of ids.
+job_clock: Final = Table(
+    "job_clock",
+    metadata,
+    Column("minute", Moment, primary_key=True),
+    Column("job", BigInteger, nullable=False),
+)

@@ -1,0 +1,1 @@
+"""Queries and writes of usage and capacity: metering, totals, partitions, the archive."""

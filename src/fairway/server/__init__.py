@@ -1,0 +1,21 @@
+"""Build and run a server: the only package that wires engines, ledger, loops and app together."""
+
+from __future__ import annotations
+
+from fairway.server.engines import Engines, build_engine
+from fairway.server.listen import Serving
+from fairway.server.migrate import downgrade_tables, make_admin, table_version, upgrade_tables
+from fairway.server.server import Started, collect_garbage_less_often, serve
+
+__all__ = [
+    "Engines",
+    "Serving",
+    "Started",
+    "build_engine",
+    "collect_garbage_less_often",
+    "downgrade_tables",
+    "make_admin",
+    "serve",
+    "table_version",
+    "upgrade_tables",
+]

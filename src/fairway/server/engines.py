@@ -1,0 +1,57 @@
+"""Build the engine of each cluster. An engine's libraries are imported only if a fleet uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairway.control import Engine
+from fairway.model.fleet import Cluster, EngineKind, Pool
+from fairway.model.names import ClusterName
+
+if TYPE_CHECKING:
+    from fairway.engines.virtual.engine import VirtualEngine
+
+
+def build_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+    """Build a new engine for a cluster."""
+    match cluster.engine:
+        case EngineKind.SLURM:
+            from fairway.engines.slurm.engine import SlurmEngine  # noqa: PLC0415
+
+            return SlurmEngine(cluster, pools)
+        case EngineKind.KUBERNETES:
+            from fairway.engines.kubernetes.engine import KubernetesEngine  # noqa: PLC0415
+
+            return KubernetesEngine(cluster, pools)
+        case EngineKind.VIRTUAL:
+            from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
+
+            return VirtualEngine(cluster, pools)
+
+
+class Engines:
+    """The engines of one server. A virtual cluster lives in memory, so all loops must share its engine."""
+
+    def __init__(self) -> None:
+        self._virtual: dict[ClusterName, tuple[tuple[Pool, ...], VirtualEngine]] = {}
+
+    def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+        """Return the engine for the loops; a virtual cluster's is reused, resized if its pools changed."""
+        if cluster.engine is not EngineKind.VIRTUAL:
+            return build_engine(cluster, pools)
+        from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
+
+        there = self._virtual.get(cluster.name)
+        if there is None:
+            there = (pools, VirtualEngine(cluster, pools))
+        elif there[0] != pools:
+            there = (pools, there[1].resized(cluster, pools))
+        self._virtual[cluster.name] = there
+        return there[1]
+
+    def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+        """Return an engine for plans and reads; an existing virtual cluster is used but not resized."""
+        there = self._virtual.get(cluster.name)
+        if cluster.engine is EngineKind.VIRTUAL and there is not None:
+            return there[1]
+        return build_engine(cluster, pools)

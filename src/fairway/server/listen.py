@@ -1,0 +1,79 @@
+"""Bind the server's socket, and require TLS where tokens would travel unencrypted."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairway.model.errors import PermanentError
+from fairway.model.hosts import is_loopback
+from fairway.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The options of a server beyond its settings."""
+
+    settings: Settings
+    fleet_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure_listen: bool = False
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Yield the bound socket. Enter it first: a port in use must be found before the database starts."""
+    host, port = settings.listen_host, settings.listen_port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+        except (OSError, OverflowError, UnicodeError) as error:
+            other = port + 1 if port < 65535 else 8470
+            raise PermanentError(
+                "CannotListen",
+                f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
+                f"choose another:  fairway server --listen 127.0.0.1:{other}"
+                f"   or see who has it:  ss -ltnp 'sport = :{port}'",
+            ) from error
+        yield listener
+
+
+def require_tls(serving: Serving) -> None:
+    """Check the TLS options. Raises PermanentError if tokens would travel unencrypted without consent."""
+    cert, key, host = serving.tls_cert, serving.tls_key, serving.settings.listen_host
+    if (cert is None) != (key is None):
+        raise PermanentError(
+            "TlsIncomplete", "TLS needs both a certificate and its key", "give --tls-cert and --tls-key"
+        )
+    if cert is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        except (OSError, ValueError) as error:
+            raise PermanentError(
+                "TlsUnusable",
+                f"cannot use {cert} with {key}: {error}",
+                "look at both:  openssl x509 -in FILE -text",
+            ) from error
+    elif not serving.insecure_listen and not is_loopback(host):
+        raise PermanentError(
+            "OpenWithoutTls",
+            f"{host} can be reached from elsewhere, and tokens would travel unencrypted",
+            "give --tls-cert and --tls-key, or --insecure-listen if something in front speaks TLS",
+        )
+
+
+def own_url(serving: Serving, listener: socket.socket) -> str:
+    """Return the server's URL for clients on this machine."""
+    host, port = listener.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if serving.tls_cert else 'http'}://{shown}:{port}"

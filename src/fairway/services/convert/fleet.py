@@ -1,0 +1,161 @@
+"""What is known, in wire types: the fleet file names things, the ledger says how they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypedDict
+from zoneinfo import ZoneInfo
+
+from fairway.ledger import ClusterState, NodeState, PoolState
+from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.names import SliceName
+from fairway.model.observation import Devices, Health, free_devices
+from fairway.wire import fleet as wire
+
+_NOT_OBSERVED = wire.Reason(
+    code="NotObserved",
+    message="not observed yet",
+    hint="wait a few seconds; if it stays, look at the server's log",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything the answers about clusters and pools are made from, read at one moment."""
+
+    fleet: Fleet
+    clusters: Mapping[str, ClusterState]
+    pools: tuple[PoolState, ...]
+    now: datetime
+
+
+class _SeenFields(TypedDict):
+    reachable: bool | None
+    observed_at: datetime | None
+    age_seconds: int | None
+
+
+def clusters(known: Known) -> list[wire.Cluster]:
+    """The fleet's clusters by name, those never observed too."""
+    return [_cluster(known, c) for c in sorted(known.fleet.clusters, key=lambda c: c.name)]
+
+
+def pools(known: Known) -> list[wire.Pool]:
+    """The fleet's pools by name, those never observed too."""
+    return [_pool(known, p) for p in sorted(known.fleet.pools, key=lambda p: p.name)]
+
+
+def node(state: NodeState, cluster: ClusterState | None, now: datetime) -> wire.Node:
+    """One node, marked with how fresh it is."""
+    return wire.Node(
+        name=state.name,
+        cluster=state.cluster,
+        health=state.health,
+        reason=state.reason,
+        since=state.since,
+        devices=[_devices(state.health, d) for d in state.devices],
+        **_seen(cluster, now),
+    )
+
+
+def _cluster(known: Known, cluster: Cluster) -> wire.Cluster:
+    state = known.clusters.get(cluster.name)
+    rows = [p for p in known.pools if p.cluster == cluster.name]
+    whole = [p for p in rows if p.slice is None]
+    observed = state is not None and state.observed_at is not None
+    return wire.Cluster(
+        name=cluster.name,
+        engine=cluster.engine,
+        engine_version=state.engine_version or None if state else None,
+        reason=_reason(state),
+        since=state.since if state and state.attempted_at else None,
+        pools=sorted(p.name for p in known.fleet.pools_of(cluster.name)),
+        gpus=_sum(whole) if observed else None,
+        slices=[
+            wire.SliceCounts(slice=kind, **_sum([p for p in rows if p.slice == kind]).model_dump())
+            for kind in sorted({p.slice for p in rows if p.slice is not None})
+        ]
+        if observed
+        else None,
+        gpus_in_no_pool=sum(p.total for p in whole if p.pool is None) if observed else None,
+        **_seen(state, known.now),
+    )
+
+
+def _pool(known: Known, pool: Pool) -> wire.Pool:
+    state = known.clusters.get(pool.cluster)
+    rows = {p.slice: p for p in known.pools if p.cluster == pool.cluster and p.pool == pool.name}
+    observed = state is not None and state.observed_at is not None
+    # Slices the file names but no node has show as 0: that is a finding, not an unknown.
+    kinds = sorted({*pool.slices, *(kind for kind in rows if kind is not None)})
+    return wire.Pool(
+        name=pool.name,
+        cluster=pool.cluster,
+        gpu=pool.gpu.name,
+        slice_kinds=list(pool.slices),
+        capacity=pool.capacity,
+        price_per_gpu_hour=pool.list_price(known.now.astimezone(ZoneInfo(known.fleet.cost.timezone)).date()),
+        currency=known.fleet.currency,
+        gpus=_pool_counts(rows.get(None)) if observed else None,
+        slices=[_slice_counts(kind, rows.get(kind)) for kind in kinds] if observed else None,
+        **_seen(state, known.now),
+    )
+
+
+def _seen(state: ClusterState | None, now: datetime) -> _SeenFields:
+    if state is None or state.attempted_at is None:
+        return {"reachable": None, "observed_at": None, "age_seconds": None}
+    age = None
+    if state.observed_at is not None:
+        # The ledger's clock and this one's may differ a little; nothing is observed in the future.
+        age = max(0, int((now - state.observed_at).total_seconds()))
+    return {"reachable": state.reachable, "observed_at": state.observed_at, "age_seconds": age}
+
+
+def _reason(state: ClusterState | None) -> wire.Reason | None:
+    if state is None or state.attempted_at is None:
+        return _NOT_OBSERVED
+    if state.reachable:
+        return None
+    return wire.Reason(code=state.code, message=state.message, hint=state.hint)
+
+
+def _sum(rows: Iterable[PoolState]) -> wire.Counts:
+    totals = [(p.total, p.in_use, p.free, p.unhealthy) for p in rows]
+    total, in_use, free, unhealthy = (
+        (sum(column) for column in zip(*totals, strict=True)) if totals else (0,) * 4
+    )
+    return wire.Counts(total=total, in_use=in_use, free=free, unhealthy=unhealthy)
+
+
+def _pool_counts(row: PoolState | None) -> wire.PoolCounts:
+    if row is None:
+        return wire.PoolCounts(total=0, in_use=0, free=0, unhealthy=0, nodes=0, nodes_drained=0, nodes_down=0)
+    return wire.PoolCounts(
+        total=row.total,
+        in_use=row.in_use,
+        free=row.free,
+        unhealthy=row.unhealthy,
+        nodes=row.nodes,
+        nodes_drained=row.nodes_drained,
+        nodes_down=row.nodes_down,
+    )
+
+
+def _slice_counts(kind: SliceName, row: PoolState | None) -> wire.PoolSliceCounts:
+    return wire.PoolSliceCounts(slice=kind, **_pool_counts(row).model_dump())
+
+
+def _devices(health: Health, devices: Devices) -> wire.Devices:
+    free = free_devices(health, devices)
+    return wire.Devices(
+        pool=devices.pool,
+        kind=devices.kind,
+        slice=devices.slice,
+        total=devices.total,
+        in_use=devices.in_use,
+        free=free,
+        unhealthy=devices.total - devices.in_use - free,
+    )

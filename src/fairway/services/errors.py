@@ -1,0 +1,43 @@
+"""Errors that services raise for the caller to read. The API and the pages translate them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from fairway.model.errors import FairwayError
+from fairway.wire.fleet import Fault
+
+
+class ErrorKind(StrEnum):
+    """Why a request failed, apart from any protocol; the API maps each kind to an HTTP status."""
+
+    INVALID = "invalid"
+    """The request makes no sense as it is."""
+    FORBIDDEN = "forbidden"
+    """The caller may not do this."""
+    NOT_FOUND = "not found"
+    """The request names something that does not exist."""
+    CONFLICT = "conflict"
+    """The request contradicts the current state."""
+    ENGINE_FAILED = "engine failed"
+    """A cluster did not answer, or refused."""
+
+
+class RequestError(FairwayError):
+    """Refuses a request, with a code, a message and a hint written for the caller.
+
+    Other FairwayErrors may name hosts and files of the server: they go to the log, not to callers.
+    """
+
+    def __init__(
+        self, kind: ErrorKind, code: str, message: str, hint: str, *, faults: Sequence[Fault] = ()
+    ) -> None:
+        super().__init__(code, message, hint)
+        self.kind = kind
+        self.faults = list(faults)
+
+    @classmethod
+    def wrap(cls, kind: ErrorKind, error: FairwayError) -> RequestError:
+        """Show `error` to the caller as it is. Only for errors whose text is safe to show."""
+        return cls(kind, error.code, error.message, error.hint)

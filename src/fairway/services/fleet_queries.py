@@ -1,0 +1,46 @@
+"""Read what the fleet has and how it is: clusters, pools, nodes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from fairway.ledger import Ledger
+from fairway.model.observation import Health
+from fairway.services.convert import fleet as convert
+from fairway.services.fleets import Fleets
+from fairway.wire import fleet as wire
+
+
+async def list_clusters(ledger: Ledger, fleets: Fleets) -> list[wire.Cluster]:
+    """List every cluster of the fleet by name. One that cannot be reached has its last known state."""
+    return convert.clusters(await _known(ledger, fleets))
+
+
+async def list_pools(ledger: Ledger, fleets: Fleets, cluster: str | None = None) -> list[wire.Pool]:
+    """List every pool of the fleet, or of one cluster, by name."""
+    return [p for p in convert.pools(await _known(ledger, fleets)) if cluster is None or p.cluster == cluster]
+
+
+async def list_nodes(
+    ledger: Ledger,
+    *,
+    cluster: str | None = None,
+    pool: str | None = None,
+    health: Health | None = None,
+    after: tuple[str, str] | None = None,
+    limit: int,
+) -> list[wire.Node]:
+    """List nodes by cluster and name, those after the node `after`."""
+    states = {s.cluster: s for s in await ledger.clusters.all()}
+    rows = await ledger.clusters.nodes(cluster=cluster, pool=pool, health=health, after=after, limit=limit)
+    now = datetime.now(UTC)
+    return [convert.node(row, states.get(row.cluster), now) for row in rows]
+
+
+async def _known(ledger: Ledger, fleets: Fleets) -> convert.Known:
+    return convert.Known(
+        fleet=await fleets.current(),
+        clusters={s.cluster: s for s in await ledger.clusters.all()},
+        pools=await ledger.clusters.pools(),
+        now=datetime.now(UTC),
+    )

@@ -1,0 +1,88 @@
+"""Reads what jobs print, through the engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.engines.port import LogPart, Runs
+from fairway.ledger import Ledger
+from fairway.ledger.records.jobs import JobDetail, StoredAttempt
+from fairway.model.errors import PermanentError
+from fairway.model.job import ENDED_JOBS, EngineId, Order, engine_name, format_job_id
+from fairway.model.names import ClusterName
+from fairway.services.engine_pool import EnginePool
+from fairway.services.submit_jobs import GivesFleets
+
+
+class JobLogReader:
+    """Asks the engine of each job's cluster. Safe to use by many at once."""
+
+    def __init__(self, ledger: Ledger, fleets: GivesFleets, engines: EnginePool) -> None:
+        self._ledger = ledger
+        self._fleets = fleets
+        self._engines = engines
+
+    async def read(
+        self, detail: JobDetail, attempt: int | None, offset: int, limit: int, node: int = 0
+    ) -> LogPart:
+        """What an attempt printed, from a byte offset on; None: the last one.
+
+        Raises PermanentError where there is nothing to read, Unreachable where it cannot be read now.
+        """
+        row = detail.row
+        if detail.spec is None:
+            raise PermanentError(
+                "NoLog",
+                f"{format_job_id(row.id)} was not submitted through Fairway: where it prints to is not known",
+                f"read it where it runs, as {row.engine_id} on {row.cluster}",
+            )
+        chosen = _chosen(detail, attempt)
+        if chosen is None:
+            return LogPart(b"", offset, ended=row.state in ENDED_JOBS)
+        order = await self._order(detail, chosen.engine_id)
+        within = 1 + sum(
+            1 for a in detail.attempts if a.engine_id == chosen.engine_id and a.number < chosen.number
+        )
+        engine = await self._engine(row.cluster)
+        return await engine.read_log(order, chosen.engine_id, within, offset, limit, node)
+
+    async def _order(self, detail: JobDetail, engine_id: EngineId) -> Order:
+        """The order that engine job was made by, an earlier submission's too."""
+        kept = await self._ledger.dispatch.order_of(detail.row.id)
+        if kept is None:
+            raise PermanentError(
+                "NoLog", f"{format_job_id(detail.row.id)} is not known any more", "fairway get jobs"
+            )
+        order = kept.order()
+        if engine_id == detail.row.engine_id:
+            return order
+        # Each submission that ran is one engine job, in the order of their attempts.
+        engines = list(dict.fromkeys(a.engine_id for a in detail.attempts))
+        submission = engines.index(engine_id) + 1
+        before = next(i for i, a in enumerate(detail.attempts) if a.engine_id == engine_id)
+        mark = await self._ledger.jobs.mark()
+        name = engine_name(mark, order.job, submission, order.spec.name)
+        return replace(order, submission=submission, engine_name=name, attempts_before=before, hold=False)
+
+    async def _engine(self, name: ClusterName) -> Runs:
+        fleet = await self._fleets.current()
+        cluster = next((c for c in fleet.clusters if c.name == name), None)
+        if cluster is None:
+            raise PermanentError(
+                "NoLog", f"cluster {name} is no longer part of the fleet", "read it on the cluster itself"
+            )
+        return await self._engines.get(cluster, fleet.pools_of(name))
+
+
+def _chosen(detail: JobDetail, attempt: int | None) -> StoredAttempt | None:
+    if attempt is None:
+        return detail.attempts[-1] if detail.attempts else None
+    found = next((a for a in detail.attempts if a.number == attempt), None)
+    if found is None:
+        had = len(detail.attempts)
+        raise PermanentError(
+            "NoSuchAttempt",
+            f"{format_job_id(detail.row.id)} has no attempt {attempt}",
+            f"it had {had}: say one from 1 to {had}" if had else "it has not started yet",
+        )
+    return found

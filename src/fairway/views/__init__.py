@@ -1,0 +1,1 @@
+"""Text shown by both the command line and the pages: headlines of jobs, plans, costs, reasons. Pure."""

@@ -1,0 +1,85 @@
+"""Reports as flat records for CSV and Parquet files. Pure.
+
+The rows sum to the report's total, which is not a row itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TypeAlias
+
+from fairway.cost.csv_cells import plain
+from fairway.model.charge import UNUSED_KINDS
+from fairway.wire import costs as wire
+
+Value: TypeAlias = str | int | Decimal
+Record: TypeAlias = dict[str, Value]
+Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
+
+
+def report_records(report: Report) -> list[Record]:
+    """Return one record for each row of the report, labels first."""
+    return [_record(report, row) for row in report.rows]
+
+
+def statement_records(found: wire.Statements) -> list[Record]:
+    """Return one record for each line of each team's statement."""
+    return [
+        {
+            "month": found.month,
+            "team": statement.team,
+            "used_in": line.used_in,
+            "kind": line.kind.value,
+            "cluster": line.cluster,
+            "pool": line.pool,
+            "slice": line.slice,
+            "hours": line.hours,
+            "amount": line.amount,
+            "currency": found.currency,
+        }
+        for statement in found.statements
+        for line in statement.lines
+    ]
+
+
+def csv_text(records: Sequence[Record]) -> str:
+    """Format records as CSV with a header. Returns an empty string if there are none."""
+    out = io.StringIO()
+    if records:
+        writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: plain(value) for key, value in record.items()} for record in records)
+    return out.getvalue()
+
+
+def _record(report: Report, row: wire.CostRow | wire.UsageRow | wire.WasteRow) -> Record:
+    record: Record = {label.value: text for label, text in zip(report.by, row.labels, strict=True)}
+    match row:
+        case wire.CostRow():
+            record |= {
+                "kind": row.kind.value if row.kind else "",
+                "others": row.others,
+                "gpu_hours": row.gpu_hours,
+                "usage": row.usage,
+                "idle_share": row.idle,
+                "overhead_share": row.overhead,
+                "total": row.total,
+                "currency": report.currency,
+            }
+        case wire.UsageRow():
+            record |= {
+                "others": row.others,
+                "gpu_hours": row.gpu_hours,
+                "slice_hours": row.slice_hours,
+                "device_seconds": row.device_seconds,
+                "slice_seconds": row.slice_seconds,
+            }
+        case wire.WasteRow():
+            record |= {"capacity_hours": row.capacity_hours, "used_hours": row.used_hours}
+            record |= {f"{k.value}_hours": row.hours.get(k, Decimal(0)) for k in UNUSED_KINDS}
+            record |= {f"{k.value}_amount": row.amounts.get(k, Decimal(0)) for k in UNUSED_KINDS}
+            record |= {"amount": row.amount, "currency": report.currency}
+    return record

@@ -1,0 +1,264 @@
+"""Format jobs in the user's terms: identity, state, reason, timeline. Pure.
+
+The CLI and the pages both use it, so that they show the same text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from fairway.model.job import OPEN_JOBS, Ending, JobState
+from fairway.model.text import clean, count, duration_text, first_few, span
+from fairway.wire import jobs as wire
+
+_NODES_NAMED: Final = 4
+_LINES_OF_SCRIPT: Final = 8
+BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
+"""States that need attention."""
+TASK_ORDER: Final = tuple(dict.fromkeys((JobState.RUNNING, *JobState)))
+"""The order in which an array's tasks are listed: running ones first."""
+
+
+_SAID: Final[Mapping[JobState, str]] = {
+    JobState.QUEUED: "is queued",
+    JobState.WAITING: "waits",
+    JobState.HELD: "is held",
+    JobState.RUNNING: "runs",
+    JobState.DONE: "is done",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "was cancelled",
+    JobState.TIMED_OUT: "ran out of time",
+    JobState.REFUSED: "was refused",
+    JobState.LOST: "is lost",
+}
+
+
+class Moment(NamedTuple):
+    """One line of a job's timeline."""
+
+    at: datetime
+    what: str
+    text: str
+    tone: str | None = None
+    rank: int = 1
+    """Order of events within the same second, because the engine's times have no fractions."""
+
+
+_RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
+
+
+def headline(job: wire.Job, now: datetime) -> str:
+    """Summarize a job in one sentence: name, state and reason."""
+    return f"{_called(job)} {stands(job, now)}"
+
+
+def stands(job: wire.Job, now: datetime) -> str:
+    """Format the state and its reason, where the name is shown already."""
+    said = _stands(job, now)
+    if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
+        said += f": {reason}"
+    return said
+
+
+def standing(job: wire.Job, now: datetime) -> str:
+    """Format the name and the state."""
+    return f"{_called(job)} {_stands(job, now)}"
+
+
+def name_text(job: wire.Job) -> str:
+    """Format the name; for a task with its index."""
+    return clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]")
+
+
+def _called(job: wire.Job) -> str:
+    return f"{name_text(job)} ({job.id})"
+
+
+def _stands(job: wire.Job, now: datetime) -> str:
+    said = _SAID[job.state]
+    since = _since(job)
+    if job.state in OPEN_JOBS:
+        said += f" since {span((now - since).total_seconds())}"
+    elif job.ended_at is not None:
+        said += f" {span((now - job.ended_at).total_seconds())} ago"
+    if job.state is JobState.FAILED and job.exit_code is not None:
+        said += f" with exit code {job.exit_code}"
+    if job.state in OPEN_JOBS and job.desired_state == "cancel":
+        said += ", and is being cancelled"
+    return said
+
+
+def why(job: wire.Job) -> str:
+    """Return why the job waits or how it ended. Returns an empty string if there is no reason."""
+    if job.reason or job.code or job.state is not JobState.QUEUED:
+        return reason_text(job)
+    spec = job.spec if isinstance(job, wire.JobDetail) else None
+    return f"it comes after {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
+
+
+def timeline(job: wire.JobDetail) -> list[Moment]:
+    """Merge Fairway's events and the engine's attempts in chronological order."""
+    moments = [Moment(e.at, e.kind, _event(e), rank=_RANKS.get(e.kind, 1)) for e in job.events]
+    if not any(m.what == "submitted" for m in moments):
+        by = f"by {job.user}" if job.user else ""
+        moments.append(Moment(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
+    for a in job.attempts:
+        where = f"attempt {a.number} on {nodes_text(a.nodes)}, {count(a.devices, _noun(job))}"
+        moments.append(Moment(a.started_at, "started", where, "good", rank=5))
+        if a.ended_at is not None:
+            # An attempt ends before what follows from it; one of less than a second ends after it started.
+            rank = 6 if a.ended_at - a.started_at < timedelta(seconds=1) else 2
+            tone = _ending_tone(a.ending)
+            moments.append(Moment(a.ended_at, a.ending or "ended", _ended(a), tone, rank))
+    return sorted(moments, key=lambda m: (m.at.replace(microsecond=0), m.rank))
+
+
+def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[str, str]]:
+    """Generate the facts of a job as pairs of label and text: request, owner, placement."""
+    who = job.user or "somebody the engine does not tell"
+    team = f"team {job.team}" if job.team else "no team of the fleet"
+    yield "asked by", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
+    yield "GPUs", asked_text(job)
+    if job.time_seconds is not None:
+        yield "time limit", duration_text(job.time_seconds)
+    yield "where", f"cluster {job.cluster}; {job.placement_reason or pool_text(job)}"
+    if job.engine_id is not None:
+        native = (
+            ", made without Fairway" if job.native else f" ({job.engine_name})" if job.engine_name else ""
+        )
+        yield "engine job", f"{job.engine_id}{native}"
+    if tasks is not None and job.array is not None:
+        yield "array", f"{job.array}: {tasks_text(tasks.counts)}"
+    if job.spec is not None:
+        yield from _spec(job.spec)
+    elif not job.native:
+        yield "command", f"not shown: {job.spec_note}"
+
+
+def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
+    if spec.command:
+        yield "command", shlex.join(spec.command)
+    if spec.script is not None:
+        lines = spec.script.rstrip("\n").split("\n")
+        more = [f"… {len(lines) - _LINES_OF_SCRIPT} more lines"] if len(lines) > _LINES_OF_SCRIPT else []
+        yield "script", "\n".join([*lines[:_LINES_OF_SCRIPT], *more])
+    for label, value in (("image", spec.image), ("setup", spec.setup), ("in folder", spec.workdir)):
+        if value:
+            yield label, value
+    if spec.env:
+        yield "environment", ", ".join(sorted(spec.env))
+    if spec.after:
+        yield "after", ", ".join(a.job if a.when == "ok" else f"{a.job} ({a.when})" for a in spec.after)
+    if spec.retries.count:
+        first = duration_text(spec.retries.first_seconds)
+        yield "retries", f"{spec.retries.count}, the first after {first}"
+    if spec.tolerates:
+        yield "tolerates", ", ".join(spec.tolerates)
+
+
+def asked_text(job: wire.Job) -> str:
+    """Format the request: `8 GPUs`, `2 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
+    if job.nodes == 1:
+        return f"{gpus_text(job)} {_noun(job)}{'' if job.gpus == 1 else 's'}"
+    each = count(job.gpus, _noun(job))
+    return f"{each} on each of {job.nodes} nodes, {job.devices} in all"
+
+
+def _noun(job: wire.Job) -> str:
+    return f"{job.slice} slice" if job.slice else "GPU"
+
+
+def _since(job: wire.Job) -> datetime:
+    return job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
+
+
+def _event(e: wire.Event) -> str:
+    by = f"by {e.by}" if e.by else ""
+    return clean(": ".join(filter(None, (by, e.text))))
+
+
+def nodes_text(nodes: Sequence[str]) -> str:
+    """Format node names, the first few and the number of others: `gpu001, gpu002 and 3 more`."""
+    return first_few(nodes, _NODES_NAMED) or "a node the engine does not name"
+
+
+def _ended(a: wire.Attempt) -> str:
+    parts = [f"attempt {a.number}"]
+    if a.ended_at is not None:
+        parts[0] += f" after {span((a.ended_at - a.started_at).total_seconds())}"
+    if a.exit_code is not None and a.ending is not Ending.DONE:
+        parts.append(f"exit code {a.exit_code}")
+    if a.signal:
+        parts.append(f"signal {a.signal}")
+    text = ", ".join(parts)
+    return f"{text}: {clean(a.reason)}" if a.reason else text
+
+
+def _ending_tone(ending: Ending | None) -> str | None:
+    if ending in (Ending.FAILED, Ending.TIMED_OUT, Ending.NODE_LOST, Ending.LOST):
+        return "bad"
+    return "warn" if ending in (Ending.PREEMPTED, Ending.REQUEUED) else None
+
+
+def gpus_text(job: wire.Job) -> str:
+    """Format the number of GPUs: `8`, or `2x8` on two nodes."""
+    return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
+
+
+def pool_text(job: wire.Job) -> str:
+    """Format the pool: `hpc-a100`, `hpc-mig/1g.10gb`, or the cluster in parentheses if it has none."""
+    if job.pool is None:
+        return f"({job.cluster})"
+    return f"{job.pool}/{job.slice}" if job.slice else job.pool
+
+
+def state_text(job: wire.Job) -> str:
+    """Format the state, and a pending cancel or hold."""
+    if job.state in OPEN_JOBS:
+        if job.desired_state == "cancel":
+            return f"{job.state}, ends"
+        if job.desired_state == "hold" and job.state is not JobState.HELD:
+            return f"{job.state}, to hold"
+    return job.state.value
+
+
+def tasks_text(tasks: Mapping[JobState, int]) -> str:
+    """Format the number of tasks in each state: `3 running, 97 waiting`."""
+    return ", ".join(f"{tasks[state]} {state}" for state in TASK_ORDER if tasks.get(state))
+
+
+def note(job: wire.Job) -> str:
+    """Return a short note for the list: attempt, exit code or reason."""
+    tries = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
+    if job.state is JobState.RUNNING:
+        said = ""
+    elif job.state is JobState.FAILED and job.exit_code is not None:
+        said = f"exit code {job.exit_code}"
+    elif job.state is JobState.DONE:
+        said = ""
+    else:
+        said = reason_text(job)
+    return ", ".join(filter(None, (tries, said)))
+
+
+def reason_text(job: wire.Job) -> str:
+    """Its reason, with the engine's own in brackets where that is another one."""
+    engine = job.engine_reason if job.engine_reason != job.reason else ""
+    return f"{job.reason} [{engine}]" if engine else job.reason or job.code
+
+
+def next_step(job: wire.JobDetail) -> list[str]:
+    """Return the next command to run, or the job's hint."""
+    if job.hint:
+        return [f"hint: {clean(job.hint)}"]
+    if job.state is JobState.HELD:
+        return [f"Let it go on with:  fairway release {job.id}"]
+    if job.state is JobState.WAITING or job.state is JobState.QUEUED:
+        return [f"What would help:  fairway why {job.id}"]
+    if job.attempts and not job.native:
+        follow = " -f" if job.state in OPEN_JOBS else ""
+        return [f"What it prints:  fairway logs {job.id}{follow}"]
+    return []

@@ -1,0 +1,1 @@
+"""Sign in to the pages: by token, or by OpenID Connect."""

@@ -1,0 +1,225 @@
+"""The OpenID Connect flow: authorization URL, callback checks, user and role from claims. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from fairway.api.problems import ApiError
+from fairway.model.access import Role
+from fairway.model.names import UserName
+
+_LONGEST_NAME: Final = 256
+_AGAIN: Final = "go back to the sign-in page and begin again"
+
+
+class OidcFault(ApiError):
+    """A failed sign-in; `why` goes to the log only, and contains no secret."""
+
+    def __init__(self, status: HTTPStatus, code: str, message: str, hint: str, why: str = "") -> None:
+        super().__init__(status, code, message, hint)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class SignInAttempt:
+    """One sign-in in progress.
+
+    Everything bound to it is derived from one secret, which only the browser has: servers store nothing, and
+    nothing that is sent reveals the secret.
+    """
+
+    secret: str
+    next: str
+    """The path to go to after signing in."""
+
+    @property
+    def state(self) -> str:
+        """Return the OAuth `state`: it binds the provider's response to this browser."""
+        return self._derived("state")
+
+    @property
+    def nonce(self) -> str:
+        """Return the `nonce`: it binds the ID token to this sign-in."""
+        return self._derived("nonce")
+
+    @property
+    def verifier(self) -> str:
+        """Return the PKCE code verifier: an intercepted code cannot be redeemed without it."""
+        return self._derived("verifier")
+
+    def as_cookie(self) -> str:
+        """Encode the attempt as a cookie."""
+        return f"{self.secret}.{base64.urlsafe_b64encode(self.next.encode()).decode().rstrip('=')}"
+
+    def _derived(self, use: str) -> str:
+        return hmac.new(self.secret.encode(), f"oidc {use}".encode(), hashlib.sha256).hexdigest()
+
+
+def attempt_of(cookie: str) -> SignInAttempt | None:
+    """Decode the attempt from a cookie. Returns None if it is malformed."""
+    secret, dot, path = cookie.partition(".")
+    if not dot or len(secret) < 32 or len(cookie) > 4000:
+        return None
+    try:
+        where = base64.urlsafe_b64decode(path + "=" * (-len(path) % 4)).decode()
+    except ValueError:  # not base64, or not text
+        return None
+    return SignInAttempt(secret, where)
+
+
+def authorization_url(
+    endpoint: str, client_id: str, redirect_uri: str, scopes: Iterable[str], attempt: SignInAttempt
+) -> str:
+    """Where the browser goes to sign in. A query that the endpoint has itself is kept (RFC 6749, 3.1)."""
+    asked = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": redirect_uri,
+        "scope": " ".join(scopes),
+        "state": attempt.state,
+        "nonce": attempt.nonce,
+        "code_challenge": code_challenge(attempt.verifier),
+        "code_challenge_method": "S256",
+    }
+    parts = urlsplit(endpoint)
+    query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *asked.items()])
+    return urlunsplit(parts._replace(query=query))
+
+
+def code_challenge(verifier: str) -> str:
+    """Derive the S256 challenge of a PKCE verifier (RFC 7636, 4.2)."""
+    digest = hashlib.sha256(verifier.encode("ascii")).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def scopes_of(metadata: Mapping[str, Any], groups_claim: str) -> tuple[str, ...]:
+    """Return the scopes to request; a groups scope only if supported, because some providers reject it."""
+    known = metadata.get("scopes_supported")
+    offered = known if isinstance(known, list) else []
+    return (
+        "openid",
+        "profile",
+        "email",
+        *(s for s in dict.fromkeys(("groups", groups_claim)) if s in offered),
+    )
+
+
+def code_of(
+    answer: Mapping[str, str], attempt: SignInAttempt | None, issuer: str, *, names_issuer: bool
+) -> str:
+    """Return the code in the provider's response. Raises OidcFault if it does not belong to this attempt.
+
+    `names_issuer`: the provider declares that its responses contain the issuer (RFC 9207).
+    """
+    if attempt is None or not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
+        raise OidcFault(
+            HTTPStatus.BAD_REQUEST,
+            "OidcStale",
+            "this sign-in was not begun in this browser, was used already, or took too long",
+            _AGAIN,
+            "state is not the cookie's",
+        )
+    given = answer.get("iss")
+    if (given is None and names_issuer) or given not in (None, issuer):
+        raise refused(f"the answer names the issuer {str(given)[:200]!r}")
+    if "error" in answer:
+        raise _told(answer["error"], answer.get("error_description", ""))
+    code = answer.get("code", "")
+    if not code or len(code) > 4096:
+        raise refused("the answer has no code")
+    return code
+
+
+def _told(error: str, description: str) -> OidcFault:
+    why = f"{error[:80]}: {description[:300]}"
+    if error == "access_denied":
+        return OidcFault(
+            HTTPStatus.FORBIDDEN,
+            "OidcDenied",
+            "the sign-in was declined",
+            "begin again and agree, or ask whoever runs your organisation's sign-in to let you use Fairway",
+            why,
+        )
+    return OidcFault(
+        HTTPStatus.BAD_GATEWAY,
+        "OidcError",
+        "your organisation's sign-in answered with an error",
+        "begin again; if it stays so, the server's log has the provider's words",
+        why,
+    )
+
+
+def refused(why: str) -> OidcFault:
+    """Return the error for a response that does not prove the user's identity."""
+    return OidcFault(
+        HTTPStatus.UNAUTHORIZED,
+        "OidcNotProven",
+        "the answer of your organisation's sign-in does not prove who you are",
+        "begin again; if it stays so, the server's log says what is wrong with it",
+        why,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OidcIdentity:
+    """A user authenticated by the provider."""
+
+    user: UserName
+    role: Role
+
+
+def person_of(
+    claims: Mapping[str, Any], user_claim: str, groups_claim: str, roles: Iterable[tuple[str, str]]
+) -> OidcIdentity:
+    """Return the user and role from the claims. Raises OidcFault if the user's name is missing."""
+    name = claim_of(claims, user_claim)
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise OidcFault(
+            HTTPStatus.FORBIDDEN,
+            "OidcUserMissing",
+            f"your organisation's sign-in does not say who you are: it sends no claim {user_claim}",
+            "have the provider send it, or name the claim that it sends:  FAIRWAY_OIDC_USER_CLAIM",
+            f"claims: {', '.join(sorted(map(str, claims)))[:500]}",
+        )
+    if user_claim == "email" and claims.get("email_verified", True) is not True:
+        raise OidcFault(
+            HTTPStatus.FORBIDDEN,
+            "OidcUserMissing",
+            "your e-mail address was never verified by your organisation's sign-in",
+            "verify it there, and sign in again",
+        )
+    return OidcIdentity(UserName(name.strip()), role_of(groups_of(claims, groups_claim), roles))
+
+
+def claim_of(claims: Mapping[str, Any], name: str) -> object:
+    """Return a claim by name or, if there is none of this name, by path: `realm_access.roles`."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def groups_of(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
+    """Return the user's groups; the claim may be a string or a list."""
+    given = claim_of(claims, claim)
+    listed = given if isinstance(given, list) else [given]
+    return frozenset(group for group in listed if isinstance(group, str))
+
+
+def role_of(groups: frozenset[str], roles: Iterable[tuple[str, str]]) -> Role:
+    """Return the highest role of the groups; the default is member.
+
+    A member sees only the money of their own teams, a viewer that of all: so `viewer` must be granted, too.
+    """
+    found = [Role(role) for group, role in roles if group in groups]
+    order = list(Role)
+    return max(found, key=order.index, default=Role.MEMBER)

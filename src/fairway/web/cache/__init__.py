@@ -1,0 +1,1 @@
+"""Share one query between pages that are open at the same time."""

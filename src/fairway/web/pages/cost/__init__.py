@@ -1,0 +1,1 @@
+"""The page Cost: charges by team, pool and time."""

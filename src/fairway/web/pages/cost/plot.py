@@ -1,0 +1,185 @@
+"""Compute the plot over time from reports by day: a few names with colours, the rest as one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from fairway.model.charge import ChargeKind, Label
+from fairway.views.costs import kind_word, row_names
+from fairway.wire import costs as wire
+
+COLOURS: Final = 8
+"""The number of colours for names; the last is for all others."""
+_ZERO: Final = Decimal(0)
+_DAYS: Final = 100
+"""The most columns by day; longer windows are shown by week, then by month."""
+_WEEKS: Final = 120
+_KIND_COLOURS: Final = {
+    ChargeKind.USAGE: "c0",
+    ChargeKind.IDLE: "idle",
+    ChargeKind.FRAGMENTED: "fragmented",
+    ChargeKind.DRAINED: "drained",
+    ChargeKind.DOWN: "down",
+    ChargeKind.COMMITMENT: "commitment",
+    ChargeKind.OVERHEAD: "overhead",
+}
+"""The same on every page: idle is grey, down is not."""
+
+Values = dict[str, dict[str, Decimal]]
+"""Amounts by name, then day."""
+
+
+def _own_name(kind: ChargeKind) -> str:
+    """Return the name of unallocated cost of a kind."""
+    return f"{kind_word(kind)} (nobody's)"
+
+
+_PART_COLOURS: Final = {kind_word(kind): colour for kind, colour in _KIND_COLOURS.items()}
+_OWN_COLOURS: Final = {_own_name(kind): colour for kind, colour in _KIND_COLOURS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PlotSeries:
+    """One colour of the plot."""
+
+    name: str
+    colour: str
+    values: tuple[Decimal, ...]
+
+    @property
+    def total(self) -> Decimal:
+        return sum(self.values, _ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A stacked plot over time, the largest series at the bottom."""
+
+    unit: str
+    every: str
+    """`day`, `week` or `month`."""
+    days: tuple[str, ...]
+    """The first day of each column."""
+    series: tuple[PlotSeries, ...]
+
+    @property
+    def totals(self) -> list[Decimal]:
+        """Return the total of each column."""
+        return [sum((s.values[i] for s in self.series), _ZERO) for i in range(len(self.days))]
+
+    @property
+    def total(self) -> Decimal:
+        return sum(self.totals, _ZERO)
+
+    def data(self) -> dict[str, Any]:
+        """Return the data for the script, with amounts as exact text."""
+        return {
+            "unit": self.unit,
+            "every": self.every,
+            "days": self.days,
+            "series": [
+                {"name": s.name, "colour": s.colour, "values": [f"{v:f}" for v in s.values]}
+                for s in self.series
+            ],
+        }
+
+
+def cost_plot(report: wire.CostReport) -> Plot:
+    """Plot cost by a label and day. Unallocated cost has its own colours."""
+    return _plot(report.window, report.currency, _by_name(report.rows, report.by, lambda row: row.total))
+
+
+def parts_plot(report: wire.CostReport) -> Plot:
+    """Plot cost by day and part: used, idle share, overhead."""
+    place = report.by.index(Label.DAY)
+    values: Values = {"used": {}, "idle": {}, "overhead": {}}
+    for row in report.rows:
+        day = row.labels[place]
+        for name, amount in (("used", row.usage), ("idle", row.idle), ("overhead", row.overhead)):
+            if amount and day:
+                values[name][day] = values[name].get(day, _ZERO) + amount
+    told = {name: days for name, days in values.items() if days}
+    return _plot(report.window, report.currency, told, colours=_PART_COLOURS)
+
+
+def usage_plot(report: wire.UsageReport) -> Plot:
+    """Plot GPU-hours by day, and by a label if the report has one."""
+    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by, lambda row: row.gpu_hours))
+
+
+def waste_plot(report: wire.WasteReport) -> Plot:
+    """Plot the cost of unused capacity by day and reason."""
+    place = report.by.index(Label.DAY)
+    values: Values = {}
+    for row in report.rows:
+        for kind, amount in row.amounts.items():
+            if amount and row.labels[place]:
+                of_kind = values.setdefault(kind_word(kind), {})
+                of_kind[row.labels[place]] = of_kind.get(row.labels[place], _ZERO) + amount
+    return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
+
+
+def _by_name(rows: Iterable[Any], by: Sequence[Label], value: Callable[[Any], Decimal]) -> Values:
+    place, found = by.index(Label.DAY), Values()
+    for row in rows:
+        day = row.labels[place]
+        if not day:
+            continue
+        kind = getattr(row, "kind", None)
+        names = [name for i, name in enumerate(row_names(row, by)) if i != place]
+        name = _own_name(kind) if kind else " ".join(filter(None, names)) or "all"
+        of_name = found.setdefault(name, {})
+        of_name[day] = of_name.get(day, _ZERO) + value(row)
+    return found
+
+
+def _plot(
+    window: wire.Window,
+    unit: str,
+    values: Values,
+    colours: Mapping[str, str] = _OWN_COLOURS,
+) -> Plot:
+    """Build a plot; `colours` has the names with fixed colours, others get theirs by size."""
+    every, columns = _columns(window)
+    own = [name for name in colours if name in values]
+    ranked = sorted(
+        (name for name in values if name not in own), key=lambda n: (-sum(values[n].values(), _ZERO), n)
+    )
+    shown = ranked if len(ranked) <= COLOURS else ranked[: COLOURS - 1]
+    series = [PlotSeries(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
+    rest: dict[str, Decimal] = {}
+    for name in ranked[len(shown) :]:
+        for day, amount in values[name].items():
+            rest[day] = rest.get(day, _ZERO) + amount
+    if any(rest.values()):
+        series.append(PlotSeries("all others", "others", _summed(rest, columns)))
+    series += [PlotSeries(name, colours[name], _summed(values[name], columns)) for name in own]
+    return Plot(unit, every, tuple(dict.fromkeys(columns.values())), tuple(series))
+
+
+def _columns(window: wire.Window) -> tuple[str, dict[str, str]]:
+    """Return the unit of the columns, and the first day of the column of each day."""
+    last = min(window.last_day, window.end.astimezone(ZoneInfo(window.timezone)).date())
+    days = [window.first_day + timedelta(days=n) for n in range((last - window.first_day).days + 1)]
+    if len(days) <= _DAYS:
+        return "day", {day.isoformat(): day.isoformat() for day in days}
+    if len(days) <= 7 * _WEEKS:
+        return "week", {day.isoformat(): _monday(day).isoformat() for day in days}
+    return "month", {day.isoformat(): day.replace(day=1).isoformat() for day in days}
+
+
+def _monday(day: date) -> date:
+    return day - timedelta(days=day.weekday())
+
+
+def _summed(days: Mapping[str, Decimal], columns: Mapping[str, str]) -> tuple[Decimal, ...]:
+    sums = dict.fromkeys(columns.values(), _ZERO)
+    for day, amount in days.items():
+        if (column := columns.get(day)) is not None:
+            sums[column] += amount
+    return tuple(sums.values())

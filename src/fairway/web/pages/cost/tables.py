@@ -1,0 +1,245 @@
+"""Format reports for the Cost page: key figures, and a table whose rows sum to its total. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.web.format import amount, money, percent
+from fairway.web.pages.cost.query import CostQuery
+from fairway.wire import costs as wire
+
+_ZERO: Final = Decimal(0)
+_DASH: Final = "–"
+_SUMMED: Final = ("gpu_hours", "usage", "idle", "overhead", "total")
+_WASTED: Final = tuple(kind for kind in UNUSED_KINDS if kind is not ChargeKind.COMMITMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A key figure at the top of the page."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowName:
+    """A label of a row, with the URL to drill down."""
+
+    text: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One row of the table."""
+
+    names: tuple[RowName, ...]
+    cells: tuple[str, ...]
+    part: float = 0.0
+    """Percentage of the total, 0 to 100: the length of its bar."""
+    own: bool = False
+    """Whether it is unallocated cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table with headings, rows and their total."""
+
+    labels: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[ShownRow, ...]
+    total: tuple[str, ...]
+    more: int = 0
+    """The number of rows that are summed up in one."""
+
+
+def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> list[Figure]:
+    """Return the key figures of cost, and how much of it was used."""
+    total, code = report.total, report.currency
+    return [
+        Figure(
+            "Total",
+            money(total.total, code),
+            compared(total.total, None if before is None else before.total.total),
+        ),
+        Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
+        Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
+        Figure("Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of it"),
+        Figure("GPU-hours", amount(total.gpu_hours)),
+        Figure(
+            "A GPU-hour used",
+            money(total.total / total.gpu_hours, code) if total.gpu_hours else _DASH,
+            "with idle share and overhead",
+        ),
+    ]
+
+
+def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> list[Figure]:
+    """Return the key figures of usage."""
+    total = report.total
+    found = [
+        Figure(
+            "GPU-hours",
+            amount(total.gpu_hours),
+            compared(total.gpu_hours, None if before is None else before.total.gpu_hours),
+        )
+    ]
+    if total.slice_seconds:
+        found.append(Figure("Slice-hours", amount(total.slice_hours), "of them, as slices"))
+    days = max(1, round((report.window.end - report.window.start).total_seconds() / 86400))
+    found.append(Figure("GPUs on average", amount((total.gpu_hours / (24 * days)).quantize(Decimal("0.1")))))
+    return found
+
+
+def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> list[Figure]:
+    """Return the key figures of unused capacity."""
+    total, code = report.total, report.currency
+    unused = sum((total.hours.get(kind, _ZERO) for kind in _WASTED), _ZERO)
+    found = [
+        Figure(
+            "Cost of what nobody used",
+            money(total.amount, code),
+            compared(total.amount, None if before is None else before.total.amount),
+        ),
+        Figure(
+            "Unused",
+            percent(unused, total.capacity_hours),
+            f"{amount(unused)} of {amount(total.capacity_hours)} hours",
+        ),
+    ]
+    found += [
+        Figure(kind_word(kind).capitalize(), money(paid, code))
+        for kind in UNUSED_KINDS
+        if (paid := total.amounts.get(kind, _ZERO))
+    ]
+    return found
+
+
+def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
+    """Build the cost table; totals come first, because a phone shows only the left columns."""
+    total, code = report.total, report.currency
+    idle, overhead = bool(total.idle), bool(total.overhead)
+
+    def cells(row: wire.CostRow) -> tuple[str, ...]:
+        return (
+            amount(row.total, code),
+            percent(row.total, total.total),
+            _or_dash(row.usage, code),
+            *((_or_dash(row.idle, code),) if idle else ()),
+            *((_or_dash(row.overhead, code),) if overhead else ()),
+            _or_dash(row.gpu_hours),
+        )
+
+    columns = (
+        f"Total {code}",
+        "Of all",
+        "Usage",
+        *(("Idle share",) if idle else ()),
+        *(("Overhead",) if overhead else ()),
+        "GPU-hours",
+    )
+    told = _whole_days(report.rows) if query.by == (Label.DAY,) else report.rows
+    rows = [
+        ShownRow(_named(row, query), cells(row), _part(row.total, total.total), row.kind is not None)
+        for row in told
+    ]
+    return _table(query, columns, rows, cells(total), told)
+
+
+def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
+    """Build the usage table: GPU-hours, slices as fractions of a GPU; adds slice-hours if there are any."""
+    total = report.total
+    slices = bool(total.slice_seconds)
+
+    def cells(row: wire.UsageRow) -> tuple[str, ...]:
+        return (
+            amount(row.gpu_hours),
+            percent(row.gpu_hours, total.gpu_hours),
+            *((_or_dash(row.slice_hours),) if slices else ()),
+        )
+
+    columns = ("GPU-hours", "Of all", *(("Slice-hours",) if slices else ()))
+    rows = [
+        ShownRow(_named(row, query), cells(row), _part(row.gpu_hours, total.gpu_hours)) for row in report.rows
+    ]
+    return _table(query, columns, rows, cells(total), report.rows)
+
+
+def waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
+    """Build the waste table: unused hours by reason, and their cost."""
+    total, code = report.total, report.currency
+    kinds = [kind for kind in _WASTED if total.hours.get(kind)]
+
+    def cells(row: wire.WasteRow) -> tuple[str, ...]:
+        return (
+            amount(row.amount, code),
+            percent(row.capacity_hours - row.used_hours, row.capacity_hours),
+            _or_dash(row.capacity_hours),
+            _or_dash(row.used_hours),
+            *(_or_dash(row.hours.get(kind, _ZERO)) for kind in kinds),
+        )
+
+    words = (f"{kind_word(kind).capitalize()} h" for kind in kinds)
+    columns = (f"Cost {code}", "Unused", "There h", "Used h", *words)
+    rows = [ShownRow(_named(row, query), cells(row), _part(row.amount, total.amount)) for row in report.rows]
+    return _table(query, columns, rows, cells(total), report.rows)
+
+
+def _table(
+    query: CostQuery,
+    columns: Sequence[str],
+    rows: Sequence[ShownRow],
+    total: tuple[str, ...],
+    found: Sequence[AnyRow],
+) -> ShownTable:
+    labels = tuple(label.value.capitalize() for label in query.by)
+    return ShownTable(labels, tuple(columns), tuple(rows), total, sum(row.others for row in found))
+
+
+def _whole_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
+    """Merge the rows of each day: unallocated cost goes into columns, not into rows of its own."""
+    days: dict[str, wire.CostRow] = {}
+    for row in rows:
+        key = f"others {row.others}" if row.others else row.labels[0]
+        known = days.get(key)
+        if known is None:
+            days[key] = row.model_copy(update={"kind": None})
+            continue
+        sums = {name: getattr(known, name) + getattr(row, name) for name in _SUMMED}
+        days[key] = known.model_copy(update=sums)
+    return [days[key] for key in sorted(days)]
+
+
+def _named(row: AnyRow, query: CostQuery) -> tuple[RowName, ...]:
+    """Return the labels of a row, each with the URL to drill down into it."""
+    texts = row_names(row, query.by)
+    plain = row.others or getattr(row, "kind", None) is not None
+    return tuple(
+        RowName(text, None if plain else query.narrowed(label, name))
+        for label, text, name in zip(query.by, texts, row.labels, strict=True)
+    )
+
+
+def compared(now: Decimal, before: Decimal | None) -> str:
+    """Format the change, `12 % more than before`. Returns an empty string without a previous value."""
+    if before is None or not before:
+        return ""
+    change = (now - before) / before * 100
+    if not round(change):
+        return "as before"
+    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
+
+
+def _part(value: Decimal, whole: Decimal) -> float:
+    return max(0.0, min(100.0, float(value / whole * 100))) if whole else 0.0
+
+
+def _or_dash(value: Decimal, currency: str = "") -> str:
+    return amount(value, currency) if value else _DASH

@@ -1,0 +1,1 @@
+"""The page Fleet: clusters, pools and teams at a glance."""

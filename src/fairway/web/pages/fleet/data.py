@@ -1,0 +1,97 @@
+"""Read the data of the Fleet and Pool pages, shared by all open pages.
+
+A read is eight small queries on two connections. Their cost grows with open jobs, clusters, pools and teams,
+not with finished jobs. Money is refreshed at most twice a minute, plots once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Final
+
+from fairway.ledger import Ledger
+from fairway.ledger.pools import FleetSnapshot
+from fairway.model.charge import Label
+from fairway.model.fleet import Fleet
+from fairway.model.names import TeamName
+from fairway.services.charges import Costs, calendar_of
+from fairway.services.convert.fleet import Known
+from fairway.services.fleets import FleetHistory, Fleets
+from fairway.web.cache.single_flight import SingleFlight
+from fairway.web.pages.fleet.supply_bars import Grants
+
+SPEND_SECONDS: Final = 30
+STALE_SECONDS: Final = 300
+"""The age up to which a cached sum of money, or a plot, is served while it is refreshed."""
+APART_SECONDS: Final = 0.25
+"""The shortest time between reads for many open pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLook:
+    """A snapshot of the fleet."""
+
+    known: Known
+    now: FleetSnapshot
+    policy: Fleet
+    """The fleet as last applied, else the newest revision: its guarantees and budgets apply."""
+    grants: Grants
+    """The grants of `policy`."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the newest revision of the fleet: the existing pools and clusters."""
+        return self.known.fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """Today's cost so far."""
+
+    by_team: dict[TeamName, Fraction]
+    """By team without its subteams; the empty name is work under no team."""
+    nobodys: Fraction
+    """Idle and overhead cost that is not allocated to a team."""
+
+
+class FleetLooks:
+    """Snapshots shared by all open Fleet and Pool pages of this server."""
+
+    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
+        self._ledger = ledger
+        self._fleets = fleets
+        self._costs = Costs(ledger, FleetHistory(ledger, fleets))
+        self._grants = Grants(Fleet(name="", currency="", clusters=(), pools=()))
+        self.now: Final = SingleFlight(self._now, apart_seconds=APART_SECONDS)
+        self.spend: Final = SingleFlight(self._spend, keep_seconds=SPEND_SECONDS, stale_seconds=STALE_SECONDS)
+
+    async def _now(self) -> FleetLook:
+        fleet = await self._fleets.current()
+        now = await self._ledger.pools.fleet()
+        applied = max((cluster.revision for cluster in now.applied), default=None)
+        policy = fleet if applied is None else await self._fleets.at(applied) or fleet
+        if self._grants.fleet is not policy:
+            self._grants = Grants(policy)
+        clusters = {str(state.cluster): state for state in now.clusters}
+        known = Known(fleet, clusters, now.pools, datetime.now(UTC))
+        return FleetLook(known, now, policy, self._grants)
+
+    async def _spend(self) -> Spend:
+        """Read today's sums only: usage by hour, and running jobs."""
+        fleet = await self._fleets.current()
+        by_team: dict[TeamName, Fraction] = {}
+        nobodys = Fraction(0)
+        if fleet.pools:
+            now = int(time.time())
+            calendar = calendar_of(fleet)
+            today = calendar.day_span(calendar.day_of(now))
+            for charge in await self._costs.charges(fleet, today, (Label.TEAM,), now=now):
+                if charge.labels is None:
+                    nobodys += charge.amount
+                else:
+                    team = TeamName(charge.labels[0])
+                    by_team[team] = by_team.get(team, Fraction(0)) + charge.amount
+        return Spend(by_team, nobodys)

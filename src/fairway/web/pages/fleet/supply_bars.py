@@ -1,0 +1,183 @@
+"""Compute how much of a supply is used, lent, idle, drained or broken, and what teams hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.ledger import PoolState
+from fairway.ledger.records.jobs import JobCount
+from fairway.model.fleet import Fleet
+from fairway.model.job import JobState
+from fairway.model.names import TeamName
+from fairway.model.team import Grant, Supply, TeamTree, borrowed
+
+Held = Mapping[TeamName | None, int]
+"""Devices of one supply by the team whose jobs hold them; None is no team."""
+
+WAITS: Final = (JobState.QUEUED, JobState.WAITING)
+
+WORDS: Final = {
+    "used": "used",
+    "lent": "lent",
+    "idle": "idle",
+    "drained": "drained",
+    "broken": "broken",
+}
+MEANINGS: Final = {
+    "used": "held within a guarantee",
+    "lent": "borrowed by a team beyond its guarantee: comes back when its owner asks",
+    "idle": "free for whoever asks",
+    "drained": "on nodes that are closed to new work",
+    "broken": "on nodes that are down, or held back by the engine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BarSegment:
+    """A segment of a bar."""
+
+    kind: str
+    count: int
+    start: str
+    """Start and width, in percent of the bar."""
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class SupplyBar:
+    """The bar of one supply with its numbers."""
+
+    supply: Supply
+    total: int
+    stretches: tuple[BarSegment, ...]
+
+    @property
+    def words(self) -> str:
+        """Describe the bar in text, for screen readers."""
+        return ", ".join(f"{s.count} {WORDS[s.kind]}" for s in self.stretches) or "nothing"
+
+    def count(self, *kinds: str) -> int:
+        """Return the number of devices in one of these states."""
+        return sum(s.count for s in self.stretches if s.kind in kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """A team on one supply, including its subteams."""
+
+    team: TeamName
+    depth: int
+    guarantee: int
+    held: int
+    borrowed: int
+    most: int | None
+    """None means no limit."""
+    waiting: int
+
+
+class Grants:
+    """The grants of a fleet's teams by supply; computed once per fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet: Final = fleet
+        self._tree: Final = TeamTree(fleet.teams)
+        self._of: dict[Supply, dict[TeamName, Grant]] = {}
+        for team in fleet.teams:
+            for grant in team.grants:
+                self._of.setdefault(grant.supply, {})[team.name] = grant
+
+    def __contains__(self, team: str) -> bool:
+        return team in self._tree
+
+    def lent(self, supply: Supply, held: Held) -> int:
+        """Return how much top-level teams borrow, counting each device once. One pass over the teams."""
+        grants = self._of.get(supply, {})
+        holds: dict[TeamName | None, int] = {}
+        lent = 0
+        for team in reversed(self.fleet.teams):  # children before parents
+            all_of_it = held.get(team.name, 0) + holds.get(team.name, 0)
+            holds[team.parent] = holds.get(team.parent, 0) + all_of_it
+            if team.parent is None:
+                grant = grants.get(team.name)
+                lent += borrowed(all_of_it, grant.guarantee if grant else 0)
+        return lent
+
+    def rows(self, supply: Supply, held: Held, waiting: Held) -> list[TeamRow]:
+        """Return every team with a grant, a running or a waiting job there; each after its parent."""
+        grants = self._of.get(supply, {})
+        found: list[TeamRow] = []
+        for team in self.fleet.teams:
+            if team.parent is None:
+                self._add_rows(found, team.name, 0, None, grants, held, waiting)
+        return found
+
+    def _add_rows(
+        self,
+        found: list[TeamRow],
+        name: TeamName,
+        depth: int,
+        above: int | None,
+        grants: Mapping[TeamName, Grant],
+        held: Held,
+        waiting: Held,
+    ) -> tuple[int, int]:
+        """Add the team and its subteams. Returns what they hold and wait for together."""
+        grant = grants.get(name)
+        most = 0 if grant is None else grant.ceiling
+        if grant is not None and above is not None:
+            most = above if most is None else min(most, above)
+        place = len(found)
+        holds, waits = held.get(name, 0), waiting.get(name, 0)
+        for child in self._tree.children(self._tree[name]):
+            more = self._add_rows(found, child.name, depth + 1, most, grants, held, waiting)
+            holds, waits = holds + more[0], waits + more[1]
+        if grant is not None or holds or waits:
+            guarantee = grant.guarantee if grant else 0
+            row = TeamRow(name, depth, guarantee, holds, borrowed(holds, guarantee), most, waits)
+            found.insert(place, row)
+        return holds, waits
+
+
+def by_team(counts: Iterable[JobCount], *states: JobState) -> dict[Supply, dict[TeamName | None, int]]:
+    """Return the devices that jobs in these states hold or request, by supply and team."""
+    found: dict[Supply, dict[TeamName | None, int]] = {}
+    for count in counts:
+        if count.pool is not None and count.state in states:
+            teams = found.setdefault(Supply(count.pool, count.slice), {})
+            teams[count.team] = teams.get(count.team, 0) + count.devices
+    return found
+
+
+def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> SupplyBar:
+    """Build the bar of a supply from its last observation.
+
+    Jobs, and so `lent`, are observed at another time: `lent` is capped at what is in use.
+    """
+    lent = min(lent, state.in_use)
+    drained = min(drained, state.unhealthy)
+    counts = {
+        "used": state.in_use - lent,
+        "lent": lent,
+        "idle": state.free,
+        "drained": drained,
+        "broken": state.unhealthy - drained,
+    }
+    return SupplyBar(supply, state.total, stretches(counts, state.total))
+
+
+def stretches(counts: Mapping[str, int], total: int) -> tuple[BarSegment, ...]:
+    """Build the non-empty segments side by side."""
+    found: list[BarSegment] = []
+    start = 0
+    for kind, count in counts.items():
+        if count > 0:
+            found.append(BarSegment(kind, count, part(start, total), part(count, total)))
+            start += count
+    return tuple(found)
+
+
+def part(count: int, total: int) -> str:
+    """Format a length as a percentage of the whole, for SVG."""
+    return f"{100 * count / total:.3f}".rstrip("0").rstrip(".") if total else "0"

@@ -1,0 +1,1 @@
+"""The pages Jobs and Job, and the log of a job."""

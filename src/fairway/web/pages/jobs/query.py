@@ -1,0 +1,122 @@
+"""Parse the query of the Jobs page from its URL: search, filters, cursor. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlencode
+
+from fairway.ledger.records.jobs import JobFilter
+from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, format_job_id, parse_job_id
+from fairway.model.text import clean
+
+LONGEST: Final = 200
+"""The longest value of a field; longer names do not exist."""
+
+STATES: Final[Mapping[str, tuple[JobState, ...]]] = {
+    "open": OPEN_JOBS,
+    "ended": ENDED_JOBS,
+    "wrong": (JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST),
+    **{state.value: (state,) for state in JobState},
+}
+"""States by name, and groups of states."""
+
+AGES: Final = {
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last 24 hours", timedelta(hours=24)),
+    "7d": ("the last 7 days", timedelta(days=7)),
+    "30d": ("the last 30 days", timedelta(days=30)),
+}
+
+_NAMES: Final = ("q", "state", "team", "user", "pool", "cluster", "priority", "age", "array", "mine")
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """An active filter, and the URL without it."""
+
+    field: str
+    text: str
+    without: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """The query of the Jobs page; empty fields do not filter."""
+
+    q: str = ""
+    state: str = ""
+    team: str = ""
+    user: str = ""
+    pool: str = ""
+    cluster: str = ""
+    priority: str = ""
+    age: str = ""
+    array: str = ""
+    mine: str = ""
+    """`teams`: only those of the caller."""
+    before: JobId | None = None
+    after: JobId | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> JobQuery:
+        """Parse query parameters. Invalid values are ignored, so that old links still show jobs."""
+        said = {name: clean(given.get(name, ""))[:LONGEST].strip() for name in _NAMES}
+        known = {"state": STATES, "age": AGES, "mine": {"teams"}}
+        said |= {name: "" for name, words in known.items() if said[name] not in words}
+        if parse_job_id(said["array"]) is None:
+            said["array"] = ""
+        after = parse_job_id(given.get("after", ""))
+        before = None if after is not None else parse_job_id(given.get("before", ""))
+        return cls(**said, before=before, after=after)
+
+    def address(self, **other: str) -> str:
+        """Return the URL of this query with some fields changed; the first page unless a cursor is given."""
+        said = {name: getattr(self, name) for name in _NAMES} | other
+        query = urlencode({name: value for name, value in said.items() if value})
+        return f"/jobs?{query}" if query else "/jobs"
+
+    def filter(self, now: datetime, teams: frozenset[str]) -> JobFilter:
+        """Convert to the ledger's filter; `teams` are the caller's own."""
+        return JobFilter(
+            cluster=self.cluster or None,
+            team=self.team or None,
+            user=self.user or None,
+            states=STATES.get(self.state, ()),
+            pool=self.pool or None,
+            array=parse_job_id(self.array) if self.array else None,
+            submitted_after=now - AGES[self.age][1] if self.age else None,
+            teams=tuple(sorted(teams)) if self.mine else None,
+            priority=self.priority or None,
+            once_an_array=not self.array,
+        )
+
+    @property
+    def chips(self) -> list[Chip]:
+        """Return every active filter."""
+        texts = {
+            "q": f"begins with “{self.q}”",
+            "age": AGES[self.age][0] if self.age else "",
+            "array": f"tasks of {self.array}",
+            "mine": "my teams",
+            "state": "went wrong" if self.state == "wrong" else self.state,
+        }
+        return [
+            Chip(name, texts.get(name, f"{name} {value}"), self.address(**{name: ""}))
+            for name in _NAMES
+            if (value := getattr(self, name))
+        ]
+
+    def without(self, field: str) -> JobQuery:
+        """Return the query without one filter, at the first page."""
+        return JobQuery.of({name: "" if name == field else getattr(self, name) for name in _NAMES})
+
+    def older_than(self, job: JobId) -> str:
+        """Return the URL of the page after the one that ends with this job."""
+        return self.address(before=format_job_id(job))
+
+    def newer_than(self, job: JobId) -> str:
+        """Return the URL of the page before the one that begins with this job."""
+        return self.address(after=format_job_id(job))

@@ -1,0 +1,138 @@
+"""Compute the drawing of a job's timeline: when it waited and ran, and the devices it held. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fairway.model.job import OPEN_JOBS, Ending, JobState
+from fairway.web.format import duration
+from fairway.wire import jobs as wire
+
+MOST_DRAWN: Final = 200
+"""The most attempts to draw; of more, the last ones."""
+_THINNEST: Final = 0.3
+"""Percent of the width: short attempts must remain visible."""
+_LEAST_LABELLED: Final = 4.0
+_HEIGHT: Final = 48
+_WENT_WRONG: Final = (Ending.FAILED, Ending.TIMED_OUT, Ending.NODE_LOST, Ending.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSegment:
+    """A segment of the timeline."""
+
+    kind: str
+    """`waits`, `back-off` or `runs`; an ended run by its outcome: `taken`, `wrong`, `ended`."""
+    start: float
+    width: float
+    """In percent."""
+    label: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSpan:
+    """Devices held for a time."""
+
+    start: float
+    width: float
+    top: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The whole drawing, from start to end."""
+
+    start: datetime
+    end: datetime
+    stretches: tuple[TimelineSegment, ...]
+    held: tuple[HeldSpan, ...]
+    most: int
+    """Devices at the top of the plot."""
+    words: str
+    """A description for screen readers."""
+    left_out: int
+    """The number of earlier attempts that are not drawn."""
+
+
+def drawing(job: wire.JobDetail, now: datetime) -> Drawing | None:
+    """Compute the drawing. Returns None if there is nothing to draw: the job ended before it ran."""
+    attempts = job.attempts[-MOST_DRAWN:]
+    left_out = len(job.attempts) - len(attempts)
+    start = attempts[0].started_at if left_out else min([job.submitted_at, *(a.started_at for a in attempts)])
+    ends = [a.ended_at or now for a in attempts]
+    end = now if job.state in OPEN_JOBS else max([job.ended_at or start, *ends])
+    if end <= start:
+        return None
+    scale = _Scale(start, end)
+    stretches: list[TimelineSegment] = []
+    before, kind = start, "waits"
+    for attempt in attempts:
+        stretches += scale.idle(before, attempt.started_at, kind)
+        stretches.append(scale.run(attempt, now))
+        before = attempt.ended_at or now
+        kind = "back-off" if attempt.ending in _WENT_WRONG else "waits"
+    if job.state in OPEN_JOBS and job.state is not JobState.RUNNING:
+        stretches += scale.idle(before, now, kind)
+    most = max([1, job.devices, *(a.devices for a in attempts)])
+    return Drawing(
+        start,
+        end,
+        tuple(stretches),
+        tuple(scale.held(a, most, now) for a in attempts if a.devices),
+        most,
+        "; ".join(s.title for s in stretches[-20:]) or "nothing yet",
+        left_out,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    start: datetime
+    end: datetime
+
+    def at(self, moment: datetime) -> float:
+        part = (moment - self.start) / (self.end - self.start)
+        return round(100 * min(max(part, 0), 1), 3)
+
+    def idle(self, start: datetime, end: datetime, kind: str) -> list[TimelineSegment]:
+        if end - start < timedelta(seconds=1):
+            return []
+        at, to = self.at(start), self.at(end)
+        said = "backs off" if kind == "back-off" else "waits"
+        return [TimelineSegment(kind, at, max(to - at, _THINNEST), "", f"{said} {duration(end - start)}")]
+
+    def run(self, attempt: wire.Attempt, now: datetime) -> TimelineSegment:
+        end = attempt.ended_at or now
+        at, to = self.at(attempt.started_at), self.at(end)
+        width = max(to - at, _THINNEST)
+        label = str(attempt.number) if width >= _LEAST_LABELLED else ""
+        how = attempt.ending.value if attempt.ending else "runs"
+        title = f"attempt {attempt.number} {how}, {duration(end - attempt.started_at)}"
+        return TimelineSegment(_run_kind(attempt.ending), at, width, label, title)
+
+    def held(self, attempt: wire.Attempt, most: int, now: datetime) -> HeldSpan:
+        at, to = self.at(attempt.started_at), self.at(attempt.ended_at or now)
+        height = round(_HEIGHT * attempt.devices / most, 1)
+        title = f"{attempt.devices} held in attempt {attempt.number}"
+        return HeldSpan(at, max(to - at, _THINNEST), _HEIGHT - height, height, title)
+
+
+def _run_kind(ending: Ending | None) -> str:
+    if ending is None:
+        return "runs"
+    if ending in _WENT_WRONG:
+        return "wrong"
+    return "taken" if ending in (Ending.PREEMPTED, Ending.REQUEUED) else "ended"
+
+
+def waited(job: wire.JobDetail) -> Sequence[timedelta]:
+    """Return the waiting time before each attempt."""
+    starts = [a.started_at for a in job.attempts]
+    ends = [job.submitted_at, *(a.ended_at or a.started_at for a in job.attempts)]
+    return [max(timedelta(), start - end) for start, end in zip(starts, ends, strict=False)]

@@ -1,0 +1,1 @@
+"""The page Policy: the fleet file, plans, applies and drift."""

@@ -1,0 +1,1 @@
+"""The page of a pool: its nodes, who holds what, and what waits."""

@@ -1,0 +1,235 @@
+"""Compute the map of a pool's nodes and the jobs on them. Pure.
+
+A node is a tile, each kind of device a row in it, each job a block in the row, as wide as the GPUs it holds
+there. Of a large pool, one page of tiles is drawn, and the whole as a grid of small squares. Which GPUs of
+the node a job holds is unknown, and does not matter here: blocks are ordered by age.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairway.ledger.pools import DeviceRow, Holder
+from fairway.model.fleet import Pool, VirtualPlace
+from fairway.model.job import format_job_id
+from fairway.model.names import NodeName, SliceName
+from fairway.model.observation import Health
+from fairway.web.pages.fleet.supply_bars import part
+
+NODES_PER_PAGE: Final = 48
+MOST_SQUARES: Final = 4000
+SQUARES_A_LINE: Final = 64
+_STEP: Final = 12
+_SIDE: Final = 10
+_NARROW_BLOCKS: Final = 6
+"""A block of at most a sixth of its row is narrow."""
+_NARROW_LETTERS: Final = 3
+_CUT_CELLS: Final = 16
+"""The most devices in a row to draw separators for: more would hide everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A node with its devices of the pool."""
+
+    name: NodeName
+    devices: tuple[DeviceRow, ...]
+
+    @property
+    def health(self) -> Health:
+        return self.devices[0].health
+
+    @property
+    def total(self) -> int:
+        return sum(d.total for d in self.devices)
+
+    @property
+    def in_use(self) -> int:
+        return sum(d.in_use for d in self.devices)
+
+    @property
+    def state(self) -> str:
+        """Return the state in one word, for its square."""
+        if self.health is not Health.READY:
+            return "drained" if self.health is Health.DRAINED else "broken"
+        if self.in_use == 0:
+            return "idle"
+        return "used" if self.in_use >= self.total else "partly"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Adjacent devices in the same state; those of one job if it holds them."""
+
+    kind: str
+    count: int
+    start: str
+    width: str
+    label: str = ""
+    title: str = ""
+    link: str = ""
+    shade: int = 0
+    """Distinguishes adjacent jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeviceRow:
+    """The devices of one kind on one node."""
+
+    slice: SliceName | None
+    total: int
+    in_use: int
+    blocks: tuple[Block, ...]
+    cuts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The drawing of a node."""
+
+    machine: PoolNode
+    rows: tuple[NodeDeviceRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """The nodes of a rack; the number is None if racks are unknown."""
+
+    number: int | None
+    tiles: list[Tile] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """A whole pool with one square per node: one SVG path for each state."""
+
+    paths: Mapping[str, str]
+    counts: Mapping[str, int]
+    width: int
+    height: int
+    beyond: int
+
+
+def machines(rows: Iterable[DeviceRow]) -> list[PoolNode]:
+    """Group devices by node, in natural order: node-2 before node-10."""
+    found: dict[NodeName, list[DeviceRow]] = {}
+    for row in rows:
+        found.setdefault(row.node, []).append(row)
+    made = [PoolNode(name, tuple(devices)) for name, devices in found.items()]
+    return sorted(made, key=lambda m: _counted(m.name))
+
+
+def page_of(every: Sequence[PoolNode], page: int) -> tuple[list[PoolNode], int, int]:
+    """Return the nodes of a page, its number and the number of pages; beyond the last page, the last."""
+    pages = max(1, -(-len(every) // NODES_PER_PAGE))
+    page = max(1, min(page, pages))
+    return list(every[(page - 1) * NODES_PER_PAGE : page * NODES_PER_PAGE]), page, pages
+
+
+def racks(
+    pool: Pool, every: Sequence[PoolNode], shown: Sequence[PoolNode], holders: Iterable[Holder]
+) -> list[Rack]:
+    """Group the nodes of a page by rack, with the jobs on them."""
+    size = pool.place.nodes_per_rack if isinstance(pool.place, VirtualPlace) else None
+    number = {machine.name: index for index, machine in enumerate(every)} if size else {}
+    on: dict[NodeName, list[Holder]] = {}
+    for holder in sorted(holders, key=lambda h: (h.since, h.job)):
+        for node in holder.nodes:
+            on.setdefault(node, []).append(holder)
+    found: list[Rack] = []
+    for machine in shown:
+        rack = number[machine.name] // size + 1 if size else None
+        if not found or found[-1].number != rack:
+            found.append(Rack(rack))
+        found[-1].tiles.append(tile(machine, on.get(machine.name, ())))
+    return found
+
+
+def tile(machine: PoolNode, holders: Sequence[Holder]) -> Tile:
+    """Draw a node with its jobs."""
+    rows = []
+    for devices in machine.devices:
+        mine = [h for h in holders if h.slice == devices.slice]
+        rows.append(
+            NodeDeviceRow(
+                devices.slice,
+                devices.total,
+                devices.in_use,
+                _blocks(devices, mine),
+                tuple(part(n, devices.total) for n in range(1, devices.total))
+                if devices.total <= _CUT_CELLS
+                else (),
+            )
+        )
+    return Tile(machine, tuple(rows))
+
+
+def squares(every: Sequence[PoolNode]) -> Squares:
+    """Draw all nodes as squares, up to a limit."""
+    paths: dict[str, list[str]] = {}
+    shown = every[:MOST_SQUARES]
+    for index, machine in enumerate(shown):
+        x, y = index % SQUARES_A_LINE * _STEP, index // SQUARES_A_LINE * _STEP
+        paths.setdefault(machine.state, []).append(f"M{x} {y}h{_SIDE}v{_SIDE}h-{_SIDE}z")
+    order = [state for state in ("used", "partly", "idle", "drained", "broken") if state in paths]
+    lines = -(-len(shown) // SQUARES_A_LINE)
+    return Squares(
+        {state: "".join(paths[state]) for state in order},
+        {state: len(paths[state]) for state in order},
+        min(len(shown), SQUARES_A_LINE) * _STEP,
+        lines * _STEP,
+        len(every) - len(shown),
+    )
+
+
+def _blocks(devices: DeviceRow, holders: Sequence[Holder]) -> tuple[Block, ...]:
+    total = max(devices.total, devices.in_use, 1)
+    blocks: list[Block] = []
+    at = 0
+
+    def add(kind: str, count: int, **more: str | int) -> None:
+        nonlocal at
+        count = min(count, total - at)
+        if count > 0:
+            blocks.append(Block(kind, count, part(at, total), part(count, total), **more))  # type: ignore[arg-type]
+            at += count
+
+    # Jobs and nodes are seen at two moments: no more is drawn as held than the node says is in use.
+    room = devices.in_use
+    for shade, holder in enumerate(holders):
+        here = min(room, -(-holder.devices // max(1, len(holder.nodes))))
+        word = format_job_id(holder.job)
+        add(
+            "used",
+            here,
+            label=_short(holder.team or holder.user or "?", here, total),
+            title=f"{holder.name} ({word}): {holder.user or 'unknown'}, {holder.team or 'no team'},"
+            f" {holder.devices} in all on {len(holder.nodes)} node{'s' * (len(holder.nodes) != 1)}",
+            link=f"/jobs/{word}",
+            shade=shade % 2,
+        )
+        room -= here
+    add("unknown", room, label="?", title="in use; by which job is not known")
+    unheld = devices.total - devices.in_use
+    match devices.health:
+        case Health.DRAINED:
+            add("drained", unheld, title="on a drained node")
+        case Health.DOWN:
+            add("broken", unheld, title="on a node that is down")
+        case _:
+            add("broken", min(devices.unhealthy, unheld), title="held back by the engine")
+            add("idle", unheld - min(devices.unhealthy, unheld), title="free")
+    return tuple(blocks)
+
+
+def _short(name: str, count: int, total: int) -> str:
+    """Shorten a name for a narrow block."""
+    return name[:_NARROW_LETTERS] if count * _NARROW_BLOCKS <= total else name
+
+
+def _counted(name: str) -> tuple[tuple[int, int, str], ...]:
+    parts = re.split(r"(\d+)", name)
+    return tuple((1, int(p), "") if p.isdigit() else (0, 0, p) for p in parts if p)

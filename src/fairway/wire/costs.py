@@ -1,0 +1,210 @@
+"""Reports, statements and prices over HTTP. Amounts are exact text; parts always sum to what is shown above.
+
+Whoever may see only their own teams gets a document of those: `of_teams` names them, and its total is theirs.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+
+from pydantic import Field
+
+from fairway.model.charge import ChargeKind, Label
+from fairway.model.fleet import Capacity
+from fairway.wire.fleet import Moment, Price, RequestBody, Wire
+
+MOST_ROWS = 20_000
+"""Of a report; what is beyond it is summed up in one row."""
+MOST_POINTS = 20_000
+WINDOW_PATTERN = (
+    r"^([1-9][0-9]{0,3}d|[0-9]{4}-[0-9]{2}|[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?)$"
+)
+MONTH_PATTERN = r"^(19|20|21)[0-9]{2}-(0[1-9]|1[0-2])$"
+
+Amount = Annotated[Price, Field(examples=["1234.50"])]
+Hours = Annotated[Price, Field(examples=["96.25"])]
+
+
+class Window(Wire):
+    """Which time a document is about; days are of the fleet's time zone."""
+
+    first_day: date
+    last_day: date = Field(description="included")
+    start: Moment
+    end: Moment = Field(description="up to but not; of a window that lasts: until now")
+    timezone: str
+
+
+class Document(Wire):
+    """What every report says of itself."""
+
+    fleet: str
+    currency: str
+    window: Window
+    by: list[Label]
+    of_teams: list[str] | None = Field(description="the caller sees only these; null: all")
+    team: str | None = Field(default=None, description="only this team and those inside it")
+    user: str | None = None
+    pool: str | None = None
+    notes: list[str] = Field(default=[], description="what a reader should know, in sentences")
+
+
+class CostRow(Wire):
+    """One line: who, and what it cost them. `total = usage + idle + overhead`."""
+
+    labels: list[str] = Field(description="in the order of `by`; empty text: none")
+    kind: ChargeKind | None = Field(
+        default=None, description="what nobody carries: a line of its own; null: somebody's"
+    )
+    others: int = Field(default=0, description="so many rows that were too many to list, in one")
+    gpu_hours: Hours
+    usage: Amount
+    idle: Amount = Field(description="share of what nobody used: idle, fragmented, drained, down, committed")
+    overhead: Amount
+    total: Amount
+
+
+class CostReport(Document):
+    """What usage cost, with shares of what nobody used and of overhead."""
+
+    rows: list[CostRow]
+    total: CostRow
+
+
+class UsageRow(Wire):
+    """One line of what was held."""
+
+    labels: list[str]
+    others: int = 0
+    gpu_hours: Hours = Field(description="slices by their part of the GPU")
+    slice_hours: Hours = Field(description="of slices alone")
+    device_seconds: int = Field(description="GPU-seconds and slice-seconds, as they were held")
+    slice_seconds: int
+
+
+class UsageReport(Document):
+    """What was held, by whom."""
+
+    rows: list[UsageRow]
+    total: UsageRow
+
+
+class WasteRow(Wire):
+    """What a pool earned nothing with: device-hours and money by reason."""
+
+    labels: list[str]
+    others: int = 0
+    capacity_hours: Hours = Field(description="device-hours that were there")
+    used_hours: Hours
+    hours: dict[ChargeKind, Hours]
+    amounts: dict[ChargeKind, Amount]
+    amount: Amount
+
+
+class WasteReport(Document):
+    """What nobody used: idle, fragmented, drained, down, and commitments beyond what was there."""
+
+    rows: list[WasteRow]
+    total: WasteRow
+
+
+class CapacityDay(Wire):
+    """What one pool's capacity was, and cost, on one day, used or not."""
+
+    day: date
+    pool: str
+    gpu_seconds: int
+    cost: Amount = Field(description="not rounded to cents")
+
+
+class CapacityReport(Wire):
+    """What a provider would bill."""
+
+    fleet: str
+    currency: str
+    window: Window
+    days: list[CapacityDay]
+
+
+class StatementLine(Wire):
+    """One amount of a statement."""
+
+    used_in: str = Field(description="the month it is about; earlier than the statement's in a correction")
+    kind: ChargeKind
+    cluster: str
+    pool: str = Field(description="empty: of the cluster as a whole")
+    slice: str = Field(description="empty: whole GPUs")
+    hours: Hours = Field(description="device-hours; 0 of shares")
+    amount: Amount
+
+
+class TeamStatement(Wire):
+    """What one team is charged for a month."""
+
+    team: str = Field(description="empty: nobody, what is a line of its own")
+    lines: list[StatementLine]
+    corrections: Amount = Field(description="part of total that is about earlier months")
+    total: Amount
+
+
+class Statements(Wire):
+    """A month's charges by team."""
+
+    fleet: str
+    month: str
+    currency: str
+    timezone: str
+    closed_at: Moment | None = Field(description="null: open, and still changing")
+    closed_by: str | None
+    over: bool = Field(description="whether the month has ended")
+    of_teams: list[str] | None
+    statements: list[TeamStatement]
+    total: Amount
+    notes: list[str] = Field(default=[])
+
+
+class PricePoint(RequestBody):
+    """A price that holds from a moment on, until the next."""
+
+    at: Moment
+    per_gpu_hour: Annotated[Price, Field(ge=0, le=10**6, max_digits=20, decimal_places=10)]
+
+
+class PricePointsRequest(RequestBody):
+    """A piece of a spot pool's price series."""
+
+    points: list[PricePoint] = Field(min_length=1, max_length=MOST_POINTS)
+
+
+class StoredPricePoints(Wire):
+    """How many were kept; one of a moment that is there already replaces it from now on."""
+
+    pool: str
+    kept: int
+
+
+class PoolPrice(Wire):
+    """What a pool costs now."""
+
+    pool: str
+    cluster: str
+    gpu: str
+    capacity: Capacity
+    list_price: Price
+    discount: Price
+    spot: Price | None = Field(description="the last point of its price series")
+    spot_at: Moment | None
+    slices: dict[str, Price] = Field(description="slices with a price of their own, per slice-hour")
+    committed_gpus: int
+    commitment_price: Price | None = Field(description="the mean of today's commitments")
+    next_price: Price | None
+    next_since: date | None
+
+
+class Prices(Wire):
+    """Prices of today, by pool."""
+
+    currency: str
+    day: date
+    pools: list[PoolPrice]

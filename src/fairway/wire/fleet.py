@@ -1,0 +1,250 @@
+"""What travels over HTTP. Times are UTC with a Z, counts say what they count, unknown is null and never 0.
+
+The server answers with these types and the client reads them, so neither can drift from the other.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from fairway.model.access import Role
+from fairway.model.fleet import Capacity, EngineKind
+from fairway.model.names import NAME_PATTERN
+from fairway.model.observation import Health
+
+MOST_PER_PAGE = 500
+PER_PAGE = 100
+USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.@-]*$"
+"""As the members of a team are written in a fleet file."""
+
+
+def zulu(moment: datetime) -> str:
+    """A moment as `2026-01-31T12:00:00Z`, to the second: no reader needs more, and it sorts as text."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Moment = Annotated[
+    datetime,
+    PlainSerializer(zulu, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00Z"]}),
+]
+# A price is exact: as a JSON number it would pass through somebody's float.
+Price = Annotated[Decimal, PlainSerializer(str, return_type=str)]
+
+
+class Wire(BaseModel):
+    """Closed on the way out, open on the way in: an older client must survive a newer server's fields."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
+
+
+class RequestBody(BaseModel):
+    """What a caller sends. Unknown fields are refused: a misspelt `retries` must not mean none.
+
+    Built at once, unlike our answers: FastAPI silences a warning about a body's alias only while it makes
+    the route.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Item = TypeVar("Item")
+
+
+class Page(Wire, Generic[Item]):
+    """A part of a list. Ask again with `cursor=next_cursor` until that is null."""
+
+    items: list[Item]
+    next_cursor: str | None = Field(default=None, description="null: this was the last page")
+
+
+class Reason(Wire):
+    """Why something is not as it should be, and what to do."""
+
+    code: str = Field(examples=["Unreachable"])
+    message: str
+    hint: str
+
+
+class Counts(Wire):
+    """GPUs, or slices of one kind. Always `total == in_use + free + unhealthy`."""
+
+    total: int
+    in_use: int
+    free: int
+    unhealthy: int = Field(description="nobody holds them and nobody can get them")
+
+
+class SliceCounts(Counts):
+    """Slices of one MIG profile."""
+
+    slice: str = Field(examples=["1g.10gb"])
+
+
+class PoolCounts(Counts):
+    """GPUs, or slices of one kind, of a pool, and the nodes they are on."""
+
+    nodes: int
+    nodes_drained: int
+    nodes_down: int
+
+
+class PoolSliceCounts(PoolCounts):
+    """Slices of one MIG profile of a pool, and the nodes they are on."""
+
+    slice: str = Field(examples=["1g.10gb"])
+
+
+class Seen(Wire):
+    """Something observed, and how fresh that is. Facts of an unreachable cluster are its last known state."""
+
+    name: str
+    reachable: bool | None = Field(
+        description="whether the cluster answered last time; null: not observed yet"
+    )
+    observed_at: Moment | None = Field(description="when it last answered; null: it never did")
+    age_seconds: int | None = Field(description="how old the facts are")
+
+
+class Cluster(Seen):
+    """One engine's domain."""
+
+    engine: EngineKind
+    engine_version: str | None
+    reason: Reason | None = Field(description="why it is not reachable, or not observed yet")
+    since: Moment | None = Field(description="since when it is reachable, or is not")
+    pools: list[str]
+    gpus: Counts | None = Field(description="whole GPUs; null: not observed yet")
+    slices: list[SliceCounts] | None
+    gpus_in_no_pool: int | None = Field(description="part of gpus.total that no pool of the fleet claims")
+
+
+class Pool(Seen):
+    """Like GPUs on one cluster under one price and capacity kind."""
+
+    cluster: str
+    gpu: str = Field(examples=["A100-80GB"])
+    slice_kinds: list[str] = Field(description="MIG profiles its GPUs are cut into; empty: whole GPUs")
+    capacity: Capacity
+    price_per_gpu_hour: Price = Field(description="list price today, before discounts and commitments")
+    currency: str
+    gpus: PoolCounts | None = Field(description="whole GPUs; null: not observed yet")
+    slices: list[PoolSliceCounts] | None
+
+
+class Devices(Counts):
+    """The GPUs, or slices of one kind, that a node gives to a pool."""
+
+    pool: str | None = Field(description="null: no pool of the fleet claims them")
+    kind: str = Field(description="the engine's own word", examples=["gpu:a100"])
+    slice: str | None = Field(description="null: whole GPUs")
+
+
+class Node(Seen):
+    """One machine, as its engine sees it."""
+
+    cluster: str
+    health: Health
+    reason: str = Field(description="the engine's words for why it is not ready; empty when it is")
+    since: Moment = Field(description="when its health became what it is")
+    devices: list[Devices]
+
+
+class Token(Wire):
+    """A bearer token, without its secret: that is shown once, when it is made."""
+
+    name: str
+    role: Role
+    user: str = Field(description="the person behind it, as engines and teams know them")
+    created_at: Moment
+    created_by: str
+    expires_at: Moment | None = Field(description="null: never")
+    revoked_at: Moment | None = Field(description="null: not revoked")
+    last_used_at: Moment | None = Field(description="to the minute; null: never")
+
+
+class NewToken(RequestBody):
+    """What to make. Unknown fields are refused: a misspelt `expires_in_seconds` must not mean for ever."""
+
+    name: str = Field(pattern=NAME_PATTERN, examples=["grafana"])
+    role: Role
+    user: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=USER_PATTERN,
+        description="the person behind it, as engines and teams know them; null: called as the token is",
+    )
+    expires_in_seconds: int | None = Field(
+        default=None, ge=60, le=10 * 366 * 86400, description="null: never"
+    )
+
+
+class MadeToken(Token):
+    """The only answer that ever holds the secret."""
+
+    secret: str = Field(examples=["fw_…"])
+
+
+class Whoami(Wire):
+    """Who the server takes you for."""
+
+    name: str
+    role: Role
+    user: str = Field(description="whose jobs are yours")
+    expires_at: Moment | None
+    server_version: str
+    fleet: str | None = Field(description="name of the fleet; null: none was given to this server yet")
+
+
+class Spot(Wire):
+    """A place in a file that was sent, and what stands there."""
+
+    line: int
+    column: int
+    path: str
+    found: str
+
+
+class FileSpot(Spot):
+    """Where in a file a fault is, and all that `fairway check` says of it."""
+
+    source: str
+    severity: str = Field(examples=["error"])
+    code: str = Field(examples=["UnknownKey"])
+    expected: str
+    hint: str
+    related: list[Spot]
+
+
+class Fault(Wire):
+    """One thing wrong with a request."""
+
+    where: str = Field(examples=["query.limit"])
+    message: str
+    file: FileSpot | None = Field(default=None, description="of a fault in a file that was sent")
+
+
+class Problem(Wire):
+    """Any error, as RFC 9457 wants it, with a code for programs and a hint for people."""
+
+    type: str = Field(examples=["urn:fairway:problem:TokenExpired"])
+    title: str
+    status: int
+    detail: str
+    code: str = Field(examples=["TokenExpired"])
+    hint: str
+    request_id: str = Field(description="the same id stands in the server's log")
+    faults: list[Fault] = Field(
+        default_factory=list, description="each thing wrong with the request, if it was that"
+    )
+
+
+class Status(Wire):
+    """All is well; anything else is a problem."""
+
+    status: str = Field(examples=["ok"])

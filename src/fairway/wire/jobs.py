@@ -1,0 +1,440 @@
+"""What travels over HTTP of jobs, by the same rules as `wire`. A job's id is its word: `8f3k`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from fairway.model.job import (
+    MOST_TASKS,
+    Ending,
+    JobId,
+    JobState,
+    Tolerates,
+    When,
+    format_job_id,
+    parse_job_id,
+)
+from fairway.model.job import After as AfterJob
+from fairway.model.job import GpuRequest as GpusAsked
+from fairway.model.job import JobSpec as Spec
+from fairway.model.job import Retries as RetryRule
+from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
+from fairway.wire.fleet import USER_PATTERN, Moment, RequestBody, Wire
+
+MOST_JOBS: Final = 10_000
+"""Of one request, tasks of arrays counted."""
+MOST_SCRIPT: Final = 1024 * 1024
+MOST_LOG_BYTES: Final = 1024 * 1024
+"""Of one part of a log."""
+MOST_TEXT: Final = 128 * 1024
+"""Of one argument or one variable: Linux passes no longer one to a program."""
+LONGEST_SECONDS: Final = 10 * 366 * 86_400
+
+# PostgreSQL has no text with a NUL in it, and no program gets one passed.
+_NO_NUL: Final = r"^[^\x00]*$"
+_ONE_LINE: Final = r"^[^\x00-\x1f\x7f]+$"
+WORD_PATTERN: Final = r"^[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{4,12}$"
+
+JobWord = Annotated[str, Field(pattern=WORD_PATTERN, examples=["8f3k"])]
+UserText = Annotated[str, Field(max_length=64, pattern=USER_PATTERN)]
+_Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
+_Text = Annotated[str, Field(max_length=MOST_TEXT, pattern=_NO_NUL)]
+_Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
+_Variable = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Index = Annotated[int, Field(ge=0, lt=10**9)]
+
+
+class MemoryRange(RequestBody):
+    """How much memory each GPU should have."""
+
+    least: int = Field(ge=1, le=10_000)
+    most: int | None = Field(default=None, ge=1, le=10_000, description="null: any more")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.most is not None and self.most < self.least:
+            raise ValueError("most is below least")
+        return self
+
+
+class GpuRequest(RequestBody):
+    """The GPUs or slices a job asks for on each node. At most one of model, memory_gb and slice."""
+
+    count: int = Field(default=1, ge=1, le=1024)
+    model: _Name | None = Field(
+        default=None, examples=["A100-80GB"], description="a GPU type, or the beginning of some"
+    )
+    memory_gb: MemoryRange | None = None
+    slice: _Name | None = Field(default=None, examples=["1g.10gb"], description="a MIG profile")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.model, self.memory_gb, self.slice)) > 1:
+            raise ValueError("say one of model, memory_gb and slice, not several")
+        return self
+
+    @classmethod
+    def from_model(cls, gpus: GpusAsked) -> Self:
+        """The same, as it travels."""
+        memory = gpus.memory_gb
+        return cls(
+            count=gpus.count,
+            model=gpus.model,
+            memory_gb=MemoryRange(least=memory[0], most=memory[1]) if memory else None,
+            slice=gpus.slice,
+        )
+
+
+class Retries(RequestBody):
+    """How often a failed job comes back, and after how long: doubled each time, bounded."""
+
+    count: int = Field(default=0, ge=0, le=1000)
+    first_seconds: int = Field(default=30, ge=1, le=LONGEST_SECONDS)
+    longest_seconds: int = Field(default=3600, ge=1, le=LONGEST_SECONDS)
+
+
+class After(RequestBody):
+    """A job, or by its first task a whole array, that must have ended first."""
+
+    job: JobWord
+    when: When = When.OK
+
+
+class JobSpec(RequestBody):
+    """What a person asks for."""
+
+    name: str = Field(min_length=1, max_length=200, pattern=_ONE_LINE, examples=["train-llm"])
+    gpus: GpuRequest = GpuRequest()
+    command: list[_Text] = Field(
+        default_factory=list,
+        max_length=4096,
+        description="argument by argument, without a shell; either this or script",
+    )
+    script: str | None = Field(
+        default=None, max_length=MOST_SCRIPT, pattern=_NO_NUL, description="a whole script with its #! line"
+    )
+    team: _Name | None = Field(default=None, description="null: the user's default team")
+    priority: _Name | None = Field(default=None, description="null: the fleet's default one")
+    pool: _Name | None = Field(default=None, description="null: Fairway picks")
+    nodes: int = Field(default=1, ge=1, le=10_000, description="more than one: they start all or none")
+    cpus: int | None = Field(default=None, ge=1, le=10_000, description="on each node")
+    memory_gb: int | None = Field(default=None, ge=1, le=1_000_000, description="on each node")
+    time_seconds: int | None = Field(default=None, ge=1, le=LONGEST_SECONDS, description="null: the team's")
+    image: str | None = Field(default=None, min_length=1, max_length=1000, pattern=_ONE_LINE)
+    setup: _Text | None = Field(default=None, description="shell lines before the command")
+    env: dict[_Variable, _Text] = Field(default_factory=dict, max_length=1000)
+    workdir: _Path | None = None
+    array: list[_Index] = Field(
+        default_factory=list, max_length=MOST_TASKS, description="a task for each index; empty: one job"
+    )
+    after: list[After] = Field(default_factory=list, max_length=1000)
+    retries: Retries = Retries()
+    tolerates: list[Tolerates] = Field(default_factory=list, max_length=10)
+    together: bool = Field(default=False, description="all nodes in one rack, or wait")
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> Self:
+        if bool(self.command) == (self.script is not None):
+            raise ValueError("say what to run: either command or script")
+        if len(set(self.array)) != len(self.array):
+            raise ValueError("array holds an index twice")
+        return self
+
+    @property
+    def tasks(self) -> int:
+        """How many jobs it becomes."""
+        return len(self.array) or 1
+
+    def to_model(self) -> Spec:
+        """The same, inside Fairway."""
+        gpus = self.gpus
+        memory = gpus.memory_gb
+        return Spec(
+            name=self.name,
+            gpus=GpusAsked(
+                gpus.count,
+                gpus.model,
+                (memory.least, memory.most) if memory else None,
+                SliceName(gpus.slice) if gpus.slice else None,
+            ),
+            command=tuple(self.command),
+            script=self.script,
+            team=TeamName(self.team) if self.team else None,
+            priority=PriorityName(self.priority) if self.priority else None,
+            pool=PoolName(self.pool) if self.pool else None,
+            nodes=self.nodes,
+            cpus=self.cpus,
+            memory_gb=self.memory_gb,
+            time_seconds=self.time_seconds,
+            image=self.image,
+            setup=self.setup,
+            env=dict(self.env),
+            workdir=self.workdir,
+            array=tuple(self.array),
+            after=tuple(AfterJob(_number(a.job), a.when) for a in self.after),
+            retries=RetryRule(self.retries.count, self.retries.first_seconds, self.retries.longest_seconds),
+            tolerates=frozenset(self.tolerates),
+            together=self.together,
+        )
+
+    @classmethod
+    def from_model(cls, spec: Spec) -> Self:
+        """The same, as it travels."""
+        return cls(
+            name=spec.name,
+            gpus=GpuRequest.from_model(spec.gpus),
+            command=list(spec.command),
+            script=spec.script,
+            team=spec.team,
+            priority=spec.priority,
+            pool=spec.pool,
+            nodes=spec.nodes,
+            cpus=spec.cpus,
+            memory_gb=spec.memory_gb,
+            time_seconds=spec.time_seconds,
+            image=spec.image,
+            setup=spec.setup,
+            env=dict(spec.env),
+            workdir=spec.workdir,
+            array=list(spec.array),
+            after=[After(job=format_job_id(a.job), when=a.when) for a in spec.after],
+            retries=Retries(
+                count=spec.retries.count,
+                first_seconds=spec.retries.first_seconds,
+                longest_seconds=spec.retries.longest_seconds,
+            ),
+            tolerates=sorted(spec.tolerates),
+            together=spec.together,
+        )
+
+
+class SubmitRequest(RequestBody):
+    """Keep these jobs and see to it that they run."""
+
+    jobs: list[JobSpec] = Field(min_length=1, max_length=MOST_JOBS)
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=_ONE_LINE,
+        description="the same key again gives the same jobs again, and makes none",
+    )
+    as_user: UserText | None = Field(
+        default=None, alias="as", description="whose jobs they are; null: yours. Others' need an operator"
+    )
+    hold: bool = Field(default=False, description="they wait until somebody releases them")
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if sum(job.tasks for job in self.jobs) > MOST_JOBS:
+            raise ValueError(f"at most {MOST_JOBS} jobs in one request, tasks of arrays counted")
+        return self
+
+
+class DryRunRequest(RequestBody):
+    """Say what would become of this job."""
+
+    job: JobSpec
+    as_user: UserText | None = Field(default=None, alias="as", description="whose job; null: yours")
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class ChangeRequest(RequestBody):
+    """Do something with these jobs: all of them, or none if one of them may not be changed."""
+
+    jobs: list[Annotated[str, Field(max_length=64, examples=["8f3k"])]] = Field(
+        min_length=1,
+        max_length=MOST_JOBS,
+        description="the first task of an array stands for all of it",
+    )
+
+
+class Placement(Wire):
+    """Where a job goes, and why there."""
+
+    cluster: str
+    pool: str
+    slice: str | None
+    why: str
+
+
+class SubmittedJob(Wire):
+    """A job that was kept, or the tasks of one with an array."""
+
+    id: str = Field(description="of the job, or of the first task", examples=["8f3k"])
+    ids: list[str] = Field(description="of every task, in the order of the array")
+    name: str
+    placement: Placement
+
+
+class Submitted(Wire):
+    """What was kept, job by job in the order asked."""
+
+    jobs: list[SubmittedJob]
+
+
+class PlaceOption(Placement):
+    """A pool that fits; `why` is how it stands there now."""
+
+
+class DryRun(Wire):
+    """What would become of a job. Nothing was kept."""
+
+    could_run: bool
+    why: str = Field(description="one sentence: where it would go and why, or why it could never run")
+    hint: str = Field(description="what would help, if it could never run")
+    placement: Placement | None
+    options: list[PlaceOption] = Field(description="every pool that fits, the best first")
+    preview: str = Field(description="what would be sent to the engine, for people to read")
+
+
+class Job(Wire):
+    """One job, Fairway's or native."""
+
+    id: str = Field(examples=["8f3k"])
+    name: str
+    cluster: str
+    user: str
+    team: str | None = Field(description="null: of no team of the fleet")
+    priority: str | None
+    pool: str | None = Field(description="null: no GPUs, or of no pool of the fleet")
+    slice: str | None
+    gpus: int = Field(description="or slices, asked for on each node")
+    nodes: int
+    devices: int = Field(description="GPUs or slices of the whole job")
+    state: JobState
+    desired_state: str = Field(description="what people asked for last: run, hold or cancel")
+    code: str = Field(
+        description="why it waits, is not sent, was refused or not started; stays the same, for scripts to "
+        "match on; empty: nothing to say, or only words"
+    )
+    reason: str = Field(description="why it waits or how it ended: the engine's words, or what holds it")
+    engine_reason: str = Field(
+        default="", description="the engine's own words for why it waits or how it ended; empty: none"
+    )
+    hint: str = Field(default="", description="what would help; empty: nothing to say")
+    native: bool = Field(description="not submitted through Fairway")
+    engine_id: str | None = Field(description="null: no engine job yet")
+    array: str | None = Field(description="the first task of its array")
+    array_index: int | None
+    attempt_count: int = Field(description="how often an engine started it")
+    submitted_at: Moment
+    started_at: Moment | None = Field(description="of the last attempt")
+    ended_at: Moment | None
+    exit_code: int | None
+    time_seconds: int | None
+
+
+class Attempt(Wire):
+    """One run of a job on its engine, by the engine's own clock."""
+
+    number: int = Field(description="from 1")
+    engine_id: str
+    started_at: Moment
+    ended_at: Moment | None = Field(description="null: it runs")
+    ending: Ending | None
+    nodes: list[str]
+    devices: int
+    exit_code: int | None
+    signal: int | None
+    reason: str
+
+
+class Event(Wire):
+    """One line of a job's timeline that is not an engine's doing."""
+
+    at: Moment
+    kind: str
+    by: str
+    text: str
+
+
+class JobDetail(Job):
+    """One job with all that is known of it."""
+
+    spec: JobSpec | None = Field(description="how it was asked for; null: see spec_note")
+    spec_note: str = Field(description="why spec is null; empty: it is not")
+    placement_reason: str
+    engine_name: str | None
+    submission: int = Field(description="which time Fairway sent it, from 1; 0: not yet, or native")
+    attempts: list[Attempt] = Field(description="oldest first")
+    events: list[Event] = Field(description="the newest 200, oldest first")
+
+
+class WhyReason(Wire):
+    """One thing that keeps a job from starting, or ended it."""
+
+    code: str = Field(
+        examples=["TeamAtCeiling"], description="stays the same, for scripts to match on; empty: only words"
+    )
+    text: str = Field(description="what it means, for people")
+    hint: str = Field(description="what would help; empty: nothing to say")
+    engine: str = Field(description="the engine's own words, if they are others; empty: none")
+
+
+class Why(Wire):
+    """Why a job waits; of one that runs or is over, how it stands."""
+
+    id: str = Field(examples=["8f3k"])
+    name: str
+    state: JobState
+    summary: str = Field(description="how it stands, in one sentence")
+    cluster: str
+    pool: str | None
+    slice: str | None
+    nodes: list[str] = Field(description="where it runs, or ran last; empty: it never started")
+    submitted_at: Moment
+    started_at: Moment | None = Field(description="of the last attempt")
+    ended_at: Moment | None
+    reasons: list[WhyReason] = Field(description="what keeps it from starting, or ended it; may be empty")
+
+
+class Changed(Wire):
+    """What came of cancel, hold or release."""
+
+    changed: list[str] = Field(description="jobs that were not so yet; an array gives all its open tasks")
+    unchanged: list[str] = Field(description="jobs that are over, or were already so")
+
+
+class TaskCounts(Wire):
+    """The tasks of an array by state; states without any are left out."""
+
+    tasks: int
+    counts: dict[JobState, int]
+
+
+class LogPart(Wire):
+    """A piece of what a job printed."""
+
+    attempt: int = Field(description="from 1; 0: none has started yet")
+    text: str = Field(description="bytes that are no UTF-8 show as U+FFFD")
+    offset: int = Field(description="in bytes, where this piece begins")
+    next_offset: int = Field(description="ask for this next")
+    ended: bool = Field(description="no more will come of this attempt")
+
+
+class JobCount(Wire):
+    """How many open jobs of a team stand on a supply in a state."""
+
+    cluster: str
+    team: str | None
+    pool: str | None
+    slice: str | None
+    state: JobState
+    jobs: int
+    devices: int = Field(description="GPUs or slices they hold or ask for")
+
+
+class JobCounts(Wire):
+    """Open jobs, counted."""
+
+    counts: list[JobCount]
+
+
+def _number(word: str) -> JobId:
+    return parse_job_id(word) or JobId(0)  # the pattern lets only numbers through

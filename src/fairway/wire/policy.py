@@ -1,0 +1,322 @@
+"""What travels over HTTP of policy: plans, applies, drift, teams, nudges; by the same rules as `wire`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from fairway.model.apply import ApplyKind, ApplyState, DriftKind
+from fairway.model.fleet import EngineKind
+from fairway.policy.objects import Action
+from fairway.wire.fleet import Fault, Moment, RequestBody, Wire
+
+MOST_FLEET_CHARACTERS: Final = 1024 * 1024
+MOST_FLEET_BYTES: Final = 4 * 1024 * 1024
+"""Of a request with a fleet file: a thousand teams exceed the usual limit, and JSON may escape characters."""
+MOST_NAMES: Final = 1000
+"""Objects that one adoption may name, clusters a request may name."""
+
+Value = str | int | bool | list[Any] | None
+"""What a field of an engine's object holds; null: not set."""
+ClusterName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class FleetRequest(RequestBody):
+    """A fleet file, as text."""
+
+    fleet: str = Field(
+        min_length=1,
+        max_length=MOST_FLEET_CHARACTERS,
+        description="the fleet file; relative paths in it count from the server's folder",
+    )
+    source: str = Field(
+        default="fleet.yaml",
+        max_length=300,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="what to call the file in faults",
+    )
+
+
+class PlanRequest(FleetRequest):
+    """Plan this fleet."""
+
+    cluster: ClusterName | None = Field(default=None, description="only this cluster; null: all")
+
+
+class ApplyRequest(FleetRequest):
+    """Make a planned fleet so."""
+
+    fingerprints: dict[ClusterName, str] = Field(
+        min_length=1,
+        max_length=MOST_NAMES,
+        description="of the plan that was read, by cluster; clusters that are not named stay as they are",
+    )
+    force: bool = Field(default=False, description="overrule the objections that can be overruled")
+
+
+class RenderRequest(FleetRequest):
+    """Write the files of an engine that Fairway does not write itself."""
+
+    cluster: ClusterName
+
+
+class ObjectRef(Wire):
+    """One object of a cluster, in the engine's own words."""
+
+    kind: str = Field(min_length=1, max_length=100, examples=["qos"])
+    name: str = Field(min_length=1, max_length=600, examples=["research_own"])
+
+
+class AdoptionRequest(RequestBody):
+    """Put Fairway's mark on these objects."""
+
+    cluster: ClusterName
+    objects: list[ObjectRef] = Field(min_length=1, max_length=MOST_NAMES)
+
+
+class ImportRequest(RequestBody):
+    """Read what people made by hand on a cluster."""
+
+    cluster: ClusterName
+
+
+class FieldDiff(Wire):
+    """A difference between two fleets, in the words of the fleet file."""
+
+    team: str | None = Field(description="whose; null: the fleet's", examples=["nlp"])
+    sign: str = Field(description="+ new, - gone, ~ other", examples=["~"])
+    what: str = Field(examples=["guarantee on hpc-a100"])
+    before: str | None
+    after: str | None
+
+
+class FieldChange(Wire):
+    """One field of an engine's object; null: not set."""
+
+    field: str
+    before: Value
+    after: Value
+
+
+class Change(ObjectRef):
+    """One write to one object."""
+
+    action: Action
+    stage: int = Field(description="stages are done in order")
+    team: str | None = Field(description="whose object it is; null: the fleet's")
+    fields: list[FieldChange] = Field(description="what differs; of a new object every field")
+
+
+class Notice(Wire):
+    """Something the reader of a plan should know."""
+
+    code: str
+    message: str
+    hint: str
+    promise: str | None = Field(description="the promise it is about")
+
+
+class Advice(Wire):
+    """A line of an engine's own configuration that Fairway cannot write and the policy needs."""
+
+    file: str = Field(examples=["slurm.conf"])
+    line: str = Field(description="exactly what must stand there")
+    running: str = Field(description="what the engine runs with now; empty: nothing")
+    why: str
+    restart: str = Field(description="what makes it count")
+    unseen: bool = Field(default=False, description="the engine does not show what it runs with")
+
+
+class Touched(ObjectRef):
+    """Jobs that depend on an object which changes or goes."""
+
+    running: int
+    waiting: int
+
+
+class Objection(Wire):
+    """Why a plan is not applied as it stands."""
+
+    code: str
+    message: str
+    hint: str
+    forceable: bool = Field(description="whether force overrules it")
+
+
+class ClusterPlan(Wire):
+    """What changes on one cluster."""
+
+    cluster: str
+    engine: EngineKind
+    engine_version: str
+    fingerprint: str
+    managed: int = Field(description="objects with Fairway's mark that were found")
+    changes: list[Change]
+    in_the_way: list[ObjectRef] = Field(description="objects without Fairway's mark that bear a wanted name")
+    touched: list[Touched]
+    notices: list[Notice]
+    advice: list[Advice]
+    objections: list[Objection]
+
+
+class ClusterFailure(Wire):
+    """Why a cluster has no plan."""
+
+    cluster: str
+    code: str
+    message: str
+    hint: str
+
+
+class Plan(Wire):
+    """What a fleet file would change, cluster by cluster."""
+
+    fleet: str
+    digest: str = Field(description="SHA-256 of the fleet file's text")
+    diff: list[FieldDiff] = Field(
+        description="what differs from the last applied fleet, in the fleet file's words"
+    )
+    clusters: list[ClusterPlan]
+    failures: list[ClusterFailure] = Field(description="clusters that could not be looked at")
+    warnings: list[Fault] = Field(description="of the fleet file")
+
+    @property
+    def changes(self) -> int:
+        """How many objects change."""
+        return sum(len(c.changes) for c in self.clusters)
+
+
+class PlanFile(Wire):
+    """A plan that was kept: what it was made from, and what was shown. No write is ever taken from it."""
+
+    format: str = Field(default="fairway/plan/v1")
+    made_at: Moment
+    source: str
+    text: str = Field(description="the fleet file")
+    plan: Plan
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What the server compares before it changes anything."""
+        return {c.cluster: c.fingerprint for c in self.plan.clusters}
+
+
+class AppliedChange(Change):
+    """A change of an apply, and whether it was made."""
+
+    made: bool
+
+
+class ApplyCluster(Wire):
+    """How an apply goes on one cluster."""
+
+    cluster: str
+    state: ApplyState
+    total: int = Field(description="changes to make")
+    done: int
+    current: str = Field(description="the object written last; empty before the first and at the end")
+    code: str = Field(description="why it was refused, failed or is held up; empty when all is well")
+    message: str
+    hint: str
+    started_at: Moment | None
+    finished_at: Moment | None
+
+
+class Apply(Wire):
+    """One request to change clusters: who, when, what, and what came of it."""
+
+    id: int
+    kind: ApplyKind
+    state: ApplyState = Field(description="of all its clusters together")
+    created_at: Moment
+    created_by: str
+    revision: int | None = Field(description="of the fleet; null: of an adoption")
+    digest: str = Field(description="SHA-256 of the fleet file's text; empty of an adoption")
+    force: bool
+    objects: list[ObjectRef] = Field(description="what is adopted; empty of an apply")
+    clusters: list[ApplyCluster]
+
+
+class ApplyClusterDetail(ApplyCluster):
+    """How an apply goes on one cluster, with what it changes."""
+
+    changes: list[AppliedChange]
+
+
+class ApplyDetail(Apply):
+    """An apply with everything that was kept of it."""
+
+    diff: list[FieldDiff] = Field(description="what differs from the fleet before, in the fleet file's words")
+    clusters: list[ApplyClusterDetail]  # type: ignore[assignment]
+
+
+class Drift(ObjectRef):
+    """One difference between a cluster and what was last applied to it."""
+
+    cluster: str
+    difference: DriftKind
+    field: str = Field(description="empty unless the difference is `changed`")
+    wanted: Value
+    found: Value
+    changed_by: str | None = Field(description="where the engine tells")
+    team: str | None
+    since: Moment = Field(description="when it was first seen")
+
+
+class Nudge(Wire):
+    """A push that was given where an engine falls a step short of a promise."""
+
+    id: int
+    cluster: str
+    at: Moment
+    promise: str
+    verb: str = Field(examples=["scontrol requeue 17"])
+    job: str
+    why: str
+
+
+class Grant(Wire):
+    """What a team may have of one supply."""
+
+    supply: str = Field(examples=["hpc-a100", "hpc-mig/1g.10gb"])
+    cluster: str
+    guarantee: int
+    borrow: int | None = Field(description="null: whatever is idle, as far as its parent may hold it")
+
+
+class Limits(Wire):
+    """The most one job, and one user of the team, may have; null: no limit."""
+
+    job_gpus: int | None
+    job_seconds: int | None
+    user_gpus: int | None
+
+
+class Team(Wire):
+    """Who shares the fleet, and on what terms, as last applied."""
+
+    name: str
+    parent: str | None
+    path: list[str] = Field(description="its ancestors from the top, and itself")
+    share: int
+    grants: list[Grant]
+    limits: Limits
+    priorities: list[str]
+    members: list[str]
+    draining: bool
+
+
+class Rendered(Wire):
+    """Files of an engine that Fairway does not write itself."""
+
+    cluster: str
+    files: dict[str, str] = Field(description="text by name")
+
+
+class Imported(Wire):
+    """An existing cluster in Fairway's words."""
+
+    cluster: str
+    fleet: str = Field(description="a fleet file")
+    remarks: int = Field(description="things that have no word in Fairway, each a comment in the file")

@@ -1,0 +1,482 @@
+"""get jobs, describe, logs, cancel, hold, release and top: what people see, and what a server is asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from fairway.cli.errors import run
+from fairway.cli.output.jobs import Group, answer, grouped, jobs_view, story
+from fairway.cli.output.table import table
+from fairway.cli.root import VERBS, root
+from fairway.model.job import JobState, format_job_id
+from fairway.views.jobs import headline, timeline
+from fairway.wire import jobs as wire
+from tests.wire_jobs import wire_job
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+LONG = "a-name-of-exactly-forty-characters-long-"
+
+
+def ago(seconds: int) -> str:
+    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def job(number: int = 1, state: str = "running", **other: Any) -> wire.Job:
+    return wire.Job.model_validate(_job(number, state, **other))
+
+
+def _job(number: int = 1, state: str = "running", **other: Any) -> dict[str, Any]:
+    started = None if state in ("queued", "waiting", "held") else ago(90)
+    plain: dict[str, Any] = {
+        "id": format_job_id(number),
+        "attempt_count": 0 if started is None else 1,
+        "submitted_at": ago(7300),
+        "started_at": started,
+        "ended_at": None if state in ("queued", "waiting", "held", "running") else ago(30),
+    }
+    return wire_job(state, **(plain | other))
+
+
+def detail(number: int = 1, state: str = "running", **other: Any) -> dict[str, Any]:
+    more: dict[str, Any] = {
+        "spec": None,
+        "spec_note": "shown to its owner",
+        "placement_reason": "hpc-a100 has 8 GPUs free, and is the only pool that fits",
+        "engine_name": "train-fwabcd-0001-1",
+        "submission": 1,
+        "attempts": [],
+        "events": [{"at": ago(7300), "kind": "submitted", "by": "alice", "text": ""}],
+    }
+    return _job(number, state, **(more | other))
+
+
+def lines(groups: list[Group], **options: Any) -> str:
+    view = jobs_view(groups, NOW, **({"wide": False, "filtered": False, "more": False} | options))
+    return "\n".join(table(view.columns, view.rows, 100))
+
+
+def test_jobs_in_every_state() -> None:
+    shown = [
+        job(1),
+        job(2, "waiting", reason="(Resources)"),
+        job(3, "failed", exit_code=3, attempt_count=2),
+        job(4, "done", slice="1g.10gb", pool="hpc-mig", gpus=1),
+        job(5, "refused", code="NoSuchPartition", reason="invalid partition", started_at=None, team=None),
+        job(6, "running", desired_state="cancel", nodes=2),
+        job(7, "running", desired_state="hold", native=True, pool=None, user=""),
+        job(8, "queued"),
+    ]
+    assert (
+        lines(grouped(shown, {}))
+        == """\
+JOB   NAME   STATE             GPUS  POOL             TEAM  USER   AGE   RAN  NOTE
+0001  train  running              8  hpc-a100         nlp   alice  2 h  90 s
+0002  train  waiting              8  hpc-a100         nlp   alice  2 h     -  (Resources)
+0003  train  failed               8  hpc-a100         nlp   alice  2 h  60 s  attempt 2, exit code 3
+0004  train  done                 1  hpc-mig/1g.10gb  nlp   alice  2 h  60 s
+0005  train  refused              8  hpc-a100               alice  2 h     -  invalid partition
+0006  train  running, ends      2x8  hpc-a100         nlp   alice  2 h  90 s
+0007  train  running, to hold     8  (hpc)            nlp   -      2 h  90 s
+0008  train  queued               8  hpc-a100         nlp   alice  2 h     -"""
+    )
+    view = jobs_view(grouped(shown, {}), NOW, wide=False, filtered=False, more=False)
+    assert view.alarming == {2, 4}
+
+
+def test_an_array_is_one_line() -> None:
+    tasks = [job(9 - i, "waiting" if i < 4 else "running", array="0004", array_index=5 - i) for i in range(6)]
+    groups = grouped([job(10), *tasks, job(1, "done")], {})
+    assert [line.split()[:5] for line in lines(groups).split("\n")[1:]] == [
+        ["000a", "train", "running", "8", "hpc-a100"],
+        ["0004", "train", "x6", "2", "running,"],
+        ["0001", "train", "done", "8", "hpc-a100"],
+    ]
+    counted = wire.TaskCounts(tasks=9000, counts={JobState.WAITING: 8999, JobState.FAILED: 1})
+    (whole,) = grouped(tasks, {"0004": counted})
+    assert "train x9000  8999 waiting, 1 failed" in lines([whole])
+    each = lines([Group(task) for task in tasks])
+    assert "0009  train[5]  waiting" in each
+
+
+def test_the_longest_words_fit_100_columns() -> None:
+    long = job(
+        32**7,
+        "waiting",
+        name=LONG * 3,
+        pool=LONG,
+        slice="1g.10gb+me",
+        team=LONG,
+        user="somebody-with-a-long-login@institute.example.org",
+        reason="QOSMaxGRESPerUser and then a whole sentence of an engine that likes to talk " * 3,
+        nodes=10_000,
+        gpus=1024,
+    )
+    assert all(len(line) <= 100 for line in lines([Group(long)]).split("\n"))
+
+
+def test_the_story_of_a_job() -> None:
+    told = detail(
+        state="running",
+        attempt_count=2,
+        nodes=2,
+        devices=16,
+        time_seconds=14_400,
+        spec={
+            "name": "train",
+            "command": ["python", "train.py", "a b"],
+            "env": {"LR": "3"},
+            "retries": {"count": 2},
+        },
+        spec_note="",
+        events=[
+            {"at": ago(7300), "kind": "submitted", "by": "alice", "text": ""},
+            {"at": ago(7299), "kind": "sent", "by": "", "text": "17"},
+        ],
+        attempts=[
+            {
+                "number": 1,
+                "engine_id": "17",
+                "started_at": ago(7200),
+                "ended_at": ago(3600),
+                "ending": "preempted",
+                "nodes": ["n1", "n2"],
+                "devices": 16,
+                "exit_code": None,
+                "signal": 15,
+                "reason": "PREEMPTED",
+            },
+            {
+                "number": 2,
+                "engine_id": "17",
+                "started_at": ago(90),
+                "ended_at": None,
+                "ending": None,
+                "nodes": [f"n{i}" for i in range(6)],
+                "devices": 16,
+                "exit_code": None,
+                "signal": None,
+                "reason": "",
+            },
+        ],
+    )
+    shown = "\n".join(line.text for line in story(wire.JobDetail.model_validate(told), None, NOW, 100))
+    assert (
+        shown
+        == """\
+train (0001) runs since 90 s
+
+  asked by      alice, team nlp, priority normal
+  GPUs          8 GPUs on each of 2 nodes, 16 in all
+  time limit    4h
+  where         cluster hpc; hpc-a100 has 8 GPUs free, and is the only pool that fits
+  engine job    17 (train-fwabcd-0001-1)
+  command       python train.py 'a b'
+  environment   LR
+  retries       2, the first after 30s
+
+Timeline (UTC)
+  09:58:20  submitted   by alice
+  09:58:21  sent        17
+  10:00:00  started     attempt 1 on n1, n2, 16 GPUs
+  11:00:00  preempted   attempt 1 after 60 min, signal 15: PREEMPTED
+  11:58:30  started     attempt 2 on n0, n1, n2, n3 and 2 more, 16 GPUs
+
+What it prints:  fairway logs 0001 -f"""
+    )
+
+
+@pytest.mark.parametrize("length", [0, 0.4])
+def test_what_happened_in_one_second_is_told_in_order(length: float) -> None:
+    def attempt(number: int, start: int, end: float) -> dict[str, Any]:
+        none = dict.fromkeys(("exit_code", "signal"))
+        ended = (NOW - timedelta(seconds=end)).isoformat()
+        when = {"started_at": ago(start), "ended_at": ended, "ending": "failed", "reason": ""}
+        return {"number": number, "engine_id": "17", "nodes": ["n1"], "devices": 8, **when, **none}
+
+    events = [
+        {"at": ago(at), "kind": kind, "by": "", "text": ""}
+        for at, kind in ((9, "submitted"), (9, "sent"), (7, "retry"), (7, "sent"))
+    ]
+    told = detail(state="failed", events=events, attempts=[attempt(1, 9, 7), attempt(2, 7, 7 - length)])
+    happened = timeline(wire.JobDetail.model_validate(told))
+    assert [m.what for m in happened] == [
+        "submitted", "sent", "started", "failed", "retry", "sent", "started", "failed",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "other", "said"),
+    [
+        ("waiting", {"reason": "(Priority)"}, "train (0001) waits since 2 h: (Priority)"),
+        ("failed", {"exit_code": 3}, "train (0001) failed 30 s ago with exit code 3"),
+        ("refused", {"code": "X", "reason": "no"}, "train (0001) was refused 30 s ago: no"),
+        ("held", {"desired_state": "hold"}, "train (0001) is held since 2 h"),
+        ("running", {"desired_state": "cancel"}, "train (0001) runs since 90 s, and is being cancelled"),
+        ("done", {"array_index": 7}, "train[7] (0001) is done 30 s ago"),
+        ("lost", {"name": "\x1b[31mred"}, "[31mred (0001) is lost 30 s ago"),
+    ],
+)
+def test_one_sentence(state: str, other: dict[str, Any], said: str) -> None:
+    assert headline(job(1, state, **other), NOW) == said
+
+
+class Playing:
+    """Answers each path from a table, by lists in turn, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, Any]] = []
+        playing = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                parts = urlsplit(self.path)
+                playing.asked.append((parts.path, json.loads(body) if body else parse_qs(parts.query)))
+                told = playing.answers[parts.path]
+                told = told.pop(0) if isinstance(told, list) else told
+                data = json.dumps(told).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = answer  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def playing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Playing]:
+    made = Playing()
+    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    monkeypatch.setenv("FAIRWAY_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("FAIRWAY_URL", f"http://127.0.0.1:{made.server.server_port}")
+    monkeypatch.setenv("FAIRWAY_TOKEN", "fw_x")
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def page(*jobs: dict[str, Any], cursor: str | None = None) -> dict[str, Any]:
+    return {"items": list(jobs), "next_cursor": cursor}
+
+
+WHOAMI = {
+    "name": "t",
+    "role": "member",
+    "user": "alice",
+    "expires_at": None,
+    "server_version": "1",
+    "fleet": "acme",
+}
+
+
+def test_get_jobs_asks_for_what_was_said(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/whoami": WHOAMI, "/v1/jobs": page()}
+    flags = ["--mine", "--state", "open", "--state", "failed", "--team", "nlp", "--ours", "--since", "2h"]
+    assert run(root, ["get", "jobs", *flags]) == 0
+    path, query = playing.asked[-1]
+    assert path == "/v1/jobs"
+    assert (query["user"], query["state"]) == (["alice"], ["open", "failed"])
+    assert (query["team"], query["native"]) == (["nlp"], ["false"])
+    since = datetime.fromisoformat(query["since"][0])
+    assert 7190 < (datetime.now(UTC) - since).total_seconds() < 7260
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "no job fits\n\nhint: ask for more:  fairway get jobs --all\n"
+
+
+def test_nothing_yet_says_what_to_do(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs": page()}
+    assert run(root, ["get", "jobs"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("no jobs yet\n\nhint: submit one:  fairway run")
+
+
+def test_more_than_fit_are_said_to_be_there(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = [_job(100 - i, "waiting", array="0002", array_index=99 - i) for i in range(3)]
+    playing.answers = {
+        "/v1/jobs": page(_job(200), *tasks, _job(1), cursor="more"),
+        "/v1/jobs/0002/tasks": {"tasks": 99, "counts": {"waiting": 90, "running": 9}},
+    }
+    assert run(root, ["get", "jobs", "--most", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "train x99  9 running, 90 wait" in shown.out  # ages grow with the date, and columns with them
+    assert shown.err == "\nthe newest 2 lines; more with  --most 20  or  --all\n"
+
+
+def test_json_is_every_job(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs": page(_job(2, array="0001", array_index=1), _job(1, array="0001"))}
+    assert run(root, ["get", "jobs", "-o", "json"]) == 0
+    assert [j["id"] for j in json.loads(capsys.readouterr().out)] == ["0002", "0001"]
+
+
+@pytest.mark.parametrize("words", [["job", "0001"], ["0001"], ["jobs", "0001"]])
+def test_describe(playing: Playing, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs/0001": detail()}
+    assert run(root, ["describe", *words]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("train (0001) runs since ")
+    assert "command       not shown: shown to its owner" in shown
+
+
+def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = {
+        "code": "TeamAtCeiling",
+        "text": "The team holds all it may hold of this pool.",
+        "hint": "wait for a job of the team to end",
+        "engine": "AssocGrpGRES",
+    }
+    found = {
+        **{key: _job(1, "waiting")[key] for key in ("id", "name", "state", "cluster", "pool", "slice")},
+        **{key: _job(1, "waiting")[key] for key in ("submitted_at", "started_at", "ended_at")},
+        "summary": "train (0001) waits since 2 h for 8 GPUs of hpc-a100",
+        "nodes": [],
+        "reasons": [reason],
+    }
+    playing.answers = {"/v1/jobs/0001/why": found}
+    assert run(root, ["why", "0001"]) == 0
+    assert capsys.readouterr().out == (
+        "train (0001) waits since 2 h for 8 GPUs of hpc-a100\n\n"
+        "The team holds all it may hold of this pool. (TeamAtCeiling; the engine says: AssocGrpGRES)\n"
+        "hint: wait for a job of the team to end\n"
+    )
+    assert run(root, ["why", "0001", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reasons"] == [reason]
+    narrow = answer(wire.Why.model_validate(found), 60)
+    assert max(len(line.text) for line in narrow) <= 60 and len(narrow) > 4
+
+
+@pytest.mark.parametrize("words", [[], ["job"], ["0001", "0002"]])
+def test_describe_wants_one(playing: Playing, words: list[str]) -> None:
+    playing.answers = {"/v1/jobs/job": {}}
+    assert run(root, ["describe", *words]) != 0
+
+
+def part(text: str, offset: int, attempt: int = 1, *, ended: bool = False) -> dict[str, Any]:
+    size = len(text.encode())
+    return {"attempt": attempt, "text": text, "offset": offset, "next_offset": offset + size, "ended": ended}
+
+
+def test_logs_of_what_is_there(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {"/v1/jobs/0001/log": [part("hällo\n", 0), part("world", 7), part("", 12)]}
+    assert run(root, ["logs", "0001", "--attempt", "1", "--node", "2"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("hällo\nworld", "")
+    assert playing.asked[0][1] == {"attempt": ["1"], "node": ["2"], "offset": ["0"]}
+
+
+def test_logs_follow_to_the_end(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    playing.answers = {
+        "/v1/jobs/0001/log": [
+            part("", 0, 0),
+            part("one\n", 0),
+            part("", 4, ended=True),
+            part("two\n", 0, 2),
+            part("", 4, 2, ended=True),
+            part("", 4, 2, ended=True),
+        ],
+        "/v1/jobs/0001": [
+            detail(state="waiting"),
+            detail(attempt_count=2),
+            detail(state="failed", attempt_count=2, exit_code=1),
+            detail(state="failed", attempt_count=2, exit_code=1),
+        ],
+    }
+    assert run(root, ["logs", "-f", "0001"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "one\ntwo\n"
+    assert shown.err.startswith("attempt 2\ntrain (0001) failed")
+
+
+@pytest.mark.parametrize(
+    ("verb", "changed", "unchanged", "said"),
+    [
+        ("cancel", ["0001", "0002"], [], "cancelling 0001, 0002\n"),
+        ("hold", ["0001"], ["0002"], "holding 0001\n0002 is over, or already so\n"),
+        ("release", [], ["0001", "0002"], "0001, 0002 are over, or already so\n"),
+        ("cancel", ["0001", "0002", "0003"], [], "cancelling 0001, 0002 and 1 more task of the same array\n"),
+        (
+            "cancel",
+            ["0008", "0009"],
+            ["0002"],
+            "cancelling 2 tasks of the array\n0002 is over, or already so\n",
+        ),
+    ],
+)
+def test_changing(
+    playing: Playing,
+    verb: str,
+    changed: list[str],
+    unchanged: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    playing.answers = {f"/v1/jobs/{verb}": {"changed": changed, "unchanged": unchanged}}
+    assert run(root, [verb, "0001", "0002", "0001"]) == 0
+    assert playing.asked == [(f"/v1/jobs/{verb}", {"jobs": ["0001", "0002"]})]
+    assert capsys.readouterr().out == said
+
+
+def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = {
+        "total": 32,
+        "in_use": 24,
+        "free": 8,
+        "unhealthy": 0,
+        "nodes": 4,
+        "nodes_drained": 0,
+        "nodes_down": 0,
+    }
+    pool = {"name": "hpc-a100", "reachable": True, "observed_at": ago(1), "age_seconds": 1, "cluster": "hpc"}
+    pool |= {"gpu": "A100-80GB", "slice_kinds": [], "capacity": "owned", "price_per_gpu_hour": "1.90"}
+    pool |= {"currency": "USD", "gpus": seen, "slices": []}
+
+    def counted(team: str | None, state: str, jobs: int, devices: int) -> dict[str, Any]:
+        where = {"cluster": "hpc", "team": team, "pool": "hpc-a100", "slice": None}
+        return {**where, "state": state, "jobs": jobs, "devices": devices}
+
+    counts = [
+        counted("nlp", "running", 2, 16),
+        counted(None, "running", 1, 8),
+        counted("nlp", "waiting", 4, 32),
+    ]
+    playing.answers = {
+        "/v1/whoami": WHOAMI,
+        "/v1/pools": page(pool),
+        "/v1/jobs/counts": {"counts": counts},
+        "/v1/jobs": [page(_job(3), _job(2)), page(_job(9, "waiting", array="0006", array_index=3))],
+    }
+    assert run(root, ["top", "--once"]) == 0
+    shown = capsys.readouterr().out.split("\n")
+    assert shown[0].startswith("acme  ")
+    assert "24 of 32 GPUs and slices in use   3 jobs running   4 jobs waiting for 32" in shown[0]
+    assert shown[3] == "hpc-a100  A100-80GB     32      24     8      32  nlp 16+32, others 8"
+    assert [line.split()[:3] for line in shown[6:9]] == [
+        ["0003", "train", "running"],
+        ["0002", "train", "running"],
+        ["0006", "train", "x1"],
+    ]
+    assert shown[9] == "… 4 more jobs;  fairway get jobs --state open --all"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "describe", "hold", "logs", "release", "top"])
+def test_the_new_verbs_show_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb in VERBS
+    assert run(root, [verb, "--help"]) == 0
+    assert "Examples:" in capsys.readouterr().out

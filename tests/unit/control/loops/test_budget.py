@@ -1,0 +1,378 @@
+"""Budgets on a real ledger: counted, told, held, lifted; whoever dies half-way is finished by the next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairway.control.loops.apply import ApplyToCluster
+from fairway.control.loops.budget import CountBudgets, HoldTeams
+from fairway.control.loops.drift import ON_ITS_WAY_SECONDS, FindDrift
+from fairway.control.metrics import BudgetMetrics, PolicyMetrics
+from fairway.engines.port import Unreachable
+from fairway.ledger import BudgetLevel, Lease, Ledger, Revision, StoredBudgetStatus
+from fairway.model.budget import AtLimit, Budget, Every, Hold, Running
+from fairway.model.charge import Span
+from fairway.model.fleet import Cluster, Fleet, VirtualConnection
+from fairway.model.names import ClusterName, TeamName
+from fairway.model.price import CostRules
+from fairway.model.team import Team
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, WantedObject
+from fairway.services.applied_fleet import LastApplied, holds_of, with_budget_holds
+from fairway.services.fleets import Fleets
+from fairway.services.plans import plan_cluster
+from tests.unit.control.toy import Toy, World
+
+HPC = ClusterName("hpc")
+CLUSTER = Cluster(HPC, VirtualConnection())
+NOVEMBER = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp())
+DECEMBER = int(datetime(2026, 12, 1, 0, 0, 1, tzinfo=UTC).timestamp())
+
+
+def fleet(nlp: Budget | None, research: Budget | None = None, *, share: int = 1, zone: str = "UTC") -> Fleet:
+    teams = (
+        Team(TeamName("research"), budget=research),
+        Team(TeamName("nlp"), TeamName("research"), share=share, budget=nlp),
+        Team(TeamName("product")),
+    )
+    return Fleet("acme", "USD", (CLUSTER,), (), teams, cost=CostRules(zone))
+
+
+def budget(amount: int, at_limit: AtLimit = AtLimit.STOP, running: Running = Running.LEAVE) -> Budget:
+    return Budget(Decimal(amount), at_limit=at_limit, running=running)
+
+
+class HoldToy(Toy):
+    """One object a team, with its share and what it holds."""
+
+    def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
+        return Translation(
+            tuple(
+                WantedObject(
+                    ObjectKey("limit", t.name),
+                    {"value": t.share} | ({"hold": t.hold.value} if t.hold else {}),
+                    team=t.name,
+                )
+                for t in fleet.teams
+            )
+        )
+
+
+@dataclass
+class Till:
+    """What teams were charged, said by the test."""
+
+    spent: dict[str, Fraction] = field(default_factory=dict)
+    asked: list[Span] = field(default_factory=list)
+
+    async def by_team(
+        self, fleet: Fleet, period: Span, now: int | None = None
+    ) -> Mapping[TeamName, Fraction]:
+        self.asked.append(period)
+        return {TeamName(team): amount for team, amount in self.spent.items()}
+
+
+@dataclass
+class Bench:
+    """One cluster with its loops, step by step, at a time the test says."""
+
+    ledger: Ledger
+    world: World = field(default_factory=World)
+    till: Till = field(default_factory=Till)
+    now: float = NOVEMBER
+    fleets: dict[str, Fleet] = field(default_factory=dict)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.parsed = Fleets(self.ledger, self.parse)
+        self.applied = LastApplied(HPC, self.ledger, self.parsed, self.clock)
+        self.begin()
+
+    def begin(self) -> None:
+        """As a server that just started."""
+        self.registry = CollectorRegistry()
+        metrics = BudgetMetrics(self.registry)
+        self.count = CountBudgets(self.ledger, self.parsed, self.till, metrics, clock=self.clock)
+        self.hold = HoldTeams(HPC, lambda: HoldToy(self.world), self.ledger, self.applied, self.writing)
+
+    def parse(self, revision: Revision) -> Fleet:
+        return self.fleets[revision.text]
+
+    def clock(self) -> float:
+        return self.now
+
+    async def lease(self, loop: str, cluster: str = "hpc") -> Lease:
+        taken = await self.ledger.leases.take(loop, cluster, "one", 60)
+        assert taken is not None
+        return taken
+
+    async def apply(self, wanted: Fleet) -> None:
+        text = f"fleet {len(self.fleets)}"
+        self.fleets[text] = wanted
+        shall = await with_budget_holds(wanted, self.ledger, self.clock)
+        mark = (await plan_cluster(HoldToy(self.world), shall, HPC)).fingerprint
+        await self.ledger.applies.queue(text, text, {HPC: mark}, force=True, by="ada")
+        step = ApplyToCluster(
+            CLUSTER,
+            wanted.pools_of(HPC),
+            lambda: HoldToy(self.world),
+            self.ledger,
+            self.parsed,
+            PolicyMetrics(CollectorRegistry()),
+            self.writing,
+            now=self.clock,
+        )
+        await step(await self.lease("apply"))
+
+    async def counted(self) -> dict[str, StoredBudgetStatus]:
+        await self.count(await self.lease("budget", "*"))
+        return {s.team: s for s in await self.ledger.budgets.standings()}
+
+    async def held(self) -> dict[str, object]:
+        await self.hold(await self.lease("hold"))
+        return self.holds()
+
+    def holds(self) -> dict[str, object]:
+        return {k.name: o.fields["hold"] for k, o in self.world.objects.items() if "hold" in o.fields}
+
+    def told(self, name: str, **labels: str) -> float | None:
+        """What Prometheus would be told of nlp."""
+        return self.registry.get_sample_value(f"fairway_budget_{name}", {"team": "nlp", **labels})
+
+    async def events(self) -> list[tuple[str, str]]:
+        return [(e.team, e.text) for e in reversed(await self.ledger.budgets.events())]
+
+
+@pytest.fixture
+def bench(ledger: Ledger) -> Bench:
+    return Bench(ledger)
+
+
+async def test_a_spent_budget_is_held_told_once_and_lifted_by_a_raise(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(79)}
+    assert (await bench.counted())["nlp"].level is BudgetLevel.OK
+    assert await bench.held() == {}
+    bench.till.spent = {"nlp": Fraction(80)}
+    assert (await bench.counted())["nlp"].level is BudgetLevel.WARNED
+    bench.till.spent = {"nlp": Fraction("100")}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.level, nlp.hold, nlp.spent) == (BudgetLevel.SPENT, Hold.STOP, Decimal(100))
+    assert await bench.held() == {"nlp": "stop"}
+    await bench.counted()
+    assert [text.partition(";")[0] for _, text in await bench.events()] == [
+        "spent 80 of 100 USD for November, which is the part that is told",
+        "spent 100 of 100 USD for November",
+    ]
+
+    await bench.apply(fleet(budget(101)))  # raised: the apply itself lets it go
+    assert bench.holds() == {}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.level, nlp.hold) == (BudgetLevel.WARNED, None)
+    assert (await bench.events())[-1][1].startswith("lifted: the budget is larger than what is spent")
+    assert await bench.held() == {}
+
+
+async def test_prometheus_is_told_what_the_ledger_shows_and_nothing_of_what_left(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(84)}
+    nlp = (await bench.counted())["nlp"]
+    assert (bench.told("limit"), bench.told("spent")) == (float(nlp.amount), float(nlp.spent))
+    assert bench.told("spent_per_day") == float(nlp.per_day)
+    states = {level.value: bench.told("state", state=level.value) for level in BudgetLevel}
+    assert states == {"ok": 0, "warned": 1, "spent": 0}
+    assert nlp.runs_out is not None
+    day = datetime.combine(nlp.runs_out, datetime.min.time(), UTC).timestamp()
+    assert bench.told("runs_out_timestamp_seconds") == day
+
+    bench.till.spent = {}
+    bench.now += 61  # the rate is found anew
+    await bench.counted()
+    assert (bench.told("spent"), bench.told("runs_out_timestamp_seconds")) == (0, None)
+    assert (bench.told("state", state="ok"), bench.told("state", state="warned")) == (1, 0)
+
+    await bench.apply(fleet(None))  # no budget any more
+    await bench.counted()
+    assert (bench.told("limit"), bench.told("state", state="ok")) == (None, None)
+
+    await bench.apply(fleet(budget(100)))
+    await bench.counted()
+    assert bench.told("limit") == 100
+    await bench.count.close()  # the lease went elsewhere
+    assert [sample for metric in bench.registry.collect() for sample in metric.samples] == []
+
+
+async def test_the_day_a_budget_runs_out_begins_by_the_fleets_clock(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100), zone="America/New_York"))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    today = datetime(2026, 11, 15, 5, tzinfo=UTC)  # midnight in New York
+    assert bench.told("runs_out_timestamp_seconds") == today.timestamp()
+
+
+async def test_nobody_is_held_for_a_rounding(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(10**9 * 100 - 1, 10**9)}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.level, nlp.spent) == (BudgetLevel.WARNED, Decimal("99.999999"))
+
+
+async def test_a_budget_covers_the_teams_inside_and_holds_them(bench: Bench) -> None:
+    await bench.apply(fleet(None, budget(100, AtLimit.LOW_ONLY)))
+    bench.till.spent = {"nlp": Fraction(70), "research": Fraction(30), "product": Fraction(1000)}
+    assert (await bench.counted())["research"].spent == 100
+    assert await bench.held() == {"nlp": "low-only", "research": "low-only"}
+
+
+async def test_a_warning_holds_nobody(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100, AtLimit.WARN)))
+    bench.till.spent = {"nlp": Fraction(500)}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.level, nlp.hold) == (BudgetLevel.SPENT, None)
+    assert await bench.held() == {}
+    assert "nothing else happens" in (await bench.events())[-1][1]
+
+
+async def test_a_new_period_lifts_it_before_anybody_counted_anew(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    assert await bench.held() == {"nlp": "stop"}
+    bench.now = DECEMBER
+    assert await bench.held() == {}
+    bench.till.spent = {}
+    nlp = (await bench.counted())["nlp"]
+    assert (nlp.period, nlp.level) == (date(2026, 12, 1), BudgetLevel.OK)
+    assert (await bench.events())[-1][1].startswith("lifted: a new period began")
+
+
+async def test_the_period_is_of_the_fleets_time_zone(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100), zone="America/New_York"))
+    bench.now = DECEMBER  # still November there
+    assert (await bench.counted())["nlp"].period == date(2026, 11, 1)
+    start = int(datetime(2026, 11, 1, 4, tzinfo=UTC).timestamp())
+    assert bench.till.asked[0].start == start
+
+
+async def test_a_server_that_died_between_ledger_and_engine_is_finished_by_the_next(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()  # kept, and killed before anything was written
+    bench.begin()
+    assert await bench.held() == {"nlp": "stop"}
+    writes = len(bench.world.written)
+    bench.begin()  # written, and killed before it was known
+    assert await bench.held() == {"nlp": "stop"}
+    assert len(bench.world.written) == writes
+    bench.till.spent = {}
+    bench.begin()
+    await bench.counted()
+    assert await bench.held() == {}
+
+
+async def test_an_engine_that_is_away_is_asked_again(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    bench.world.deaf = Unreachable("Unreachable", "away", "wait")
+    with pytest.raises(Unreachable):
+        await bench.held()
+    bench.world.deaf = None
+    bench.world.faults[ObjectKey("limit", "nlp")] = Unreachable("Unreachable", "away", "wait")
+    with pytest.raises(Unreachable):
+        await bench.held()
+    bench.world.faults.clear()
+    assert await bench.held() == {"nlp": "stop"}
+
+
+async def test_a_hold_is_no_drift_and_a_drift_is_not_healed_by_a_hold(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100), share=3))
+    key = ObjectKey("limit", "nlp")
+    bench.world.objects[key] = FoundObject(key, {"value": 77}, ours=True, changed_by="eve")
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    await bench.held()
+    assert bench.world.objects[key].fields == {"value": 77, "hold": "stop"}
+    later = 0.0  # than now by the ledger's clock
+    drift = FindDrift(
+        HPC,
+        lambda: HoldToy(bench.world),
+        bench.ledger,
+        bench.applied,
+        PolicyMetrics(CollectorRegistry()),
+        clock=lambda: time.time() + later,
+    )
+    await drift(await bench.lease("drift"))
+    assert [(d.entry.key, d.entry.field) for d in await bench.ledger.drift.page()] == [(key, "value")]
+    # Not there: just after the budget was spent it is on its way; later somebody took it away by hand, and
+    # that is drift, for them to see and an apply to heal.
+    bench.world.objects[key] = FoundObject(key, {"value": 3}, ours=True, changed_by="eve")
+    await drift(await bench.lease("drift"))
+    assert await bench.ledger.drift.page() == ()
+    later = ON_ITS_WAY_SECONDS + 1
+    await drift(await bench.lease("drift"))
+    assert [(d.entry.field, d.entry.wanted) for d in await bench.ledger.drift.page()] == [("hold", "stop")]
+
+
+async def test_an_apply_of_something_else_keeps_the_hold(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    await bench.held()
+    await bench.apply(fleet(budget(100), share=9))
+    assert bench.world.objects[ObjectKey("limit", "nlp")].fields == {"value": 9, "hold": "stop"}
+
+
+async def test_a_budget_that_is_taken_away_is_forgotten(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    await bench.held()
+    await bench.apply(fleet(None))
+    assert bench.holds() == {}
+    assert await bench.counted() == {}
+    assert await bench.held() == {}
+
+
+async def test_without_budgets_nobody_looks(bench: Bench) -> None:
+    await bench.apply(fleet(None))
+    looks = bench.world.looks
+    await bench.counted()
+    await bench.held()
+    assert bench.world.looks == looks and bench.till.asked == []
+
+
+async def test_once_held_a_round_asks_no_engine(bench: Bench) -> None:
+    await bench.apply(fleet(budget(100)))
+    bench.till.spent = {"nlp": Fraction(100)}
+    await bench.counted()
+    await bench.held()
+    looks = bench.world.looks
+    await bench.held()
+    assert bench.world.looks == looks
+
+
+def test_a_smaller_budget_holds_at_once_by_what_was_counted() -> None:
+    kept = StoredBudgetStatus(
+        TeamName("nlp"),
+        date(2026, 11, 1),
+        Decimal(1000),
+        Decimal(400),
+        Decimal(0),
+        None,
+        BudgetLevel.OK,
+        None,
+    )
+    assert holds_of(fleet(budget(1000)), [kept], NOVEMBER) == {}
+    assert holds_of(fleet(budget(400)), [kept], NOVEMBER) == {"nlp": Hold.STOP}
+    assert holds_of(fleet(budget(400)), [kept], DECEMBER) == {}
+    quarterly = replace(budget(400), every=Every.QUARTER)
+    assert holds_of(fleet(quarterly), [kept], NOVEMBER) == {}  # counted for a month: not yet for this

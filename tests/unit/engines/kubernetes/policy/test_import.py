@@ -1,0 +1,155 @@
+"""A policy that people made by hand, in the fleet's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.policy.fields import flatten
+from fairway.engines.kubernetes.policy.import_ import import_policy
+from fairway.engines.kubernetes.policy.translate import translate
+from fairway.files import parse_fleet
+from fairway.model.fleet import Fleet
+from fairway.model.names import ClusterName
+from fairway.model.team import Grant, Supply
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey
+from fairway.policy.plan import compute_changes
+from tests.unit.engines.kubernetes.policy.fleets import FAMILY, SETTINGS, applied, fleet, nothing
+
+CLOUD = ClusterName("cloud")
+GPU = "nvidia.com/gpu"
+ALONE = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: acme
+currency: USD
+clusters:
+  cloud: { engine: kubernetes, kubeconfig: /nowhere }
+"""
+
+
+def test_what_fairway_wrote_is_read_back() -> None:
+    """The round trip: nothing is lost, and the plan of what was read is empty."""
+    wanted = translate(fleet(FAMILY), CLOUD, nothing())
+    read = import_policy(_without_teams(fleet()), applied(wanted))
+    assert {t.name: t for t in read.fleet.teams} == {t.name: t for t in fleet().teams}
+    assert read.fleet.priorities == fleet().priorities
+    again = translate(read.fleet, CLOUD, applied(wanted))
+    assert not compute_changes(again, applied(wanted))
+
+
+def _without_teams(whole: Fleet) -> Fleet:
+    return replace(whole, teams=(), chosen_teams={})
+
+
+def _quota(flavor: str, nominal: int, **more: int) -> list[object]:
+    resources = [{"name": GPU, "nominalQuota": str(nominal), **{k: str(v) for k, v in more.items()}}]
+    return [{"coveredResources": [GPU], "flavors": [{"name": flavor, "resources": resources}]}]
+
+
+def _found(*objects: tuple[kinds.ObjectKind, str, dict[str, object]]) -> FoundPolicy:
+    return FoundPolicy(
+        "kubernetes v1.36.3, kueue v0.19.2",
+        tuple(
+            FoundObject(ObjectKey(k.name, name), flatten(k, body), ours=False) for k, name, body in objects
+        ),
+        SETTINGS,
+    )
+
+
+HAND_MADE = _found(
+    (kinds.FLAVOR, "h100", {"spec": {"nodeLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}}}),
+    (kinds.COHORT, "all", {"spec": {}}),
+    (
+        kinds.COHORT,
+        "science",
+        {"spec": {"parentName": "all", "resourceGroups": _quota("h100", 4, borrowingLimit=8)}},
+    ),
+    (
+        kinds.CLUSTER_QUEUE,
+        "bio-cq",
+        {
+            "spec": {
+                "cohortName": "science",
+                "resourceGroups": _quota("h100", 8),
+                "queueingStrategy": "StrictFIFO",
+                "fairSharing": {"weight": "3"},
+            }
+        },
+    ),
+    (kinds.CLUSTER_QUEUE, "alone", {"spec": {"resourceGroups": _quota("h100", 2)}}),
+    (kinds.LOCAL_QUEUE, "bio/main", {"spec": {"clusterQueue": "bio-cq"}}),
+    (kinds.LOCAL_QUEUE, "alone/q", {"spec": {"clusterQueue": "alone", "stopPolicy": "Hold"}}),
+    (kinds.RESOURCE_QUOTA, "legacy/gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "4", "pods": "10"}}}),
+    (
+        kinds.ROLE_BINDING,
+        "bio/editors",
+        {
+            "roleRef": {"kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "User", "name": "alice"}, {"kind": "Group", "name": "bio-people"}],
+        },
+    ),
+    (kinds.PRIORITY_CLASS, "high", {"value": 1000}),
+    (kinds.PRIORITY_CLASS, "standard", {"value": 0}),
+)
+
+
+def test_hand_made_queues_become_teams() -> None:
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), HAND_MADE)
+    teams = {str(t.name): t for t in read.fleet.teams}
+    supply = Supply(read.fleet.pools[0].name)
+    assert list(teams) == ["science", "bio", "alone", "legacy"]
+    assert teams["science"].grants == (Grant(supply, 12, 8),)  # with bio's 8 inside
+    assert teams["bio"].parent == "science"
+    assert teams["bio"].grants == (Grant(supply, 8, None),)
+    assert (teams["bio"].share, teams["bio"].members) == (3, ("alice",))
+    assert teams["alone"].grants == (Grant(supply, 2, 0),)  # in no cohort: nothing to borrow from
+    assert teams["alone"].draining
+    assert teams["legacy"].grants == (Grant(supply, 0, 4),)
+    assert [(p.name, p.rank, p.default) for p in read.fleet.priorities] == [
+        ("high", 1050, False),
+        ("standard", 50, True),
+    ]
+
+
+def test_a_flavor_becomes_a_pool() -> None:
+    (pool,) = import_policy(parse_fleet(ALONE, "fleet.yaml"), HAND_MADE).fleet.pools
+    assert (str(pool.name), pool.gpu.name) == ("h100", "H100-80GB")
+    assert pool.price == 0
+
+
+def test_what_has_no_word_is_remarked() -> None:
+    said = {
+        (r.about, r.text.partition(":")[0]) for r in import_policy(parse_fleet(ALONE, "f"), HAND_MADE).remarks
+    }
+    assert ("ClusterQueue bio-cq", "StrictFIFO") in said
+    assert any(about == "RoleBinding bio/editors" for about, _ in said)
+    assert any(about == "ResourceFlavor h100" and "Topology" in text for about, text in said)
+
+
+def test_gpus_that_no_queue_counts_become_pools() -> None:
+    """A cluster with Kueue but without queues: what its nodes have is all there is to write down."""
+    products = {
+        "NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"],
+        "NVIDIA-A100-SXM4-80GB-MIG": [
+            "nvidia.com/mig-1g.10gb",
+            "nvidia.com/mig-3g.40gb",
+            "nvidia.com/mig-1g.10gb",
+        ],
+        "Somebody-Elses": ["nvidia.com/gpu"],
+    }
+
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), FoundPolicy("v1.36.3", (), {}), products)
+
+    assert [(str(p.name), p.gpu.name, p.slices) for p in read.fleet.pools] == [
+        ("a100-80gb-mig", "A100-80GB", ("1g.10gb", "3g.40gb")),
+        ("h100-80gb", "H100-80GB", ()),
+    ]
+    assert {r.about for r in read.remarks} >= {"pool a100-80gb-mig", "pool h100-80gb"}
+
+
+def test_gpus_that_a_flavor_counts_are_not_written_twice() -> None:
+    (pool,) = import_policy(
+        parse_fleet(ALONE, "fleet.yaml"), HAND_MADE, {"NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"]}
+    ).fleet.pools
+    assert str(pool.name) == "h100"

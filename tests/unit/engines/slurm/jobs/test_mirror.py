@@ -1,0 +1,262 @@
+"""Lines of squeue and records of sacct, as values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.engines.slurm.jobs import fields, sacct, squeue
+from fairway.engines.slurm.jobs.fields import FleetLookup, JobDevices, expand
+from fairway.engines.slurm.jobs.squeue import SqueueRow
+from fairway.engines.slurm.nodes.devices import Claims
+from fairway.files import parse_fleet
+from fairway.model.job import Attempt, Ending, JobState
+from fairway.model.names import NodeName, PoolName, SliceName
+from fairway.model.team import Supply
+
+FLEET = parse_fleet(
+    """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: acme
+currency: USD
+clusters:
+  hpc: { engine: slurm, url: "http://h:1", credentials: { jwt_key_file: /k } }
+pools:
+  gpu: { cluster: hpc, gpu: A100-80GB, capacity: owned, price: 1, slurm: { partition: gpu, gres: a100 } }
+  mig:
+    cluster: hpc
+    gpu: A100-80GB
+    slices: [1g.10gb, 3g.40gb]
+    capacity: owned
+    price: 1
+    slurm: { partition: mig }
+teams:
+  research: { share: 1, guarantee: { gpu: 8 }, members: [alice] }
+""",
+    "fleet.yaml",
+)
+WORDS = FleetLookup(FLEET, Claims(FLEET.pools))
+GPU = Supply(PoolName("gpu"))
+SECRET = "\x1e0123"
+
+
+def row(**said: str) -> SqueueRow:
+    plain = {
+        "id": "12",
+        "state": "RUNNING",
+        "start": "1000",
+        "end": "9000",
+        "user": "alice",
+        "account": "research",
+        "partition": "gpu-lent",
+        "submit": "900",
+        "limit": "1-02:03:04",
+        "restarts": "0",
+        "exit_code": "0:0",
+        "reason": "None",
+        "nodes": "2",
+        "node_list": "gpu[001-002]",
+        "tres": "cpu=2,mem=2000M,node=2,billing=4,gres/gpu=4,gres/gpu:a100=4",
+        "tres_per_node": "gres/gpu:a100:2",
+        "tres_per_job": "N/A",
+        "admin_comment": "fairway:normal",
+        "name": "train",
+    }
+    return SqueueRow(**{**plain, **said})
+
+
+def at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def test_a_running_job() -> None:
+    job = squeue.seen(row(), WORDS)
+    assert job.attempts == (Attempt(at(1000), (NodeName("gpu001"), NodeName("gpu002")), 4),)
+    assert (job.state, job.team, job.supply, job.gpus, job.nodes) == (JobState.RUNNING, "research", GPU, 2, 2)
+    assert (job.priority, job.time_seconds, job.ended_at) == ("normal", 93784, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "job", "ending"),
+    [
+        ("COMPLETED", "None", JobState.DONE, Ending.DONE),
+        ("FAILED", "NonZeroExitCode", JobState.FAILED, Ending.FAILED),
+        ("OUT_OF_MEMORY", "OutOfMemory", JobState.FAILED, Ending.FAILED),
+        ("CANCELLED", "None", JobState.CANCELLED, Ending.CANCELLED),
+        ("TIMEOUT", "TimeLimit", JobState.TIMED_OUT, Ending.TIMED_OUT),
+        ("PREEMPTED", "None", JobState.FAILED, Ending.PREEMPTED),
+        ("NODE_FAIL", "None", JobState.FAILED, Ending.NODE_LOST),
+        ("COMPLETING", "None", JobState.RUNNING, None),
+        ("SUSPENDED", "None", JobState.RUNNING, None),
+        ("CONFIGURING", "None", JobState.RUNNING, None),
+    ],
+)
+def test_states_that_ran(state: str, reason: str, job: JobState, ending: Ending | None) -> None:
+    seen = squeue.seen(row(state=state, reason=reason), WORDS)
+    assert seen.state is job
+    assert seen.attempts[0].ending is ending
+    assert seen.attempts[0].ended_at == (at(9000) if ending else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "job"),
+    [
+        ("PENDING", "Priority", JobState.WAITING),
+        ("PENDING", "JobHeldUser", JobState.HELD),
+        ("PENDING", "JobHeldAdmin", JobState.HELD),
+        ("PENDING", "launch failed requeued held", JobState.HELD),
+        ("REQUEUED", "None", JobState.WAITING),
+        ("REQUEUE_HOLD", "None", JobState.HELD),
+        ("SPECIAL_EXIT", "None", JobState.HELD),
+    ],
+)
+def test_states_that_wait_have_no_attempt(state: str, reason: str, job: JobState) -> None:
+    seen = squeue.seen(row(state=state, reason=reason), WORDS)
+    assert (seen.state, seen.attempts, seen.gpus) == (job, (), 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        ("PENDING", "Priority", "NotItsTurn"),
+        ("PENDING", "Resources", "NotEnoughFree"),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:gpu001", "NodesUnavailable"),
+        ("PENDING", "JobHeldAdmin", "HeldByAdmin"),
+        ("PENDING", "LicensesOfTheMoon", ""),
+        ("PENDING", "None", ""),
+        ("RUNNING", "Resources", ""),
+        ("CANCELLED", "Resources", ""),
+    ],
+)
+def test_what_waits_has_the_code_of_its_reason(state: str, reason: str, code: str) -> None:
+    assert squeue.seen(row(state=state, reason=reason), WORDS).reason_code == code
+
+
+def test_what_slurm_guesses_of_a_waiting_job_is_no_change() -> None:
+    waiting = row(state="PENDING", start="5000", end="6000")
+    assert squeue.settled(waiting) == squeue.settled(waiting._replace(start="N/A", end="N/A"))
+    assert squeue.settled(row()) != squeue.settled(row(start="1001"))
+
+
+def test_a_gang_that_ends_keeps_its_nodes() -> None:
+    assert squeue.only_completes(row(), row(state="COMPLETING", node_list="gpu002"))
+    assert not squeue.only_completes(row(state="PENDING"), row(state="COMPLETING"))
+    assert not squeue.only_completes(row(), row(state="FAILED"))
+
+
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
+def test_no_name_forges_a_line(names: list[str]) -> None:
+    rows = [row(id=str(n), name=name) for n, name in enumerate(names)]
+    output = "".join("\x1f".join(one) + SECRET + "\n" for one in rows).encode()
+    assert [squeue.parse(line) for line in squeue.lines(output, SECRET)] == rows
+    assert [squeue.key(line) for line in squeue.lines(output, SECRET)] == [r.id.encode() for r in rows]
+
+
+def record(**said: str) -> sacct.SacctRow:
+    plain = dict.fromkeys(sacct.SacctRow._fields, "")
+    plain |= {
+        "id": "12",
+        "name": "train",
+        "state": "COMPLETED",
+        "submit": "900",
+        "start": "1000",
+        "end": "2000",
+    }
+    plain |= {"exit_code": "0:0", "node_list": "gpu001", "nodes": "1", "tres": "gres/gpu:a100=2,gres/gpu=2"}
+    plain |= {"restarts": "0", "user": "alice", "account": "research", "partition": "gpu", "limit": "10"}
+    return sacct.SacctRow(**{**plain, **said})
+
+
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
+def test_no_name_forges_a_record(names: list[str]) -> None:
+    made = [record(id=str(n), name=name) for n, name in enumerate(names)]
+    output = "".join("".join(f + SECRET for f in one) + "\n" for one in made).encode()
+    assert list(sacct.records(output, SECRET)) == made
+
+
+def test_a_job_that_came_back_as_the_accounting_tells_it() -> None:
+    records = [
+        record(
+            submit="2000", start="2100", end="2200", state="CANCELLED by 2001", restarts="1", exit_code="0:15"
+        ),
+        record(state="PREEMPTED", restarts="0"),
+    ]
+    history = sacct.grouped(records)["12"]
+    job = sacct.seen(history, WORDS)
+    assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.CANCELLED]
+    assert (job.submitted_at, job.ended_at, job.state) == (at(900), at(2200), JobState.CANCELLED)
+    assert (job.exit_code, job.attempts[1].signal, job.earlier_attempts) == (None, 15, 0)
+    assert sacct.is_over(history)
+    assert not sacct.is_over(history[1:])  # the first record is still to come
+    assert sacct.is_complete(history, WORDS)
+    late = (history[0]._replace(end="Unknown", state="RUNNING"), *history[1:])
+    assert sacct.is_over(late)
+    assert not sacct.is_complete(late, WORDS)  # how the first run ended is, too
+    waited = (late[0]._replace(node_list="None assigned", start="Unknown"), *history[1:])
+    assert sacct.is_complete(waited, WORDS)  # it never ran
+    assert sacct.past(history, 1, WORDS) == job.attempts[:1]
+    assert sacct.past(history, 3, WORDS) is None
+    assert sacct.past([record(end="Unknown", state="RUNNING")], 1, WORDS) is None
+
+
+def test_an_array_that_waits_as_one_is_left_out() -> None:
+    output = "".join(f + SECRET for f in record(id="5_[0-3]")).encode()
+    assert not list(sacct.records(output, SECRET))
+
+
+def test_a_look_back_goes_in_windows() -> None:
+    assert list(sacct.windows(0, 3 * 86_400))[-1][1] == 3 * 86_400
+    assert len(list(sacct.windows(0, 3 * 86_400))) == 12
+
+
+@pytest.mark.parametrize(
+    ("partition", "tres", "asked", "share"),
+    [
+        ("gpu", "gres/gpu=2,gres/gpu:a100=2", "", JobDevices(GPU, 2)),
+        ("gpu,gpu-lent", "gres/gpu=2,gres/gpu:a100=2", "", JobDevices(GPU, 2)),
+        ("gpu", "cpu=1,gres/gpu=2", "gres/gpu:a100:1", JobDevices(GPU, 2)),  # types are not counted there
+        ("gpu", "cpu=1,gres/gpu=2", "gres/gpu:1", JobDevices(GPU, 2)),
+        ("gpu", "cpu=1", "gres:gpu:a100:1", JobDevices(GPU, 2)),  # nothing is
+        (
+            "mig",
+            "gres/gpu=1,gres/gpu:3g.40gb=1",
+            "",
+            JobDevices(Supply(PoolName("mig"), SliceName("3g.40gb")), 1),
+        ),
+        ("cpu", "cpu=4,mem=1G", "", JobDevices(None, 0)),
+        ("other", "gres/gpu=2,gres/gpu:h100=2", "", JobDevices(None, 2)),
+    ],
+)
+def test_devices(partition: str, tres: str, asked: str, share: JobDevices) -> None:
+    assert WORDS.share(partition, tres, asked, 2) == share
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu001", ["gpu001"]),
+        ("gpu[001-003,007],login", ["gpu001", "gpu002", "gpu003", "gpu007", "login"]),
+        ("r[1-2]n[08-09]", ["r1n08", "r1n09", "r2n08", "r2n09"]),
+        ("", []),
+        ("None assigned", []),
+    ],
+)
+def test_host_lists(text: str, names: list[str]) -> None:
+    assert list(expand(text)) == names
+
+
+def test_limits_and_exit_codes() -> None:
+    assert [fields.limit_of(t) for t in ("10:00", "1:00:00", "UNLIMITED", "NOT_SET")] == [
+        600,
+        3600,
+        None,
+        None,
+    ]
+    assert fields.exit_of("7:0", "FAILED") == (7, None)
+    assert fields.exit_of("0:15", "CANCELLED") == (None, 15)
+    assert fields.exit_of("0:0", "TIMEOUT") == (None, None)
+    assert fields.exit_of("0:0", "COMPLETED") == (0, None)

@@ -1,0 +1,185 @@
+"""An order's script: whatever people write in it, the shell runs exactly that."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairway.engines.port import Refused
+from fairway.engines.slurm.jobs.script import SubmitTerms, body, preview, script
+from fairway.engines.slurm.policy.partitions import SupplySite
+from fairway.model.fleet import Folders
+from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
+from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.team import Supply
+
+SITE = SupplySite(Supply(PoolName("gpu")), "gpu", "a100")
+NORMAL = PriorityName("normal")
+NOWHERE = Folders()
+ECHO = "import json,os,sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+nasty = text | st.sampled_from(
+    ["'", '"', "$(id)", "`id`", "\nEND\n", "; exit 3", "\\", "--", "-n", "!!", "~"]
+)
+
+
+def _order(**spec: object) -> Order:
+    told = JobSpec(**{"name": "train", "gpus": GpuRequest(2), "command": ("true",), **spec})  # type: ignore[arg-type]
+    return Order(
+        JobId(7),
+        1,
+        engine_name("mark", JobId(7), 1, told.name),
+        told,
+        UserName("alice"),
+        TeamName("research"),
+        NORMAL,
+        SITE.supply,
+    )
+
+
+def _run(order: Order, folders: Folders = NOWHERE, **env: str) -> str:
+    done = subprocess.run(
+        ["/bin/bash"],
+        input=script(order, SubmitTerms(SITE, folders, NORMAL)).encode(),
+        env={"PATH": "/usr/bin:/bin", **env},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(nasty, max_size=4), values=st.lists(nasty, max_size=3), name=nasty)
+def test_words_and_variables_arrive_as_they_are(
+    tmp_path: Path, words: list[str], values: list[str], name: str
+) -> None:
+    env = {f"V{n}": value for n, value in enumerate(values)}
+    order = _order(
+        name=name,
+        command=(sys.executable, "-c", ECHO, *words),
+        env=MappingProxyType(env),
+        workdir=str(tmp_path),
+    )
+    arguments, seen, folder = json.loads(_run(order))
+    assert arguments == words
+    assert {key: seen[key] for key in env} == env
+    assert seen["FAIRWAY_JOB_NAME"] == name
+    assert seen["FAIRWAY_JOB_ID"] == "0007"
+    assert folder == str(tmp_path)
+
+
+@settings(max_examples=10, deadline=None)
+@given(content=nasty)
+def test_a_script_arrives_as_it_is(content: str) -> None:
+    shown = f"#!{sys.executable}\nimport sys\nprint(open(sys.argv[0]).read() if 0 else {content!r}, end='')\n"
+    assert _run(_order(command=(), script=shown)) == content
+
+
+@settings(max_examples=10, deadline=None)
+@given(value=nasty)
+def test_setup_is_run_and_ends_where_it_ends(value: str) -> None:
+    order = _order(setup=f"X={shlex.quote(value)}\nexport X", command=("printenv", "X"))
+    assert _run(order) == value + "\n"
+
+
+def test_setup_that_is_no_shell_ends_the_job() -> None:
+    done = subprocess.run(
+        ["/bin/bash"],
+        input=script(_order(setup="echo 'open"), SubmitTerms(SITE, Folders(), NORMAL)).encode(),
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode != 0
+
+
+def test_each_attempt_prints_into_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "kept").mkdir()
+    folders = Folders(logs=str(tmp_path), checkpoints=str(tmp_path / "kept"))
+    order = replace(_order(command=("printenv", "FAIRWAY_ATTEMPT")), attempts_before=3)
+    for restarts in ("", "1"):
+        assert _run(order, folders, **({"SLURM_RESTART_COUNT": restarts} if restarts else {})) == ""
+    name = order.engine_name
+    assert (tmp_path / "alice" / f"{name}.1.out").read_text() == "4\n"
+    assert (tmp_path / "alice" / f"{name}.2.out").read_text() == "5\n"
+    assert (tmp_path / "alice" / f"{name}.2.out").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "kept" / "research" / "0007").is_dir()
+    assert (tmp_path / "kept" / "research").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_the_body_says_what_slurm_must_know() -> None:
+    order = replace(
+        _order(nodes=3, cpus=4, memory_gb=8, time_seconds=61, together=True),
+        priority=PriorityName("urgent"),
+        hold=True,
+    )
+    job = body(order, SubmitTerms(replace(SITE, spot=True), Folders(logs="/logs/"), NORMAL))["job"]
+    told = {key: job[key] for key in job if key not in ("script", "environment")}
+    assert told == {
+        "name": "train-fwmark-0007-1",
+        "account": "research",
+        "partition": "gpu",
+        "tres_per_node": "gres/gpu:a100:2",
+        "minimum_nodes": 3,
+        "maximum_nodes": 3,
+        "tasks": 3,
+        "current_working_directory": "/tmp",
+        "standard_output": "/logs/alice/train-fwmark-0007-1.slurm",
+        "open_mode": ["APPEND"],
+        "requeue": True,
+        "comment": "fairway:0007 tolerates-loss",
+        "qos": "urgent",
+        "time_limit": {"set": True, "number": 2},
+        "cpus_per_task": 4,
+        "memory_per_node": {"set": True, "number": 8192},
+        "required_switches": {"set": True, "number": 1},
+        "hold": True,
+    }
+    assert "srun --nodes=3" in job["script"]
+
+
+def test_the_default_priority_needs_no_word() -> None:
+    terms = SubmitTerms(
+        SupplySite(Supply(PoolName("mig"), SliceName("1g.10gb")), "mig", None), Folders(), NORMAL
+    )
+    job = body(_order(), terms)["job"]
+    assert "qos" not in job
+    assert job["tres_per_node"] == "gres/gpu:2"
+    assert job["standard_output"] == "/dev/null"
+
+
+def test_the_preview_is_a_script_for_sbatch() -> None:
+    shown = preview(_order(time_seconds=60), SubmitTerms(SITE, Folders(), NORMAL)).splitlines()
+    assert shown[0].startswith("#!")
+    assert "#SBATCH --gres=gpu:a100:2" in shown
+    assert "#SBATCH --time=1" in shown
+    assert shown[-1] == "exec -- true"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"command": ("a\0b",)},
+        {"command": ("\ud800",)},
+        {"env": MappingProxyType({"A B": "1"})},
+        {"env": MappingProxyType({"A": "\0"})},
+        {"command": ()},
+        {"script": "#!/bin/sh\n"},
+    ],
+)
+def test_what_no_shell_can_carry_is_refused(spec: dict[str, object]) -> None:
+    with pytest.raises(Refused):
+        preview(_order(**spec), SubmitTerms(SITE, Folders(), NORMAL))

@@ -1,0 +1,138 @@
+"""What is advised and rendered: lines of slurm.conf, tables of job_submit.lua."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fairway.engines.slurm.policy import advice as settings
+from fairway.engines.slurm.policy.advice import advice, clock, seconds_of
+from fairway.engines.slurm.policy.names import GATE
+from fairway.engines.slurm.policy.render import SCRIPT, render_slurm
+from tests.slurm_conf import conf_lines
+from tests.unit.engines.slurm.policy.made import fleet, ground
+
+PARTITIONS = {
+    "partition/gpu/Nodes": "gpu[001-004]",
+    "partition/gpu/PriorityTier": "10",
+    "partition/gpu/QOS": GATE,
+    "partition/gpu/TRES": "cpu=256,gres/gpu=32,gres/gpu:a100=32",
+    "partition/gpu/TRESBillingWeights": "CPU=0.0,GRES/gpu=1.0",
+    "partition/gpu-lent/Nodes": "gpu[001-004]",
+    "partition/gpu-lent/PriorityTier": "1",
+    "partition/gpu-lent/QOS": "",
+    "partition/gpu-lent/TRESBillingWeights": "GRES/gpu=1.0",
+}
+RUNNING = {
+    "AccountingStorageEnforce": "associations,limits,qos",
+    "AccountingStorageTRES": "cpu,mem,gres/gpu,gres/gpu:a100,gres/gpu:1g.10gb,gres/gpu:3g.40gb",
+    "JobRequeue": "1",
+    "JobSubmitPlugins": "lua,throttle",
+    "PreemptMode": "REQUEUE",
+    "PreemptType": "preempt/qos",
+    "PriorityDecayHalfLife": "7-00:00:00",
+    "PriorityMaxAge": "7-00:00:00",
+    "PriorityType": "priority/multifactor",
+    "PriorityWeightAge": "200000",
+    "PriorityWeightFairshare": "100000",
+    "PriorityWeightQOS": "10000000",
+    "PrivateData": "jobs,usage,users",
+}
+
+
+def lines(running: dict[str, str]) -> dict[str, str]:
+    told = advice(ground(), running)
+    return {a.line: a.running for a in told if a.file == "slurm.conf" and "mig" not in a.line}
+
+
+def test_nothing_is_advised_where_all_is_well() -> None:
+    assert lines({**RUNNING, **PARTITIONS}) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("PreemptType", "preempt/none", "PreemptType=preempt/qos"),
+        ("AccountingStorageEnforce", "associations", "AccountingStorageEnforce=associations,limits,qos,safe"),
+        ("PriorityDecayHalfLife", "00:05:00", "PriorityDecayHalfLife=7-00:00:00"),
+        ("JobSubmitPlugins", "", "JobSubmitPlugins=lua"),
+        ("PrivateData", "users", "PrivateData=jobs,usage"),
+    ],
+)
+def test_another_value_is_advised_against(key: str, value: str, line: str) -> None:
+    assert lines({**RUNNING, **PARTITIONS, key: value}) == {line: value}
+
+
+def test_what_is_not_shown_is_not_claimed() -> None:
+    told = advice(ground(), PARTITIONS)
+    unseen = [a for a in told if a.file == "slurm.conf" and not a.line.startswith("PartitionName")]
+    assert unseen
+    assert all(a.unseen for a in unseen)
+    assert {a.running for a in unseen} == {settings.UNSEEN}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("partition/gpu/QOS", ""),
+        ("partition/gpu/PriorityTier", "1"),
+        ("partition/gpu/TRESBillingWeights", ""),
+        ("partition/gpu-lent/Nodes", "gpu[001-003]"),
+    ],
+)
+def test_a_partition_that_is_not_as_it_should_be(key: str, value: str) -> None:
+    told = lines({**RUNNING, **PARTITIONS, key: value})
+    assert [line.split()[0] for line in told] == [f"PartitionName={key.split('/')[1]}"]
+
+
+def test_no_line_names_a_team() -> None:
+    files = render_slurm(fleet(), "hpc", "24.11", PARTITIONS)
+    text = "\n".join((*conf_lines(files["slurm.conf"]), *conf_lines(files["slurmdbd.conf"])))
+    assert not re.search("research|nlp|vision|product", text)
+    assert f"PartitionName=gpu PriorityTier=10 QOS={GATE} TRESBillingWeights=GRES/gpu=1.0" in text
+    assert "PartitionName=gpu-lent Nodes=gpu[001-004] PriorityTier=1" in text
+
+
+@pytest.mark.parametrize("seconds", [0, 59, 60, 3600, 86_399, 86_400, 604_800, 1_000_001])
+def test_times_read_back(seconds: int) -> None:
+    assert seconds_of(clock(seconds)) == seconds
+
+
+def test_the_script_has_each_teams_list() -> None:
+    script = render_slurm(fleet(spot=True), "hpc")["job_submit.lua"]
+    assert '["gpu"] = "nlp.gpu.own,research.gpu.own,research.gpu.kin,fairway.lent"' in script
+    assert '["mig/1g.10gb"] = "product.mig.1g.10gb.own,fairway.lent"' in script
+    assert '["carol"] = "vision",' in script
+    assert re.search(r'\["spot"\] = \{ \["lent"\] = "spot-lent", .*\["spot"\] = true', script)
+    assert '["urgent"] = { ["rank"] = 100, ["preemptible"] = false, ["urgent"] = true }' in script
+    assert "assoc_qos" not in script.split("local GPU_FIELDS")[1]
+
+
+def test_the_script_follows_the_tables_unchanged() -> None:
+    for made in (fleet(), fleet(spot=True)):
+        rendered = render_slurm(made, "hpc")["job_submit.lua"]
+        assert rendered.endswith(f"\n}}\n\n{SCRIPT}")
+        assert (
+            rendered.count("function slurm_job_submit(") == rendered.count("function slurm_job_modify(") == 1
+        )
+
+
+def test_the_lint_knows_the_tables_of_the_script() -> None:
+    """.luacheckrc allows the script to read exactly the locals that are rendered before it."""
+    tables = render_slurm(fleet(), "hpc")["job_submit.lua"].removesuffix(SCRIPT)
+    rendered = {name for line in re.findall(r"^local (.+?) =", tables, re.M) for name in line.split(", ")}
+    config = Path(".luacheckrc").read_text()
+    allowed = re.search(r"read_globals = \{(.*?)\}", config, re.S)
+    assert allowed is not None
+    assert set(re.findall(r'"(\w+)"', allowed[1])) == rendered | {"slurm"}
+
+
+def test_no_name_ends_a_string_of_the_script() -> None:
+    odd = """
+teams:
+  ops: { borrow: { gpu: 8 }, members: ["a@b.c"] }
+"""
+    script = render_slurm(fleet(odd), "hpc")["job_submit.lua"]
+    assert '["a@b.c"] = "ops",' in script

@@ -1,0 +1,55 @@
+"""Spot prices: the newest word on a moment holds, and what held when a window began comes with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import psycopg
+
+from fairway.ledger import Ledger, PricePointRow
+from fairway.model.charge import Span
+from fairway.model.names import PoolName
+
+SPOT, OTHER = PoolName("spot"), PoolName("other")
+
+
+def at(hour: int) -> datetime:
+    return datetime(2026, 10, 1, hour, tzinfo=UTC)
+
+
+def point(hour: int, price: str, pool: PoolName = SPOT) -> PricePointRow:
+    return PricePointRow(pool, at(hour), Decimal(price))
+
+
+def window(first: int, last: int) -> Span:
+    return Span(int(at(first).timestamp()), int(at(last).timestamp()))
+
+
+async def prices(ledger: Ledger, first: int, last: int) -> list[tuple[int, str]]:
+    found = await ledger.prices.points([SPOT], window(first, last))
+    return [(p.at.hour, str(p.per_gpu_hour)) for p in found.get(SPOT, ())]
+
+
+async def test_from_the_one_that_held_when_it_began(ledger: Ledger) -> None:
+    assert await prices(ledger, 0, 20) == []
+    given = [point(1, "1.10"), point(3, "1.30"), point(5, "1.50"), point(9, "9", OTHER)]
+    assert await ledger.prices.keep(given, by="ann") == 4
+    assert await prices(ledger, 4, 6) == [(3, "1.30"), (5, "1.50")]
+    assert await prices(ledger, 3, 5) == [(3, "1.30")]
+    assert await prices(ledger, 0, 2) == [(1, "1.10")]
+    assert await prices(ledger, 8, 9) == [(5, "1.50")]
+    both = await ledger.prices.points([SPOT, OTHER, PoolName("none")], window(0, 20))
+    assert {pool: len(those) for pool, those in both.items()} == {SPOT: 3, OTHER: 1}
+
+
+async def test_the_newest_word_holds_and_the_older_stay(ledger: Ledger, database_url: str) -> None:
+    await ledger.prices.keep([point(1, "1"), point(3, "3")], by="ann")
+    assert await ledger.prices.keep([point(3, "4"), point(3, "5")], by="bob") == 1
+    assert await prices(ledger, 4, 6) == [(3, "5")]
+    assert await ledger.prices.keep([point(3, "5.0"), point(1, "1")], by="eve") == 0
+    assert await ledger.prices.keep([point(3, "3")], by="eve") == 1  # back to what it was
+    assert await prices(ledger, 0, 6) == [(1, "1"), (3, "3")]
+    assert await ledger.prices.keep([], by="eve") == 0
+    with psycopg.connect(database_url) as db:
+        assert db.execute("SELECT count(*) FROM price_point").fetchone() == (4,)

@@ -1,0 +1,206 @@
+"""Lists of jobs: for any filter and page exactly what a plain look at every job gives."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from fairway.ledger import JobFilter, JobRow, Ledger
+from fairway.ledger.jobs import store
+from fairway.model.job import JobId, JobState, SeenJob, format_job_id
+from fairway.model.names import PoolName, TeamName, UserName
+from fairway.model.team import Supply
+from tests.unit.ledger.job_samples import Desk, new_job, run, seen
+
+NOW = datetime.now(UTC)
+
+
+def passes(row: JobRow, which: JobFilter) -> bool:
+    pairs = (
+        (which.cluster, row.cluster),
+        (which.team, row.team),
+        (which.user, row.user),
+        (which.pool, row.pool),
+        (which.name, row.name),
+        (which.array, row.array),
+        (which.native, row.native),
+        (which.priority, row.priority),
+    )
+    return (
+        all(wanted is None or wanted == found for wanted, found in pairs)
+        and (not which.states or row.state in which.states)
+        and (which.teams is None or row.team in which.teams)
+        and (not which.name_begins or row.name.startswith(which.name_begins))
+        and (which.user_begins is None or row.user.startswith(which.user_begins))
+        and (which.submitted_after is None or row.submitted_at >= which.submitted_after)
+        and (which.submitted_before is None or row.submitted_at < which.submitted_before)
+    )
+
+
+def some_filter(chance: random.Random) -> JobFilter:
+    def maybe(*values: Any) -> Any:
+        return chance.choice(values) if chance.random() < 0.2 else None
+
+    ages = [NOW - timedelta(minutes=m) for m in (-1, 3, 30, 200, 5000)]
+    states = tuple(chance.sample(list(JobState), chance.randint(1, 3))) if chance.random() < 0.5 else ()
+    return JobFilter(
+        cluster=maybe("hpc", "cloud", "none"),
+        team=maybe("research", "product", "none"),
+        user=maybe("ann", "bob", "eve", "none"),
+        states=states,
+        pool=maybe("hpc-a100", "rare", "none"),
+        name=maybe("train", "sweep", "none"),
+        array=maybe(JobId(1), JobId(5)) if chance.random() < 0.2 else None,
+        native=maybe(True, False),
+        submitted_after=maybe(*ages),
+        submitted_before=maybe(*ages),
+        teams=maybe(("research", "product"), ("none",), ()),
+        priority=maybe("normal", "none"),
+        name_begins=maybe(("tr",), ("sw", "x"), ("none",)) or (),
+        user_begins=maybe("a", "bo", "none"),
+        once_an_array=chance.random() < 0.3,
+    )
+
+
+def once(rows: list[JobRow], which: JobFilter) -> list[JobRow]:
+    """Of each array and class the first task that passes."""
+    first: dict[object, JobId] = {}
+    for row in reversed(rows):
+        first.setdefault((row.array, row.pool, row.team, row.user), row.id)
+    return [r for r in rows if r.array is None or first[r.array, r.pool, r.team, r.user] == r.id]
+
+
+def some_seen(chance: random.Random, number: int) -> SeenJob:
+    state = chance.choice([JobState.WAITING, JobState.RUNNING, JobState.DONE, JobState.FAILED])
+    ago = timedelta(minutes=chance.choice([0, 0, 0, 0, 5, 60, 3000]))
+    return replace(
+        seen(str(number), chance.choice(["train", "sweep", "x"]), state, run(1)),
+        user=UserName(chance.choice(["ann", "bob"])),
+        team=chance.choice([None, TeamName("research")]),
+        supply=chance.choice([None, Supply(PoolName("hpc-a100")), Supply(PoolName("rare"))]),
+        submitted_at=NOW - ago,
+    )
+
+
+@pytest.fixture
+async def filled(ledger: Ledger) -> Ledger:
+    chance = random.Random(1)
+    desk = await Desk.of(ledger)
+    await desk.submit(
+        new_job(array=tuple(range(20))), new_job("sweep", cluster="cloud", pool="rare", user="eve")
+    )
+    number = 0
+    for _ in range(6):
+        await desk.submit(*(new_job(chance.choice(["train", "x"]), team="product") for _ in range(20)))
+        batch = [some_seen(chance, number + i) for i in range(40)]
+        number += 40
+        await desk.see(*batch)
+    # As if the last hours had gone by while they came: ids and minutes as the clock of ids knows them.
+    async with ledger._connections.transaction() as connection:
+        await connection.execute(text("DELETE FROM job_clock"))
+        await connection.execute(
+            text("UPDATE job SET submitted_at = submitted_at - make_interval(mins => (400 - id)::int)")
+        )
+        await connection.execute(
+            text(
+                "INSERT INTO job_clock SELECT date_trunc('minute', min(submitted_at)), id FROM job"
+                " WHERE NOT late GROUP BY id ON CONFLICT DO NOTHING"
+            )
+        )
+    return ledger
+
+
+async def all_rows(ledger: Ledger) -> list[JobRow]:
+    rows = await ledger.jobs.page(JobFilter(), limit=2000)
+    assert [row.id for row in rows] == sorted((row.id for row in rows), reverse=True)
+    return list(rows)
+
+
+@pytest.mark.parametrize(("newest", "probes"), [(4000, 40_000), (8, 40_000), (8, 0)])
+async def test_any_filter_gives_what_a_plain_look_gives(
+    filled: Ledger, monkeypatch: pytest.MonkeyPatch, newest: int, probes: int
+) -> None:
+    """By each of the ways there are."""
+    monkeypatch.setattr(store, "NEWEST", newest)
+    monkeypatch.setattr(store, "FEW_PROBES", probes and 5)
+    monkeypatch.setattr(store, "MOST_PROBES", probes)
+    rows = await all_rows(filled)
+    assert any(row.native and row.submitted_at < NOW - timedelta(hours=1) for row in rows)  # late ones
+    chance = random.Random(2)
+    hits = 0
+    for _ in range(200):
+        which = some_filter(chance)
+        before = chance.choice([None, None, chance.choice(rows).id])
+        after = chance.choice([None, None, chance.choice(rows).id])
+        limit = chance.choice([1, 2, 7])
+        wanted = [r for r in rows if passes(r, which)]
+        wanted = once(wanted, which) if which.once_an_array else wanted
+        wanted = [r for r in wanted if (before is None or r.id < before) and (after is None or r.id > after)]
+        wanted = wanted[:limit] if after is None else wanted[-limit:]
+        found = await filled.jobs.lines(which, before=before, after=after, limit=limit)
+        assert list(found) == wanted, (which, before, after, limit)
+        hits += bool(wanted)
+    assert hits > 30
+
+
+async def test_pages_put_together_are_the_whole(filled: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "NEWEST", 8)
+    rows = await all_rows(filled)
+    which = JobFilter(user="ann", states=(JobState.QUEUED, JobState.DONE))
+    found: list[JobRow] = []
+    while part := await filled.jobs.page(which, before=found[-1].id if found else None, limit=13):
+        found += part
+    assert found == [row for row in rows if passes(row, which)]
+
+
+@pytest.mark.parametrize(("newest", "probes"), [(4000, 40_000), (8, 0)])
+async def test_a_search_finds_by_the_beginning_of_name_user_or_id(
+    filled: Ledger, monkeypatch: pytest.MonkeyPatch, newest: int, probes: int
+) -> None:
+    monkeypatch.setattr(store, "NEWEST", newest)
+    monkeypatch.setattr(store, "MOST_PROBES", probes)
+    rows = await all_rows(filled)
+    for typed in ("tr", "TR", "x", "ann", "b", "000", "00a", "00a1", "00A1", "none", "%", "tr_in", "'", "\\"):
+        for which in (JobFilter(), JobFilter(team="research"), JobFilter(states=(JobState.RUNNING,))):
+            wanted = [row for row in rows if passes(row, which) and fits(row, typed)]
+            found = list(await filled.jobs.lines(which, search=typed, limit=5))
+            assert found == wanted[:5], (typed, which)
+            if found:
+                older = await filled.jobs.lines(which, search=typed, before=found[-1].id, limit=5)
+                assert list(older) == wanted[5:10], (typed, which)
+            if len(wanted) > 5:
+                back = await filled.jobs.lines(which, search=typed, after=wanted[5].id, limit=3)
+                assert list(back) == wanted[2:5], (typed, which)
+    assert any(fits(row, "tr") for row in rows)
+    assert any(fits(row, "00a") for row in rows)
+
+
+def fits(row: JobRow, typed: str) -> bool:
+    names = row.name.startswith((typed, typed.lower()))
+    return (
+        names
+        or row.user.startswith(typed)
+        or (len(typed) >= 3 and format_job_id(row.id).startswith(typed.lower()))
+    )
+
+
+async def test_tasks_of_arrays_are_counted_and_what_jobs_held_is_summed(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    tasks = await desk.submit(new_job(array=(0, 1, 2)))
+    counts = await ledger.jobs.array_counts([tasks[0], JobId(999)])
+    assert counts == {tasks[0]: {JobState.QUEUED: 3}}
+    assert await ledger.jobs.array_counts([]) == {}
+    assert await ledger.jobs.held_seconds([tasks[0]]) == {}
+    await desk.see(seen("7", "mine", JobState.DONE, run(1, 5)))
+    (row,) = await ledger.jobs.page(JobFilter(name="mine"))
+    (attempt,) = (await ledger.jobs.one(row.id)).attempts  # type: ignore[union-attr]
+    ended = attempt.attempt.ended_at
+    assert ended is not None
+    held = attempt.attempt.devices * (ended - attempt.attempt.started_at).total_seconds()
+    assert await ledger.jobs.held_seconds([row.id]) == {row.id: held}
+    assert held > 0

@@ -1,0 +1,188 @@
+"""Reports against a plain sum of the rows: whatever they are asked, parts sum to the whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from fairway.cost.report import ReportColumn
+from fairway.ledger import Ledger, MonthClosed, MonthOpen, UsageFilter
+from fairway.model.charge import ChargeKind, Label, Span
+from fairway.model.errors import PermanentError
+from fairway.model.names import TeamName
+from fairway.model.price import Sharing
+from fairway.services.charges import Costs
+from fairway.services.reports import CostReports, ReportQuestion
+from fairway.services.statements import MonthStatements
+from tests.unit.ledger.usage_samples import Class, Row
+from tests.unit.services.cost_history import FLEET, NOW, OCTOBER, CostBook, calendar, fill, with_rules
+
+NLP = UsageFilter(teams=frozenset({"nlp"}))
+RULES = [
+    (Sharing.OWN_LINE, Sharing.OWN_LINE),
+    (Sharing.BY_USAGE, Sharing.BY_GUARANTEE),
+    (Sharing.BY_GUARANTEE, Sharing.BY_USAGE),
+]
+
+
+@pytest.fixture
+async def book(ledger: Ledger, database_url: str) -> AsyncIterator[CostBook]:
+    made = CostBook(database_url)
+    yield made
+    made.close()
+
+
+def capacity_cost(days: int) -> Decimal:
+    """October's by hand: 16 and 2 GPUs owned, 4 spot of 6 committed, and the month's overhead."""
+    hours = 24 * days
+    return hours * (18 * Decimal("1.37") + 6 * Decimal("0.31"))
+
+
+@pytest.mark.parametrize(("idle", "overhead"), RULES)
+@pytest.mark.parametrize(
+    "by", [(Label.TEAM,), (Label.USER, Label.POOL), (Label.DAY, Label.TEAM), (Label.NAME,)]
+)
+async def test_a_month_is_all_it_cost(
+    ledger: Ledger, book: CostBook, idle: Sharing, overhead: Sharing, by: tuple[Label, ...]
+) -> None:
+    await fill(ledger, book, OCTOBER, 31)
+    fleet = with_rules(idle, overhead)
+    answer = await CostReports(Costs(ledger)).cost(fleet, ReportQuestion("2026-10", by), NOW)
+    table = answer.table
+    assert table.total.total == (capacity_cost(31) + 1201).quantize(Decimal("0.01"))
+    assert sum(r.total for r in table.rows) == table.total.total
+    for column in ReportColumn:
+        assert sum(r.amounts[column] for r in table.rows) == table.total.amounts[column]
+    if Sharing.OWN_LINE in (idle, overhead):
+        assert {r.kind for r in table.rows if r.kind} >= {
+            ChargeKind.IDLE,
+            ChargeKind.DOWN,
+            ChargeKind.OVERHEAD,
+        }
+
+
+async def test_gpu_hours_are_those_held_with_slices_by_their_part(ledger: Ledger, book: CostBook) -> None:
+    rows = await fill(ledger, book, OCTOBER, 10)
+    reports = CostReports(Costs(ledger))
+    whole = sum(Fraction(r.seconds * r.devices) for r in rows if not r.of.slice)
+    slices = sum(r.seconds * r.devices for r in rows if r.of.slice)
+    wanted = (whole + Fraction(slices, 7)) / 3600  # seven of 1g.10gb are one GPU
+    for answer in (
+        await reports.usage(FLEET, ReportQuestion("2026-10-01..2026-10-10", (Label.TEAM, Label.SLICE)), NOW),
+        await reports.cost(FLEET, ReportQuestion("2026-10-01..2026-10-10", (Label.USER,)), NOW),
+    ):
+        assert answer.table.total.gpu_hours == round(wanted, 2).limit_denominator(100)
+        assert answer.table.total.slice_seconds == slices
+    by_slice = await reports.usage(FLEET, ReportQuestion("2026-10", (Label.TEAM, Label.SLICE)), NOW)
+    mig = {r.labels[0]: r.slice_seconds for r in by_slice.table.rows if r.labels[1] == "1g.10gb"}
+    for team in ("vision", "product"):
+        assert mig[team] == sum(r.seconds * r.devices for r in rows if r.of.slice and r.of.team == team)
+
+
+@pytest.mark.parametrize(("idle", "overhead"), RULES)
+async def test_a_team_sees_the_same_whoever_else_is_shown(
+    ledger: Ledger, book: CostBook, idle: Sharing, overhead: Sharing
+) -> None:
+    await fill(ledger, book, OCTOBER, 20)
+    fleet = with_rules(idle, overhead)
+    costs = Costs(ledger)
+    span = Span(calendar().day_start(OCTOBER), calendar().day_start(date(2026, 10, 21)))
+    every = await costs.by_team(fleet, span, NOW)
+    alone = await costs.charges(fleet, span, (Label.USER,), NLP, NOW)
+    assert sum(c.amount for c in alone) == every[TeamName("nlp")]
+    assert all(c.labels is not None for c in alone)
+    inside = every.get(TeamName("research"), Fraction(0)) + every[TeamName("nlp")] + every[TeamName("vision")]
+    assert await costs.spent(fleet, TeamName("research"), span, NOW) == inside
+    alice = UsageFilter(teams=frozenset({"nlp"}), users=frozenset({"alice"}))
+    bob = UsageFilter(teams=frozenset({"nlp"}), users=frozenset({"bob"}))
+    nobody = UsageFilter(teams=frozenset({"nlp"}), users=frozenset({""}))
+    parts = [await costs.charges(fleet, span, (Label.TEAM,), which, NOW) for which in (alice, bob, nobody)]
+    assert sum(c.amount for made in parts for c in made) == every[TeamName("nlp")]
+
+
+async def test_most_rows_and_the_rest_in_one(ledger: Ledger, book: CostBook) -> None:
+    await fill(ledger, book, OCTOBER, 5)
+    reports = CostReports(Costs(ledger))
+    whole = await reports.cost(FLEET, ReportQuestion("2026-10", (Label.NAME,)), NOW)
+    cut = await reports.cost(FLEET, ReportQuestion("2026-10", (Label.NAME,), most=3), NOW)
+    assert cut.table.total == whole.table.total
+    somebody = [r for r in cut.table.rows if r.kind is None]
+    assert len(somebody) == 4
+    assert somebody[-1].others == len([r for r in whole.table.rows if r.kind is None]) - 3
+    assert sum(r.total for r in cut.table.rows) == whole.table.total.total
+
+
+async def test_waste_is_what_was_there_less_what_was_used(ledger: Ledger, book: CostBook) -> None:
+    rows = await fill(ledger, book, OCTOBER, 7)
+    answer = await CostReports(Costs(ledger)).waste(FLEET, ReportQuestion("2026-10", (Label.POOL,)), NOW)
+    by_pool = {r.labels[0]: r for r in answer.rows}
+    for pool, devices in (("a100", 16), ("mig", 14), ("spot", 4)):
+        assert by_pool[pool].capacity_hours == devices * 24 * 7
+        used = sum(Fraction(r.seconds * r.devices, 3600) for r in rows if r.of.pool == pool)
+        assert abs(Fraction(by_pool[pool].used_hours) - used) <= Fraction(1, 100)
+    assert by_pool["a100"].hours[ChargeKind.DOWN] == 24 * 7
+    # Two committed GPUs were not there, all month as far as it is known.
+    assert by_pool["spot"].amounts[ChargeKind.COMMITMENT] > 0
+    assert answer.total.amount == sum(r.amount for r in answer.rows)
+
+
+async def test_days_of_a_zone_with_half_an_hour(ledger: Ledger, database_url: str) -> None:
+    book = CostBook(database_url, calendar("Asia/Kolkata"))
+    await fill(ledger, book, OCTOBER, 31)
+    book.close()
+    fleet = with_rules(Sharing.OWN_LINE, Sharing.OWN_LINE, "Asia/Kolkata")
+    reports = CostReports(Costs(ledger))
+    answer = await reports.cost(fleet, ReportQuestion("2026-10", (Label.DAY,)), NOW)
+    days = {r.labels[0] for r in answer.table.rows}
+    assert (min(days), max(days), len(days)) == ("2026-10-01", "2026-10-31", 31)
+    assert answer.table.total.total == capacity_cost(31) + 1201
+
+
+async def test_a_closed_month_stays_and_corrections_land_in_the_next(ledger: Ledger, book: CostBook) -> None:
+    await fill(ledger, book, OCTOBER, 31)
+    closing = MonthStatements(ledger, Costs(ledger))
+    open_ = await closing.statement(FLEET, OCTOBER, NOW)
+    assert open_.closed is None and open_.over
+    assert open_.total == capacity_cost(31) + 1201
+    report = await CostReports(Costs(ledger)).cost(FLEET, ReportQuestion("2026-10", (Label.TEAM,)), NOW)
+    for row in report.table.rows:
+        if row.labels[0]:
+            assert row.total == sum(x.told.amount for x in open_.lines if x.told.team == row.labels[0])
+
+    closed = await closing.close(FLEET, OCTOBER, "finance", NOW)
+    assert closed.closed is not None and closed.closed.by == "finance"
+    assert sorted(map(repr, closed.lines)) == sorted(map(repr, open_.lines))
+    with pytest.raises(MonthClosed):
+        await closing.close(FLEET, OCTOBER, "finance", NOW)
+
+    # The engine says later that dan held eight GPUs for another hour.
+    hour = calendar().day_start(date(2026, 10, 7)) + 3600 * 5
+    await book.add(ledger, [Row(Class("hpc", "dan", "product", "a100"), hour, 3600, 3, job=4)])
+    again = await closing.statement(FLEET, OCTOBER, NOW)
+    assert again.lines == closed.lines
+    november = await closing.statement(FLEET, date(2026, 11, 1), NOW)
+    corrections = [x for x in november.lines if x.used_in == OCTOBER]
+    amounts = {(x.told.team, x.told.kind): x.told.amount for x in corrections}
+    assert amounts["product", ChargeKind.USAGE] == Decimal("4.11")
+    assert sum(amounts.values()) == 0  # what was idle was not, after all
+    assert {x.used_in for x in (await closing.statement(FLEET, date(2026, 12, 1), NOW)).lines} <= {
+        date(2026, 12, 1)
+    }
+
+    with pytest.raises(PermanentError, match="not over"):
+        await closing.close(FLEET, date(2026, 11, 1), "finance", NOW)
+    later = int(NOW + 40 * 86400)
+    told = await closing.close(FLEET, date(2026, 11, 1), "finance", later)
+    assert [x for x in told.lines if x.used_in == OCTOBER] == corrections
+    december = await closing.statement(FLEET, date(2026, 12, 1), later)
+    assert not [x for x in december.lines if x.used_in != date(2026, 12, 1)]  # told once, not twice
+
+
+async def test_months_close_in_order(ledger: Ledger, book: CostBook) -> None:
+    await fill(ledger, book, OCTOBER, 40)
+    with pytest.raises(MonthOpen):
+        await MonthStatements(ledger, Costs(ledger)).close(FLEET, date(2026, 11, 1), "x", NOW + 40 * 86400)

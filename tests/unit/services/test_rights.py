@@ -1,0 +1,50 @@
+"""What somebody may do with a job, by role, by whose it is, and by its team."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from fairway.ledger.records.jobs import JobRow
+from fairway.model.access import Deed, Role
+from fairway.model.names import TeamName, UserName
+from fairway.services.rights import Person
+
+
+def job_of(user: str, team: str | None) -> JobRow:
+    """Of all its columns only these two count here."""
+    row: dict[str, Any] = dict.fromkeys(field.name for field in fields(JobRow))
+    return JobRow(**row | {"user": UserName(user), "team": team and TeamName(team)})
+
+
+@pytest.mark.parametrize(
+    ("role", "user", "team", "reads", "changes"),
+    [
+        (Role.VIEWER, "alice", "nlp", True, False),
+        (Role.MEMBER, "alice", "nlp", True, True),
+        (Role.MEMBER, "alice", None, True, True),
+        (Role.MEMBER, "bob", "nlp", False, False),
+        (Role.LEAD, "bob", "nlp", True, True),
+        (Role.LEAD, "carol", "vision", False, False),
+        (Role.OPERATOR, "carol", "vision", True, True),
+        # An engine that does not tell a job's user: it is nobody's own, least of all everybody's.
+        (Role.MEMBER, "", None, False, False),
+        (Role.MEMBER, "", "nlp", False, False),
+        (Role.LEAD, "", None, False, False),
+        (Role.LEAD, "", "nlp", True, True),
+    ],
+)
+def test_what_alice_of_nlp_may_do(
+    role: Role, user: str, team: str | None, reads: bool, changes: bool
+) -> None:
+    alice = Person(UserName("alice"), role, frozenset({TeamName("nlp")}))
+    job = job_of(user, team)
+    assert alice.may(Deed.SEE, job)
+    assert (alice.may(Deed.READ, job), alice.may(Deed.CHANGE, job)) == (reads, changes)
+
+
+def test_who_has_no_name_owns_no_job_without_one() -> None:
+    nobody = Person(UserName(""), Role.MEMBER, frozenset())
+    assert not nobody.may(Deed.CHANGE, job_of("", None))

@@ -1,0 +1,227 @@
+"""Why a job waits: what the ledger knows, as reasons with codes and remedies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fairway.explain.reasons import REASONS
+from fairway.ledger import Ledger
+from fairway.model.access import Role
+from fairway.model.job import EngineId, JobState
+from fairway.views.why import why_of
+from fairway.wire import jobs as wire
+from tests.unit.api.conftest import bearer
+from tests.unit.api.test_jobs import HELLO, alice, http, submit
+from tests.unit.ledger.job_samples import Desk, run, seen
+from tests.wire_jobs import wire_job
+
+__all__ = ["alice", "http"]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
+    ran = state not in ("queued", "waiting", "held")
+    plain: dict[str, Any] = {
+        **dict.fromkeys(wire.JobDetail.model_fields),
+        **wire_job(state),
+        "hint": "",
+        "attempt_count": int(ran),
+        "submitted_at": NOW - timedelta(minutes=12),
+        "started_at": NOW - timedelta(minutes=5) if ran else None,
+        "ended_at": NOW - timedelta(minutes=3) if ran and state != "running" else None,
+        "spec_note": "",
+        "placement_reason": "",
+        "submission": 1,
+        "events": [],
+        "attempts": [],
+    }
+    if ran:
+        plain["attempts"] = [
+            {
+                **dict.fromkeys(wire.Attempt.model_fields),
+                "number": 1,
+                "engine_id": "17",
+                "started_at": plain["started_at"],
+                "ended_at": plain["ended_at"],
+                "nodes": ["gpu001", "gpu002"],
+                "devices": 8,
+                "reason": "",
+            }
+        ]
+    return wire.JobDetail.model_validate(plain | other)
+
+
+def told(
+    one: wire.JobDetail, before: list[wire.Job] | None = None, away: str = "", *, plain: bool = False
+) -> wire.Why:
+    return why_of(one, before or [], away, NOW, plain=plain)
+
+
+def said(code: str, engine: str, state: str = "waiting", **other: Any) -> wire.JobDetail:
+    """One that waits for what its engine says."""
+    return job(state, code=code, reason=engine, engine_reason=engine, **other)
+
+
+def codes(found: wire.Why) -> list[str]:
+    return [reason.code for reason in found.reasons]
+
+
+def test_an_engines_word_is_translated_and_kept_as_evidence() -> None:
+    found = told(said("TeamAtCeiling", "AssocGrpGRES"))
+    (reason,) = found.reasons
+    assert found.summary == "train (8f3k) waits since 12 min for 8 GPUs of hpc-a100"
+    assert (reason.code, reason.engine) == ("TeamAtCeiling", "AssocGrpGRES")
+    assert reason.text.startswith("The team holds all it may hold") and "raise  borrow" in reason.hint
+
+
+def test_our_own_engines_sentence_is_told_as_it_is() -> None:
+    words = "nlp holds 8 of the 8 it may hold of hpc-a100"
+    (reason,) = told(said("TeamAtCeiling", words), plain=True).reasons
+    assert (reason.code, reason.engine) == ("TeamAtCeiling", "")
+    assert reason.text == "nlp holds 8 of the 8 it may hold of hpc-a100"
+
+
+def test_words_nobody_knows_and_none_at_all() -> None:
+    (strange,) = told(said("", "LicensesOfTheMoon\x1b[31m")).reasons
+    assert (strange.code, strange.text) == ("EngineSays", "LicensesOfTheMoon[31m")
+    (silent,) = told(job()).reasons
+    assert silent.code == "EngineSilent" and "fairway why 8f3k" in silent.hint
+
+
+def test_a_spent_budget_comes_first_and_alone_with_its_own_remedy() -> None:
+    spent = "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December"
+    waits = job(
+        code="BudgetSpent",
+        reason=spent,
+        engine_reason="AssocGrpJobsLimit",
+        hint="raise  budget.amount  of nlp",
+    )
+    (reason,) = told(waits).reasons
+    assert (reason.code, reason.text, reason.engine) == ("BudgetSpent", spent, "AssocGrpJobsLimit")
+    assert reason.hint == "raise  budget.amount  of nlp"
+    queued = job("queued", code="BudgetSpent", reason=spent, hint="raise  budget.amount  of nlp")
+    assert codes(told(queued)) == ["BudgetSpent"]
+    assert codes(told(queued, away="no route")) == ["BudgetSpent", "ClusterAway"]
+
+
+def test_who_holds_it_and_how_to_let_it_go() -> None:
+    events = [{"at": NOW, "kind": "held", "by": "bob", "text": ""}]
+    (reason,) = told(said("Held", "JobHeldUser", "held", events=events)).reasons
+    assert (reason.code, reason.hint) == ("Held", "fairway release 8f3k")
+    assert reason.text.endswith("bob held it.") and reason.engine == "JobHeldUser"
+    (by_admin,) = told(said("HeldByAdmin", "JobHeldAdmin", "held")).reasons
+    assert by_admin.code == "HeldByAdmin" and "scontrol release 17" in by_admin.hint
+    assert codes(told(job("queued", desired_state="hold"))) == ["Held"]
+    assert codes(told(said("NotItsTurn", "Priority", desired_state="hold"))) == ["Held"]
+    (ours,) = told(said("Held", "somebody holds it back", "held"), plain=True).reasons
+    assert (ours.code, ours.engine) == ("Held", "")
+
+
+@given(code=st.sampled_from(sorted(REASONS)), words=st.text(min_size=1))
+@example(code="NotItsTurn", words="AssocGrpGRES")
+def test_no_wording_of_an_engine_changes_the_code(code: str, words: str) -> None:
+    (reason,) = told(said(code, words)).reasons
+    assert reason.code == code
+
+
+def test_what_it_comes_after_only_while_that_is_open() -> None:
+    open_, over = job("running", id="0001", name="first"), job("done", id="0002", name="second")
+    (reason,) = told(job("queued"), before=[open_, over]).reasons
+    assert reason.code == "AfterAnother"
+    assert reason.text == "it comes after first (0001), which is running"
+    assert codes(told(job("queued"), before=[over])) == ["NotSent"]
+
+
+def test_queued_says_what_fairway_waits_for() -> None:
+    assert codes(told(job("queued"))) == ["NotSent"]
+    away = told(job("queued"), away="connection refused")
+    assert (
+        codes(away) == ["ClusterAway"] and "hpc does not answer: connection refused" in away.reasons[0].text
+    )
+    (again,) = told(job("queued", code="Retry", reason="failed; comes back after 30 s")).reasons
+    assert (again.code, again.text) == ("Retry", "failed; comes back after 30 s")
+
+
+def test_one_that_runs_or_is_over_says_where_and_when() -> None:
+    runs = told(job("running"))
+    assert runs.summary == "train (8f3k) runs since 5 min on gpu001, gpu002"
+    assert runs.reasons == [] and runs.nodes == ["gpu001", "gpu002"]
+    done = told(job("done"))
+    assert (
+        done.summary == "train (8f3k) is done 3 min ago; it ran 2 min on gpu001, gpu002"
+        and done.reasons == []
+    )
+    failed = told(job("failed", exit_code=3, reason="NonZeroExitCode"))
+    assert "failed 3 min ago with exit code 3; it ran 2 min" in failed.summary
+    assert [(r.text, r.hint) for r in failed.reasons] == [
+        ("NonZeroExitCode", "what it printed:  fairway logs 8f3k")
+    ]
+    never = job("cancelled", started_at=None, attempts=[], code="DependencyFailed", reason="0001 failed")
+    assert told(never).summary.endswith("it never ran") and "--after ID:ended" in told(never).reasons[0].hint
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_state_has_an_answer(state: str) -> None:
+    found = told(job(state))
+    assert found.summary.startswith("train (8f3k) ")
+    assert bool(found.reasons) == (state in ("queued", "waiting", "held"))
+
+
+async def test_over_http_by_the_rights_of_describe(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    (first,) = await submit(http, alice, HELLO)
+    (second,) = await submit(http, alice, HELLO | {"after": [{"job": first["id"]}]}, hold=True)
+    seen = (await http.get(f"/v1/jobs/{first['id'].upper()}/why", headers=alice)).json()
+    assert (seen["id"], seen["state"], seen["nodes"]) == (first["id"], "queued", [])
+    assert [r["code"] for r in seen["reasons"]] == ["NotSent"]
+    held = (await http.get(f"/v1/jobs/{second['id']}/why", headers=alice)).json()
+    assert [(r["code"], r["hint"]) for r in held["reasons"]] == [("Held", f"fairway release {second['id']}")]
+    await http.post("/v1/jobs/release", headers=alice, json={"jobs": [second["id"]]})
+    after = (await http.get(f"/v1/jobs/{second['id']}/why", headers=alice)).json()
+    assert [r["code"] for r in after["reasons"]] == ["AfterAnother"] and first["id"] in str(after["reasons"])
+
+    carol = await bearer(ledger, Role.MEMBER, "carol")
+    theirs = await http.get(f"/v1/jobs/{second['id']}/why", headers=carol)
+    assert theirs.status_code == 200 and first["id"] not in str(theirs.json()["reasons"])
+    assert (await http.get(f"/v1/jobs/{second['id']}/why")).status_code == 401
+    gone = await http.get("/v1/jobs/zzzz/why", headers=alice)
+    assert (gone.status_code, gone.json()["code"]) == (404, "NoSuchJob")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "text", "evidence"),
+    [
+        ("lab", "nlp holds 8 of 8", ""),  # the virtual engine's sentences are ours
+        ("gone", REASONS["TeamAtCeiling"].means, "nlp holds 8 of 8"),
+    ],
+)
+async def test_the_code_and_the_engines_words_come_from_the_mirror(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str], cluster: str, text: str, evidence: str
+) -> None:
+    desk = await Desk.of(ledger, cluster)
+    waits = seen("1", "a", JobState.WAITING, reason="nlp holds 8 of 8", reason_code="TeamAtCeiling")
+    await desk.see(waits)
+    (row,) = (await http.get("/v1/jobs", headers=alice)).json()["items"]
+    found = (row["code"], row["reason"], row["engine_reason"])
+    assert found == ("TeamAtCeiling", "nlp holds 8 of 8", "nlp holds 8 of 8")
+    why = (await http.get(f"/v1/jobs/{row['id']}/why", headers=alice)).json()
+    (reason,) = why["reasons"]
+    assert (reason["code"], reason["text"], reason["engine"]) == ("TeamAtCeiling", text, evidence)
+
+
+async def test_what_fairway_says_is_not_the_engines_word(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    desk = await Desk.of(ledger, "lab")
+    await desk.see(seen("1", "a", JobState.RUNNING, run(1)))
+    async with ledger.writing(desk.mirror) as tx:
+        await tx.mirror.keep_lost([EngineId("1")])
+    (row,) = (await http.get("/v1/jobs", headers=alice)).json()["items"]
+    assert (row["code"], row["engine_reason"]) == ("Lost", "") and row["reason"]

@@ -1,0 +1,115 @@
+"""What the page of cost is asked, from its address and back."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+from starlette.datastructures import QueryParams
+
+from fairway.model.charge import Label
+from fairway.services.errors import ErrorKind, RequestError
+from fairway.web.pages.cost.query import (
+    CostQuery,
+    ReportKind,
+    month_beside,
+    months_until,
+    window_before,
+    windows,
+)
+from fairway.wire import costs as wire
+
+
+def query(text: str) -> CostQuery:
+    return CostQuery.of(QueryParams(text))
+
+
+def shown(first: str, last: str) -> wire.Window:
+    moment = datetime(2026, 11, 1, tzinfo=UTC)
+    days = date.fromisoformat(first), date.fromisoformat(last)
+    return wire.Window(first_day=days[0], last_day=days[1], start=moment, end=moment, timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "window=30d&by=team",
+        "window=2026-10&by=user&by=day&team=nlp",
+        "what=usage&window=7d&by=pool&user=a%26b&most=1000",
+        "what=waste&window=2026-10-01..2026-10-15&by=pool&pool=a100",
+    ],
+)
+def test_an_address_says_the_whole_question(text: str) -> None:
+    assert query(query(text).address().partition("?")[2]) == query(text)
+    assert query(text).address() == f"/cost?{text}"
+
+
+def test_empty_fields_of_a_form_say_nothing() -> None:
+    assert query("window=&by=team&by=&team=&user=+&pool=") == CostQuery()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("by=colour", "colour"),
+        ("what=love", "love"),
+        ("what=waste&by=team", "team"),
+        (f"user={'x' * 201}", "user"),
+    ],
+)
+def test_words_that_mean_nothing(text: str, wrong: str) -> None:
+    with pytest.raises(RequestError, match=wrong) as caught:
+        query(text)
+    assert (caught.value.kind, bool(caught.value.hint)) == (ErrorKind.INVALID, True)
+
+
+def test_waste_is_nobodys() -> None:
+    asked = query("team=nlp&user=ann&pool=a100&by=user&by=day").address(what=ReportKind.WASTE)
+    assert asked == "/cost?what=waste&window=30d&by=day&pool=a100"
+    assert query("what=waste&team=nlp&user=ann") == CostQuery(what=ReportKind.WASTE, by=(Label.POOL,))
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "name", "address"),
+    [
+        ("", Label.TEAM, "nlp", "/cost?window=30d&by=user&team=nlp"),
+        ("by=user&team=nlp", Label.USER, "ann", "/cost?window=30d&by=pool&team=nlp&user=ann"),
+        ("by=pool&window=7d", Label.POOL, "a100", "/cost?window=7d&by=team&pool=a100"),
+        ("by=pool&team=nlp", Label.POOL, "a100", "/cost?window=30d&by=user&team=nlp&pool=a100"),
+        ("by=pool&team=a&user=b", Label.POOL, "c", "/cost?window=30d&by=day&team=a&user=b&pool=c"),
+        ("by=day", Label.DAY, "2026-10-03", "/cost?window=2026-10-03&by=team"),
+        ("what=waste", Label.POOL, "mig", "/cost?what=waste&window=30d&by=day&pool=mig"),
+        ("by=priority", Label.PRIORITY, "low", None),
+        ("", Label.TEAM, "", None),
+    ],
+)
+def test_a_row_leads_into_itself(text: str, label: Label, name: str, address: str | None) -> None:
+    assert query(text).narrowed(label, name) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last", "before"),
+    [
+        ("30d", "2026-10-17", "2026-11-15", "2026-09-17..2026-10-16"),
+        ("2026-10", "2026-10-01", "2026-10-31", "2026-09"),
+        ("2026-11", "2026-11-01", "2026-11-30", "2026-10-01..2026-10-15"),
+        ("2026-10-03", "2026-10-03", "2026-10-03", "2026-10-02..2026-10-02"),
+        ("2026-11-15", "2026-11-15", "2026-11-15", None),
+        ("2026-12", "2026-12-01", "2026-12-31", None),
+    ],
+)
+def test_what_it_is_compared_with(text: str, first: str, last: str, before: str | None) -> None:
+    assert window_before(text, shown(first, last), date(2026, 11, 15)) == before
+
+
+def test_a_long_month_beside_a_short_one() -> None:
+    assert window_before("2026-03", shown("2026-03-01", "2026-03-31"), date(2026, 3, 30)) == (
+        "2026-02-01..2026-02-28"
+    )
+
+
+def test_windows_and_months() -> None:
+    chosen = windows(CostQuery(window="2026-12"), date(2027, 1, 5))
+    assert {c.name: c.chosen for c in chosen}["December"]
+    assert months_until(date(2027, 1, 5), 3) == ["2027-01", "2026-12", "2026-11"]
+    assert month_beside("2026-12") == ("2026-11", "2027-01")

@@ -1,0 +1,374 @@
+"""The Jobs page and the page of a job: over a real ledger, with a virtual cluster to read logs from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from fairway.api.app import create_app
+from fairway.explain.reasons import REASONS
+from fairway.ledger import Ledger, NewJob
+from fairway.ledger.records.jobs import JobFilter
+from fairway.model.access import Role
+from fairway.model.fleet import Fleet
+from fairway.model.job import (
+    After,
+    Attempt,
+    Ending,
+    EngineId,
+    GpuRequest,
+    JobId,
+    JobSpec,
+    JobState,
+    Placement,
+    SeenJob,
+    format_job_id,
+    parse_job_id,
+)
+from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Supply
+from fairway.server.engines import Engines
+from fairway.server.services import job_parts
+from fairway.services.fleets import Fleets
+from fairway.settings import Settings
+from fairway.web.app import add_pages
+from fairway.web.pages.jobs import list_page
+from tests.unit.api import conftest as api
+from tests.unit.api.governed import Memory
+from tests.unit.web.conftest import FLEET, SignIn
+
+A100 = Supply(PoolName("dream-a100"))
+NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+async def app(
+    ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings, tmp_path: Path
+) -> AsyncIterator[FastAPI]:
+    """As usual, with a real reader of logs."""
+    await ledger.revisions.keep("the text does not matter here", "digest", "test")
+    policy = api.policy_parts(memory)
+    async with job_parts(ledger, Engines(), Fleets(ledger, lambda _: fleet)) as parts:
+        made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, parts)
+        add_pages(made, ledger, made.state.fleets, policy, parts, settings)
+        yield made
+
+
+def job(
+    name: str = "train", user: str = "ada", team: str = "research", *, cluster: str = "dream", **spec: object
+) -> NewJob:
+    pool = PoolName("dream-a100" if cluster == "dream" else "hpc-a100")
+    asked = replace(JobSpec(name, GpuRequest(2), ("python", "train.py")), **spec)  # type: ignore[arg-type]
+    place = Placement(ClusterName(cluster), Supply(pool), "it has most free GPUs")
+    return NewJob(asked, UserName(user), TeamName(team), PriorityName("normal"), place)
+
+
+async def submit(ledger: Ledger, *new: NewJob) -> list[str]:
+    """The word of each job, of an array its first task's."""
+    return [format_job_id(ids[0]) for ids in await ledger.jobs.submit(list(new), by="test")]
+
+
+async def see(ledger: Ledger, *seen: SeenJob, cluster: str = "hpc") -> None:
+    lease = await ledger.leases.take("mirror", cluster, "test", 60)
+    assert lease is not None
+    async with ledger.writing(lease) as tx:
+        await tx.mirror.keep_seen(list(seen), "mark")
+    await ledger.leases.release(lease)
+
+
+def native(number: int, state: JobState, *attempts: Attempt, **more: object) -> SeenJob:
+    made = SeenJob(
+        EngineId(str(number)),
+        f"native-{number}",
+        UserName("bob"),
+        TeamName("product"),
+        state,
+        datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3),
+        Supply(PoolName("hpc-a100")),
+        4,
+        attempts=attempts,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def ran(start: float, end: float | None, ending: Ending | None, reason: str = "") -> Attempt:
+    """In hours ago."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    ended = None if end is None else now - timedelta(hours=end)
+    return Attempt(now - timedelta(hours=start), (NodeName("n1"),), 4, ended, ending, None, None, reason)
+
+
+def ids(page: str) -> list[str]:
+    return re.findall(r'<tr id="job-([0-9a-z]+)"', page)
+
+
+async def get(client: httpx2.AsyncClient, path: str, **headers: str) -> str:
+    answer = await client.get(path, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_the_list_is_newest_first_and_each_filter_narrows_it(
+    ledger: Ledger, member: httpx2.AsyncClient
+) -> None:
+    assert "No jobs yet" in await get(member, "/jobs")
+    first, second, third = await submit(
+        ledger, job(), job("eval", "bob", "product"), job("train-2", cluster="hpc")
+    )
+    assert ids(await get(member, "/jobs")) == [third, second, first]
+    for query, wanted in {
+        "team=product": [second],
+        "user=ada": [third, first],
+        "pool=hpc-a100": [third],
+        "cluster=dream": [second, first],
+        "state=queued": [third, second, first],
+        "state=ended": [],
+        "priority=normal": [third, second, first],
+        "priority=low": [],
+        "age=1h": [third, second, first],
+        "mine=teams": [third, first],
+        "q=train": [third, first],
+        "q=TRAIN-": [third],
+        "q=bo": [second],
+        f"q={second}": [second],
+        "q=train&pool=hpc-a100&user=ada&state=open": [third],
+        "state=nonsense&age=ever&before=%00&array=x": [third, second, first],
+    }.items():
+        assert ids(await get(member, f"/jobs?{query}")) == wanted, query
+
+
+async def test_an_empty_result_says_which_filter_to_drop(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    await submit(ledger, job())
+    page = await get(member, "/jobs?user=ada&state=running")
+    assert "No job fits all of these filters" in page
+    assert 'Some fit without this filter: <a href="/jobs?user=ada">running</a>' in page
+    assert 'without <a href="/jobs?state=running">' not in page  # that would not help
+    assert 'aria-label="Drop the filter user ada"' in page
+
+
+async def test_pages_lead_on_and_back(
+    ledger: Ledger, member: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_page, "PER_PAGE", 3)
+    words = await submit(ledger, *(job(f"j-{n}") for n in range(8)))
+    words.reverse()
+    page = await get(member, "/jobs?user=ada")
+    seen = [ids(page)]
+    assert 'rel="prev"' not in page
+    while older := re.search(r'rel="next" href="([^"]+)"', page):
+        page = await get(member, older[1].replace("&amp;", "&"))
+        seen.append(ids(page))
+    assert seen == [words[0:3], words[3:6], words[6:8]]
+    back = []
+    while newer := re.search(r'rel="prev" href="([^"]+)"', page):
+        page = await get(member, newer[1].replace("&amp;", "&"))
+        back.append(ids(page))
+    assert back == [words[3:6], words[0:3]]
+
+
+async def test_an_array_is_one_line_that_counts_its_tasks(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (single, array) = await submit(ledger, job(), job("sweep", array=tuple(range(12))))
+    page = await get(member, "/jobs")
+    assert ids(page) == [array, single]
+    assert "× 12 tasks" in page
+    assert "12 queued" in page
+    tasks = await get(member, f"/jobs?array={array}")
+    assert len(ids(tasks)) == 12
+    assert "sweep[11]" in tasks
+    last = format_job_id((parse_job_id(array) or 0) + 11)
+    searched = await get(member, f"/jobs?q={last}")
+    assert ids(searched) == [last] and f'href="/jobs/{last}"' in searched and "sweep[11]" in searched
+    assert f'href="/jobs?array={array}"' in await get(member, f"/jobs?q={array}")
+    one = await get(member, f"/jobs/{last}")
+    assert "Array of 12 tasks" in one
+    assert f'href="/jobs?array={array}"' in one
+
+
+async def test_only_the_live_part_is_sent_to_a_page_that_is_open(
+    ledger: Ledger, member: httpx2.AsyncClient
+) -> None:
+    (word,) = await submit(ledger, job())
+    for path, part in (("/jobs?user=ada", "jobs-part"), (f"/jobs/{word}", "job-part")):
+        text = await get(member, path, **{"HX-Request": "true", "HX-Target": part})
+        assert word in text
+        assert "<html" not in text
+        assert "data-filters" not in text
+
+
+async def test_hostile_names_and_reasons_do_nothing(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (word,) = await submit(ledger, job(f"x{NASTY}\u202e\x9b31m"))
+    bad = native(
+        9,
+        JobState.FAILED,
+        ran(2, 1, Ending.FAILED, f"{NASTY}\x1b]0;owned\x07"),
+        name=f"{NASTY}&\x07",
+        reason=f'"{NASTY}\n',
+        ended_at=datetime.now(UTC),
+    )
+    await see(ledger, bad)
+    (row,) = await ledger.jobs.page(JobFilter(cluster="hpc"))
+    for path in (
+        "/jobs",
+        f"/jobs/{word}",
+        f"/jobs/{format_job_id(row.id)}",
+        f"/jobs?q={NASTY}",
+        f"/jobs?user={NASTY}",
+    ):
+        page = await get(member, path)
+        assert NASTY not in page, path
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", page), path
+    assert "&lt;script&gt;" in await get(member, f"/jobs/{format_job_id(row.id)}")
+
+
+async def test_a_job_shows_its_attempts_its_events_and_what_it_cost(
+    ledger: Ledger, viewer: httpx2.AsyncClient
+) -> None:
+    await see(
+        ledger,
+        native(
+            1,
+            JobState.RUNNING,
+            ran(2.5, 1.5, Ending.PREEMPTED, "taken for another"),
+            ran(1, None, None),
+        ),
+    )
+    (row,) = await ledger.jobs.page(JobFilter())
+    page = await get(viewer, f"/jobs/{format_job_id(row.id)}")
+    assert "native-1" in page
+    assert "runs since" in page
+    assert "taken for another" in page
+    assert page.count('class="taken"') >= 1  # the drawing, and its key
+    assert page.count('class="held"') == 2
+    # 4 GPUs for two hours at 1.90
+    assert "15.20 USD" in page
+    assert "Cost so far" in page
+    assert "submitted" in page
+    assert "shown to its owner" in page  # a viewer does not read others' logs
+
+
+async def test_who_may_not_see_money_does_not(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    await see(ledger, native(1, JobState.RUNNING, ran(1, None, None)))
+    (row,) = await ledger.jobs.page(JobFilter())
+    for path in ("/jobs", f"/jobs/{format_job_id(row.id)}"):
+        page = await get(member, path)
+        assert "native-1" in page
+        assert "USD" not in page
+
+
+async def test_what_was_asked_is_for_those_who_may_read_it(ledger: Ledger, sign_in: SignIn) -> None:
+    (word,) = await submit(ledger, job(script=f"#!/bin/sh\necho secret {NASTY}\n", command=()))
+    owner, other, lead = (
+        await sign_in(Role.MEMBER),
+        await sign_in(Role.MEMBER, user="bob"),
+        await sign_in(Role.LEAD),
+    )
+    assert "echo secret" in await get(owner, f"/jobs/{word}")
+    assert "echo secret" in await get(lead, f"/jobs/{word}")
+    hidden = await get(other, f"/jobs/{word}")
+    assert "secret" not in hidden
+    assert "not shown" in hidden
+    refused = await other.get(f"/jobs/{word}/log")
+    assert refused.status_code == 403
+    assert "may not read" in refused.text
+    assert (await other.get(f"/jobs/{word}/log/download")).status_code == 403
+
+
+async def test_a_job_that_waits_says_for_what(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (first,) = await submit(ledger, job("first"))
+    number = parse_job_id(first)
+    assert number is not None
+    (second,) = await submit(ledger, job("second", after=(After(number),)))
+    page = await get(member, f"/jobs/{second}")
+    assert f"is queued since 0 s: it comes after {first}" in page
+    assert f'href="/jobs/{first}">{first}</a> first, queued' in page
+    await see(ledger, native(4, JobState.WAITING, reason="QOSGrpGRES", reason_code="GuaranteeInUse"))
+    (row,) = await ledger.jobs.page(JobFilter(cluster="hpc"))
+    page = unescape(await get(member, f"/jobs/{format_job_id(row.id)}"))
+    assert "QOSGrpGRES" in page
+    known = REASONS["GuaranteeInUse"]
+    assert known.means in page
+    assert f"What would help:</strong> {known.remedy_for(format_job_id(row.id), row.engine_id)}" in page
+    assert "QOSGrpGRES" in await get(member, "/jobs?state=waiting")
+
+
+async def test_cancel_hold_and_release(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (word,) = await submit(ledger, job())
+    page = await get(member, f"/jobs/{word}")
+    assert f'action="/jobs/{word}/cancel"' in page
+    assert f'action="/jobs/{word}/release"' not in page
+    csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+    assert "Hold train?" in await get(member, f"/jobs/{word}/hold")  # the second step without a script
+    for deed, state in (("hold", "held"), ("release", "queued"), ("cancel", "cancelled")):
+        answer = await member.post(f"/jobs/{word}/{deed}", data={"csrf": csrf})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{word}")
+        (row,) = await ledger.jobs.rows([JobId(parse_job_id(word) or 0)])
+        assert row.state == state
+    over = await get(member, f"/jobs/{word}")
+    assert '<dialog id="ask' not in over
+    assert "was cancelled" in over
+
+
+async def test_an_array_is_cancelled_by_its_first_task(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (word,) = await submit(ledger, job(array=(0, 1, 2)))
+    page = await get(member, f"/jobs/{word}")
+    assert "every open task is meant" in page
+    csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+    await member.post(f"/jobs/{word}/cancel", data={"csrf": csrf})
+    assert {row.state for row in await ledger.jobs.page(JobFilter())} == {JobState.CANCELLED}
+
+
+async def test_changes_are_refused_to_others_to_viewers_and_to_other_sites(
+    ledger: Ledger, sign_in: SignIn
+) -> None:
+    (word,) = await submit(ledger, job())
+    other, viewer, owner = (
+        await sign_in(Role.MEMBER, user="bob"),
+        await sign_in(Role.VIEWER),
+        await sign_in(Role.MEMBER),
+    )
+    for client in (other, viewer):
+        page = await get(client, f"/jobs/{word}")
+        assert f"/jobs/{word}/cancel" not in page
+        csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+        refused = await client.post(f"/jobs/{word}/cancel", data={"csrf": csrf})
+        assert refused.status_code == 403
+        assert 'class="hint"' in refused.text
+        assert (await client.get(f"/jobs/{word}/cancel")).status_code == 403
+    assert (await owner.post(f"/jobs/{word}/cancel", data={"csrf": "no"})).status_code == 403
+    assert (await owner.post(f"/jobs/{word}/cancel")).status_code == 403
+    (row,) = await ledger.jobs.rows([JobId(parse_job_id(word) or 0)])
+    assert row.state is JobState.QUEUED
+
+
+async def test_what_does_not_exist_is_a_page_with_a_hint(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (word,) = await submit(ledger, job())
+    for path in ("/jobs/zzzz", "/jobs/no", "/jobs/zzzz/log", "/jobs/zzzz/cancel", f"/jobs/{word}/burn"):
+        answer = await member.get(path)
+        assert answer.status_code == 404, path
+        assert 'class="hint"' in answer.text, path
+
+
+async def test_a_log_that_cannot_be_read_says_so_in_its_place(ledger: Ledger, sign_in: SignIn) -> None:
+    operator = await sign_in(Role.OPERATOR)
+    await see(ledger, native(1, JobState.RUNNING, ran(1, None, None)))
+    (row,) = await ledger.jobs.page(JobFilter())
+    word = format_job_id(row.id)
+    part = await get(operator, f"/jobs/{word}/log", **{"HX-Request": "true", "HX-Target": "log-part"})
+    assert "was not submitted through Fairway" in part
+    assert "<html" not in part
+    assert (await operator.get(f"/jobs/{word}/log")).status_code == 404
+    (waiting,) = await submit(ledger, job())
+    assert "has not started" in await get(operator, f"/jobs/{waiting}/log")
+
+
+def test_the_fleet_of_these_tests_has_the_pool_that_jobs_go_to() -> None:
+    assert A100.pool in {pool.name for pool in FLEET.pools}

@@ -1,0 +1,290 @@
+"""The pages of policy, over applies, drift and nudges that the ledger really keeps."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from fairway.api.app import create_app
+from fairway.api.openapi import NO_JOBS
+from fairway.files import parse_fleet
+from fairway.ledger import Ledger
+from fairway.ledger.records.policy import DriftEntry
+from fairway.model.access import Role
+from fairway.model.apply import ApplyState, DriftKind
+from fairway.policy.objects import FoundObject, Nudge, ObjectKey
+from fairway.services.fleets import Fleets
+from fairway.settings import Settings
+from fairway.web.app import add_pages
+from fairway.wire.policy import PlanFile
+from tests.unit.api.conftest import policy_parts
+from tests.unit.api.governed import Memory
+from tests.unit.api.test_policy import FLEET, RAISED, apply, digest
+from tests.unit.web.conftest import SignIn
+
+
+@pytest.fixture
+async def app(ledger: Ledger, memory: Memory, settings: Settings) -> FastAPI:
+    """Pages over a fleet file that is read for what it says."""
+    await ledger.revisions.keep(FLEET, digest(FLEET), "test")
+    parts = policy_parts(memory)
+    made = create_app(
+        ledger,
+        CollectorRegistry(),
+        Fleets(ledger, lambda revision: parse_fleet(revision.text, "fleet", Path("/srv"))),
+        parts,
+        NO_JOBS,
+    )
+    add_pages(made, ledger, made.state.fleets, parts, NO_JOBS, settings)
+    return made
+
+
+@pytest.fixture
+async def operator(sign_in: SignIn) -> httpx2.AsyncClient:
+    return await sign_in(Role.OPERATOR)
+
+
+async def opened(client: httpx2.AsyncClient, path: str, status: int = 200) -> str:
+    answer = await client.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def seen(html: str) -> str:
+    """The words of a page, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+async def plan(client: httpx2.AsyncClient, text: str, **headers: str) -> httpx2.Response:
+    page = await opened(client, "/policy/plan")
+    found = re.search(r'name="csrf" value="(\w+)"', page)
+    assert found
+    return await client.post("/policy/plan", data={"csrf": found[1], "fleet": text}, headers=headers)
+
+
+async def test_before_anything_was_applied(viewer: httpx2.AsyncClient) -> None:
+    page = seen(await opened(viewer, "/policy"))
+    assert "nothing applied yet" in page
+    assert "Nothing was changed by hand." in page
+    assert "Nothing was applied yet. See what would be: fairway plan -f fleet.yaml" in page
+    assert "The fleet file, revision 1" in page
+    assert "Nothing was applied yet" in seen(await opened(viewer, "/policy/history"))
+
+
+async def test_the_file_as_applied(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    number = await apply(ledger, RAISED)
+    await ledger.revisions.keep(FLEET + "# later\n", digest(FLEET + "# later\n"), "test")
+    page = await opened(viewer, "/policy")
+    line = next(i for i, text in enumerate(RAISED.splitlines(), 1) if "share: 70" in text)
+    row = re.search(rf'<tr id="L{line}">(.*?)</tr>', page, re.DOTALL)
+    assert row and "share:" in row[1] and " 70" in row[1]
+    assert "revision 2" in page and "The newest is" in page
+    assert f'href="/policy/history/{number}"' in page
+    assert "share: 70" not in seen(await opened(viewer, "/policy?revision=1"))
+    assert "NoSuchRevision" in await opened(viewer, "/policy?revision=99", 404)
+    await opened(viewer, "/policy?revision=x", 422)
+
+
+async def test_the_file_is_not_for_members(
+    member: httpx2.AsyncClient, lead: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    number = await apply(ledger, RAISED)
+    for one in (member, lead):
+        for path in ("/policy", "/policy?revision=1", f"/policy/history/{number}"):
+            page = await opened(one, path)
+            assert "share: 70" not in seen(page) and "share:" not in page
+        assert "every team may spend" in seen(await opened(one, "/policy"))
+
+
+async def test_clusters_at_different_revisions(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    await apply(ledger, RAISED)  # to hpc alone
+    page = await opened(viewer, "/policy")
+    hpc = re.search(r'<tr id="policy-hpc">(.*?)</tr>', page, re.DOTALL)
+    dream = re.search(r'<tr id="policy-dream">(.*?)</tr>', page, re.DOTALL)
+    assert hpc and dream
+    assert "revision=2" in hpc[1] and "dana" in hpc[1]
+    assert "nothing applied yet" in dream[1]
+
+
+async def test_no_password_is_shown(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    text = FLEET + "# was https://slurm:hunter2@hpc.example:6820\n"
+    await apply(ledger, FLEET)
+    number = await apply(ledger, text)
+    for path in ("/policy", "/policy?revision=2", f"/policy/history/{number}"):
+        page = await opened(viewer, path)
+        assert "hunter2" not in page
+        assert "https://…@hpc.example:6820" in page
+
+
+async def test_drift_and_nudges(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    number = await apply(ledger, FLEET)
+    lease = await ledger.leases.take("drift", "hpc", "test", 30)
+    assert lease
+    async with ledger.writing(lease) as tx:
+        await tx.drift.keep(
+            number,
+            [
+                DriftEntry(
+                    ObjectKey("account", "research"), DriftKind.CHANGED, "share", 60, 95, "<b>mallory</b>"
+                ),
+                DriftEntry(ObjectKey("qos", "product_own"), DriftKind.MISSING),
+            ],
+        )
+    await ledger.leases.release(lease)
+    lease = await ledger.leases.take("nudge", "hpc", "test", 30)
+    assert lease
+    async with ledger.writing(lease) as tx:
+        await tx.drift.keep_nudges([Nudge("guarantee", "scontrol requeue 17", "17", "product waits")])
+    html = await opened(viewer, "/policy")
+    page = seen(html)
+    assert "2 objects differ" in page
+    assert "account research" in page and "share 60 95" in page and "there gone" in page
+    assert "&lt;b&gt;mallory" in html and "<b>mallory" not in html
+    assert "scontrol requeue 17" in page and "product waits" in page
+    assert "Nothing was changed by hand" not in page
+
+
+async def test_one_apply(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    await apply(ledger, FLEET)
+    number = await apply(ledger, RAISED, by="dana")
+    html = await opened(viewer, f"/policy/history/{number}")
+    page = seen(html)
+    assert "done, 1 of 1 change made" in page
+    assert re.search(r"research.*share 60 → 70", page)
+    assert "1 object: 1 changed, as hpc calls them" in page and "account research" in page
+    removed = re.search(r'<tr class="removed">(.*?)</tr>', html, re.DOTALL)
+    added = re.search(r'<tr class="added">(.*?)</tr>', html, re.DOTALL)
+    assert removed and "−" in removed[1] and "share: 60" in removed[1]
+    assert added and ">+<" in added[1] and "share: 70" in added[1]
+    assert "In the file: revision 1 → 2" in page
+
+
+async def test_the_first_apply_and_one_that_failed(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    number = await apply(ledger, FLEET, ApplyState.FAILED)
+    page = seen(await opened(viewer, f"/policy/history/{number}"))
+    assert "stopped, 0 of 1 change made" in page
+    assert "Unreachable: hpc is off" in page and "hint: turn it on" in page
+    assert "not made" in page
+    assert "It is the first that was applied" in page
+    listed = seen(await opened(viewer, "/policy/history"))
+    assert "failed" in listed and "hpc is off" in listed
+
+
+@pytest.mark.parametrize("number", ["99", "0", "nothing", "9" * 40])
+async def test_no_such_apply(viewer: httpx2.AsyncClient, number: str) -> None:
+    assert "NoSuchApply" in await opened(viewer, f"/policy/history/{number}", 404)
+
+
+async def test_history_by_cluster_and_page(
+    viewer: httpx2.AsyncClient, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [await apply(ledger, text) for text in (FLEET, RAISED, FLEET)]
+    monkeypatch.setattr("fairway.web.pages.policy.page.PER_PAGE", 2)
+    first = await opened(viewer, "/policy/history?cluster=hpc")
+    assert re.findall(r'id="apply-(\d+)-hpc"', first) == [str(numbers[2]), str(numbers[1])]
+    assert f"before={numbers[1]}&amp;cluster=hpc" in first
+    rest = await opened(viewer, f"/policy/history?cluster=hpc&before={numbers[1]}")
+    assert re.findall(r'id="apply-(\d+)-hpc"', rest) == [str(numbers[0])]
+    assert "Nothing was applied to dream yet" in seen(await opened(viewer, "/policy/history?cluster=dream"))
+
+
+async def test_a_live_part_alone(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+    await apply(ledger, FLEET)
+    for path, part in (
+        ("/policy", "policy-part"),
+        ("/policy/history", "history-part"),
+        ("/policy/history/1", "apply-part"),
+    ):
+        answer = await viewer.get(path, headers={"HX-Request": "true", "HX-Target": part})
+        assert answer.status_code == 200
+        assert "<html" not in answer.text and "dana" in answer.text
+        assert 'id="L1"' not in answer.text
+
+
+async def test_a_plan(operator: httpx2.AsyncClient, memory: Memory, ledger: Ledger) -> None:
+    memory.objects["hpc"] = [
+        FoundObject(ObjectKey("account", "research"), {"share": 60}, ours=True),
+        FoundObject(ObjectKey("account", "nlp"), {"share": 1}, ours=True),
+        FoundObject(ObjectKey("account", "product"), {"share": 40}, ours=True),
+    ]
+    await apply(ledger, FLEET)
+    html = (await plan(operator, RAISED)).text
+    page = seen(html)
+    assert "acme: 1 change on 2 clusters" in page
+    assert re.search(r"research.*share 60 → 70", page)
+    assert "share: 70" in html, "the form keeps what was planned"
+    name = re.search(r"fairway apply (plan-[0-9a-f]{4}\.json)", page)
+    file = re.search(r'download="(plan-\w+\.json)" href="data:application/json;base64,([^"]+)"', html)
+    assert name and file and name[1] == file[1]
+    kept = PlanFile.model_validate(json.loads(base64.b64decode(file[2])))
+    assert kept.text == RAISED and set(kept.fingerprints) == {"hpc", "dream"}
+
+
+async def test_nothing_to_plan(operator: httpx2.AsyncClient, memory: Memory) -> None:
+    memory.objects["hpc"] = [FoundObject(ObjectKey("account", "product"), {"share": 1}, ours=False)]
+    page = seen((await plan(operator, FLEET)).text)
+    assert "In the way, without Fairway's mark: account product" in page.replace("&#39;", "'")
+    assert "Refused: " in page
+    assert "Apply exactly this" not in page
+
+
+async def test_a_cluster_that_does_not_answer(operator: httpx2.AsyncClient, memory: Memory) -> None:
+    memory.lost = {"hpc"}
+    page = seen((await plan(operator, FLEET)).text)
+    assert "hpc has no plan: hpc is off" in page and "hint: turn it on" in page
+    assert "Apply exactly this" not in page
+
+
+async def test_faults_with_their_lines(operator: httpx2.AsyncClient) -> None:
+    html = (await plan(operator, RAISED.replace("share: 70", "shares: 70"))).text
+    line = next(i for i, text in enumerate(RAISED.splitlines(), 1) if "share: 70" in text)
+    assert f'data-line="{line}"' in html
+    assert "1 to mend in the file" in html and "hint:" in html
+    assert "Apply exactly this" not in html
+
+
+async def test_an_empty_file(operator: httpx2.AsyncClient) -> None:
+    assert "there is no fleet file" in (await plan(operator, "  ")).text
+
+
+async def test_only_an_admin_says_where_a_cluster_is(
+    operator: httpx2.AsyncClient, admin: httpx2.AsyncClient
+) -> None:
+    elsewhere = FLEET.replace("hpc.example", "evil.example")
+    refused = seen((await plan(operator, elsewhere)).text)
+    assert "hpc is reached in another way" in refused and "Apply exactly this" not in refused
+    assert "On the clusters" in seen((await plan(admin, elsewhere)).text)
+
+
+async def test_a_large_file(operator: httpx2.AsyncClient) -> None:
+    """Past the edge's limit for everybody; htmx says in a header where it comes from."""
+    page = await opened(operator, "/policy/plan")
+    found = re.search(r'name="csrf" value="(\w+)"', page)
+    assert found
+    large = RAISED + "# filler\n" * 20_000
+    answer = await operator.post(
+        "/policy/plan",
+        data={"fleet": large},
+        headers={"X-CSRF": found[1], "HX-Request": "true", "HX-Target": "plan-answer"},
+    )
+    assert answer.status_code == 200 and "<html" not in answer.text
+    assert "share" in answer.text
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER, Role.LEAD])
+async def test_only_operators_plan(sign_in: SignIn, role: Role) -> None:
+    client = await sign_in(role)
+    assert "RoleTooLow" in await opened(client, "/policy/plan", 403)
+
+
+async def test_a_plan_from_elsewhere(operator: httpx2.AsyncClient) -> None:
+    answer = await operator.post("/policy/plan", data={"fleet": FLEET, "csrf": "guessed"})
+    assert answer.status_code == 403 and "NotFromHere" in answer.text
