@@ -19,6 +19,9 @@ MOST_RETRIED = 3
 HEARTBEAT_SECONDS = 60.0
 POLL_SECONDS = 0.2
 END_SECONDS = 30.0
+PROBE_ADDITIONS = 1_000_000
+PROBE_SECONDS = 0.11
+"""CPU seconds that the additions take on the machine for which the budgets are."""
 PYTHON = ".venv/bin/python"
 
 
@@ -55,6 +58,8 @@ class Outcome:
     started: float = 0.0
     ticks: CpuTicks | None = None
     """When it started."""
+    probes: list[float] = field(default_factory=list)
+    """CPU seconds of a fixed piece of work, once a minute."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     stolen: float = 0.0
@@ -64,9 +69,18 @@ class Outcome:
     """Tests that failed and were run again, alone. Each is a bug to fix, even if it passed then."""
 
     @property
+    def slowness(self) -> float:
+        """How many times slower the machine was than the one for which the budgets are; 1 if it was not.
+
+        A machine that is slow because its host gives time to others is counted once: by the larger of both.
+        """
+        slow = sum(self.probes) / len(self.probes) / PROBE_SECONDS if self.probes else 1.0
+        return max(1.0, slow, 1 / max(0.01, 1 - self.stolen))
+
+    @property
     def own_seconds(self) -> float:
-        """What it would have taken without the time that was stolen."""
-        return self.seconds * (1 - self.stolen)
+        """What it would have taken on the machine for which the budgets are."""
+        return self.seconds / self.slowness
 
     @property
     def over_budget(self) -> bool:
@@ -125,6 +139,7 @@ class Pipeline:
                     return False
                 if self.seconds > heartbeat:
                     heartbeat = self.seconds + HEARTBEAT_SECONDS
+                    self._probe()
                     self._say(f"  … {self._status()}")
                 time.sleep(POLL_SECONDS)
         finally:
@@ -207,6 +222,11 @@ class Pipeline:
         self._say(f"=== {outcome.stage.name}: {verdict} in {minutes(outcome.seconds)} (budget {budget})")
         self._say(self.file(outcome.stage, "log").read_text(errors="replace").rstrip())
 
+    def _probe(self) -> None:
+        seconds = probe()
+        for outcome in self._running.values():
+            outcome.probes.append(seconds)
+
     def _status(self) -> str:
         running = [
             f"{one.stage.name} {minutes(self.seconds - one.started)}" for one in self._running.values()
@@ -236,6 +256,15 @@ def _finished(process: subprocess.Popen[bytes]) -> tuple[int | None, float]:
         process.returncode = os.waitstatus_to_exitcode(status)
         return process.returncode, usage.ru_utime + usage.ru_stime
     return process.returncode, 0.0
+
+
+def probe() -> float:
+    """CPU seconds that a fixed piece of work takes now. Waiting for a CPU does not count, a slow one does."""
+    began = time.thread_time()
+    total = 0
+    for number in range(PROBE_ADDITIONS):
+        total += number
+    return time.thread_time() - began
 
 
 def minutes(seconds: float) -> str:

@@ -54,7 +54,7 @@ def read_times(stage: str, file: Path) -> list[TestTime]:
 
 def stage_table(outcomes: Iterable[Outcome], total_seconds: float) -> list[str]:
     """Format each stage with its actual time beside its budget. Stages overlap, so they exceed the total."""
-    lines = [f"{'STAGE':<26} {'STARTED':>8} {'TOOK':>7} {'BUDGET':>7} {'CPU':>7} {'STOLEN':>7}"]
+    lines = [f"{'STAGE':<26} {'STARTED':>8} {'TOOK':>7} {'BUDGET':>7} {'CPU':>7} {'STOLEN':>7} {'SLOWER':>7}"]
     for one in outcomes:
         budget = one.stage.budget_seconds
         verdict = "" if one.passed else "  FAILED"
@@ -64,7 +64,8 @@ def stage_table(outcomes: Iterable[Outcome], total_seconds: float) -> list[str]:
             verdict += f": more than {100 * (OVERRUN - 1):.0f} %, the run fails"
         lines.append(
             f"{one.stage.name:<26} {minutes(one.started):>8} {minutes(one.seconds):>7}"
-            f" {minutes(budget):>7} {minutes(one.cpu_seconds):>7} {one.stolen:>7.0%}{verdict}"
+            f" {minutes(budget):>7} {minutes(one.cpu_seconds):>7} {one.stolen:>7.0%} {one.slowness:>6.1f}x"
+            f"{verdict}"
         )
     lines.append(f"{'total':<26} {'':>8} {minutes(total_seconds):>7}")
     return lines
@@ -95,6 +96,7 @@ def write_json(
                 "budget_seconds": one.stage.budget_seconds,
                 "cpu_seconds": round(one.cpu_seconds, 1),
                 "stolen": round(one.stolen, 3),
+                "slowness": round(one.slowness, 2),
                 "passed": one.passed,
                 "flaky": one.flaky,
             }

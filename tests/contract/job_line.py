@@ -26,6 +26,7 @@ from fairway.model.job import ENDED_JOBS, JobState
 from fairway.wire.jobs import JobDetail, JobSpec
 from tests.integration.policy_lab import Governed, governed
 from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
+from tests.waiting import Deadline
 
 if TYPE_CHECKING:
     from tests.scenarios.hand import Hand
@@ -114,19 +115,19 @@ class JobLine:
 
     def until(self, word: str, *states: JobState, within: float = 60) -> JobDetail:
         """Wait for one of these states; an end that was not hoped for is told at once."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while (now := self.job(word)).state not in states:
             assert now.state not in ENDED_JOBS, f"{word} is {now.state}: {now}\n{self._tail()}"
-            assert time.monotonic() < deadline, f"{word} is still {now.state}: {now}\n{self._tail()}"
+            assert not deadline.passed, f"{word} is still {now.state}: {now}\n{self._tail()}"
             time.sleep(0.2)
         return now
 
     def clear(self, within: float = 60) -> None:
         """End whatever is not over."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while left := [job.id for job in self.client("admin").jobs(states=["open"])]:
             self.client("admin").cancel(left)
-            assert time.monotonic() < deadline, f"{left} do not end\n{self._tail()}"
+            assert not deadline.passed, f"{left} do not end\n{self._tail()}"
             time.sleep(0.5)
 
     def _tail(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from fairway.engines.port import Observes
 from fairway.model.fleet import Pool
 from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.observation import Devices, Health, Node, Observation, PoolTotals, pool_totals
+from tests.waiting import Deadline
 
 
 async def look(engine: Observes) -> Observation:
@@ -31,12 +31,12 @@ async def until(
     engine: Observes, true: Callable[[Observation], bool], *, within_seconds: float = 60
 ) -> Observation:
     """Look until it is true. Engines need a moment to tell what happened to them."""
-    deadline = time.monotonic() + within_seconds
+    deadline = Deadline(within_seconds)
     while True:
         seen = await look(engine)
         if true(seen):
             return seen
-        assert time.monotonic() < deadline, f"not within {within_seconds} s; last seen: {seen}"
+        assert not deadline.passed, f"not within {within_seconds} s; last seen: {seen}"
         await asyncio.sleep(0.3)
 
 

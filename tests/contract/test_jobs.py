@@ -15,6 +15,7 @@ from fairway.model.job import ENDED_JOBS, Ending, JobState
 from tests.contract.job_line import JobLine, job_line
 from tests.scenarios.conftest import engine_params
 from tests.tier import sized
+from tests.waiting import Deadline
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -69,12 +70,12 @@ async def test_an_array(line: JobLine) -> None:
     word = line.submit(
         name="many", array=f"0-{size - 1}", script=script("echo task $FAIRWAY_ARRAY_INDEX", "exit 0")
     )
-    deadline = time.monotonic() + 400
+    deadline = Deadline(400)
     while True:
         tasks = list(line.client().jobs(array=word))
         if all(task.state in ENDED_JOBS for task in tasks):
             break
-        assert time.monotonic() < deadline, [task.state for task in tasks]
+        assert not deadline.passed, [task.state for task in tasks]
         await asyncio.sleep(0.5)
     assert sorted(int(str(task.array_index)) for task in tasks) == list(range(size))
     assert {task.state for task in tasks} == {JobState.DONE}

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,6 +24,7 @@ from tests.contract.conftest import on
 from tests.contract.driver import Driver
 from tests.contract.drivers.slurm import SlurmDriver
 from tests.contract.looking import look, the_totals
+from tests.waiting import Deadline
 
 pytestmark = on("slurm-24", "slurm-26")
 
@@ -198,12 +198,12 @@ async def slurmrestd_without_slurmctld(slurm: SlurmDriver) -> AsyncIterator[str]
 
 
 async def _listening(port: int, seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            assert time.monotonic() < deadline, f"nothing listens on {port}"
+            assert not deadline.passed, f"nothing listens on {port}"
             await asyncio.sleep(0.1)
         else:
             writer.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.docs.reading import INSTALLS, ROOT, STARTS, Block, Typed, blocks
 from tests.integration.server_process import FAIRWAY, Home, temporary_home
+from tests.waiting import Deadline
 
 COMMAND_SECONDS = 180.0
 READY_SECONDS = 300.0
@@ -134,12 +135,10 @@ class Desk:
                 start_new_session=True,
             )
         self._servers.append(server)
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = Deadline(READY_SECONDS)
         while not _READY.search(log.read_text(errors="replace")):
             assert server.poll() is None, f"{block.where}\n$ {command}\nended:\n{log.read_text()}"
-            assert time.monotonic() < deadline, (
-                f"{block.where}\n$ {command}\nis not ready:\n{log.read_text()}"
-            )
+            assert not deadline.passed, f"{block.where}\n$ {command}\nis not ready:\n{log.read_text()}"
             time.sleep(0.2)
 
     def _named(self, text: str) -> str:

@@ -36,6 +36,7 @@ from lab.kubernetes import kwok
 from lab.kubernetes.api import ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.plans import apply_plan
+from tests.waiting import Deadline
 
 IMAGE = "localhost/python:3"
 FLEET = """
@@ -140,13 +141,13 @@ class Stage:
     async def until(
         self, engine_id: EngineId, true: Callable[[SeenJob], object], within: float = 45.0
     ) -> SeenJob:
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while True:
             job = self.seen.get(engine_id)
             if job is not None and true(job):
                 return job
             assert self._task is None or not self._task.done(), self._task.exception()
-            assert time.monotonic() < deadline, f"{engine_id}: not within {within:g} s: {job}"
+            assert not deadline.passed, f"{engine_id}: not within {within:g} s: {job}"
             await asyncio.sleep(0.05)
 
     async def until_state(self, engine_id: EngineId, *states: JobState, within: float = 45.0) -> SeenJob:

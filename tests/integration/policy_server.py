@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from fairway.policy.objects import FoundPolicy, ObjectKey, Value
 from fairway.server import build_engine
 from tests.integration.policy_lab import Governed
 from tests.integration.server_process import Home, Server
+from tests.waiting import Deadline
 
 HERE = ClusterName("here")
 POOL = PoolName("gpu")
@@ -104,9 +104,9 @@ class PolicyServer:
 
     async def until(self, number: int, *states: ApplyState, within: float = 240) -> ApplyCluster:
         """Kueue may take over a minute to let go of queues that the test before gave up."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while (now := await self.state(number)).state not in states:
-            assert time.monotonic() < deadline, f"{now}\n{self._told()}"
+            assert not deadline.passed, f"{now}\n{self._told()}"
             await asyncio.sleep(0.02)
         return now
 

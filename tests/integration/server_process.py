@@ -21,6 +21,8 @@ FAIRWAY = (
     [os.environ["FAIRWAY_BIN"]] if "FAIRWAY_BIN" in os.environ else [sys.executable, "-m", "fairway.cli"]
 )
 START_SECONDS = 60.0
+COMMAND_SECONDS = 180.0
+"""A command that takes longer hangs. The demo's tour takes 20 s on a quiet machine."""
 
 
 class Home:
@@ -49,7 +51,7 @@ class Home:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=COMMAND_SECONDS,
         )
 
     def start(self, *arguments: str, **environment: str) -> Server:

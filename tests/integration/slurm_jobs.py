@@ -29,6 +29,7 @@ from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 from lab import Instance
 from lab.slurm.fleet import POOLS
+from tests.waiting import Deadline
 
 FLEET = (
     """
@@ -80,13 +81,13 @@ class Watch:
         self, true: Callable[[SeenJob], object], ids: Sequence[str], within: float = 30.0
     ) -> list[SeenJob]:
         """Look until it is true of each of these jobs."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while True:
             await self.look()
             if all(number in self.jobs and true(self.jobs[number]) for number in ids):
                 return [self.jobs[number] for number in ids]
             left = [self.jobs.get(i) for i in ids if i not in self.jobs or not true(self.jobs[i])]
-            assert time.monotonic() < deadline, f"not within {within:g} s: {left[:3]}"
+            assert not deadline.passed, f"not within {within:g} s: {left[:3]}"
 
 
 def merged(before: SeenJob | None, now: SeenJob) -> SeenJob:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import ENDED_JOBS, Ending, JobState, SeenJob
 from lab import Instance
 from tests.integration.slurm_jobs import Truth, Watch, order, sacct, sbatch, send
+from tests.waiting import Deadline
 
 ENDINGS = {
     "COMPLETED": Ending.DONE,
@@ -64,13 +64,13 @@ class Mix:
             await asyncio.gather(looking, troubling, return_exceptions=True)
 
     async def _look(self, watch: Watch, within: float) -> None:
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while True:
             await watch.look()
             left = [i for i in self.ids if i not in watch.jobs or not settled(watch.jobs[i])]
             if self.sent_all and not left:
                 return
-            assert time.monotonic() < deadline, [watch.jobs.get(i) for i in left[:3]]
+            assert not deadline.passed, [watch.jobs.get(i) for i in left[:3]]
 
     async def _wave(self, count: int) -> None:
         orders = []

@@ -24,6 +24,7 @@ from fairway.wire.budgets import Budget
 from lab.kubernetes.api import Api
 from tests.contract.job_line import IMAGE, JobLine, job_line
 from tests.integration.policy_lab import governed
+from tests.waiting import Deadline
 
 pytestmark = pytest.mark.timeout(540)
 
@@ -123,9 +124,9 @@ class Money:
         return next(b for b in self.line.client(by).budgets().budgets if b.team == team)
 
     def until(self, found: Callable[[], Any], within: float, what: str) -> Any:
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while not (value := found()):
-            assert time.monotonic() < deadline, f"{what}: not within {within:g} s\n{self.line._tail()}"
+            assert not deadline.passed, f"{what}: not within {within:g} s\n{self.line._tail()}"
             time.sleep(0.3)
         return value
 

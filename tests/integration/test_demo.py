@@ -71,7 +71,7 @@ class Demo:
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def nothing_left(self) -> None:
         """No process, no file, no context, no port."""

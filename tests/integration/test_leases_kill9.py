@@ -25,6 +25,7 @@ from fairway.model.errors import TemporaryError
 from fairway.model.names import ClusterName
 from tests.integration.lease_server import CLUSTER, serve
 from tests.integration.lease_writer import LATE
+from tests.waiting import Deadline
 
 LEASE_SECONDS = 2.0
 
@@ -79,12 +80,12 @@ class Watch:
 
     async def until(self, wanted: Callable[[Shown], bool], within: float) -> Shown:
         """The first look that is as wanted."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while True:
             shown = self.look()
             if shown is not None and wanted(shown):
                 return shown
-            assert time.monotonic() < deadline, f"not within {within} s: {shown}"
+            assert not deadline.passed, f"not within {within} s: {shown}"
             await asyncio.sleep(0.01)
 
     def clock(self) -> datetime:

@@ -39,6 +39,7 @@ from tests.integration.lease_server import CLUSTER
 from tests.integration.meter_process import FLEET, ZONE, Clock, serve
 from tests.metered import Hand, read
 from tests.unit.ledger.usage.test_metering import befall
+from tests.waiting import Deadline
 
 SPEED = 600.0
 """An hour of the clock in six seconds."""
@@ -182,9 +183,9 @@ async def settle(url: str, clock: Clock) -> tuple[list[str], Counter[str], int]:
     try:
         applied = LastApplied(CLUSTER, ledger, Fleets(ledger, lambda revision: FLEET))
         meter = MeterCluster(CLUSTER, ledger, applied, UsageMetrics(CollectorRegistry()), clock=lambda: now)
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while (lease := await ledger.leases.take("meter", CLUSTER, "settling", 30)) is None:
-            assert time.monotonic() < deadline
+            assert not deadline.passed
             await asyncio.sleep(0.1)
         await meter(lease)
     finally:

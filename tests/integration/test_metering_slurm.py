@@ -39,7 +39,7 @@ from lab import Instance, obtain
 from tests.integration.slurm_jobs import FLEET, Watch, in_thread, order, sbatch, send
 from tests.integration.slurm_mix import Mix
 from tests.metered import read
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 pytestmark = [pytest.mark.slurm, pytest.mark.lab]
 
@@ -108,12 +108,12 @@ class TwoTeams(Mix):
 
     async def _look(self, watch: Watch, within: float) -> None:
         """Until Slurm has nothing left."""
-        deadline = time.monotonic() + within
+        deadline = Deadline(within)
         while True:
             await watch.look()
             if self.sent_all and not await in_thread(self.slurm, "squeue", "-h"):
                 return
-            assert time.monotonic() < deadline, "Slurm has not done with them"
+            assert not deadline.passed, "Slurm has not done with them"
 
     async def _wave(self, count: int) -> None:
         orders: list[Order] = []
@@ -238,9 +238,9 @@ async def test_gpu_seconds_of_teams_equal_the_accounting(
         ]
         return bool(theirs) and not said
 
-    deadline = time.monotonic() + 400  # the accounting is written later, and later still after a restart
+    deadline = Deadline(400)  # the accounting is written later, and later still after a restart
     while not await equal():
-        assert time.monotonic() < deadline, said
+        assert not deadline.passed, said
         await asyncio.sleep(2)
     with psycopg.connect(database_url, autocommit=True) as db:
         assert read(db, 0).faults(Calendar(UTC)) == []

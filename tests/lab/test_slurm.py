@@ -27,6 +27,7 @@ from tests.lab.driving import (
     up,
 )
 from tests.tier import sized
+from tests.waiting import Deadline
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -127,9 +128,9 @@ def test_everything_listens_on_loopback_and_its_own_ports(slurm: Instance) -> No
 def test_what_a_running_step_opens_is_on_loopback_too(slurm: Instance) -> None:
     daemons = addresses_of(slurm)
     job = submit(slurm, "srun sleep 30", "--nodes=2", "--ntasks-per-node=1")
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not (more := addresses_of(slurm).keys() - daemons.keys()):
-        assert time.monotonic() < deadline, "srun opened nothing"
+        assert not deadline.passed, "srun opened nothing"
         time.sleep(0.2)
     assert {addresses_of(slurm).get(port, LOOPBACK) for port in more} == {LOOPBACK}
     slurm.run("scancel", job)
@@ -214,9 +215,9 @@ def test_down_ends_a_running_job_too_and_up_remembers(slurm: Instance) -> None:
     done = submit(slurm, "true")
     assert ended(slurm, done) == "COMPLETED"
     running = submit(slurm, "trap '' TERM; while :; do sleep 1; done")
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while "RUNNING" not in slurm.run("squeue", "-h", "-j", running, "-o", "%T").stdout:
-        assert time.monotonic() < deadline
+        assert not deadline.passed
         time.sleep(0.2)
 
     lab("down", slurm.name)

@@ -45,9 +45,16 @@ class JobSeen:
     nodes: tuple[str, ...] = ()
     """Where it holds devices now."""
     devices: int = 0
-    """GPUs (or slices) it holds now, in part too: what counts against a ceiling."""
+    """GPUs (or slices) it holds now, in part too."""
     reason: str = ""
     """The engine's own words for why it waits or how it ended."""
+    ending: bool = False
+    """Its processes are being ended: Slurm has given its quota back, but its devices are not free yet."""
+
+    @property
+    def counted(self) -> int:
+        """Devices that count against its team's ceiling."""
+        return 0 if self.ending else self.devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ class Sample:
         return sum(self[j].devices for j in jobs)
 
     def held_by(self, *teams: str, pool: str = "gpu") -> int:
-        """Devices of the pool these teams hold together."""
-        return self.held(j for j in self.known if j.order.team in teams and j.order.pool == pool)
+        """Devices of the pool that count against the ceilings of these teams together."""
+        return sum(self[j].counted for j in self.known if j.order.team in teams and j.order.pool == pool)
 
 
 Condition = Callable[[Sample], bool]
@@ -258,7 +258,7 @@ class Stage:
             self.samples += 1
             held: Counter[tuple[str | None, str]] = Counter()
             for job in self.jobs:
-                held[job.order.team, job.order.pool] += seen[job].devices
+                held[job.order.team, job.order.pool] += seen[job].counted
             self._history.append((seen.at, held))
             for what, true in self._checks:
                 assert true(seen), f"{what}: {self.show(seen)}"

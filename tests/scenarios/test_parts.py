@@ -131,7 +131,8 @@ def test_a_line_of_squeue() -> None:
         State.RUNNING, 1, ("gpu001", "gpu002"), 16
     )
     assert job_seen("PD", "1", "", "BeginTime", "") == JobSeen(State.WAITING, 1, reason="BeginTime")
-    assert job_seen("CG", "0", tres, "None", "gpu[001-002]").devices == 16
+    ending = job_seen("CG", "0", tres, "None", "gpu[001-002]")
+    assert (ending.devices, ending.counted) == (16, 0)  # Slurm has given the quota back
     assert job_seen("CG", "0", tres, "None", "gpu001").devices == 8  # gpu002 is free, and others run there
     assert job_seen("TO", "0", tres, "TimeLimit", "gpu001") == JobSeen(State.ENDED, 1, reason="TO TimeLimit")
     assert job_seen("CD", "1", tres, "None", "gpu001").state is State.DONE

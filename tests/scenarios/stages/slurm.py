@@ -336,7 +336,8 @@ def job_seen(state: str, restarts: str, tres: str, reason: str, nodes: str) -> J
             # Its nodes come free one by one; squeue names those it still has, and all the devices it had.
             held = held * len(expanded(nodes)) // max(1, int(had[1]))
         kind = State.RUNNING if state == RUNNING else State.WAITING
-        return JobSeen(kind, count + 1, expanded(nodes), held, "" if kind is State.RUNNING else state)
+        reason = "" if kind is State.RUNNING else state
+        return JobSeen(kind, count + 1, expanded(nodes), held, reason, ending=state in ENDING)
     if state in WAITING:
         return JobSeen(State.WAITING, count, reason=reason)
     return JobSeen(State.DONE if state == DONE else State.ENDED, count + 1, reason=f"{state} {reason}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.pipeline import CpuTicks, Outcome, Pipeline, Stage, before
+from ci.pipeline import PROBE_SECONDS, CpuTicks, Outcome, Pipeline, Stage, before
 from ci.report import TestTime, read_times, slowest_table, stage_table, write_json
 from ci.stages import CI, NIGHTLY, labs
 
@@ -121,6 +121,26 @@ def test_time_that_the_host_gave_to_others_is_not_the_stages() -> None:
     assert outcome.own_seconds == 120
     assert not outcome.over_budget
     assert CpuTicks.now().all > CpuTicks.now().stolen
+
+
+def test_a_slow_machine_is_given_more_time_and_a_fast_one_no_less() -> None:
+    stage = Stage("unit", "true", 100)
+    slow = Outcome(stage, seconds=200, probes=[PROBE_SECONDS, 3 * PROBE_SECONDS])
+    assert slow.slowness == pytest.approx(2)
+    assert not slow.over_budget
+    assert "2.0x" in stage_table([slow], 200)[1]
+    assert Outcome(stage, seconds=151, probes=[PROBE_SECONDS / 2]).over_budget
+    both = Outcome(stage, seconds=200, stolen=0.5, probes=[2 * PROBE_SECONDS])
+    assert both.own_seconds == pytest.approx(100)  # the same slowness is not counted twice
+
+
+def test_the_speed_of_the_machine_is_probed_while_stages_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ci.pipeline.HEARTBEAT_SECONDS", 0.2)
+    run = Run(tmp_path, Stage("a", "sleep 2", 60))
+    assert run.outcome("a").probes
+    assert all(0 < seconds < 5 for seconds in run.outcome("a").probes)
 
 
 FLAKY = """
