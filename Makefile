@@ -69,7 +69,7 @@ lab-down: venv  ## end everything the lab started
 # What `make test` (the virtual engine) and .ci/wheel (server and demo) run is left out.
 integration: venv  ## tests against the engines that `make lab-up` started
 	$(PY) -m pytest tests/contract tests/integration tests/docs/test_lab_pages.py -n 4 \
-	  -k "not (contract and virtual)" --ignore tests/integration/test_demo.py --ignore tests/integration/test_server.py
+	  -k "not (contract and virtual)" --ignore tests/integration/server/test_demo.py --ignore tests/integration/server/test_server.py
 
 test-lab: venv  ## the lab's own tests: they start and end instances of their own
 	$(PY) -m pytest tests/lab -m "lab" -n 2

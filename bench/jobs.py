@@ -248,7 +248,7 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
 
     async def keep(seen: list[SeenJob]) -> None:
         async with ledger.writing(lease) as tx:
-            await tx.mirror.keep_seen(seen, "mark")
+            await tx.mirror.write_jobs(seen, "mark")
 
     async def each(rounds: int, call: Callable[[], Awaitable[object]]) -> Taken:
         times = [await meter(call) for _ in range(rounds)]
@@ -263,8 +263,8 @@ async def _calls(ledger: Ledger, meter: Meter, lease: Lease) -> dict[str, Taken]
         "keep 2,000 new": await meter(lambda: keep(new)),
         "keep 2,000 unchanged": await meter(lambda: keep(new)),
         "keep 2,000 ended": await meter(lambda: keep(over)),
-        "to_send, 200 of 15,000": await each(10, lambda: ledger.dispatch.to_send("cluster-1", 200)),
-        "to_do, none": await each(10, lambda: ledger.dispatch.to_do("cluster-1", 1000)),
+        "to_send, 200 of 15,000": await each(10, lambda: ledger.dispatch.pending_submits("cluster-1", 200)),
+        "to_do, none": await each(10, lambda: ledger.dispatch.pending_actions("cluster-1", 1000)),
         "job_counts": await each(10, ledger.jobs.counts),
         "open_engine_ids of one cluster": await each(
             10, lambda: ledger.dispatch.open_engine_ids("cluster-2")

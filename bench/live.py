@@ -27,7 +27,7 @@ from bench.figure import Figure
 
 SIZES: Final = {"small": 20, "200": 200}
 SECONDS: Final = {"small": 10.0, "200": 45.0}
-LEAST_SECONDS: Final = 3.0
+MIN_SECONDS: Final = 3.0
 OF_A_SESSION: Final = 20
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 # Path, the part that lives, its topics; more people look at the fleet and the jobs than at the rest.
@@ -63,7 +63,7 @@ class Crowd:
                 if not line.startswith("data: [") or not topics & set(json.loads(line[6:])):
                     continue
                 if due is None or due.done():
-                    wait = max(0.0, told + LEAST_SECONDS - time.monotonic()) + random.random()
+                    wait = max(0.0, told + MIN_SECONDS - time.monotonic()) + random.random()
                     told = time.monotonic() + wait
                     due = asyncio.create_task(self.part(client, path, headers, wait))
 

@@ -29,7 +29,7 @@ from bench.wire import counting
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Observes
 from fairway.engines.slurm.engine import SlurmEngine
-from fairway.engines.slurm.rest.tokens import Tokens
+from fairway.engines.slurm.rest.client import Tokens
 from fairway.model.fleet import (
     Capacity,
     Cluster,

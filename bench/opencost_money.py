@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charges import charges, rate_spans
+from fairway.cost.charges import charges
+from fairway.cost.rates import rate_spans
 from fairway.model.charge import CapacitySum, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet
 from fairway.model.team import Supply

@@ -31,7 +31,7 @@ from bench import jobs
 from bench.figure import Figure
 from bench.ledger import backends, own_server
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS, NO_PARTS
+from fairway.api.openapi import NO_JOB_SERVICES, NO_POLICY_SERVICES
 from fairway.ledger import Ledger
 from fairway.ledger.connection import ConnectionLimits
 from fairway.model.access import Role
@@ -48,7 +48,7 @@ from fairway.web.app import add_pages
 SIZES = {"small": 20_000, "100000": 100_000, "1000000": 1_000_000}
 TARGET_SECONDS: Final = 0.3
 ROUNDS: Final = 20
-MOST_BARE_SECONDS: Final = 5
+MAX_BARE_SECONDS: Final = 5
 CLUSTERS: Final = (*(f"cluster-{n}" for n in range(5)), "cluster-old")
 
 _SUMS = (
@@ -254,10 +254,12 @@ def fill(url: str, count: int) -> None:
 
 async def _app(ledger: Ledger, folder: Path) -> FastAPI:
     made = fleet()
-    await ledger.revisions.keep("made by the benchmark", "digest", "bench")
-    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: made), NO_PARTS, NO_JOBS)
+    await ledger.revisions.add("made by the benchmark", "digest", "bench")
+    app = create_app(
+        ledger, CollectorRegistry(), Fleets(ledger, lambda _: made), NO_POLICY_SERVICES, NO_JOB_SERVICES
+    )
     settings = read_settings({"state_dir": str(folder)}, {"XDG_CONFIG_HOME": str(folder)})
-    add_pages(app, ledger, app.state.fleets, NO_PARTS, NO_JOBS, settings)
+    add_pages(app, ledger, app.state.fleets, NO_POLICY_SERVICES, NO_JOB_SERVICES, settings)
     return app
 
 
@@ -321,7 +323,7 @@ async def _figure(asking: Asking, name: str, asked: list[Row], count: int) -> Fi
         if turn >= 0:
             ours.append(taken)
             if (
-                len(bare) < 2 or sum(bare) < MOST_BARE_SECONDS
+                len(bare) < 2 or sum(bare) < MAX_BARE_SECONDS
             ):  # who writes it plainly may wait for seconds each time
                 bare.append(await asking.bare(row.bare))
     return _told(name, asked[0].path, ours, bare, count)

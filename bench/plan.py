@@ -16,7 +16,7 @@ from fairway.engines.port import Governs
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.objects import FoundObject, FoundPolicy
-from fairway.policy.plan import ClusterPlan, complete, compute_changes
+from fairway.policy.plan import ClusterPlan, build_plan, compute_changes
 from fairway.server import build_engine, collect_garbage_less_often
 
 TARGET = 40.0
@@ -54,7 +54,7 @@ def _plan(
         here = found[cluster.name]
         wanted = engines[cluster.name].translate(fleet, here)
         changes = compute_changes(wanted, here)
-        plans.append(complete(cluster.name, cluster.engine, wanted, here, changes, {}))
+        plans.append(build_plan(cluster.name, cluster.engine, wanted, here, changes, {}))
     return plans
 
 

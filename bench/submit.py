@@ -35,7 +35,7 @@ from fairway.client.contexts import Target
 from fairway.engines.kubernetes.api.client import connect, connection_of
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.jobs.manifest import job_manifest
-from fairway.engines.slurm.jobs.script import SubmitTerms, body
+from fairway.engines.slurm.jobs.submit import SubmitContext, body
 from fairway.engines.slurm.policy.partitions import sites
 from fairway.engines.slurm.policy.render import render_slurm
 from fairway.files.fleet.write import compose_fleet
@@ -231,7 +231,7 @@ async def _plain(instance: Instance, fleet: Fleet) -> AsyncIterator[Send]:
     cluster = fleet.clusters[0]
     if instance.kind == "slurm":
         facts = instance.facts()
-        terms = SubmitTerms(
+        terms = SubmitContext(
             sites(fleet, NAME, {})[0],
             cluster.folders,
             next(p.name for p in fleet.priorities if p.default),

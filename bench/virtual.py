@@ -92,7 +92,7 @@ def _request(dice: random.Random, gang: int) -> JobRequest:
 
 
 def filled(world: World) -> Simulator:
-    simulator = Simulator((world.pool,), world.terms, remember=0)
+    simulator = Simulator((world.pool,), world.terms, history_size=0)
     simulator.submit_many(world.backlog)
     return simulator
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 OVERRUN = 1.5
 """A stage may take this many times its budget before the run fails."""
-MOST_RETRIED = 3
+MAX_RETRIED = 3
 """More failures than this in one stage are never retried."""
 HEARTBEAT_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -202,7 +202,7 @@ class Pipeline:
             failed = list(json.loads((self._cache(stage) / "v/cache/lastfailed").read_text()))
         except (OSError, ValueError):
             return []
-        return failed if len(failed) <= MOST_RETRIED and all(failed) else []
+        return failed if len(failed) <= MAX_RETRIED and all(failed) else []
 
     def _start_retry(self, outcome: Outcome) -> None:
         """Run failed tests once more, alone, so that one accident does not hide what else a run finds.

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 Something = TypeVar("Something")
 PRESSURE = Path("/proc/pressure/cpu")
-LEAST_COUNTED = 1 / 3
+MIN_COUNTED = 1 / 3
 """Of a second in which programs waited for a CPU, so much counts: a limit is at most tripled."""
 
 
@@ -27,7 +27,7 @@ class Deadline:
     def passed(self) -> bool:
         elapsed = time.monotonic() - self._began
         stalled = min(elapsed, _stalled_seconds() - self._stalled)
-        return elapsed - stalled * (1 - LEAST_COUNTED) > self.within
+        return elapsed - stalled * (1 - MIN_COUNTED) > self.within
 
 
 def _stalled_seconds() -> float:

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from docs.reference.collect import Code, collect
-from fairway.explain.engine_reasons import ENGINE_WORDS
+from fairway.explain.engine_reasons import ENGINE_REASONS
 from fairway.explain.reasons import REASONS
-from fairway.files.diagnostics import EXPLANATIONS
+from fairway.files.diagnostics import FaultCode
 
 HERE = Path(__file__).parent
 _KINDS = {
@@ -74,7 +74,7 @@ def entries() -> list[Entry]:
     """Every code of the source and every fault of a file, by name."""
     found = collect()
     written = written_words()
-    faults = {code.value: text for code, text in EXPLANATIONS.items()}
+    faults = {code.value: code.explanation for code in FaultCode}
     return [
         _entry(name, found.get(name), written.get(name), faults.get(name))
         for name in sorted({*found, *faults}, key=str.lower)
@@ -146,7 +146,7 @@ def _engine_reasons(note: str) -> str:
         "`fairway why` says why a job waits in Fairway's words, with the engine's own as evidence. These are the ones it knows; any other "
         "is shown as the engine says it. What the virtual engine says is Fairway's own text and has its code from the start.\n"
     )
-    for engine, known in ENGINE_WORDS.items():
+    for engine, known in ENGINE_REASONS.items():
         text += f"\n## {engine}\n\n| the engine says | code | means |\n|---|---|---|\n"
         text += "".join(
             f"| `{word.shown}` | [`{word.code}`](codes/{word.code}.md) | {word.reason.means} |\n"

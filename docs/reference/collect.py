@@ -16,7 +16,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src/fairway"
 _CODE = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 _KINDS = {"Notice": "notice", "Objection": "objection", "WaitReason": "wait", "Wait": "wait"}
-_MOST_SAYINGS = 4
+_MAX_SAYINGS = 4
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Code:
     def heard(self, kind: str, room: str, message: str, hint: str) -> None:
         self.kinds.add(kind)
         self.rooms.add(room)
-        if message and (message, hint) not in self.sayings and len(self.sayings) < _MOST_SAYINGS:
+        if message and (message, hint) not in self.sayings and len(self.sayings) < _MAX_SAYINGS:
             self.sayings.append((message, hint))
 
 

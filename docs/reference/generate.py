@@ -15,7 +15,7 @@ from fairway.api.openapi import document
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
 from fairway.files import fleet_schema, job_schema
-from fairway.files.diagnostics import EXPLANATIONS
+from fairway.files.diagnostics import FaultCode
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
 
@@ -53,7 +53,7 @@ def metrics() -> str:
 
 
 def faults() -> str:
-    rows = "".join(f"| `{code.value}` | {text} |\n" for code, text in EXPLANATIONS.items())
+    rows = "".join(f"| `{code.value}` | {code.explanation} |\n" for code in FaultCode)
     return (
         f"# Faults of a file\n\n{NOTE}"
         "What can be wrong with a fleet file, a job file, a script or a manifest. `fairway check -o json` gives the code of "

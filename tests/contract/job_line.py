@@ -21,10 +21,10 @@ import yaml
 
 from fairway.client.client import Client
 from fairway.client.contexts import Target
-from fairway.files import parse_fleet, read_job
+from fairway.files import check_job_file, parse_fleet
 from fairway.model.job import ENDED_JOBS, JobState
 from fairway.wire.jobs import JobDetail, JobSpec
-from tests.integration.policy_lab import Governed, governed
+from tests.integration.policy.policy_lab import Governed, governed
 from tests.integration.server_process import FAIRWAY, Home, Server, temporary_home
 from tests.waiting import Deadline
 
@@ -92,7 +92,8 @@ class JobLine:
 
     def submit(self, by: str = "alice", **spec: object) -> str:
         """A job.yaml, the same for every engine; gives the job's id."""
-        return self.client(by).submit(JobSpec.from_model(read_job(self.file(**spec))))[0].id
+        (job,) = check_job_file(self.file(**spec)).jobs or ()
+        return self.client(by).submit(JobSpec.from_model(job))[0].id
 
     def file(self, **spec: object) -> Path:
         """The job.yaml."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 
-from fairway.client.client import ServerRefused
+from fairway.client.http import ServerRefused
 from fairway.explain.reasons import REASONS
 from fairway.model.job import ENDED_JOBS, Ending, JobState
 from tests.contract.job_line import JobLine, job_line

@@ -71,8 +71,8 @@ async def test_every_version_served_shows_the_same(
 ) -> None:
     """Preferring each version in turn; one that is not served must lead to one that is."""
     shown: dict[str, set[Observation]] = {}
-    for version in rest_versions.SPOKEN:
-        monkeypatch.setattr(rest_versions, "SPOKEN", (version, *SERVED[slurm.instance.version]))
+    for version in rest_versions.SUPPORTED:
+        monkeypatch.setattr(rest_versions, "SUPPORTED", (version, *SERVED[slurm.instance.version]))
         engine = SlurmEngine(slurm.cluster, (slurm.whole, slurm.sliced))
         shown[version] = {await look(engine), await look(engine)}
         await engine.close()
@@ -83,7 +83,7 @@ async def test_every_version_served_shows_the_same(
 async def test_no_version_in_common_is_refused_with_both_sides_named(
     slurm: SlurmDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest_versions, "SPOKEN", ("v0.0.7",))
+    monkeypatch.setattr(rest_versions, "SUPPORTED", ("v0.0.7",))
 
     with pytest.raises(Refused) as said:
         await seen_by(slurm.reached_by(slurm.connection))

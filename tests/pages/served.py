@@ -20,7 +20,7 @@ from tests.integration.server_process import FAIRWAY, temporary_home
 from tests.waiting import until
 
 READY_SECONDS: Final = 240.0
-"""Patience, not a promise: tests/integration/test_demo.py measures how soon a demo is ready."""
+"""Patience, not a promise: tests/integration/server/test_demo.py measures how soon a demo is ready."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State, Weighs
 from tests.scenarios.policies import apply_fleet, plan_fleet
 
 NUDGE_EVERY_SECONDS = 1.0
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 UNSEEN = JobSeen(State.WAITING)
 
 
@@ -325,7 +325,7 @@ class Stage:
     def show(self, seen: Sample) -> str:
         """Every job that is not over in a few words; of many the largest."""
         alive = [j for j in self.jobs if seen[j].state in (State.WAITING, State.RUNNING)]
-        shown = sorted(alive, key=_size)[-MOST_SHOWN:]
+        shown = sorted(alive, key=_size)[-MAX_SHOWN:]
         return "; ".join(
             f"{j.id} {j.order.team}/{j.order.user} {j.order.nodes}x{j.order.gpus} {seen[j].state}"
             f" {','.join(seen[j].nodes)} #{seen[j].attempts} {seen[j].reason}".rstrip()

@@ -1,10 +1,9 @@
-"""The app: routes, the edge around them, and the refusal to exist with an unguarded route."""
+"""Create the FastAPI app: routes, middleware and error handlers; every route must have an access rule."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
@@ -12,8 +11,7 @@ from fairway import __version__
 from fairway.api.auth import GuardedRoute, require_rules
 from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
-from fairway.api.rate_limit import WrongTokens
-from fairway.api.routes import budgets as budget_routes
+from fairway.api.rate_limit import WrongTokenLimiter
 from fairway.api.routes import costs as cost_routes
 from fairway.api.routes import fleet as fleet_routes
 from fairway.api.routes import jobs as job_routes
@@ -21,19 +19,19 @@ from fairway.api.routes import policy as policy_routes
 from fairway.ledger import Ledger
 from fairway.services.cost_queries import CostQueries
 from fairway.services.fleets import Fleets
-from fairway.services.job_actions import JobParts
-from fairway.services.policy_queries import PolicyParts
+from fairway.services.jobs import JobServices
+from fairway.services.policy import PolicyServices
 
 
 def create_app(
     ledger: Ledger,
     registry: CollectorRegistry,
     fleets: Fleets,
-    policy: PolicyParts,
-    jobs: JobParts,
+    policy: PolicyServices,
+    jobs: JobServices,
 ) -> FastAPI:
-    """The API over one ledger. It keeps no state of its own: any number of replicas may serve one ledger."""
-    app = _bare_app()
+    """Create the API of one ledger. It has no state of its own: any number of replicas may share a ledger."""
+    app = _new_app()
     app.state.ledger = ledger
     app.state.fleets = fleets
     fleet_routes.add_fleet_routes(app, ledger, fleets)
@@ -45,23 +43,21 @@ def create_app(
     costs = CostQueries(ledger, fleets)
     cost_routes.add_report_routes(app, costs)
     cost_routes.add_statement_routes(app, costs)
-    cost_routes.add_export_routes(app, costs)
     cost_routes.add_price_routes(app, costs)
-    budget_routes.add_budget_routes(app, costs)
     fleet_routes.add_token_routes(app, ledger, fleets)
-    fleet_routes.add_own_routes(app, ledger, registry)
+    fleet_routes.add_status_routes(app, ledger, registry)
     return _guarded(app, registry)
 
 
-def create_own_app(ledger: Ledger, registry: CollectorRegistry) -> FastAPI:
-    """How a server is that only looks after clusters: its health and its metrics, and no more."""
-    app = _bare_app()
+def create_status_app(ledger: Ledger, registry: CollectorRegistry) -> FastAPI:
+    """Create the app of a server that only runs loops: health and metrics."""
+    app = _new_app()
     app.state.ledger = ledger
-    fleet_routes.add_own_routes(app, ledger, registry)
+    fleet_routes.add_status_routes(app, ledger, registry)
     return _guarded(app, registry)
 
 
-def _bare_app() -> FastAPI:
+def _new_app() -> FastAPI:
     app = FastAPI(
         title="Fairway",
         version=__version__,
@@ -71,24 +67,20 @@ def _bare_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.router.route_class = GuardedRoute
-    app.state.guesses = WrongTokens()
+    app.state.token_limiter = WrongTokenLimiter()
     return app
 
 
 def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     require_rules(app)
-    app.add_exception_handler(HTTPException, _answer_problem)
-    app.add_exception_handler(RequestValidationError, _answer_problem)
+    app.add_exception_handler(HTTPException, _handle_error)
+    app.add_exception_handler(RequestValidationError, _handle_error)
     app.add_middleware(RequestGuard, metrics=RequestMetrics(registry))
     return app
 
 
-async def _answer_problem(request: Request, error: Exception) -> Response:
+async def _handle_error(request: Request, error: Exception) -> Response:
     return await error_response(request, as_api_error(error), request.state.request_id)
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

@@ -1,4 +1,4 @@
-"""Who may call what: every route carries one Rule, and the Rule it declares is the code that enforces it."""
+"""Authorize API requests: every route declares one access rule, and that object also enforces it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
 
 from fairway.api.problems import ApiError
-from fairway.api.rate_limit import WrongTokens
+from fairway.api.rate_limit import WrongTokenLimiter
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.services.tokens import SECRET_PREFIX, hash_secret
 
-_LONGEST_SECRET = 128
+_MAX_SECRET_LENGTH = 128
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
-class Rule:
-    """Who may use a route: everybody (`role` None) or those whose role covers `role`.
+class AccessRule:
+    """The access rule of a route: public (`role` None), or for callers whose role includes `role`.
 
     An instance is the route's dependency, so a declared rule cannot differ from the enforced one.
-    `most_body_bytes` lets those it lets through send more than the edge allows to everybody.
+    `max_body_bytes` allows authorized callers a larger body than the middleware's default.
     """
 
-    def __init__(self, role: Role | None, most_body_bytes: int | None = None) -> None:
+    def __init__(self, role: Role | None, max_body_bytes: int | None = None) -> None:
         self.role = role
-        self.most_body_bytes = most_body_bytes
+        self.max_body_bytes = max_body_bytes
 
     def __repr__(self) -> str:
         return f"Rule({self.role or 'public'})"
@@ -49,16 +49,33 @@ class Rule:
                 f"ask an admin for a token:  fairway token create NAME --role {self.role}",
             )
         request.state.passed = self
-        if self.most_body_bytes is not None:
-            request.state.most_body_bytes = self.most_body_bytes
+        if self.max_body_bytes is not None:
+            request.state.max_body_bytes = self.max_body_bytes
 
     async def identify(self, request: Request) -> Token:
-        """Who asks; raises ApiError."""
-        return await _by_token(request)
+        """Return the token of the caller. Raises ApiError if there is none, or it is not valid."""
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise _unauthorized(
+                "TokenMissing", "this needs a token", "fairway context list  shows which token is used"
+            )
+        token = await find_token(request, secret)
+        if token is None:
+            raise _unauthorized(
+                "TokenNotValid",
+                "this token is unknown, expired or revoked",
+                "fairway context list  shows which one is used;"
+                " an admin makes new ones:  fairway token create",
+            )
+        if token.last_used_at is None or datetime.now(UTC) - token.last_used_at > _USE_NOTED_EVERY:
+            ledger: Ledger = request.app.state.ledger
+            await ledger.tokens.touch(token)
+        return token
 
 
 class GuardedRoute(APIRoute):
-    """Asks the rule before anything else: FastAPI by itself would parse a stranger's body first."""
+    """A route that checks its rule first: FastAPI by itself would parse the body of an unknown caller."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -73,37 +90,37 @@ class GuardedRoute(APIRoute):
 
 
 def caller_of(request: Request) -> Token:
-    """The token behind this request; only for routes whose rule names a role."""
+    """Return the token of the authorized caller; only for routes whose rule has a role."""
     caller: Token = request.state.caller
     return caller
 
 
-def allow(role: Role | None, *, most_body_bytes: int | None = None) -> Sequence[DependsParam]:
-    """The `dependencies=` of a route."""
-    return [DependsParam(Rule(role, most_body_bytes))]
+def allow(role: Role | None, *, max_body_bytes: int | None = None) -> Sequence[DependsParam]:
+    """Return the `dependencies=` of a route."""
+    return [DependsParam(AccessRule(role, max_body_bytes))]
 
 
 PUBLIC = allow(None)
 
 
-def rule_of(route: object) -> Rule | None:
-    """The rule a route carries, if it does."""
+def rule_of(route: object) -> AccessRule | None:
+    """Return the rule of a route. Returns None if it has none, or several."""
     if not isinstance(route, APIRoute):
         return None
-    rules = [d.dependency for d in route.dependencies if isinstance(d.dependency, Rule)]
+    rules = [d.dependency for d in route.dependencies if isinstance(d.dependency, AccessRule)]
     return rules[0] if len(rules) == 1 else None
 
 
 def require_rules(app: FastAPI) -> None:
-    """Refuse an app with a route that forgot to say who may use it.
+    """Raise PermanentError if a route of the app has no access rule.
 
-    Mounts and included routers are refused too: what is inside them could not be checked here.
+    Mounts and included routers are rejected too: the routes inside them could not be checked here.
     """
-    bare = [_name(route) for route in app.routes if rule_of(route) is None]
-    if bare:
+    unguarded = [_name(route) for route in app.routes if rule_of(route) is None]
+    if unguarded:
         raise PermanentError(
             "RouteWithoutRule",
-            f"no access rule on {', '.join(bare)}",
+            f"no access rule on {', '.join(unguarded)}",
             "give each route exactly one of dependencies=PUBLIC or dependencies=allow(Role.…)",
         )
 
@@ -113,43 +130,22 @@ def _name(route: Any) -> str:
     return f"{methods} {getattr(route, 'path', route)}".strip()
 
 
-async def token_of(request: Request, secret: str) -> Token | None:
-    """The token somebody shows; None: it is none, or no longer. Raises ApiError if they tried too often."""
-    guesses: WrongTokens = request.app.state.guesses
+async def find_token(request: Request, secret: str) -> Token | None:
+    """Look up a bearer token. Returns None if it is unknown, expired or revoked.
+
+    Raises ApiError if the caller's address sent too many wrong tokens.
+    """
+    limiter: WrongTokenLimiter = request.app.state.token_limiter
     digest = hash_secret(secret)
-    guesses.check(request, digest)
+    limiter.check(request, digest)
     ledger: Ledger = request.app.state.ledger
-    plausible = secret.startswith(SECRET_PREFIX) and len(secret) <= _LONGEST_SECRET
-    found = await ledger.tokens.by_hash(digest) if plausible else None
-    if found is None:
-        guesses.note_wrong(request)
+    plausible = secret.startswith(SECRET_PREFIX) and len(secret) <= _MAX_SECRET_LENGTH
+    token = await ledger.tokens.by_hash(digest) if plausible else None
+    if token is None:
+        limiter.record_wrong(request)
     else:
-        guesses.note_good(digest)
-    return found
-
-
-async def _by_token(request: Request) -> Token:
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    secret = secret.strip()
-    if scheme.lower() != "bearer" or not secret:
-        raise _unauthorized(
-            "TokenMissing", "this needs a token", "fairway context list  shows which token is used"
-        )
-    found = await token_of(request, secret)
-    if found is None:
-        raise _unknown()
-    ledger: Ledger = request.app.state.ledger
-    if found.last_used_at is None or datetime.now(UTC) - found.last_used_at > _USE_NOTED_EVERY:
-        await ledger.tokens.touch(found)
-    return found
-
-
-def _unknown() -> ApiError:
-    return _unauthorized(
-        "TokenNotValid",
-        "this token is unknown, expired or revoked",
-        "fairway context list  shows which one is used; an admin makes new ones:  fairway token create",
-    )
+        limiter.record_valid(digest)
+    return token
 
 
 def _unauthorized(code: str, message: str, hint: str) -> ApiError:

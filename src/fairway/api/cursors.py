@@ -1,4 +1,4 @@
-"""Opaque cursors: where a page ended, as a key that stays right while rows come and go."""
+"""Encode and decode opaque cursors: the key of the last row of a page, valid while rows come and go."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from http import HTTPStatus
 
 from fairway.api.problems import ApiError
 
-_LONGEST = 1024
+_MAX_LENGTH = 1024
 _DIGITS = 19
-"""PostgreSQL's bigint holds every shorter number."""
+"""A number of fewer digits fits into PostgreSQL's bigint."""
 
 
 def encode_cursor(*key: str) -> str:
-    """A cursor after the row with this key."""
+    """Encode the key of a row as a cursor: the next page begins after this row."""
     text = json.dumps(key, separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
-    """The key in a cursor that this API gave out; anything else is the caller's mistake."""
+    """Decode the key in a cursor. Raises ApiError if this API did not issue it."""
     try:
-        if len(cursor) > _LONGEST:
+        if len(cursor) > _MAX_LENGTH:
             raise _bad_cursor()
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -31,13 +31,13 @@ def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
         raise _bad_cursor() from None
     if not isinstance(key, list) or len(key) != parts or not all(isinstance(part, str) for part in key):
         raise _bad_cursor()
-    if any("\0" in part for part in key):  # PostgreSQL has no such text
+    if any("\0" in part for part in key):  # PostgreSQL cannot store NUL in text
         raise _bad_cursor()
     return tuple(key)
 
 
 def decode_number(cursor: str | None) -> int | None:
-    """The id in a cursor of a list that is ordered by one."""
+    """Decode the id in a cursor of a list that is ordered by id. Raises ApiError."""
     if cursor is None:
         return None
     (text,) = decode_cursor(cursor, 1)

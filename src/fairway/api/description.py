@@ -1,4 +1,4 @@
-"""The API, described for programs."""
+"""Build the OpenAPI document of an app."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fastapi.routing import APIRoute
 from fairway.api.auth import rule_of
 from fairway.api.problems import MEDIA_TYPE
 
-_OF_TOKENS: Final = {"429": "too many wrong tokens came from this address"}
-_OF_BODIES: Final = {"400": "the body is not JSON", "413": "the body is too large"}
+_TOKEN_ERRORS: Final = {"429": "too many wrong tokens came from this address"}
+_BODY_ERRORS: Final = {"400": "the body is not JSON", "413": "the body is too large"}
 
 
 def description(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with what FastAPI does not know: each route's rule, and how errors look."""
+    """Return the OpenAPI document, completed by each route's access rule and the schema of errors."""
     document: dict[str, Any] = app.openapi()
     document.setdefault("components", {})["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "fairway token create NAME --role ROLE"}
@@ -30,10 +30,10 @@ def description(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             operation["security"] = [{"token": []}] if role else []
             operation["x-fairway-role"] = str(role) if role else "public"
-            for status, why in _OF_TOKENS.items() if role else ():
+            for status, why in _TOKEN_ERRORS.items() if role else ():
                 operation["responses"].setdefault(status, {"description": why})
             if "requestBody" in operation:
-                for status, why in _OF_BODIES.items():
+                for status, why in _BODY_ERRORS.items():
                     operation["responses"].setdefault(status, {"description": why})
             for status, response in operation["responses"].items():
                 if int(status) >= HTTPStatus.BAD_REQUEST:

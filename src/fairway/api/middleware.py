@@ -1,4 +1,4 @@
-"""What happens to every request before and after its route: limits, headers, one log line, no loose error."""
+"""ASGI middleware for every request: size limits, headers, metrics, one log line, error responses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fairway.model.errors import FairwayError
 from fairway.model.metric import Metric
 from fairway.services.errors import RequestError
 
-MOST_BODY_BYTES: Final = 64 * 1024
-"""Of any body, unless the route's rule was passed and allows more."""
-MOST_TARGET_BYTES: Final = 8 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024
+"""The size limit of bodies, unless the route's access rule was passed and allows more."""
+MAX_TARGET_BYTES: Final = 8 * 1024
 
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -31,7 +31,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _DIGITS: Final = 20
-"""Of a length anybody could mean; without a length what comes is counted."""
+"""A content length of more digits is ignored; the received bytes are counted anyway."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 REQUESTS: Final = Metric(
@@ -44,20 +44,20 @@ log = structlog.get_logger("fairway.api")
 
 
 class RequestMetrics:
-    """How many requests, how they ended, how long they took."""
+    """The Prometheus histogram of requests by route, method and status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
 
     def note(self, scope: Scope, status: int | None, seconds: float) -> None:
-        """Count one request by its route's template: paths as labels would grow for ever."""
+        """Record one request by its route's template: paths as labels would grow without limit."""
         route = getattr(scope.get("route"), "path", "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._seconds.labels(route, method, str(status or 0)).observe(seconds)
 
 
 class RequestGuard:
-    """The outermost layer of the app. Plain ASGI, so that streaming and time-outs stay as they are."""
+    """The outermost middleware. Plain ASGI, so that streaming and timeouts are unaffected."""
 
     def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
         self._app = app
@@ -69,28 +69,28 @@ class RequestGuard:
             return
         request_id = _request_id(Headers(scope=scope))
         scope.setdefault("state", {})["request_id"] = request_id
-        answer = _Answer(send, request_id, secure=scope["scheme"] == "https")
+        recorder = _ResponseRecorder(send, request_id, secure=scope["scheme"] == "https")
         started = time.perf_counter()
         try:
-            _refuse_too_large(scope)
-            await self._app(scope, _bounded(scope, receive), answer.send)
+            _check_target_length(scope)
+            await self._app(scope, _bounded(scope, receive), recorder.send)
         except Exception as error:
-            known = as_api_error(error)
+            api_error = as_api_error(error)
             _log_failure(error, scope, request_id)
-            if answer.status is not None:  # headers are out; the server closes the connection
+            if recorder.status is not None:  # headers were sent; the server closes the connection
                 raise
-            response = await error_response(Request(scope), known, request_id)
-            await response(scope, receive, answer.send)
+            response = await error_response(Request(scope), api_error, request_id)
+            await response(scope, receive, recorder.send)
         finally:
-            # What goes on for hours is as quick as its first word.
-            ended = answer.started if scope["state"].get("open_ended") else None
+            # An event stream lasts for hours: measure the time to its first byte.
+            ended = recorder.started if scope["state"].get("open_ended") else None
             seconds = (ended or time.perf_counter()) - started
-            self._metrics.note(scope, answer.status, seconds)
-            _log_request(scope, answer.status, seconds, request_id)
+            self._metrics.note(scope, recorder.status, seconds)
+            _log_request(scope, recorder.status, seconds, request_id)
 
 
-class _Answer:
-    """Adds the headers every answer carries and remembers its status."""
+class _ResponseRecorder:
+    """Adds the common headers to a response and records its status and start."""
 
     def __init__(self, send: Send, request_id: str, *, secure: bool) -> None:
         self._send = send
@@ -113,49 +113,50 @@ class _Answer:
 
 
 def _request_id(headers: Headers) -> str:
-    """The caller's id, if it is harmless in a log, or a new one."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    """Return the caller's request id if it is safe in a log, else a new one."""
+    request_id = headers.get("x-request-id", "")
+    return request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
 
 
-def _refuse_too_large(scope: Scope) -> None:
-    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_TARGET_BYTES:
+def _check_target_length(scope: Scope) -> None:
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
         raise ApiError(
             HTTPStatus.REQUEST_URI_TOO_LONG,
             "TargetTooLong",
-            f"path and query are longer than {MOST_TARGET_BYTES} bytes",
+            f"path and query are longer than {MAX_TARGET_BYTES} bytes",
             "ask for less at once, and follow next_cursor",
         )
 
 
 def _bounded(scope: Scope, receive: Receive) -> Receive:
-    """`receive`, but a body that is too long, announced or not, is refused when somebody begins to read it.
+    """Wrap `receive` so that a too large body, declared or not, is refused when it is first read.
 
-    By then its route's rule was asked: strangers learn nothing, and only who may do so sends much.
+    By then the route's access rule has been checked: unauthorized callers learn nothing, and only callers
+    that the rule allows may send a large body.
     """
-    announced = Headers(scope=scope).get("content-length", "0")
-    length = int(announced) if announced.isdecimal() and len(announced) < _DIGITS else 0
+    declared = Headers(scope=scope).get("content-length", "0")
+    length = int(declared) if declared.isdecimal() and len(declared) < _DIGITS else 0
     received = 0
 
     async def bounded() -> Message:
         nonlocal received
-        most: int = scope["state"].get("most_body_bytes", MOST_BODY_BYTES)
-        if length > most:
-            raise _body_too_large(most)
+        limit: int = scope["state"].get("max_body_bytes", MAX_BODY_BYTES)
+        if length > limit:
+            raise _body_too_large(limit)
         message = await receive()
         received += len(message.get("body", b""))
-        if received > most:
-            raise _body_too_large(most)
+        if received > limit:
+            raise _body_too_large(limit)
         return message
 
     return bounded
 
 
-def _body_too_large(most: int) -> ApiError:
+def _body_too_large(limit: int) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "BodyTooLarge",
-        f"the body is larger than {most} bytes",
+        f"the body is larger than {limit} bytes",
         "send less",
         headers={"Connection": "close"},
     )
@@ -163,7 +164,7 @@ def _body_too_large(most: int) -> ApiError:
 
 def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
     refused = isinstance(error, ApiError | RequestError)
-    # A refusal is written for the caller: the answer says it all, and only what caused it may need a line.
+    # A refusal is explained in the response; only its cause may need a log line.
     match error.__cause__ if refused else error:
         case ApiError() | RequestError():
             pass
@@ -174,9 +175,9 @@ def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
 
 
 def _log_request(scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
-    # Neither query nor headers: both may hold what a log must not.
+    # Neither query nor headers: both may contain secrets.
     caller = scope["state"].get("caller")
-    # Reads that went well are of no use in a log that people read: a dashboard makes thousands.
+    # Successful reads are logged at debug level: a dashboard makes thousands.
     quiet = scope["method"] in ("GET", "HEAD") and status is not None and status < HTTPStatus.BAD_REQUEST
     emit = log.debug if quiet else log.info
     emit(

@@ -1,4 +1,4 @@
-"""Translate errors into HTTP: every one leaves as problem+json (RFC 9457) with a code and a hint."""
+"""Translate errors into HTTP responses: problem+json (RFC 9457) with a code and a hint, or a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.wire.fleet import Fault, Problem
 
 MEDIA_TYPE = "application/problem+json"
-_MOST_FAULTS = 20
+_MAX_FAULTS = 20
 _STATUSES: Final = {
     ErrorKind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
     ErrorKind.FORBIDDEN: HTTPStatus.FORBIDDEN,
@@ -48,15 +48,15 @@ class ApiError(FairwayError):
 
 
 ErrorPage = Callable[[Request, ApiError], Awaitable[Response]]
-"""Shows an error to people; an app without pages has none."""
+"""Renders an error as a page; an app without pages has none."""
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Translate `error` into what a caller may know of it.
+    """Translate `error` into an ApiError that is safe to return to the caller.
 
-    Only ApiErrors and RequestErrors were written for callers. Others may name hosts and files of the
-    server, and a caller is not even known yet when the ledger fails to look up its token: those stay in
-    the log.
+    Only ApiErrors and RequestErrors are written for callers. Others may name hosts and files of the
+    server, and the caller is not even authenticated if the ledger fails to look up the token: their
+    details go to the log only.
     """
     match error:
         case ApiError():
@@ -79,7 +79,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def not_ready(error: FairwayError) -> ApiError:
-    """Something behind the API does not work now; which thing is for the log."""
+    """Return the 503 error for a failing dependency; its details go to the log only."""
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         error.code,
@@ -90,7 +90,7 @@ def not_ready(error: FairwayError) -> ApiError:
 
 
 def problem_response(error: ApiError, request_id: str) -> Response:
-    """The error as it goes over the wire."""
+    """Build the problem+json response of an error."""
     problem = Problem(
         type=f"urn:fairway:problem:{error.code}",
         title=error.status.phrase,
@@ -107,26 +107,26 @@ def problem_response(error: ApiError, request_id: str) -> Response:
 
 
 async def error_response(request: Request, error: ApiError, request_id: str) -> Response:
-    """The error as whoever asked can read it: people get a page, if there are pages, programs a problem."""
-    show: ErrorPage | None = getattr(request.app.state, "error_page", None)
-    if show is None or not _is_for_people(request):
+    """Build the response of an error: a page for browsers, if there are pages, else problem+json."""
+    render_page: ErrorPage | None = getattr(request.app.state, "error_page", None)
+    if render_page is None or not _wants_page(request):
         return problem_response(error, request_id)
     try:
-        return await show(request, error)
-    except Exception:  # the page about a failure failed too: what went wrong first is still told
+        return await render_page(request, error)
+    except Exception:  # rendering failed too: still report the original error
         log.exception("error page failed", request_id=request_id)
         return problem_response(error, request_id)
 
 
-def _is_for_people(request: Request) -> bool:
+def _wants_page(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 
 def _invalid_request(error: RequestValidationError) -> ApiError:
-    # The rejected input itself is left out: it may be a secret sent to the wrong field.
+    # Leave out the rejected input: it may be a secret sent in the wrong field.
     faults = [
         Fault(where=".".join(str(part) for part in fault["loc"]), message=str(fault["msg"]))
-        for fault in error.errors()[:_MOST_FAULTS]
+        for fault in error.errors()[:_MAX_FAULTS]
     ]
     first = faults[0] if faults else Fault(where="request", message="is not valid")
     return ApiError(
@@ -139,7 +139,7 @@ def _invalid_request(error: RequestValidationError) -> ApiError:
 
 
 def _from_routing(error: HTTPException) -> ApiError:
-    if isinstance(error.__cause__, ApiError):  # FastAPI wraps what stops it reading a body
+    if isinstance(error.__cause__, ApiError):  # FastAPI wraps errors raised while it reads a body
         return error.__cause__
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})

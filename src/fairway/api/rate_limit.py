@@ -1,8 +1,8 @@
-"""How often an address may be wrong about a token before nobody looks any more.
+"""Rate-limit wrong tokens by client address.
 
-Nobody guesses 256 random bits; what this bounds is the work and the noise that trying makes. Behind a proxy
-everybody has one address, so that one who tries must not lock the others out: a token that was good lately is
-still looked at.
+Nobody guesses 256 random bits; the limit bounds the work and the log noise of trying. Behind a proxy all
+clients share one address, and one that tries must not lock out the others: a recently valid token is still
+accepted.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from fastapi import Request
 
 from fairway.api.problems import ApiError
 
-MOST: Final = 60
-"""Wrong tokens at once."""
+MAX_ATTEMPTS: Final = 60
+"""How many wrong tokens an address may send in a burst."""
 EACH_SECONDS: Final = 1.0
-"""After which another one is forgiven."""
-_ADDRESSES: Final = 10_000
-_GOOD: Final = 10_000
-"""How many of each are remembered; the oldest go first."""
+"""The time after which one more is allowed."""
+_MAX_ADDRESSES: Final = 10_000
+_MAX_VALID: Final = 10_000
+"""How many of each are stored; the oldest are dropped first."""
 
 
-class WrongTokens:
-    """Wrong tokens by address, in bounded memory."""
+class WrongTokenLimiter:
+    """A leaky bucket of wrong tokens for each address, in bounded memory."""
 
-    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
-        self.most = most
+    def __init__(self, max_attempts: int = MAX_ATTEMPTS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.max_attempts = max_attempts
         self._clock = clock
-        self._wrong: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """How many are not yet forgiven, and when that was so."""
-        self._good: OrderedDict[bytes, None] = OrderedDict()
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """The level of each address's bucket, and the time of that level."""
+        self._valid: OrderedDict[bytes, None] = OrderedDict()
 
     def check(self, request: Request, digest: bytes) -> None:
-        """Raise ApiError, before the ledger is asked, if this address was wrong too often."""
-        if self._left(address_of(request)) >= self.most and digest not in self._good:
+        """Raise ApiError if the address sent too many wrong tokens. Call it before querying the ledger."""
+        if self._level(address_of(request)) >= self.max_attempts and digest not in self._valid:
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "TooManyWrongTokens",
@@ -48,29 +48,29 @@ class WrongTokens:
                 headers={"Retry-After": "60"},
             )
 
-    def note_wrong(self, request: Request) -> None:
-        """One more."""
+    def record_wrong(self, request: Request) -> None:
+        """Record a wrong token."""
         address = address_of(request)
-        left = self._left(address)
-        self._wrong[address] = (min(left + 1, self.most + EACH_SECONDS), self._clock())
-        self._wrong.move_to_end(address)
-        if len(self._wrong) > _ADDRESSES:
-            self._wrong.popitem(last=False)
+        level = self._level(address)
+        self._levels[address] = (min(level + 1, self.max_attempts + EACH_SECONDS), self._clock())
+        self._levels.move_to_end(address)
+        if len(self._levels) > _MAX_ADDRESSES:
+            self._levels.popitem(last=False)
 
-    def note_good(self, digest: bytes) -> None:
-        """This token was valid."""
-        self._good[digest] = None
-        self._good.move_to_end(digest)
-        if len(self._good) > _GOOD:
-            self._good.popitem(last=False)
+    def record_valid(self, digest: bytes) -> None:
+        """Record a valid token."""
+        self._valid[digest] = None
+        self._valid.move_to_end(digest)
+        if len(self._valid) > _MAX_VALID:
+            self._valid.popitem(last=False)
 
-    def _left(self, address: str) -> float:
-        wrong, at = self._wrong.get(address, (0.0, 0.0))
+    def _level(self, address: str) -> float:
+        wrong, at = self._levels.get(address, (0.0, 0.0))
         return max(0.0, wrong - (self._clock() - at) / EACH_SECONDS)
 
 
 def address_of(request: Request) -> str:
-    """Who asks, as far as the network tells; of IPv6 the part that one customer has as a whole."""
+    """Return the client's address; of IPv6 the /64 network, which one customer has as a whole."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host)

@@ -1,26 +1,30 @@
-"""The `--context` and `--url` options, and the API client that they select."""
+"""Connect to a server: the `--context` and `--url` options, their client, and a spinner for slow requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import click
 
+from fairway.cli.output.format import Function
 from fairway.client.client import Client
 from fairway.client.contexts import chosen_target
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_SPINNER_DELAY_SECONDS: Final = 2.0
+"""Faster requests show no spinner."""
 
 
 def server_options(function: Function) -> Function:
     """Add `--context` and `--url`. A token is not an option: process lists and histories would store it."""
-    function = click.option("--context", metavar="NAME", help="A context of `fairway context list`.")(
-        function
-    )
-    return click.option(
+    context = click.option("--context", metavar="NAME", help="A context of `fairway context list`.")
+    url = click.option(
         "--url", metavar="URL", help="A server by its URL; the token as FAIRWAY_TOKEN_FILE says."
-    )(function)
+    )
+    return url(context(function))
 
 
 def connect(context: str | None, url: str | None) -> Client:
@@ -28,3 +32,32 @@ def connect(context: str | None, url: str | None) -> Client:
     if context and url:
         raise click.UsageError("give --context or --url, not both")
     return Client(chosen_target(context, url))
+
+
+@contextmanager
+def spinner(doing: str) -> Iterator[None]:
+    """Show a spinner with `doing` and the elapsed time until the block ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_show_spinner, args=(doing, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_spinner(doing: str, done: threading.Event) -> None:
+    if done.wait(_SPINNER_DELAY_SECONDS):
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console, transient=True) as progress:
+        progress.add_task(doing, total=None)
+        done.wait()

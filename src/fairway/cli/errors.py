@@ -64,14 +64,14 @@ def _report(error: Exception) -> int:
 
 def _show_faults(error: FairwayError) -> bool:
     """Print the faults that a server found in a file, as `check` does. Returns False if there are none."""
-    refused = [fault for fault in getattr(error, "faults", ()) if getattr(fault, "file", None)]
-    if not refused:
+    faults = [fault for fault in getattr(error, "faults", ()) if getattr(fault, "file", None)]
+    if not faults:
         return False
     from fairway.cli.output.faults import from_wire, show_fault
 
-    for fault in filter(None, map(from_wire, refused)):
+    for fault in filter(None, map(from_wire, faults)):
         show_fault(fault)
-    if error.message not in [fault.message for fault in refused]:
+    if error.message not in [fault.message for fault in faults]:
         click.echo(error.message, err=True)
     return True
 
@@ -87,14 +87,14 @@ def _show_defect(error: Exception) -> None:
         import traceback
 
         traceback.print_exception(error)
-    where = _keep_traceback(error)
+    where = _write_traceback(error)
     show_error(
         f"InternalError: {type(error).__name__}, which nobody foresaw",
         f"report it with {where}, or see it now:  FAIRWAY_DEBUG=1 fairway …",
     )
 
 
-def _keep_traceback(error: Exception) -> str:
+def _write_traceback(error: Exception) -> str:
     """Write the traceback to a file that can be attached to a bug report; only its owner can read it."""
     import traceback
 

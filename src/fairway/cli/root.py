@@ -11,82 +11,50 @@ from fairway import __version__
 
 
 class CommandEntry(NamedTuple):
-    """The module of a subcommand, and its summary for `fairway --help`, which does not import it."""
+    """The summary of a subcommand for `fairway --help`, which does not import it, and where to import it."""
 
-    module: str
     summary: str
+    module: str | None = None
+    """The module in `commands`, if its name differs from the command's."""
     function: str | None = None
-    """The function's name in the module, if it differs from the command's, e.g. because it is a keyword."""
+    """The function in the module, if its name differs from the command's, e.g. because it is a keyword."""
 
 
 # The summaries are the first sentence of each verb's docstring; a test compares them.
 VERBS: Final[dict[str, CommandEntry]] = {
-    "adopt": CommandEntry(
-        "fairway.cli.commands.adopt", "Put Fairway's mark on objects that somebody else made."
-    ),
-    "apply": CommandEntry(
-        "fairway.cli.commands.apply", "Make the clusters what a plan, or a fleet file, says."
-    ),
-    "cancel": CommandEntry("fairway.cli.commands.jobs_change", "End jobs, whether they run or wait."),
-    "check": CommandEntry(
-        "fairway.cli.commands.check", "Check a fleet or job file and report every fault at once."
-    ),
-    "context": CommandEntry("fairway.cli.commands.context", "Say which server and which token to use."),
-    "demo": CommandEntry(
-        "fairway.cli.commands.demo", "Try Fairway without a cluster: two virtual ones, busy with jobs."
-    ),
+    "adopt": CommandEntry("Put Fairway's mark on objects that somebody else made."),
+    "apply": CommandEntry("Make the clusters what a plan, or a fleet file, says."),
+    "cancel": CommandEntry("End jobs, whether they run or wait.", "jobs_change"),
+    "check": CommandEntry("Check a fleet or job file and report every fault at once."),
+    "context": CommandEntry("Say which server and which token to use."),
+    "demo": CommandEntry("Try Fairway without a cluster: two virtual ones, busy with jobs."),
     "describe": CommandEntry(
-        "fairway.cli.commands.describe",
-        "Show a job: what was asked, where it went and why, its attempts and events in order.",
+        "Show a job: what was asked, where it went and why, its attempts and events in order."
     ),
-    "export": CommandEntry("fairway.cli.commands.export", "Write charges as files for other tools."),
-    "get": CommandEntry(
-        "fairway.cli.commands.get", "Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."
-    ),
-    "history": CommandEntry(
-        "fairway.cli.commands.history", "Show what was applied: who, when, before and after."
-    ),
-    "hold": CommandEntry("fairway.cli.commands.jobs_change", "Keep jobs from starting; what runs goes on."),
+    "export": CommandEntry("Write charges as files for other tools."),
+    "get": CommandEntry("Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."),
+    "history": CommandEntry("Show what was applied: who, when, before and after."),
+    "hold": CommandEntry("Keep jobs from starting; what runs goes on.", "jobs_change"),
     "import": CommandEntry(
-        "fairway.cli.commands.import_",
-        "Write a fleet file from what people made on a cluster by hand.",
-        "import_",
+        "Write a fleet file from what people made on a cluster by hand.", "import_", "import_"
     ),
-    "ledger": CommandEntry(
-        "fairway.cli.commands.ledger", "Bring the ledger's tables forward or back, and make its first admin."
-    ),
-    "logs": CommandEntry("fairway.cli.commands.logs", "Print what JOB printed."),
-    "plan": CommandEntry("fairway.cli.commands.plan", "Show what a fleet file would change on each cluster."),
-    "price": CommandEntry(
-        "fairway.cli.commands.price",
-        "Say what GPUs cost: of the fleet, bought by yourself, or on a spot market.",
-    ),
-    "release": CommandEntry("fairway.cli.commands.jobs_change", "Let held jobs start."),
-    "render": CommandEntry(
-        "fairway.cli.commands.render", "Write files of an engine that Fairway does not write itself."
-    ),
+    "ledger": CommandEntry("Bring the ledger's tables forward or back, and make its first admin."),
+    "logs": CommandEntry("Print what JOB printed."),
+    "plan": CommandEntry("Show what a fleet file would change on each cluster."),
+    "price": CommandEntry("Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."),
+    "release": CommandEntry("Let held jobs start.", "jobs_change"),
+    "render": CommandEntry("Write files of an engine that Fairway does not write itself."),
     "report": CommandEntry(
-        "fairway.cli.commands.report",
-        "Show what was used, what it cost, what was wasted, and what each team is charged.",
+        "Show what was used, what it cost, what was wasted, and what each team is charged."
     ),
-    "run": CommandEntry(
-        "fairway.cli.commands.run", "Run a command on GPUs, wherever the fleet serves it best."
-    ),
-    "schema": CommandEntry(
-        "fairway.cli.commands.schema", "Print the JSON Schema of fleet or job files, for editors."
-    ),
-    "server": CommandEntry(
-        "fairway.cli.commands.server", "Run the server: observe the fleet and answer the API."
-    ),
-    "submit": CommandEntry(
-        "fairway.cli.commands.submit", "Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs."
-    ),
-    "token": CommandEntry(
-        "fairway.cli.commands.token", "Make, list and revoke the tokens that open the API."
-    ),
-    "top": CommandEntry("fairway.cli.commands.top", "Show pools and jobs live, as they change."),
-    "version": CommandEntry("fairway.cli.commands.version", "Print the version of Fairway."),
-    "why": CommandEntry("fairway.cli.commands.why", "Say why a job waits, and what would help."),
+    "run": CommandEntry("Run a command on GPUs, wherever the fleet serves it best."),
+    "schema": CommandEntry("Print the JSON Schema of fleet or job files, for editors."),
+    "server": CommandEntry("Run the server: observe the fleet and answer the API."),
+    "submit": CommandEntry("Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.", "run"),
+    "token": CommandEntry("Make, list and revoke the tokens that open the API."),
+    "top": CommandEntry("Show pools and jobs live, as they change."),
+    "version": CommandEntry("Print the version of Fairway."),
+    "why": CommandEntry("Say why a job waits, and what would help."),
 }
 
 _EXAMPLES: Final = """\b
@@ -110,9 +78,10 @@ class LazyGroup(click.Group):
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
-        command = getattr(importlib.import_module(verb.module), verb.function or cmd_name)
+        module = importlib.import_module(f"fairway.cli.commands.{verb.module or cmd_name}")
+        command = getattr(module, verb.function or cmd_name)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{verb.module}.{cmd_name} is not a click command")
+            raise TypeError(f"{module.__name__}.{cmd_name} is not a click command")
         return command
 
     def resolve_command(

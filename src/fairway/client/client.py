@@ -1,31 +1,19 @@
-"""The synchronous client. Every call is bounded in time; every failure is a FairwayError with a hint."""
+"""The synchronous client. Every request has a timeout; every failure is a FairwayError with a hint."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 import httpx2
 
-from fairway.client import requests_cost, requests_fleet, requests_jobs
+from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
-from fairway.client.http import (
-    MOST_PAGES,
-    TIMEOUT,
-    Answer,
-    Call,
-    Exchange,
-    ServerFailed,
-    ServerRefused,
-    ServerUnreachable,
-    next_page,
-)
-from fairway.client.log_follower import POLL, Follower, give_up, over
-from fairway.client.requests_cost import PATIENT, CostFilters, focus_params
-from fairway.client.requests_jobs import Filters, SpecFields, spec_of
+from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, next_page
+from fairway.client.log_follower import POLL, LogFollower, check_timeout, is_over
+from fairway.client.requests import CostFilters, Filters, SpecFields, build_spec
 from fairway.model.access import Role
 from fairway.model.errors import TemporaryError
 from fairway.model.observation import Health
@@ -34,12 +22,11 @@ from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
-
-__all__ = ["Client", "ServerFailed", "ServerRefused", "ServerUnreachable"]
+from fairway.wire.fleet import Item, Page
 
 
 class Client:
-    """One server, one token. Use as a context manager."""
+    """A client of one server with one token. Use it as a context manager."""
 
     def __init__(
         self,
@@ -48,112 +35,109 @@ class Client:
         *,
         context: str | None = None,
     ) -> None:
-        """Without a target: the one the command line would use, by this context or the current one."""
-        self._exchange = Exchange(target or chosen_target(context))
-        self._timeout = timeout
-        self._http = httpx2.Client(**self._exchange.connecting, timeout=timeout)
+        """Connect to `target`, by default to the server of `context`, or the one that the CLI would use."""
+        self._codec = ApiCodec(target or chosen_target(context))
+        self._http = httpx2.Client(**self._codec.client_options, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._http.close()
 
     def whoami(self) -> fleet_wire.Whoami:
-        """Who the server takes this client for."""
-        return self._send(requests_fleet.whoami())
+        """Return the identity and rights of the client's token."""
+        return self._send(requests.whoami())
 
     def clusters(self) -> list[fleet_wire.Cluster]:
-        """Every cluster of the fleet."""
-        return list(self._every(requests_fleet.clusters()))
+        """Return the clusters of the fleet."""
+        return list(self._items(requests.clusters()))
 
     def pools(self, cluster: str | None = None) -> list[fleet_wire.Pool]:
-        """Every pool of the fleet, or of one cluster."""
-        return list(self._every(requests_fleet.pools(cluster)))
+        """Return the pools of the fleet, or of one cluster."""
+        return list(self._items(requests.pools(cluster)))
 
     def nodes(
         self, cluster: str | None = None, pool: str | None = None, health: Health | None = None
     ) -> Iterator[fleet_wire.Node]:
-        """Every node that fits, page by page."""
-        return self._every(requests_fleet.nodes(cluster, pool, health))
+        """Yield the nodes that match the filters, page by page."""
+        return self._items(requests.nodes(cluster, pool, health))
 
     def tokens(self) -> list[fleet_wire.Token]:
-        """Every token ever made."""
-        return list(self._every(requests_fleet.tokens()))
+        """Return all tokens, also expired and revoked ones."""
+        return list(self._items(requests.tokens()))
 
     def create_token(
         self, name: str, role: Role, expires_in_seconds: int | None, user: str | None = None
     ) -> fleet_wire.MadeToken:
-        """Make a token; the answer holds its secret."""
-        return self._send(requests_fleet.create_token(name, role, expires_in_seconds, user))
+        """Create a token; the response contains its secret."""
+        return self._send(requests.create_token(name, role, expires_in_seconds, user))
 
     def revoke_token(self, name: str) -> fleet_wire.Token:
-        """End a token's life."""
-        return self._send(requests_fleet.revoke_token(name))
+        """Revoke a token."""
+        return self._send(requests.revoke_token(name))
 
     def plan(self, fleet: str, source: str, cluster: str | None = None) -> policy_wire.Plan:
-        """What a fleet file would change."""
-        return self._send(requests_fleet.plan(fleet, source, cluster))
+        """Return what a fleet file would change."""
+        return self._send(requests.plan(fleet, source, cluster))
 
     def apply(
         self, fleet: str, source: str, fingerprints: Mapping[str, str], *, force: bool
     ) -> policy_wire.Apply:
-        """Ask for a planned fleet to be made so; the answer says how to follow it."""
-        return self._send(requests_fleet.apply(fleet, source, fingerprints, force=force))
+        """Start to apply a planned fleet file; follow it with `apply_progress`."""
+        return self._send(requests.apply(fleet, source, fingerprints, force=force))
 
     def adopt(self, cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> policy_wire.Apply:
-        """Ask for Fairway's mark on these objects."""
-        return self._send(requests_fleet.adopt(cluster, objects))
+        """Start to put Fairway's mark on these objects."""
+        return self._send(requests.adopt(cluster, objects))
 
     def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
-        """The newest applies, of one cluster if it is named."""
-        return list(itertools.islice(self._every(requests_fleet.applies(cluster, most)), most))
+        """Return the newest applies, of all clusters or one."""
+        return list(itertools.islice(self._items(requests.applies(cluster, most)), most))
 
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
-        """One apply with every change."""
-        return self._send(requests_fleet.apply_detail(number))
+        """Return one apply with all its changes."""
+        return self._send(requests.apply_detail(number))
 
     def apply_progress(self, number: int) -> policy_wire.Apply:
-        """One apply without its changes: cheap enough to ask twice a second."""
-        return self._send(requests_fleet.apply_progress(number))
+        """Return one apply without its changes: cheap enough to poll twice a second."""
+        return self._send(requests.apply_progress(number))
 
     def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
-        """Every difference between the clusters and what was last applied to them."""
-        return list(self._every(requests_fleet.drift(cluster)))
+        """Return the differences between the clusters and what was last applied to them."""
+        return list(self._items(requests.drift(cluster)))
 
     def budgets(self) -> budget_wire.Budgets:
-        """How the budgets the caller may see stand."""
-        return self._send(requests_fleet.budgets())
+        """Return the state of the budgets that the caller may see."""
+        return self._send(requests.budgets())
 
     def teams(self) -> list[policy_wire.Team]:
-        """The teams as last applied."""
-        return list(self._every(requests_fleet.teams()))
+        """Return the teams as last applied."""
+        return list(self._items(requests.teams()))
 
     def nudges(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Nudge]:
-        """The newest nudges, of one cluster if it is named."""
-        return list(itertools.islice(self._every(requests_fleet.nudges(cluster, most)), most))
+        """Return the newest nudges, of all clusters or one."""
+        return list(itertools.islice(self._items(requests.nudges(cluster, most)), most))
 
     def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
-        """The files of an engine that Fairway does not write itself."""
-        return self._send(requests_fleet.render(fleet, source, cluster))
+        """Return the engine files that Fairway does not write itself."""
+        return self._send(requests.render(fleet, source, cluster))
 
     def import_policy(self, cluster: str) -> policy_wire.Imported:
-        """An existing cluster as a fleet file."""
-        return self._send(requests_fleet.import_policy(cluster))
+        """Return the policy of an existing cluster as a fleet file."""
+        return self._send(requests.import_policy(cluster))
 
     def run(self, command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> JobHandle:
-        """Submit one job and give a handle on it: `run(["python", "train.py"], gpus="H100:8")`.
+        """Submit one job and return a handle on it: `run(["python", "train.py"], gpus="H100:8")`.
 
-        A single text is a shell script. The fields are those of `JobSpec`; `gpus` may be text, `time` too.
+        A string is a shell script. The fields are those of `JobSpec`; `gpus` and `time` may be strings.
         """
-        (kept,) = self.submit(spec_of(command, fields))
-        return JobHandle(self, kept)
+        (submitted,) = self.submit(build_spec(command, fields))
+        return JobHandle(self, submitted)
 
     def submit(
         self,
@@ -163,28 +147,28 @@ class Client:
         as_user: str | None = None,
         hold: bool = False,
     ) -> list[job_wire.SubmittedJob]:
-        """Keep jobs, at most 10,000 at once; they run when they can. The same `key` makes none twice."""
-        return self._send(requests_jobs.submit(jobs, key=key, as_user=as_user, hold=hold)).jobs
+        """Submit jobs, at most 10,000 at once. The same `key` does not submit them twice."""
+        return self._send(requests.submit(jobs, key=key, as_user=as_user, hold=hold)).jobs
 
     def dry_run(self, job: job_wire.JobSpec, *, as_user: str | None = None) -> job_wire.DryRun:
-        """What would become of a job: where it would go, and whether it could ever run. Nothing is kept."""
-        return self._send(requests_jobs.dry_run(job, as_user=as_user))
+        """Return where a job would be placed and whether it could ever run, without submitting it."""
+        return self._send(requests.dry_run(job, as_user=as_user))
 
     def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> Iterator[job_wire.Job]:
-        """Jobs that fit, the newest first, page by page; at most so many."""
-        return itertools.islice(self._every(requests_jobs.jobs(most, **filters)), most)
+        """Yield the jobs that match the filters, newest first, at most `most`."""
+        return itertools.islice(self._items(requests.jobs(most, **filters)), most)
 
     def job(self, id: str) -> job_wire.JobDetail:  # noqa: A002
-        """One job with its attempts and events."""
-        return self._send(requests_jobs.job(id))
+        """Return one job with its attempts and events."""
+        return self._send(requests.job(id))
 
     def why(self, id: str) -> job_wire.Why:  # noqa: A002
-        """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
-        return self._send(requests_jobs.why(id))
+        """Return why a job waits, with a remedy for each reason, or how it runs or ended."""
+        return self._send(requests.why(id))
 
     def task_counts(self, id: str) -> job_wire.TaskCounts:  # noqa: A002
-        """The tasks of an array by state."""
-        return self._send(requests_jobs.task_counts(id))
+        """Return the number of tasks of an array by state."""
+        return self._send(requests.task_counts(id))
 
     def log(
         self,
@@ -195,8 +179,8 @@ class Client:
         offset: int = 0,
         limit: int | None = None,
     ) -> job_wire.LogPart:
-        """A piece of what a job printed; without `attempt` the last one's."""
-        return self._send(requests_jobs.log(id, attempt=attempt, node=node, offset=offset, limit=limit))
+        """Return a part of a job's log; without `attempt`, of its last attempt."""
+        return self._send(requests.log(id, attempt=attempt, node=node, offset=offset, limit=limit))
 
     def follow_log(
         self,
@@ -206,137 +190,136 @@ class Client:
         node: int = 0,
         follow: bool = True,
     ) -> Iterator[job_wire.LogPart]:
-        """What a job printed, piece by piece, and what it goes on to print until it is over.
+        """Yield the parts of a job's log, new ones too until the job is over.
 
-        Without `follow` only what is there. A later attempt's output follows the one before it.
+        Without `follow`, only what has been printed so far. The attempts' logs follow each other.
         """
-        follower = Follower(id, attempt, node, follow=follow)
-        while (call := follower.next_call()) is not None:
+        follower = LogFollower(id, attempt, node, follow=follow)
+        while (request := follower.next_request()) is not None:
             try:
-                part = self._send(call)
-                if follower.take(part):
+                part = self._send(request)
+                if follower.advance(part):
                     yield part
-                elif follower.waits:
-                    time.sleep(follower.job_is(self.job(id)))
+                elif follower.needs_job:
+                    time.sleep(follower.delay_for(self.job(id)))
             except TemporaryError as error:
-                time.sleep(follower.lost(error))
+                time.sleep(follower.retry_delay(error))
 
     def cancel(self, ids: str | Sequence[str]) -> job_wire.Changed:
-        """End jobs: all of them, or none if one of them is not yours to end."""
-        return self._send(requests_jobs.change("cancel", ids))
+        """Cancel jobs: all of them, or none if the caller may not cancel one of them."""
+        return self._send(requests.change("cancel", ids))
 
     def hold(self, ids: str | Sequence[str]) -> job_wire.Changed:
-        """Keep jobs from starting; what runs goes on."""
-        return self._send(requests_jobs.change("hold", ids))
+        """Hold jobs so that they do not start; running jobs continue."""
+        return self._send(requests.change("hold", ids))
 
     def release(self, ids: str | Sequence[str]) -> job_wire.Changed:
-        """Let held jobs start."""
-        return self._send(requests_jobs.change("release", ids))
+        """Release held jobs."""
+        return self._send(requests.change("release", ids))
 
     def job_counts(self, cluster: str | None = None) -> list[job_wire.JobCount]:
-        """Open jobs by cluster, team, pool and state."""
-        return self._send(requests_jobs.job_counts(cluster)).counts
+        """Return the number of open jobs by cluster, team, pool and state."""
+        return self._send(requests.job_counts(cluster)).counts
 
-    def report_cost(self, **asked: Unpack[CostFilters]) -> cost_wire.CostReport:
-        """What usage cost: `report_cost(window="2026-10", by=["team", "pool"])`. Rows sum to the total."""
-        return self._send(requests_cost.cost(**asked))
+    def report_cost(self, **filters: Unpack[CostFilters]) -> cost_wire.CostReport:
+        """Report the cost of usage: `report_cost(window="2026-10", by=["team", "pool"])`."""
+        return self._send(requests.cost(**filters))
 
-    def report_usage(self, **asked: Unpack[CostFilters]) -> cost_wire.UsageReport:
-        """What was held: GPU-hours, slices by their part, and slices as they are."""
-        return self._send(requests_cost.usage(**asked))
+    def report_usage(self, **filters: Unpack[CostFilters]) -> cost_wire.UsageReport:
+        """Report usage: GPU-hours with slices as fractions of a GPU, and slice-hours."""
+        return self._send(requests.usage(**filters))
 
-    def report_waste(self, **asked: Unpack[CostFilters]) -> cost_wire.WasteReport:
-        """What nobody used, by why, and what it cost; `by` pool, cluster, slice or day."""
-        return self._send(requests_cost.waste(**asked))
+    def report_waste(self, **filters: Unpack[CostFilters]) -> cost_wire.WasteReport:
+        """Report unused capacity by reason, and its cost; `by` pool, cluster, slice or day."""
+        return self._send(requests.waste(**filters))
 
-    def report_capacity(self, **asked: Unpack[CostFilters]) -> cost_wire.CapacityReport:
-        """What was there by day and pool, used or not, and what it cost."""
-        return self._send(requests_cost.capacity(**asked))
+    def report_capacity(self, **filters: Unpack[CostFilters]) -> cost_wire.CapacityReport:
+        """Report the capacity by day and pool, used or not, and its cost."""
+        return self._send(requests.capacity(**filters))
 
     def statements(self, month: str, team: str | None = None) -> cost_wire.Statements:
-        """A month's charges by team."""
-        return self._send(requests_cost.statements(month, team))
+        """Return the charges of a month by team."""
+        return self._send(requests.statements(month, team))
 
     def close_month(self, month: str) -> cost_wire.Statements:
-        """Keep a month as it is told now, for good."""
-        return self._send(requests_cost.close_month(month))
+        """Close a month: its statements never change again."""
+        return self._send(requests.close_month(month))
 
     def prices(self) -> cost_wire.Prices:
-        """What each pool costs today."""
-        return self._send(requests_cost.prices())
+        """Return the current price of each pool."""
+        return self._send(requests.prices())
 
     def keep_price_points(self, pool: str, points: Sequence[cost_wire.PricePoint]) -> int:
-        """Add to a pool's price series; how many said something new."""
-        return sum(self._send(call).kept for call in requests_cost.price_points(pool, points))
+        """Add to a pool's price series. Returns the number of new or changed points."""
+        return sum(self._send(request).kept for request in requests.price_points(pool, points))
 
     def export_focus(self, window: str, team: str | None = None) -> Iterator[bytes]:
-        """A FOCUS file as CSV, in pieces as the server writes them. Raises if it breaks off."""
-        params = tuple(focus_params(window, team))
+        """Yield a FOCUS file as CSV, in pieces as the server writes them. Raises if the stream is cut off."""
         try:
-            with self._http.stream("GET", "/v1/exports/focus", params=params, timeout=PATIENT) as response:
+            with self._http.stream(**self._codec.encode(requests.focus(window, team))) as response:
                 if not response.is_success:
                     response.read()
-                    raise self._exchange.refused(response)
+                    raise self._codec.refused(response)
                 yield from response.iter_bytes()
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._exchange.lost(error) from error
+            raise self._codec.unreachable(error) from error
 
-    def _every(self, call: Call[fleet_wire.Page[fleet_wire.Item]]) -> Iterator[fleet_wire.Item]:
-        for _ in range(MOST_PAGES):
-            answer = self._send(call)
-            yield from answer.items
-            if answer.next_cursor is None:
+    def _items(self, request: ApiRequest[Page[Item]]) -> Iterator[Item]:
+        for _ in range(MAX_PAGES):
+            page = self._send(request)
+            yield from page.items
+            if page.next_cursor is None:
                 return
-            call = next_page(call, answer.next_cursor)
-        raise self._exchange.endless(call.path)
+            request = next_page(request, page.next_cursor)
+        raise self._codec.endless(request.path)
 
-    def _send(self, call: Call[Answer]) -> Answer:
-        for pause in call.pauses:
+    def _send(self, request: ApiRequest[Response]) -> Response:
+        for delay in request.retry_delays:
             try:
-                return self._send_once(call)
-            except (ServerUnreachable, ServerFailed):
-                time.sleep(pause)
-        return self._send_once(call)
+                return self._send_once(request)
+            except TemporaryError:
+                time.sleep(delay)
+        return self._send_once(request)
 
-    def _send_once(self, call: Call[Answer]) -> Answer:
+    def _send_once(self, request: ApiRequest[Response]) -> Response:
         try:
-            response = self._http.request(**self._exchange.sending(call, self._timeout))
+            response = self._http.request(**self._codec.encode(request))
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._exchange.lost(error) from error
-        return self._exchange.read(call, response)
+            raise self._codec.unreachable(error) from error
+        return self._codec.decode(request, response)
 
 
 class JobHandle:
-    """A job that was submitted."""
+    """A handle on a submitted job."""
 
-    def __init__(self, client: Client, kept: job_wire.SubmittedJob) -> None:
+    def __init__(self, client: Client, submitted: job_wire.SubmittedJob) -> None:
         self._client = client
-        self.id = kept.id
-        self.placement = kept.placement
+        self.id = submitted.id
+        self.placement = submitted.placement
 
     def __repr__(self) -> str:
         return f"<job {self.id} on {self.placement.pool}>"
 
     def now(self) -> job_wire.JobDetail:
-        """How it is."""
+        """Return the job's current state."""
         return self._client.job(self.id)
 
     def why(self) -> job_wire.Why:
-        """Why it waits."""
+        """Return why the job waits."""
         return self._client.why(self.id)
 
     def wait(self, timeout_seconds: float | None = None) -> job_wire.JobDetail:
-        """The job when it is over. Raises JobNotOver after `timeout_seconds`; None: as long as it takes."""
+        """Wait until the job is over. Raises JobNotOver after `timeout_seconds`; None waits without limit."""
         began, delays = time.monotonic(), POLL.delays()
-        while not over(seen := self.now()):
-            give_up(seen, time.monotonic() - began, timeout_seconds)
+        while not is_over(job := self.now()):
+            check_timeout(job, time.monotonic() - began, timeout_seconds)
             time.sleep(next(delays))
-        return seen
+        return job
 
     def log(self, *, follow: bool = False) -> Iterator[str]:
-        """What it printed, piece by piece; with `follow` until it is over."""
+        """Yield the job's log, part by part; with `follow` until the job is over."""
         return (part.text for part in self._client.follow_log(self.id, follow=follow))
 
     def cancel(self) -> job_wire.Changed:
-        """End it."""
+        """Cancel the job."""
         return self._client.cancel(self.id)

@@ -1,4 +1,4 @@
-"""Which server and which token: flags, then FAIRWAY_* variables, then the user's contexts."""
+"""Choose the server and token: by flags, then FAIRWAY_* variables, then the user's contexts."""
 
 from __future__ import annotations
 
@@ -26,70 +26,69 @@ _WHERE_FROM = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A server by name. The token stays in its own file."""
+    """A named server. Its token stays in a file of its own."""
 
     name: str
     url: str
     token_file: str | None = None
     ca_file: str | None = None
-    """Certificate authority of the server, if it is not a public one."""
+    """The certificate authority of the server, if it is not a public one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """All contexts a user has, and which one is used unless said otherwise."""
+    """A user's contexts, and the current one, which is the default."""
 
     current: str | None = None
-    known: tuple[Context, ...] = ()
+    entries: tuple[Context, ...] = ()
 
     def find(self, name: str) -> Context | None:
-        """The context called `name`."""
-        return next((c for c in self.known if c.name == name), None)
+        """Return the context called `name`, or None."""
+        return next((c for c in self.entries if c.name == name), None)
 
     def get(self, name: str) -> Context:
-        """The context called `name`, or an error that lists those there are."""
+        """Return the context called `name`. Raises NoSuchContext with the names of all contexts."""
         found = self.find(name)
         if found is None:
-            names = ", ".join(c.name for c in self.known) or "none yet"
+            names = ", ".join(c.name for c in self.entries) or "none yet"
             raise PermanentError("NoSuchContext", f"there is no context {name} (there are: {names})", _ADD)
         return found
 
     def adding(self, context: Context) -> Contexts:
-        """With `context`, in place of one of the same name. The first one becomes current."""
-        others = tuple(c for c in self.known if c.name != context.name)
-        known = tuple(sorted((*others, context), key=lambda c: c.name))
-        return Contexts(self.current or context.name, known)
+        """Return contexts with `context`, replacing one of the same name. The first one becomes current."""
+        others = [c for c in self.entries if c.name != context.name]
+        entries = tuple(sorted([*others, context], key=lambda c: c.name))
+        return Contexts(self.current or context.name, entries)
 
     def removing(self, name: str) -> Contexts:
-        """Without the context called `name`."""
-        gone = self.get(name)
-        return Contexts(
-            None if self.current == name else self.current, tuple(c for c in self.known if c != gone)
-        )
+        """Return contexts without the one called `name`."""
+        removed = self.get(name)
+        current = None if self.current == name else self.current
+        return Contexts(current, tuple(c for c in self.entries if c != removed))
 
     def using(self, name: str) -> Contexts:
-        """With `name` as the current one."""
+        """Return contexts with `name` as the current one."""
         return replace(self, current=self.get(name).name)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send a request, and as whom."""
+    """The server to send requests to, and the token to send."""
 
     url: str
     token: str | None = field(repr=False)
     ca_file: str | None = None
 
 
-def checked_context(name: str, url: str, token_file: str | None, ca_file: str | None = None) -> Context:
-    """A context as a user typed it, or an error that says what is wrong with it."""
+def validated_context(name: str, url: str, token_file: str | None, ca_file: str | None = None) -> Context:
+    """Build a context from user input. Raises PermanentError if it is invalid."""
     if not is_name(name):
         raise PermanentError("InvalidName", f"{name!r} cannot name a context", f"use {NAME_RULE}")
-    return Context(name, checked_url(url), token_file, ca_file)
+    return Context(name, validated_url(url), token_file, ca_file)
 
 
-def checked_url(url: str) -> str:
-    """The URL without a trailing slash."""
+def validated_url(url: str) -> str:
+    """Check a server's URL and remove a trailing slash."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -107,7 +106,7 @@ def checked_url(url: str) -> str:
 
 
 def config_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the contexts are kept."""
+    """Return the path of the file that stores the contexts."""
     if folder := environment.get("FAIRWAY_CONFIG_DIR"):
         return Path(folder) / "config.yaml"
     home = environment.get("XDG_CONFIG_HOME")
@@ -115,7 +114,7 @@ def config_file(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_contexts(path: Path) -> Contexts:
-    """The contexts in `path`; none if there is no such file."""
+    """Read the contexts in `path`; none if the file does not exist."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -129,7 +128,7 @@ def read_contexts(path: Path) -> Contexts:
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
-    """Keep `contexts` in `path`."""
+    """Write `contexts` to `path`."""
     document = {
         "current": contexts.current,
         "contexts": {
@@ -138,7 +137,7 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
                 for key, value in (("url", c.url), ("token_file", c.token_file), ("ca_file", c.ca_file))
                 if value is not None
             }
-            for c in contexts.known
+            for c in contexts.entries
         },
     }
     out = StringIO()
@@ -162,15 +161,15 @@ def find_target(
     context: str | None = None,
     url: str | None = None,
 ) -> Target:
-    """Which server to ask, as whom. A token is never sent to a server it was not given for."""
+    """Choose the server and token. A token is never sent to a server it was not given for."""
     if context is not None:
         chosen = contexts.get(context)
-        return Target(chosen.url, _token_of(chosen) or _token_in(environment), chosen.ca_file)
+        return Target(chosen.url, _stored_token(chosen) or _environment_token(environment), chosen.ca_file)
     url = url or environment.get("FAIRWAY_URL")
     if url:
-        url = checked_url(url)
-        same = next((c for c in contexts.known if c.url == url), Context("", url))
-        return Target(url, _token_in(environment) or _token_of(same), same.ca_file)
+        url = validated_url(url)
+        known = next((c for c in contexts.entries if c.url == url), Context("", url))
+        return Target(url, _environment_token(environment) or _stored_token(known), known.ca_file)
     if contexts.current is None:
         raise PermanentError(
             "NoContext",
@@ -178,18 +177,18 @@ def find_target(
             f"start one here:  fairway server -f fleet.yaml   or name one:  {_ADD}   or try:  fairway demo",
         )
     chosen = contexts.get(contexts.current)
-    return Target(chosen.url, _token_in(environment) or _token_of(chosen), chosen.ca_file)
+    return Target(chosen.url, _environment_token(environment) or _stored_token(chosen), chosen.ca_file)
 
 
 def chosen_target(
     context: str | None = None, url: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Target:
-    """Which server and token this user's contexts and environment name."""
+    """Choose the server and token by this user's contexts and environment."""
     return find_target(read_contexts(config_file(environment)), environment, context=context, url=url)
 
 
 def read_token(path: Path) -> str:
-    """The token in a file."""
+    """Read the token in a file. Raises PermanentError if it is unreadable or not a token."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
@@ -202,7 +201,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def _token_in(environment: Mapping[str, str]) -> str | None:
+def _environment_token(environment: Mapping[str, str]) -> str | None:
     if token := environment.get("FAIRWAY_TOKEN", "").strip():
         if not token.isascii() or not token.isprintable():
             raise PermanentError(
@@ -214,16 +213,16 @@ def _token_in(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _token_of(context: Context) -> str | None:
+def _stored_token(context: Context) -> str | None:
     return read_token(Path(context.token_file).expanduser()) if context.token_file else None
 
 
 def _contexts_from(document: Any) -> Contexts:
-    known = tuple(
+    entries = tuple(
         Context(str(name), str(c["url"]), c.get("token_file"), c.get("ca_file"))
         for name, c in sorted((document.get("contexts") or {}).items())
     )
-    return Contexts(document.get("current"), known)
+    return Contexts(document.get("current"), entries)
 
 
 def _broken(path: Path, why: str) -> PermanentError:

@@ -1,4 +1,4 @@
-"""Calls as values: what to ask, and how to read the answer. Both clients share all but the sending."""
+"""Requests as values, and their translation to and from httpx2. Both clients share all but the sending."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fairway.model.hosts import is_loopback
 from fairway.wire import fleet as wire
 
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
-PAUSES_SECONDS: Final = (0.1, 0.4)
-"""Before each further try of what may be asked twice."""
-MOST_PAGES: Final = 100_000
-_RETRIED: Final = frozenset({502, 503, 504})
+RETRY_DELAYS_SECONDS: Final = (0.1, 0.4)
+"""Delays before each retry of an idempotent request."""
+MAX_PAGES: Final = 100_000
+_TEMPORARY_STATUSES: Final = frozenset({502, 503, 504})
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Response = TypeVar("Response", bound=BaseModel)
 
 
 class ServerUnreachable(TemporaryError):
-    """Nobody answers at that URL, or not in time."""
+    """Raised if no server responds at the URL, or not in time."""
 
 
 class ServerRefused(PermanentError):
-    """The server answered no; code and hint are its own, `faults` is all that is wrong with what was sent."""
+    """Raised if the server refuses a request: code and hint are the server's, `faults` lists every fault."""
 
     def __init__(self, code: str, message: str, hint: str, faults: Sequence[wire.Fault] = ()) -> None:
         super().__init__(code, message, hint)
@@ -38,93 +38,85 @@ class ServerRefused(PermanentError):
 
 
 class ServerFailed(TemporaryError):
-    """The server answered that it cannot now."""
+    """Raised if the server responds that it is temporarily unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One request."""
+class ApiRequest(Generic[Response]):
+    """A request to the API and the type of its response."""
 
     method: str
     path: str
-    answer: type[Answer]
+    response_type: type[Response]
     params: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None
-    """JSON."""
+    body: BaseModel | None = None
     timeout: httpx2.Timeout | None = None
-    """None: the client's own."""
-    again: bool = False
-    """Whether asking twice is asking once: a create whose answer was lost may have happened."""
+    """None is the client's own timeout."""
+    idempotent: bool = False
+    """Whether the request may be retried: a create whose response was lost may have been executed."""
 
     @property
-    def pauses(self) -> tuple[float, ...]:
-        """How long to wait before each further try."""
-        return PAUSES_SECONDS if self.again else ()
+    def retry_delays(self) -> tuple[float, ...]:
+        """Return the seconds to wait before each retry."""
+        return RETRY_DELAYS_SECONDS if self.idempotent else ()
 
 
-def get(path: str, answer: type[Answer], params: Sequence[tuple[str, object]] = ()) -> Call[Answer]:
-    """A read; parameters that are None are left out."""
-    said = tuple((key, str(value)) for key, value in params if value is not None)
-    return Call("GET", path, answer, said, again=True)
-
-
-def post(
+def get(
     path: str,
-    asked: BaseModel,
-    answer: type[Answer],
-    *,
-    again: bool = False,
+    response_type: type[Response],
+    params: Sequence[tuple[str, object]] = (),
     timeout: httpx2.Timeout | None = None,
-) -> Call[Answer]:
-    """A request with a body."""
-    body = asked.model_dump_json(by_alias=True).encode()
-    return Call("POST", path, answer, body=body, again=again, timeout=timeout)
+) -> ApiRequest[Response]:
+    """Build a GET request, leaving out parameters that are None."""
+    given = tuple((key, str(value)) for key, value in params if value is not None)
+    return ApiRequest("GET", path, response_type, given, timeout=timeout, idempotent=True)
 
 
-def next_page(call: Call[Answer], cursor: str) -> Call[Answer]:
-    """The call for the page that begins at `cursor`."""
-    params = tuple(p for p in call.params if p[0] != "cursor")
-    return replace(call, params=(*params, ("cursor", cursor)))
+def next_page(request: ApiRequest[Response], cursor: str) -> ApiRequest[Response]:
+    """Build the request for the page that begins at `cursor`."""
+    params = tuple(p for p in request.params if p[0] != "cursor")
+    return replace(request, params=(*params, ("cursor", cursor)))
 
 
-class Exchange:
-    """What is the same for every call to one server: how to connect, and what its answers mean."""
+class ApiCodec:
+    """The translation between requests to one server and httpx2: connection, arguments, responses, errors."""
 
     def __init__(self, target: Target) -> None:
         self.url: Final = target.url
         headers = {"User-Agent": f"fairway/{__version__}", "Accept": "application/json"}
         if target.token:
             headers["Authorization"] = f"Bearer {target.token}"
-        self.connecting: Final[dict[str, Any]] = {
+        self.client_options: Final[dict[str, Any]] = {
             "base_url": target.url,
             "headers": headers,
-            "verify": _trust(target.ca_file) if target.url.startswith("https:") else False,
+            "verify": _ssl_context(target.ca_file) if target.url.startswith("https:") else False,
             # A proxy from the environment must not see the token of a server on loopback.
             "trust_env": not is_loopback(httpx2.URL(target.url).host),
         }
 
-    def sending(self, call: Call[Answer], timeout: httpx2.Timeout) -> dict[str, Any]:
-        """The arguments of a request."""
+    def encode(self, request: ApiRequest[Response]) -> dict[str, Any]:
+        """Return the arguments of httpx2's `request`."""
+        body = request.body.model_dump_json(by_alias=True).encode() if request.body is not None else None
         return {
-            "method": call.method,
-            "url": call.path,
-            "params": list(call.params) or None,
-            "content": call.body,
-            "headers": {"Content-Type": "application/json"} if call.body is not None else None,
-            "timeout": call.timeout or timeout,
+            "method": request.method,
+            "url": request.path,
+            "params": list(request.params) or None,
+            "content": body,
+            "headers": {"Content-Type": "application/json"} if body is not None else None,
+            "timeout": request.timeout or httpx2.USE_CLIENT_DEFAULT,
         }
 
-    def read(self, call: Call[Answer], response: httpx2.Response) -> Answer:
-        """The answer, or the refusal as an error."""
+    def decode(self, request: ApiRequest[Response], response: httpx2.Response) -> Response:
+        """Parse a response. Raises the error that it reports, or NotFairway if it cannot be parsed."""
         if not response.is_success:
             raise self.refused(response)
         try:
-            return call.answer.model_validate_json(response.content)
+            return request.response_type.model_validate_json(response.content)
         except ValidationError as error:
             raise self._not_fairway(response.status_code) from error
 
-    def lost(self, error: Exception) -> FairwayError:
-        """What no answer means."""
+    def unreachable(self, error: Exception) -> FairwayError:
+        """Return the error for a request that got no response."""
         slow = isinstance(error, httpx2.TimeoutException)
         why = "it did not answer in time" if slow else str(error) or type(error).__name__
         return ServerUnreachable(
@@ -134,21 +126,21 @@ class Exchange:
         )
 
     def endless(self, path: str) -> FairwayError:
-        """A list whose pages never end."""
+        """Return the error for a list whose pages never end."""
         return ServerRefused("EndlessList", f"{self.url}{path} never ends", "report it as a defect")
 
     def refused(self, response: httpx2.Response) -> FairwayError:
-        """What an answer that is no success means."""
+        """Return the error that an unsuccessful response reports."""
         try:
             problem = wire.Problem.model_validate_json(response.content)
         except ValidationError:
             return self._not_fairway(response.status_code)
-        if response.status_code in _RETRIED:
+        if response.status_code in _TEMPORARY_STATUSES:
             return ServerFailed(problem.code, problem.detail, problem.hint)
         return ServerRefused(problem.code, problem.detail, problem.hint, problem.faults)
 
     def _not_fairway(self, status: int) -> FairwayError:
-        kind = ServerFailed if status in _RETRIED else ServerRefused
+        kind = ServerFailed if status in _TEMPORARY_STATUSES else ServerRefused
         return kind(
             "NotFairway",
             f"what answers at {self.url} (HTTP {status}) does not speak Fairway's API",
@@ -156,7 +148,7 @@ class Exchange:
         )
 
 
-def _trust(ca_file: str | None) -> ssl.SSLContext:
+def _ssl_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:

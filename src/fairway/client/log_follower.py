@@ -1,33 +1,33 @@
-"""When to ask again while a job goes on, and what to ask of its log next. Pure: both clients use it."""
+"""Decide what to request next of a job's log, and how long to wait before. Pure: both clients use it."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from fairway.client import requests_jobs as calls
-from fairway.client.http import Call
+from fairway.client import requests
+from fairway.client.http import ApiRequest
 from fairway.model.backoff import Backoff
 from fairway.model.errors import TemporaryError
 from fairway.model.job import OPEN_JOBS
 from fairway.wire import jobs as wire
 
 POLL: Final = Backoff(first_seconds=0.25, longest_seconds=2.0, factor=1.5)
-"""Short at first, so that short jobs feel short; then as long as a busy server likes."""
-_PATIENCE_SECONDS: Final = 300.0
-"""How long a server may be away (a restart, a failover) before following it is given up."""
+"""Short at first, so that short jobs end promptly; then long enough for a busy server."""
+_MAX_OUTAGE_SECONDS: Final = 300.0
+"""How long the server may be unreachable (a restart, a failover) before following is abandoned."""
 
 
 class JobNotOver(TemporaryError):
-    """It is still open after the time that somebody wanted to wait."""
+    """Raised if a job is still open after the timeout of a wait."""
 
 
-def over(job: wire.Job) -> bool:
-    """Whether nothing more comes of it."""
+def is_over(job: wire.Job) -> bool:
+    """Return whether the job has ended for good."""
     return job.state not in OPEN_JOBS
 
 
-def give_up(job: wire.Job, waited: float, timeout_seconds: float | None) -> None:
-    """Raise if that was long enough."""
+def check_timeout(job: wire.Job, waited: float, timeout_seconds: float | None) -> None:
+    """Raise JobNotOver if the timeout has elapsed."""
     if timeout_seconds is not None and waited >= timeout_seconds:
         raise JobNotOver(
             "JobNotOver",
@@ -36,57 +36,57 @@ def give_up(job: wire.Job, waited: float, timeout_seconds: float | None) -> None
         )
 
 
-class Follower:
-    """Where somebody is in a job's log. Each answer says whether to read on, to wait, or that it is over."""
+class LogFollower:
+    """A position in a job's log. After each response it decides whether to read on, to wait or to end."""
 
     def __init__(self, job: str, attempt: int | None, node: int, *, follow: bool) -> None:
         self._job = job
-        self._chosen = attempt
+        self._only_attempt = attempt
         self._node = node
         self._follow = follow
         self._attempt = attempt
         self._offset = 0
-        self._over = False
+        self._job_over = False
         self._done = False
         self._delays = POLL.delays()
-        self._lost_for = 0.0
-        self.waits = False
-        """Nothing new was there; more may come: tell `job_is` how the job is."""
+        self._outage_seconds = 0.0
+        self.needs_job = False
+        """Whether the last response had nothing new but more may come: pass the job to `delay_for`."""
 
-    def next_call(self) -> Call[wire.LogPart] | None:
-        """The piece to ask for; None: that was all."""
+    def next_request(self) -> ApiRequest[wire.LogPart] | None:
+        """Return the request for the next part. Returns None at the end of the log."""
         if self._done:
             return None
-        return calls.log(self._job, attempt=self._attempt, node=self._node, offset=self._offset)
+        return requests.log(self._job, attempt=self._attempt, node=self._node, offset=self._offset)
 
-    def take(self, part: wire.LogPart) -> bool:
-        """Whether an answer holds something new."""
-        self._lost_for = 0.0
+    def advance(self, part: wire.LogPart) -> bool:
+        """Move past `part`. Returns whether it has new output."""
+        self._outage_seconds = 0.0
         if part.attempt:
             self._attempt = part.attempt
         moved = part.next_offset > self._offset
         self._offset = part.next_offset
         if moved:
             self._delays = POLL.delays()
-        elif not self._follow or self._over or (part.ended and self._chosen is not None):
+        elif not self._follow or self._job_over or (part.ended and self._only_attempt is not None):
             self._done = True
-        self.waits = not moved and not self._done
+        self.needs_job = not moved and not self._done
         return moved
 
-    def lost(self, error: TemporaryError) -> float:
-        """Seconds to wait after no answer; raises it where waiting makes no sense, or did not help."""
-        if not self._follow or self._lost_for >= _PATIENCE_SECONDS:
+    def retry_delay(self, error: TemporaryError) -> float:
+        """Return the seconds to wait after a failed request. Raises `error` if it should not be retried."""
+        if not self._follow or self._outage_seconds >= _MAX_OUTAGE_SECONDS:
             raise error
-        pause = next(self._delays)
-        self._lost_for += pause
-        return pause
+        delay = next(self._delays)
+        self._outage_seconds += delay
+        return delay
 
-    def job_is(self, job: wire.Job) -> float:
-        """Seconds to wait, by how the job is after an answer that held nothing new."""
-        if self._chosen is None and self._attempt is not None and job.attempt_count > self._attempt:
+    def delay_for(self, job: wire.Job) -> float:
+        """Return the seconds to wait, given the job's state after a response with nothing new."""
+        if self._only_attempt is None and self._attempt is not None and job.attempt_count > self._attempt:
             self._attempt, self._offset = self._attempt + 1, 0
             return 0
-        if over(job):
-            self._over = True  # what it printed last may have come meanwhile: one more look
+        if is_over(job):
+            self._job_over = True  # its last output may have arrived since: read once more
             return 0
         return next(self._delays)

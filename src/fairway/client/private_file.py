@@ -1,4 +1,4 @@
-"""Files that only their owner may read: tokens, contexts, tracebacks."""
+"""Write files that only their owner can read: tokens, contexts, tracebacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` at once and whole; it is never readable by others, not even for a moment."""
+    """Write `path` atomically, in no moment readable by others."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # mkstemp makes the file 0600 from the start.
+    # mkstemp creates the file with mode 0600.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:

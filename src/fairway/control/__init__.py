@@ -10,21 +10,7 @@ sends jobs, `mirror` follows them, `meter` writes usage, `budget` holds teams, `
 from __future__ import annotations
 
 from fairway.control.loop import LeasedLoop, Pace
-from fairway.control.loops.observe import ObserveCluster
-from fairway.control.metrics import METRICS, LoopMetrics
-from fairway.control.runner import BuildEngine, Engine, Runner
-from fairway.services.plans import ClusterFailure, FleetPlan, Planner
+from fairway.control.metrics import LoopMetrics
+from fairway.control.runner import Engine, Runner
 
-__all__ = [
-    "METRICS",
-    "BuildEngine",
-    "ClusterFailure",
-    "Engine",
-    "FleetPlan",
-    "LeasedLoop",
-    "LoopMetrics",
-    "ObserveCluster",
-    "Pace",
-    "Planner",
-    "Runner",
-]
+__all__ = ["Engine", "LeasedLoop", "LoopMetrics", "Pace", "Runner"]

@@ -1,6 +1,6 @@
 """Prometheus metrics of the loops. `METRICS` is the table that the docs are generated from.
 
-The number of series is bounded: one per loop and cluster of the fleet, times at most `MOST_CODES` codes.
+The number of series is bounded: one per loop and cluster of the fleet, times at most `MAX_CODES` codes.
 Series of a cluster that left the fleet, or of a lease that another server took, are removed.
 """
 
@@ -12,13 +12,14 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fairway.ledger import BudgetLevel, StoredBudgetStatus, TeamUsage
+from fairway.ledger import StoredBudgetStatus, TeamUsage
+from fairway.model.budget import BudgetLevel
 from fairway.model.metric import Metric
 from fairway.model.names import TeamName
 from fairway.model.usage import CapacitySample
 
 CAPACITY_STATES: Final = ("total", "drained", "down", "fragmented")
-MOST_CODES: Final = 20
+MAX_CODES: Final = 20
 OTHER: Final = "Other"
 UNEXPECTED: Final = "Unexpected"
 """The code of an internal error: any exception but a FairwayError."""
@@ -196,10 +197,10 @@ class LoopMetrics:
 
     def failed(self, loop: str, cluster: str, code: str) -> None:
         """Count a failed round or a failed attempt to take the lease."""
-        known = self._codes.setdefault((loop, cluster), set())
-        if code not in known and len(known) >= MOST_CODES - 1:
+        codes = self._codes.setdefault((loop, cluster), set())
+        if code not in codes and len(codes) >= MAX_CODES - 1:
             code = OTHER
-        known.add(code)
+        codes.add(code)
         self._errors.labels(loop, cluster, code).inc()
 
     def took(self, loop: str, cluster: str, seconds: float) -> None:
@@ -229,7 +230,7 @@ class PolicyMetrics:
         self._drift.labels(cluster).set(objects)
 
     def forget_drift(self, cluster: str) -> None:
-        """Remove the capacity series, because this server no longer holds the lease."""
+        """Remove the drift series, because this server no longer holds the lease."""
         self._drift.labels(cluster)  # exists now, so that removing it cannot fail
         self._drift.remove(cluster)
 
@@ -256,13 +257,13 @@ class JobMetrics:
 
     def mirrored(self, cluster: str, as_of: float, jobs: int) -> None:
         """Record a batch of changes from an engine, read at `as_of`."""
-        clock, known = self._clock, self._as_of
-        known[cluster] = as_of
-        self._lag.labels(cluster).set_function(lambda: clock() - known.get(cluster, clock()))
+        clock, codes = self._clock, self._as_of
+        codes[cluster] = as_of
+        self._lag.labels(cluster).set_function(lambda: clock() - codes.get(cluster, clock()))
         self._seen.labels(cluster).inc(jobs)
 
     def forget_lag(self, cluster: str) -> None:
-        """Remove the capacity series, because this server no longer holds the lease."""
+        """Remove the lag series, because this server no longer holds the lease."""
         self._as_of.pop(cluster, None)
         self._lag.labels(cluster)  # exists now, so that removing it cannot fail
         self._lag.remove(cluster)
@@ -287,7 +288,7 @@ class UsageMetrics:
         self._used = Counter(USED.name, USED.help, USED.labels, registry=registry)
         self._taken_back = Counter(TAKEN_BACK.name, TAKEN_BACK.help, TAKEN_BACK.labels, registry=registry)
         self._capacity = Gauge(CAPACITY.name, CAPACITY.help, CAPACITY.labels, registry=registry)
-        self._shown: dict[str, set[tuple[str, str]]] = {}
+        self._exported: dict[str, set[tuple[str, str]]] = {}
 
     def used(self, cluster: str, used: TeamUsage) -> None:
         """Count the usage of one team and supply in a metered batch."""
@@ -296,18 +297,18 @@ class UsageMetrics:
         if used.taken_back:
             self._taken_back.labels(*labels).inc(used.taken_back)
 
-    def capacity(self, cluster: str, shelves: Sequence[CapacitySample]) -> None:
+    def capacity(self, cluster: str, samples: Sequence[CapacitySample]) -> None:
         """Set the capacity of a cluster's pools, and remove series of pools that are gone."""
-        now = {(shelf.supply.pool, shelf.supply.slice or ""): shelf for shelf in shelves}
-        self._forget(cluster, self._shown.get(cluster, set()) - now.keys())
-        self._shown[cluster] = set(now)
-        for (pool, slice_), shelf in now.items():
+        now = {(sample.supply.pool, sample.supply.slice or ""): sample for sample in samples}
+        self._forget(cluster, self._exported.get(cluster, set()) - now.keys())
+        self._exported[cluster] = set(now)
+        for (pool, slice_), sample in now.items():
             for state in CAPACITY_STATES:
-                self._capacity.labels(cluster, pool, slice_, state).set(getattr(shelf, state))
+                self._capacity.labels(cluster, pool, slice_, state).set(getattr(sample, state))
 
     def forget_capacity(self, cluster: str) -> None:
         """Remove the capacity series, because this server no longer holds the lease."""
-        self._forget(cluster, self._shown.pop(cluster, set()))
+        self._forget(cluster, self._exported.pop(cluster, set()))
 
     def _forget(self, cluster: str, supplies: Iterable[tuple[str, str]]) -> None:
         for pool, slice_ in supplies:
@@ -324,13 +325,13 @@ class BudgetMetrics:
         self._burn = Gauge(BURN.name, BURN.help, BURN.labels, registry=registry)
         self._runs_out = Gauge(RUNS_OUT.name, RUNS_OUT.help, RUNS_OUT.labels, registry=registry)
         self._level = Gauge(LEVEL.name, LEVEL.help, LEVEL.labels, registry=registry)
-        self._shown: set[TeamName] = set()
+        self._exported: set[TeamName] = set()
 
-    def counted(self, standings: Sequence[StoredBudgetStatus], run_out: Mapping[TeamName, int]) -> None:
+    def counted(self, statuses: Sequence[StoredBudgetStatus], run_out: Mapping[TeamName, int]) -> None:
         """Set the metrics of all budgets and remove others; `run_out` has the times at which they run out."""
-        self._forget(self._shown - {one.team for one in standings})
-        self._shown = {one.team for one in standings}
-        for one in standings:
+        self._forget(self._exported - {one.team for one in statuses})
+        self._exported = {one.team for one in statuses}
+        for one in statuses:
             self._limit.labels(one.team).set(float(one.amount))
             self._spent.labels(one.team).set(float(one.spent))
             self._burn.labels(one.team).set(float(one.per_day))
@@ -343,8 +344,8 @@ class BudgetMetrics:
 
     def forget(self) -> None:
         """Remove all series, because this server no longer holds the lease."""
-        self._forget(self._shown)
-        self._shown = set()
+        self._forget(self._exported)
+        self._exported = set()
 
     def _forget(self, teams: Iterable[TeamName]) -> None:
         for team in teams:

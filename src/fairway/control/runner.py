@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from fairway.control.loop import LeasedLoop, Pace, Step
 from fairway.control.loops.apply import ApplyToCluster
 from fairway.control.loops.archive import ArchiveUsage
-from fairway.control.loops.budget import CountBudgets, HoldTeams
+from fairway.control.loops.budget import HoldTeams, TrackBudgets
 from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
 from fairway.control.loops.meter import MeterCluster
@@ -31,9 +31,8 @@ from fairway.ledger import FLEET, Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import ClusterName
-from fairway.services.applied_fleet import LastApplied
 from fairway.services.charges import Costs
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied
 from fairway.services.wakeup import Sleep, Wakeup
 from fairway.settings import Settings
 
@@ -82,25 +81,16 @@ class BuildEngine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop of a cluster that is not started yet."""
-
-    name: str
-    pace: Pace
-    step: Step
-    let_go: Callable[[], Awaitable[None]] | None = None
-    pause: Sleep | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Running:
     """The running loops of a cluster, and the configuration they run with: they restart if it changes."""
 
     cluster: Cluster
     pools: tuple[Pool, ...]
-    tasks: dict[str, asyncio.Task[None]]
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the loop that writes policy. A loop that is started again shares it with the others."""
 
-    def serves(self, cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
+    def matches(self, cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
         return (self.cluster, self.pools) == (cluster, pools)
 
 
@@ -132,13 +122,13 @@ class Runner:
         self._job_metrics = JobMetrics(registry)
         self._usage_metrics = UsageMetrics(registry)
         self._budget_metrics = BudgetMetrics(registry)
-        # Unlike any other server's, now or before: a restarted one must not pass for its former self.
+        # Unique among all servers, past and present: a restarted one must not take its former self's leases.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
         self._revision: int | None = None
         self._fleet: Fleet | None = None
         self._clusters: dict[ClusterName, _Running] = {}
-        self._whole: dict[str, asyncio.Task[None]] = {}
+        self._fleet_tasks: dict[str, asyncio.Task[None]] = {}
         """Loops of the fleet as a whole."""
 
     async def run(self) -> None:
@@ -153,7 +143,7 @@ class Runner:
                     log.exception("unexpected error while following the fleet")
                 await self._sleep(self._poll_seconds)
         finally:
-            await self._stop(tuple(self._clusters), *self._whole.values())
+            await self._stop(tuple(self._clusters), *self._fleet_tasks.values())
 
     async def _follow(self) -> None:
         newest = await self._ledger.revisions.newest_id()
@@ -170,7 +160,7 @@ class Runner:
             tuple(
                 name
                 for name, running in self._clusters.items()
-                if name not in wanted or not running.serves(*wanted[name])
+                if name not in wanted or not running.matches(*wanted[name])
             )
         )
         # After the loops of clusters that left have ended, lest one of them bring its cluster back.
@@ -179,94 +169,96 @@ class Runner:
         self._revision, self._fleet = revision, fleet
 
     def _start_missing(self, fleet: Fleet) -> None:
-        if not self._whole or any(task.done() for task in self._whole.values()):
+        if not self._fleet_tasks or any(task.done() for task in self._fleet_tasks.values()):
             for loop in self._fleet_loops():
-                if loop.name not in self._whole or self._whole[loop.name].done():
-                    self._whole[loop.name] = self._start(FLEET, loop)
+                if loop.name not in self._fleet_tasks or self._fleet_tasks[loop.name].done():
+                    self._fleet_tasks[loop.name] = _start(loop)
         for cluster in fleet.clusters:
             pools = fleet.pools_of(cluster.name)
-            running = self._clusters.setdefault(cluster.name, _Running(cluster, pools, {}))
+            running = self._clusters.setdefault(cluster.name, _Running(cluster, pools))
             ended = [name for name, task in running.tasks.items() if task.done()]
             for name in ended:
                 log.error("loop ended by itself; starting it again", loop=name, cluster=cluster.name)
             if ended or not running.tasks:
-                for loop in self._loops(cluster, pools):
+                for loop in self._loops(cluster, pools, running.writing):
                     if loop.name in ended or loop.name not in running.tasks:
-                        running.tasks[loop.name] = self._start(cluster.name, loop)
+                        running.tasks[loop.name] = _start(loop)
 
-    def _fleet_loops(self) -> Iterator[_Loop]:
-        count = CountBudgets(self._ledger, self._fleets, Costs(self._ledger), self._budget_metrics)
-        yield _Loop(BUDGET, self._pace(self._settings.budget_seconds), count, count.close)
+    def _fleet_loops(self) -> Iterator[LeasedLoop]:
+        track = TrackBudgets(self._ledger, self._fleets, Costs(self._ledger), self._budget_metrics)
+        yield self._loop(BUDGET, FLEET, self._pace(self._settings.budget_seconds), track, track.close)
         if self._settings.archive_url is not None:
             archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)
-            yield _Loop(ARCHIVE, self._pace(ARCHIVE_SECONDS, step_seconds=None), archive)
+            yield self._loop(ARCHIVE, FLEET, self._pace(ARCHIVE_SECONDS, step_seconds=None), archive)
 
-    def _loops(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Iterator[_Loop]:
+    def _loops(
+        self, cluster: Cluster, pools: tuple[Pool, ...], writing: asyncio.Lock
+    ) -> Iterator[LeasedLoop]:
+        name = cluster.name
         build = partial(self._build_engine, cluster, pools)
-        applied = LastApplied(cluster.name, self._ledger, self._fleets)
+        applied = LastApplied(name, self._ledger, self._fleets)
         observe = ObserveCluster(cluster, build, self._ledger, engine_seconds=ENGINE_SECONDS)
-        writing = asyncio.Lock()
+        yield self._loop(OBSERVE, name, self._pace(self._settings.observe_seconds), observe, observe.close)
         apply = ApplyToCluster(
             cluster, pools, build, self._ledger, self._fleets, self._policy_metrics, writing
         )
-        drift = FindDrift(cluster.name, build, self._ledger, applied, self._policy_metrics)
-        nudge = NudgeCluster(cluster.name, build, self._ledger, applied, self._policy_metrics, writing)
-        yield _Loop(OBSERVE, self._pace(self._settings.observe_seconds), observe, observe.close)
         # However long a policy takes to write: the step itself ends when the engine no longer answers.
-        yield _Loop(APPLY, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
-        yield _Loop(DRIFT, self._pace(self._settings.drift_seconds), drift, drift.close)
-        yield _Loop(NUDGE, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
-        hold = HoldTeams(cluster.name, build, self._ledger, applied, writing)
-        yield _Loop(HOLD, self._pace(HOLD_SECONDS), hold, hold.close)
-        yield from self._job_loops(cluster, build, applied)
-
-    def _job_loops(
-        self, cluster: Cluster, build: Callable[[], Engine], applied: LastApplied
-    ) -> Iterator[_Loop]:
-        dispatch = DispatchJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
-        mirror = MirrorJobs(cluster.name, build, self._ledger, applied, self._job_metrics)
-        yield _Loop(
-            DISPATCH,
-            self._job_pace(DISPATCH_SECONDS),
-            dispatch,
-            dispatch.close,
-            self._wakeup.pause_for(cluster.name),
-        )
-        yield _Loop(MIRROR, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
-        meter = MeterCluster(cluster.name, self._ledger, applied, self._usage_metrics)
-        yield _Loop(METER, self._job_pace(METER_SECONDS), meter, meter.close)
+        yield self._loop(APPLY, name, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
+        drift = FindDrift(name, build, self._ledger, applied, self._policy_metrics)
+        yield self._loop(DRIFT, name, self._pace(self._settings.drift_seconds), drift, drift.close)
+        nudge = NudgeCluster(name, build, self._ledger, applied, self._policy_metrics, writing)
+        yield self._loop(NUDGE, name, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
+        hold = HoldTeams(name, build, self._ledger, applied, writing)
+        yield self._loop(HOLD, name, self._pace(HOLD_SECONDS), hold, hold.close)
+        dispatch = DispatchJobs(name, build, self._ledger, applied, self._job_metrics)
+        wakeup = self._wakeup.pause_for(name)
+        yield self._loop(DISPATCH, name, self._job_pace(DISPATCH_SECONDS), dispatch, dispatch.close, wakeup)
+        mirror = MirrorJobs(name, build, self._ledger, applied, self._job_metrics)
+        yield self._loop(MIRROR, name, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
+        meter = MeterCluster(name, self._ledger, applied, self._usage_metrics)
+        yield self._loop(METER, name, self._job_pace(METER_SECONDS), meter, meter.close)
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(
             self._settings.lease_seconds,
             interval,
             JOBS_STEP_SECONDS,
-            longest_backoff_seconds=JOBS_BACKOFF_SECONDS,
+            max_backoff_seconds=JOBS_BACKOFF_SECONDS,
             permanent_seconds=3 * JOBS_BACKOFF_SECONDS,
         )
 
     def _pace(self, interval: float, step_seconds: float | None = STEP_SECONDS) -> Pace:
         return Pace(self._settings.lease_seconds, interval, step_seconds)
 
-    def _start(self, cluster: ClusterName, loop: _Loop) -> asyncio.Task[None]:
-        leased = LeasedLoop(
-            loop.name,
+    def _loop(
+        self,
+        name: str,
+        cluster: ClusterName,
+        pace: Pace,
+        step: Step,
+        cleanup: Callable[[], Awaitable[None]] | None = None,
+        pause: Sleep | None = None,
+    ) -> LeasedLoop:
+        return LeasedLoop(
+            name,
             cluster,
-            loop.step,
+            step,
             self._ledger,
             holder=f"{self.holder}/{next(self._numbers)}",
-            pace=loop.pace,
+            pace=pace,
             metrics=self._metrics,
-            let_go=loop.let_go,
-            pause=loop.pause,
+            cleanup=cleanup,
+            pause=pause,
         )
-        return asyncio.create_task(leased.run(), name=f"{loop.name} {cluster}")
 
     async def _stop(self, names: tuple[ClusterName, ...], *others: asyncio.Task[None]) -> None:
-        ending = [*others]
-        ending += [task for name in names for task in self._clusters.pop(name).tasks.values()]
-        for task in ending:
+        stopped = [*others, *(task for name in names for task in self._clusters.pop(name).tasks.values())]
+        for task in stopped:
             task.cancel()
-        for end in await asyncio.gather(*ending, return_exceptions=True):
-            if isinstance(end, Exception):
-                log.error("loop ended badly", exc_info=end)
+        for result in await asyncio.gather(*stopped, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("loop ended badly", exc_info=result)
+
+
+def _start(loop: LeasedLoop) -> asyncio.Task[None]:
+    return asyncio.create_task(loop.run(), name=f"{loop.name} {loop.cluster}")

@@ -14,7 +14,7 @@ from fairway.cost.rounding import apportion, rounded
 from fairway.model.bill import Bill, BillLine, OwnDay
 from fairway.model.names import PoolName
 
-_FINE: Final = Decimal("0.000001")
+_QUANTUM: Final = Decimal("0.000001")
 """Precision of the amounts and hours in a comparison."""
 _ZERO: Final = Fraction(0)
 
@@ -113,43 +113,43 @@ def _pairs(ours: Iterable[OwnDay], bill: Bill, cent: Decimal) -> list[_Pair]:
         hours, cost = own.get((day.day, day.pool), (_ZERO, _ZERO))
         own[day.day, day.pool] = (hours + day.gpu_hours, cost + day.cost)
     found: list[_Pair] = []
-    seen: dict[tuple[date, PoolName], BillLine] = {}
+    billed: dict[tuple[date, PoolName], BillLine] = {}
     for line in bill.lines:
         slack = (Fraction(cent) + line.lines * Fraction(1, 10**line.places)) / 2
         hours, cost = Fraction(line.gpu_hours), Fraction(line.cost)
         if line.pool is None:
             found.append(_Pair(line.day, None, line.about, _ZERO, hours, _ZERO, cost, slack, Fraction(cent)))
             continue
-        seen[line.day, line.pool] = line
+        billed[line.day, line.pool] = line
         our_hours, our_cost = own.get((line.day, line.pool), (_ZERO, _ZERO))
         found.append(_Pair(line.day, line.pool, "", our_hours, hours, our_cost, cost, slack, Fraction(cent)))
     for (day_, pool), (hours, cost) in own.items():
-        if (day_, pool) not in seen and (hours or cost):
+        if (day_, pool) not in billed and (hours or cost):
             found.append(_Pair(day_, pool, "", hours, _ZERO, cost, _ZERO, Fraction(cent) / 2, Fraction(cent)))
     return sorted(found, key=lambda pair: (pair.day, pair.pool is None, pair.pool or "", pair.about))
 
 
 def _rounded(amounts: Sequence[Fraction]) -> list[Decimal]:
-    return apportion(amounts, rounded(sum(amounts, _ZERO), _FINE), _FINE) if amounts else []
+    return apportion(amounts, rounded(sum(amounts, _ZERO), _QUANTUM), _QUANTUM) if amounts else []
 
 
 def _comparison(pair: _Pair, ours: Decimal, bill: Decimal) -> BillComparison:
     difference = pair.bill - pair.ours
     by_hours = _by_hours(pair)
     gap = _gap(pair, difference, by_hours)
-    hours_part = rounded(by_hours, _FINE)
+    hours_part = rounded(by_hours, _QUANTUM)
     return BillComparison(
         pair.day,
         pair.pool,
         pair.about,
-        rounded(pair.our_hours, _FINE),
-        rounded(pair.bill_hours, _FINE),
+        rounded(pair.our_hours, _QUANTUM),
+        rounded(pair.bill_hours, _QUANTUM),
         ours,
         bill,
         (bill - ours) - hours_part,
         hours_part,
         gap,
-        _explained(pair, gap),
+        _explanation(pair, gap),
     )
 
 
@@ -194,7 +194,7 @@ _SENTENCES: Final = {
 }
 
 
-def _explained(pair: _Pair, gap: Gap) -> str:
+def _explanation(pair: _Pair, gap: Gap) -> str:
     if gap is Gap.PRICE and not (pair.bill_hours and pair.our_hours):
         return "the bill has a cost without hours of GPUs"
     return _SENTENCES[gap].format(

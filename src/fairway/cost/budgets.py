@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from enum import StrEnum
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar, next_month
-from fairway.model.budget import AtLimit, Budget, Every, Hold
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
@@ -18,20 +17,11 @@ DAY_SECONDS = 86400
 BURN_SECONDS = 7 * DAY_SECONDS
 
 
-class Level(StrEnum):
-    """How much of a budget is spent, as a level."""
-
-    OK = "ok"
-    WARNED = "warned"
-    """At least `warn_at` of the amount is spent."""
-    SPENT = "spent"
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
     """The state of a budget at one point in time."""
 
-    level: Level
+    level: BudgetLevel
     hold: Hold | None
     """Which jobs it blocks from starting; None if none."""
     runs_out: date | None
@@ -69,15 +59,15 @@ def per_day(spent: Fraction, window: Span, now: int) -> Fraction:
     return spent * DAY_SECONDS / max(1, min(window.end, now) - window.start)
 
 
-def standing(
+def budget_status(
     budget: Budget, spent: Fraction, per_day: Fraction, now: int, calendar: Calendar
 ) -> BudgetStatus:
     """Compute the state of `budget`, given the amount `spent` in the period that contains `now`."""
     amount = Fraction(budget.amount)
     today = calendar.day_of(now)
     if spent >= amount:
-        return BudgetStatus(Level.SPENT, _HOLDS[budget.at_limit], today)
-    level = Level.WARNED if spent >= amount * Fraction(budget.warn_at) else Level.OK
+        return BudgetStatus(BudgetLevel.SPENT, _HOLDS[budget.at_limit], today)
+    level = BudgetLevel.WARNED if spent >= amount * Fraction(budget.warn_at) else BudgetLevel.OK
     return BudgetStatus(level, None, _runs_out(budget.every, amount - spent, per_day, now, calendar))
 
 

@@ -16,9 +16,11 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from fairway.model.charge import Span
 from fairway.model.errors import PermanentError
+from fairway.model.fleet import Fleet
 
 _DAY = timedelta(days=1)
 
@@ -94,6 +96,11 @@ class Calendar:
         return _days_in_month(self.zone, day.year, day.month)
 
 
+def calendar_of(fleet: Fleet) -> Calendar:
+    """Return the calendar of a fleet, whose file was checked to name an existing time zone."""
+    return Calendar(ZoneInfo(fleet.cost.timezone))
+
+
 def next_month(day: date) -> date:
     """Return the first day of the month after the one that contains `day`."""
     return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
@@ -110,10 +117,10 @@ def _day_start(zone: tzinfo, day: date) -> int:
     midnight = int(
         datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()
     )  # fold 0: the first of two
-    if _shown(zone, midnight - 1).date() < day:
+    if _local(zone, midnight - 1).date() < day:
         return midnight
     # Clocks skipped midnight: the day begins with the change.
-    return _first(zone, midnight - 86400, midnight, lambda shown: shown.date() >= day)
+    return _first(zone, midnight - 86400, midnight, lambda local: local.date() >= day)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ class _Block:
 @lru_cache(maxsize=512)
 def _block(zone: tzinfo, number: int) -> _Block:
     begin, end = number * _BLOCK, (number + 1) * _BLOCK
-    day = _shown(zone, begin).date() - _DAY
+    day = _local(zone, begin).date() - _DAY
     days: dict[int, date] = {}
     while not days or max(days) <= end:
         days[_day_start(zone, day)] = day  # of days with the same start, all but the last are empty
@@ -166,33 +173,33 @@ def _hours(zone: tzinfo, start: int, end: int) -> tuple[Span, ...]:
 
 def _full_hour_after(zone: tzinfo, at: int) -> int:
     """Return the next second after `at` at which local clocks show a full hour."""
-    shown = _shown(zone, at)
-    following = at + _HOUR - shown.minute * 60 - shown.second
-    if _shown(zone, following).utcoffset() == shown.utcoffset():
+    local = _local(zone, at)
+    following = at + _HOUR - local.minute * 60 - local.second
+    if _local(zone, following).utcoffset() == local.utcoffset():
         return following
-    offset = shown.utcoffset()
+    offset = local.utcoffset()
     change = _first(zone, at, following, lambda then: then.utcoffset() != offset)
-    then = _shown(zone, change)
+    then = _local(zone, change)
     past = then.minute * 60 + then.second
     return change if past == 0 else change + _HOUR - past
 
 
-def _shown(zone: tzinfo, at: int) -> datetime:
+def _local(zone: tzinfo, at: int) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone(zone)
 
 
-def _first(zone: tzinfo, before: int, after: int, is_it: Callable[[datetime], bool]) -> int:
+def _first(zone: tzinfo, before: int, after: int, predicate: Callable[[datetime], bool]) -> int:
     """Bisect for the first second at which `is_it` is true; it is false at `before` and true at `after`."""
     while after - before > 1:
         middle = (before + after) // 2
-        if is_it(_shown(zone, middle)):
+        if predicate(_local(zone, middle)):
             after = middle
         else:
             before = middle
     return after
 
 
-LONGEST_DAYS: Final = 3660
+MAX_DAYS: Final = 3660
 """Ten years: served from daily sums; no report needs more."""
 
 _FIRST_YEAR: Final = 1971
@@ -224,8 +231,8 @@ class Window:
 def parse_window(text: str, calendar: Calendar, now: int) -> Window:
     """Parse a window, e.g. `30d`: today and the 29 days before. Raises PermanentError if it is invalid."""
     first, until = _parse_days(text, calendar.day_of(now))
-    if not first < until or (until - first).days > LONGEST_DAYS:
-        raise _invalid(text, f"it is not between 1 and {LONGEST_DAYS} days long")
+    if not first < until or (until - first).days > MAX_DAYS:
+        raise _invalid(text, f"it is not between 1 and {MAX_DAYS} days long")
     if first.year < _FIRST_YEAR or until.year > _LAST_YEAR:
         raise _invalid(text, f"years are {_FIRST_YEAR} to {_LAST_YEAR}")
     return window_of(first, until, calendar, now)

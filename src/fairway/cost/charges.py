@@ -14,11 +14,10 @@ from fractions import Fraction
 from typing import Final
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.rates import RateSpan, hourly_pools, rate_spans
+from fairway.cost.rates import RateSpan, memory_part
 from fairway.cost.rounding import exact_sum
-from fairway.cost.slicing import memory_part
 from fairway.model.charge import UNUSED_KINDS, CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
-from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Sharing
 from fairway.model.team import Supply, TeamTree
@@ -27,6 +26,8 @@ Labels = tuple[str, ...]
 
 Shares = tuple[tuple[TeamName, Fraction], ...]
 """Fractions that sum to 1, or none."""
+
+Rates = Mapping[PoolName, Sequence[RateSpan]]
 
 _ZERO: Final = Fraction(0)
 
@@ -68,23 +69,18 @@ class Guarantees:
 
 
 def _parts(sums: Mapping[TeamName, Fraction | int]) -> Shares:
-    whole = sum(sums.values())
-    return tuple((team, Fraction(own) / whole) for team, own in sums.items())
+    total = sum(sums.values())
+    return tuple((team, Fraction(own) / total) for team, own in sums.items())
 
 
 def labels_of_team(
     labels: Sequence[Label], team: TeamName, cluster: ClusterName, supply: Supply | None, day: str
 ) -> Labels:
     """Return the label values of a team's share; labels of users and jobs stay empty."""
-    known = {Label.TEAM: team, Label.CLUSTER: cluster, Label.DAY: day}
+    by_label = {Label.TEAM: team, Label.CLUSTER: cluster, Label.DAY: day}
     if supply is not None:
-        known |= {Label.POOL: supply.pool, Label.SLICE: supply.slice or ""}
-    return tuple(known.get(label, "") for label in labels)
-
-
-__all__ = ["RateSpan", "charges", "hourly_pools", "rate_spans", "unused", "usage_charges"]
-
-Rates = Mapping[PoolName, Sequence[RateSpan]]
+        by_label |= {Label.POOL: supply.pool, Label.SLICE: supply.slice or ""}
+    return tuple(by_label.get(label, "") for label in labels)
 
 
 def usage_charges(
@@ -152,13 +148,13 @@ def charges(
         found.add(ChargeKind.USAGE, cluster, row.supply, at, row.labels, row.device_seconds, amount)
         costs.add(cluster, row.supply.pool, at, row.labels, amount)
     if everyone is None:
-        everyone, whole = usage, costs
+        everyone, all_costs = usage, costs
     else:
-        whole = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
+        all_costs = _Costs(calendar, by_pool=fleet.cost.idle, by_cluster=fleet.cost.overhead)
         for row, at, amount in _priced(fleet, rates, everyone):
-            whole.add(clusters[row.supply.pool], row.supply.pool, at, (), amount)
+            all_costs.add(clusters[row.supply.pool], row.supply.pool, at, (), amount)
     lines = [*_unused(fleet, capacity, rates, everyone), *_overhead(fleet, calendar, window)]
-    _share(fleet, lines, costs, whole, found, labels)
+    _share(fleet, lines, costs, all_costs, found, labels)
     return found.charges()
 
 
@@ -257,17 +253,17 @@ class _Costs:
         costs = self._costs.setdefault(key, {})
         costs[labels] = costs.get(labels, _ZERO) + amount
 
-    def shares(self, line: _SharedAmount, whole: _Costs) -> Sequence[tuple[Labels, Fraction]] | None:
-        """Return each label's share of the usage cost in `whole` for the line's place and day.
+    def shares(self, line: _SharedAmount, all_costs: _Costs) -> Sequence[tuple[Labels, Fraction]] | None:
+        """Return each label's share of the usage cost in `all_costs` for the line's place and day.
 
         Returns None if that place had no usage cost that day.
         """
         place = line.cluster if line.supply is None else line.supply.pool
         key = (place, line.supply is not None, self._day(line.at))
         if key not in self._shares:
-            cost = exact_sum(whole._costs.get(key, {}).values())
+            cost = exact_sum(all_costs._costs.get(key, {}).values())
             own = self._costs.get(key, {})
-            self._shares[key] = [(who, used / cost) for who, used in own.items()] if cost > 0 else None
+            self._shares[key] = [(who, amount / cost) for who, amount in own.items()] if cost > 0 else None
         return self._shares[key]
 
 
@@ -286,24 +282,24 @@ def _unused(
     fleet: Fleet, capacity: Sequence[CapacitySum], rates: Rates, usage: Sequence[UsageSum]
 ) -> Iterable[_SharedAmount]:
     """Yield lines for unused capacity by span and supply, and for committed GPUs that did not exist."""
-    had = _by_span(rates, capacity)
-    used: dict[tuple[PoolName, int, SliceName | None], int] = {}
+    by_span = _by_span(rates, capacity)
+    used_seconds: dict[tuple[PoolName, int, SliceName | None], int] = {}
     for row in usage:
         key = (row.supply.pool, row.span, row.supply.slice)
-        used[key] = used.get(key, 0) + row.device_seconds
+        used_seconds[key] = used_seconds.get(key, 0) + row.device_seconds
     pools = {pool.name: pool for pool in fleet.pools}
-    for key, (total, drained, down, fragmented) in had.items():
+    for key, (total, drained, down, fragmented) in by_span.items():
         name, index, slice_ = key
         pool, span = pools[name], rates[name][index]
-        left = total - used.get(key, 0)
+        left = total - used_seconds.get(key, 0)
         supply = Supply(name, slice_)
-        for kind, most in (
+        for kind, limit in (
             (ChargeKind.DOWN, down),
             (ChargeKind.DRAINED, drained),
             (ChargeKind.FRAGMENTED, fragmented),
             (ChargeKind.IDLE, left),
         ):
-            seconds = min(most, left)
+            seconds = min(limit, left)
             if seconds <= 0:
                 continue
             left -= seconds
@@ -342,27 +338,23 @@ def _by_span(
 def _overhead(fleet: Fleet, calendar: Calendar, window: Span) -> Iterable[_SharedAmount]:
     """Yield each cluster's overhead by day: the monthly amount divided by the days of that month."""
     for cluster in fleet.clusters:
-        monthly = _monthly(cluster)
+        monthly = sum((Fraction(amount) for amount in cluster.overhead.values()), _ZERO)
         if not monthly:
             continue
         for span in calendar.days(window):
             day = calendar.day_of(span.start)
-            whole = calendar.day_span(day)
+            full_day = calendar.day_span(day)
             amount = monthly / calendar.days_in_month(day)
-            if span != whole:
-                amount *= Fraction(span.end - span.start, whole.end - whole.start)
+            if span != full_day:
+                amount *= Fraction(span.end - span.start, full_day.end - full_day.start)
             yield _SharedAmount(ChargeKind.OVERHEAD, cluster.name, None, span.start, 0, amount)
-
-
-def _monthly(cluster: Cluster) -> Fraction:
-    return sum((Fraction(amount) for amount in cluster.overhead.values()), _ZERO)
 
 
 def _share(
     fleet: Fleet,
     lines: Iterable[_SharedAmount],
     costs: _Costs,
-    whole: _Costs,
+    all_costs: _Costs,
     found: _ChargeTotals,
     labels: Sequence[Label],
 ) -> None:
@@ -372,7 +364,7 @@ def _share(
     for line in lines if found.by_day else _over_days(lines, rules):
         shares: Sequence[tuple[Labels, Fraction]] | None = None
         if rules[line.kind] is Sharing.BY_USAGE:
-            shares = costs.shares(line, whole)
+            shares = costs.shares(line, all_costs)
         elif guaranteed is not None and rules[line.kind] is Sharing.BY_GUARANTEE:
             day = found.day_text(line.at)
             shares = [

@@ -30,7 +30,9 @@ class StatementAmount:
 _Key = tuple[str, ChargeKind, ClusterName, Supply | None]
 
 
-def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -> tuple[StatementAmount, ...]:
+def statement_amounts(
+    charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal
+) -> tuple[StatementAmount, ...]:
     """Round a month's charges to the lines of its statement; `labels` must include TEAM.
 
     The lines sum to the exact total rounded once; each team's lines sum to its own total within one quantum.
@@ -43,20 +45,20 @@ def told(charges: Iterable[Charge], labels: Sequence[Label], quantum: Decimal) -
         key = (team, charge.kind, charge.cluster, charge.supply)
         amounts[key] = amounts.get(key, Fraction(0)) + charge.amount
         seconds[key] = seconds.get(key, 0) + charge.device_seconds
-    # In an order of its own, so that the same charges are told the same however they came.
+    # In a fixed order, so that the same charges are rounded the same way in whatever order they came.
     paths = {key: amounts[key] for key in sorted(amounts, key=_order)}
     return tuple(_line(key, seconds[key], amount) for key, amount in apportion_paths(paths, quantum).items())
 
 
 def correction(
-    recomputed: Iterable[StatementAmount], told_so_far: Iterable[StatementAmount]
+    recomputed: Iterable[StatementAmount], billed: Iterable[StatementAmount]
 ) -> tuple[StatementAmount, ...]:
     """Return the lines to add to a month's statement and past corrections to match the recomputed month.
 
-    `told_so_far` is the month as closed plus every correction since. Unchanged lines are left out.
+    `billed` is the month as closed plus every correction since. Unchanged lines are left out.
     """
     sums: dict[_Key, tuple[int, Decimal]] = {}
-    for lines, sign in ((recomputed, 1), (told_so_far, -1)):
+    for lines, sign in ((recomputed, 1), (billed, -1)):
         for line in lines:
             key = (line.team, line.kind, line.cluster, line.supply)
             seconds, amount = sums.get(key, (0, Decimal(0)))

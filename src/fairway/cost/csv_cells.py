@@ -9,7 +9,7 @@ _FORMULA: Final = re.compile(r"[=+\-@\t\r]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-def plain(value: object) -> object:
+def escape_cell(value: object) -> object:
     """Prefix text that a spreadsheet would run as a formula with an apostrophe; return other values as is.
 
     Names of jobs and users are untrusted input, and the reader of the file trusts it.

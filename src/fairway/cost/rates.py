@@ -12,11 +12,133 @@ from functools import lru_cache
 from typing import Final
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.slicing import memory_part, parts
 from fairway.model.charge import CapacitySum, Span
 from fairway.model.fleet import Fleet, Pool
+from fairway.model.gpu import GpuType, MigProfile, layouts
 from fairway.model.names import PoolName, SliceName
 from fairway.model.price import PricePoint
+
+_Counts = tuple[int, ...]
+_ONE: Final = Fraction(1)
+_MAX_COMBINATIONS: Final = 20_000
+"""Maximum number of combinations to search before settling for the best one found so far."""
+
+
+def memory_part(gpu: GpuType, slice_: SliceName | None) -> Fraction:
+    """Return the part of a GPU's memory that a slice takes; 1 for a whole GPU or an unknown slice."""
+    if slice_ is None:
+        return _ONE
+    profile = gpu.profile(slice_)
+    return _ONE if profile is None else gpu.fraction(profile)
+
+
+def parts(
+    gpu: GpuType, totals: Mapping[SliceName | None, int], gpu_seconds: int
+) -> dict[SliceName | None, Fraction]:
+    """Return the part of a GPU that each kind of device is: by memory, scaled to sum to the GPUs present.
+
+    `totals` are the device-seconds of each kind, `gpu_seconds` those of the GPUs behind all of them.
+    """
+    by_memory = {slice_: memory_part(gpu, slice_) for slice_ in totals}
+    if totals.keys() <= {None}:
+        return by_memory
+    unscaled = sum((totals[slice_] * part for slice_, part in by_memory.items()), Fraction(0))
+    if not unscaled or not gpu_seconds:
+        return by_memory
+    scale = gpu_seconds / unscaled
+    return {slice_: part * scale for slice_, part in by_memory.items()}
+
+
+def gpus_behind(gpu: GpuType, slices: Mapping[SliceName, int]) -> int:
+    """Return the smallest number of GPUs that the slices of one node can be cut from.
+
+    Slices unknown to the GPU type count as one GPU each. The search is exact for realistic nodes (GPUs cut in
+    up to three different ways); for other mixtures it may return one GPU too many, never too few.
+    """
+    counts_by_name = {name: n for name, n in slices.items() if n > 0 and gpu.profile(name) is not None}
+    unknown = sum(n for name, n in slices.items() if n > 0 and name not in counts_by_name)
+    names = tuple(sorted(counts_by_name))
+    return unknown + _fewest(gpu, names, tuple(counts_by_name[name] for name in names))
+
+
+@lru_cache(maxsize=4096)
+def _fewest(gpu: GpuType, names: tuple[SliceName, ...], counts: _Counts) -> int:
+    if not any(counts):
+        return 0
+    profiles = tuple(p for p in (gpu.profile(name) for name in names) if p is not None)
+    cuts = sorted(
+        (tuple(layout.count(p) for p in profiles) for layout in layouts(gpu, profiles)),
+        key=lambda cut: _memory(profiles, cut),
+        reverse=True,
+    )
+    lower_bound = _lower_bound(gpu, profiles, counts)
+    best = _greedy(profiles, cuts, counts)
+    cache: dict[_Counts, int] = {}
+    searches_left = [_MAX_COMBINATIONS]
+    if best > lower_bound:
+        best = min(best, _search(gpu, profiles, cuts, counts, best, cache, searches_left))
+    return best
+
+
+def _memory(profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
+    return sum(n * p.memory_slices for n, p in zip(counts, profiles, strict=True))
+
+
+def _lower_bound(gpu: GpuType, profiles: tuple[MigProfile, ...], counts: _Counts) -> int:
+    """Return a lower bound on the GPUs needed."""
+    compute = sum(n * p.compute_slices for n, p in zip(counts, profiles, strict=True))
+    return max(
+        -(-_memory(profiles, counts) // gpu.memory_slices),
+        -(-compute // gpu.compute_slices),
+        *(-(-n // p.max_instances) for n, p in zip(counts, profiles, strict=True)),
+    )
+
+
+def _greedy(profiles: tuple[MigProfile, ...], cuts: list[_Counts], counts: _Counts) -> int:
+    """Return an upper bound: cut each GPU such that it covers the most memory of the remaining slices."""
+    used = 0
+    while any(counts):
+        taken = max((_take(counts, cut)[1] for cut in cuts), key=lambda taken: _memory(profiles, taken))
+        counts = tuple(n - t for n, t in zip(counts, taken, strict=True))
+        used += 1
+    return used
+
+
+def _take(counts: _Counts, cut: _Counts) -> tuple[_Counts, _Counts]:
+    """Return the slices that remain after one GPU is cut this way, and the slices taken from it."""
+    taken = tuple(map(min, counts, cut))
+    return tuple(n - t for n, t in zip(counts, taken, strict=True)), taken
+
+
+def _search(
+    gpu: GpuType,
+    profiles: tuple[MigProfile, ...],
+    cuts: list[_Counts],
+    counts: _Counts,
+    below: int,
+    cache: dict[_Counts, int],
+    searches_left: list[int],
+) -> int:
+    """Return the smallest number of GPUs for `counts` if less than `below`, otherwise `below`."""
+    if not any(counts):
+        return 0
+    if counts in cache:
+        return cache[counts]
+    searches_left[0] -= 1
+    lower_bound = _lower_bound(gpu, profiles, counts)
+    if lower_bound >= below or searches_left[0] < 0:
+        return below
+    best = below
+    for cut in cuts:
+        remaining, taken = _take(counts, cut)
+        if any(taken):
+            best = min(best, 1 + _search(gpu, profiles, cuts, remaining, best - 1, cache, searches_left))
+            if best == lower_bound:
+                break
+    if best < below:
+        cache[counts] = best
+    return best
+
 
 _HOUR: Final = 3600
 _ZERO: Final = Fraction(0)
@@ -76,24 +198,24 @@ def rate_spans(
     hourly = hourly_pools(fleet, points)
     days = tuple((calendar.day_of(day.start), day) for day in calendar.days(window))
     hours = tuple((day, hour) for day, span in days for hour in calendar.hours(span)) if hourly else ()
-    there = _by_hour(hours, [row for row in capacity if row.supply.pool in hourly])
+    capacity_by_hour = _by_hour(hours, [row for row in capacity if row.supply.pool in hourly])
     found: dict[PoolName, tuple[RateSpan, ...]] = {}
     for pool in fleet.pools:
         if pool.name in hourly:
-            known = there.get(pool.name, {})
-            spans = _hour_rates(pool, hours, known, points.get(pool.name, ()), until or window.end)
+            pool_hours = capacity_by_hour.get(pool.name, {})
+            spans = _hour_rates(pool, hours, pool_hours, points.get(pool.name, ()), until or window.end)
         else:
             spans = (
                 (day, RateSpan(span, {None: per_second(pool.list_price(day), pool.pricing.discount)}, _WHOLE))
                 for day, span in days
             )
-        found[pool.name] = tuple(_joined(spans, by_day=by_day))
+        found[pool.name] = tuple(_merged(spans, by_day=by_day))
     return found
 
 
 def over_days(spans: Sequence[RateSpan]) -> tuple[RateSpan, ...]:
     """Merge adjacent spans with equal rates across days; the result can only price usage."""
-    return tuple(_joined(((date.min, span) for span in spans), by_day=False))
+    return tuple(_merged(((date.min, span) for span in spans), by_day=False))
 
 
 @lru_cache(maxsize=4096)
@@ -105,29 +227,29 @@ def per_second(per_hour: Decimal, discount: Decimal = Decimal(0)) -> Fraction:
 _Dated = tuple[date, RateSpan]
 
 
-def _joined(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
+def _merged(spans: Iterable[_Dated], *, by_day: bool) -> Iterator[RateSpan]:
     """Merge adjacent spans with equal rates and parts."""
     day: date | None = None
-    run: RateSpan | None = None
-    for its_day, span in spans:
-        if run is None:
-            run, day = span, its_day
-        elif (its_day == day or not by_day) and _alike(span, run):
-            run = RateSpan(
-                Span(run.span.start, span.span.end),
-                run.rates,
-                run.parts,
-                run.absent + span.absent,
-                run.absent_gpu_seconds + span.absent_gpu_seconds,
+    merged: RateSpan | None = None
+    for span_day, span in spans:
+        if merged is None:
+            merged, day = span, span_day
+        elif (span_day == day or not by_day) and _same_rates(span, merged):
+            merged = RateSpan(
+                Span(merged.span.start, span.span.end),
+                merged.rates,
+                merged.parts,
+                merged.absent + span.absent,
+                merged.absent_gpu_seconds + span.absent_gpu_seconds,
             )
         else:
-            yield run
-            run, day = span, its_day
-    if run is not None:
-        yield run
+            yield merged
+            merged, day = span, span_day
+    if merged is not None:
+        yield merged
 
 
-def _alike(one: RateSpan, other: RateSpan) -> bool:
+def _same_rates(one: RateSpan, other: RateSpan) -> bool:
     if one.rates is other.rates and one.parts is other.parts:
         return True
     return one.rates == other.rates and one.parts == other.parts
@@ -152,20 +274,20 @@ def _by_hour(
         at = bisect_right(starts, row.start) - 1
         if at < 0 or row.start >= end:
             continue
-        there = found.setdefault(row.supply.pool, {}).setdefault(starts[at], _CapacityHour({}))
-        there.totals[row.supply.slice] = there.totals.get(row.supply.slice, 0) + row.total
-        there.gpu_seconds += row.gpu_seconds
+        hour = found.setdefault(row.supply.pool, {}).setdefault(starts[at], _CapacityHour({}))
+        hour.totals[row.supply.slice] = hour.totals.get(row.supply.slice, 0) + row.total
+        hour.gpu_seconds += row.gpu_seconds
     return found
 
 
 def _hour_rates(
     pool: Pool,
     hours: Sequence[tuple[date, Span]],
-    there: Mapping[int, _CapacityHour],
+    capacity_by_hour: Mapping[int, _CapacityHour],
     points: Sequence[PricePoint],
     until: int,
 ) -> Iterator[_Dated]:
-    market = _Market(points)
+    market = _SpotPrices(points)
     nothing = _CapacityHour({})
     list_day: date | None = None
     list_rate = _ZERO
@@ -174,21 +296,22 @@ def _hour_rates(
     for day, hour in hours:
         if day != list_day:
             list_day, list_rate = day, per_second(pool.list_price(day), pool.pricing.discount)
-        had = there.get(hour.start, nothing)
+        hour_capacity = capacity_by_hour.get(hour.start, nothing)
         past = hour if hour.end <= until else Span(hour.start, max(hour.start, until))
         rate = market.rate(past, list_rate)
         # Most hours are like the one before.
-        key = (day, past.end - past.start, rate, had.gpu_seconds, had.totals)
+        key = (day, past.end - past.start, rate, hour_capacity.gpu_seconds, hour_capacity.totals)
         if found is None or key != before:
-            before, found = key, _hour_rate(pool, day, past, had, rate)
+            before, found = key, _hour_rate(pool, day, past, hour_capacity, rate)
         yield day, RateSpan(hour, found.rates, found.parts, found.absent, found.absent_gpu_seconds)
 
 
-def _hour_rate(pool: Pool, day: date, hour: Span, had: _CapacityHour, rate: Fraction) -> RateSpan:
-    part = _WHOLE if had.totals.keys() <= {None} else parts(pool.gpu, had.totals, had.gpu_seconds)
+def _hour_rate(pool: Pool, day: date, hour: Span, capacity: _CapacityHour, rate: Fraction) -> RateSpan:
+    totals = capacity.totals
+    part = _WHOLE if totals.keys() <= {None} else parts(pool.gpu, totals, capacity.gpu_seconds)
     absent, absent_gpu_seconds = _ZERO, 0
     if pool.pricing.commitments:
-        gpu_seconds = sum((n * part[slice_] for slice_, n in had.totals.items()), _ZERO)
+        gpu_seconds = sum((n * part[slice_] for slice_, n in totals.items()), _ZERO)
         rate, absent, absent_gpu_seconds = _committed(pool, day, hour, gpu_seconds, rate)
     rates: dict[SliceName | None, Fraction] = {None: rate}
     if part is not _WHOLE:
@@ -221,7 +344,7 @@ def _committed(
     return (cost + rate * left) / gpu_seconds, absent, round(absent_seconds)
 
 
-class _Market:
+class _SpotPrices:
     """Spot prices that can change at any time."""
 
     def __init__(self, points: Sequence[PricePoint]) -> None:

@@ -99,11 +99,11 @@ _RowKey = tuple[tuple[str, ...], str]
 
 
 def table(
-    entries: Iterable[ReportEntry], quantum: Decimal, *, most: int, in_order: Sequence[int] = ()
+    entries: Iterable[ReportEntry], quantum: Decimal, *, max_rows: int, sort_labels: Sequence[int] = ()
 ) -> ReportTable:
-    """Build one row per set of labels, most expensive first: at most `most`, and one row for the rest.
+    """Build one row per set of labels, most expensive first: at most `max_rows`, and one row for the rest.
 
-    `in_order`: indices of labels to sort rows by first, so that e.g. days are in order.
+    `sort_labels`: indices of labels to sort rows by first, so that e.g. days are in order.
     """
     sums: dict[_RowKey, _RowTotal] = {}
     for entry in entries:
@@ -114,7 +114,7 @@ def table(
         found.device_seconds += entry.device_seconds
         found.slice_seconds += entry.slice_seconds
     rows = _rounded_rows({key: sums[key] for key in sorted(sums)}, quantum)
-    return ReportTable(_shown(rows, most, in_order), _sum_of(rows, ()))
+    return ReportTable(_shown(rows, max_rows, sort_labels), _sum_of(rows, ()))
 
 
 def hours(seconds: Mapping[tuple[str, ...], Fraction]) -> dict[tuple[str, ...], Decimal]:
@@ -158,21 +158,23 @@ def _settle(
     Only moves between columns in which the row has an amount: a row without overhead gets none.
     """
     exact = [sum((s.amounts.get(c, Fraction(0)) for s in sums.values()), Fraction(0)) for c in ReportColumn]
-    told = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in ReportColumn]
-    wanted = apportion(exact, sum(told, _ZERO), quantum)
-    over = {c: int((t - w) / quantum) for c, t, w in zip(ReportColumn, told, wanted, strict=True)}
-    for much in ReportColumn:
-        for little in ReportColumn:
-            count = min(over[much], -over[little])
+    shown = [sum((v for path, v in amounts.items() if path[-1] == c.value), _ZERO) for c in ReportColumn]
+    wanted = apportion(exact, sum(shown, _ZERO), quantum)
+    over = {c: int((t - w) / quantum) for c, t, w in zip(ReportColumn, shown, wanted, strict=True)}
+    for over_column in ReportColumn:
+        for under_column in ReportColumn:
+            count = min(over[over_column], -over[under_column])
             if count <= 0:
                 continue
-            rows = [(k, s) for k, s in sums.items() if much in s.amounts and little in s.amounts]
-            rows.sort(key=lambda row: _excess(row, amounts, little) - _excess(row, amounts, much))
+            rows = [(k, s) for k, s in sums.items() if over_column in s.amounts and under_column in s.amounts]
+            rows.sort(
+                key=lambda row: _excess(row, amounts, under_column) - _excess(row, amounts, over_column)
+            )
             for (labels, kind), _ in rows[:count]:
-                amounts[*labels, kind, much.value] -= quantum
-                amounts[*labels, kind, little.value] += quantum
-                over[much] -= 1
-                over[little] += 1
+                amounts[*labels, kind, over_column.value] -= quantum
+                amounts[*labels, kind, under_column.value] += quantum
+                over[over_column] -= 1
+                over[under_column] += 1
 
 
 def _excess(
@@ -183,18 +185,18 @@ def _excess(
     return Fraction(amounts[*labels, kind, column.value]) - found.amounts[column]
 
 
-def _shown(rows: Sequence[ReportRow], most: int, in_order: Sequence[int]) -> tuple[ReportRow, ...]:
+def _shown(rows: Sequence[ReportRow], max_rows: int, sort_labels: Sequence[int]) -> tuple[ReportRow, ...]:
     """Sort and limit the rows. Separate lines are always shown: they are few and concern the whole fleet."""
-    ranked = sorted((r for r in rows if r.kind is None), key=_dearest_first)
-    own = sorted((r for r in rows if r.kind is not None), key=_dearest_first)
-    first = sorted(ranked[:most], key=lambda r: ([r.labels[i] for i in in_order], *_dearest_first(r)))
-    rest = ranked[most:]
+    ranked = sorted((r for r in rows if r.kind is None), key=_by_amount)
+    own = sorted((r for r in rows if r.kind is not None), key=_by_amount)
+    first = sorted(ranked[:max_rows], key=lambda r: ([r.labels[i] for i in sort_labels], *_by_amount(r)))
+    rest = ranked[max_rows:]
     others = [replace(_sum_of(rest, rest[0].labels), others=len(rest))] if rest else []
     others = [replace(row, labels=("",) * len(row.labels)) for row in others]
     return (*first, *others, *own)
 
 
-def _dearest_first(row: ReportRow) -> tuple[Decimal, Decimal, tuple[str, ...]]:
+def _by_amount(row: ReportRow) -> tuple[Decimal, Decimal, tuple[str, ...]]:
     return -row.total, -row.gpu_hours, row.labels
 
 

@@ -17,11 +17,11 @@ Path = TypeVar("Path", bound=tuple[object, ...])
 
 def exact_sum(amounts: Iterable[Fraction]) -> Fraction:
     """Sum fractions over one common denominator; adding one by one would reduce the fraction each time."""
-    known = list(amounts)
-    if len(known) == 1:
-        return known[0]
-    common = lcm(*{amount.denominator for amount in known})
-    return Fraction(sum([a.numerator * (common // a.denominator) for a in known]), common)
+    addends = list(amounts)
+    if len(addends) == 1:
+        return addends[0]
+    common = lcm(*{a.denominator for a in addends})
+    return Fraction(sum([a.numerator * (common // a.denominator) for a in addends]), common)
 
 
 def rounded(amount: Fraction, quantum: Decimal) -> Decimal:
@@ -53,9 +53,9 @@ def apportion_paths(
         return {}
     sizes, one = _over_one([amounts[path] for path in paths], quantum)
     quanta = _half_even(sum(sizes), one) if total is None else _in_quanta(total, quantum)
-    found = [0] * len(paths)
-    _share_down(paths, range(len(paths)), 0, sizes, one, quanta, found)
-    return {path: quantum * quanta for path, quanta in zip(paths, found, strict=True)}
+    result = [0] * len(paths)
+    _distribute(paths, range(len(paths)), 0, sizes, one, quanta, result)
+    return {path: quantum * quanta for path, quanta in zip(paths, result, strict=True)}
 
 
 # Below, amounts are integers in a unit of which `one` make a quantum.
@@ -101,25 +101,25 @@ def _spread(sizes: Sequence[int], one: int, gap: int) -> tuple[list[int], int]:
     return [size * whole + gap * abs(size) for size in sizes], one * whole
 
 
-def _share_down(
+def _distribute(
     paths: Sequence[Path],
-    some: Sequence[int],
+    indices: Sequence[int],
     depth: int,
     sizes: Sequence[int],
     one: int,
     quanta: int,
-    found: list[int],
+    result: list[int],
 ) -> None:
     """Distribute `quanta` among `some` paths by their element at `depth`; an ended path is a branch too."""
-    if len(some) == 1:
-        found[some[0]] = quanta
+    if len(indices) == 1:
+        result[indices[0]] = quanta
         return
     branches: dict[tuple[object, ...], list[int]] = {}
-    for i in some:
+    for i in indices:
         branches.setdefault(paths[i][depth : depth + 1], []).append(i)
     parts = [quanta]
     if len(branches) > 1:
         sums = [sum([sizes[i] for i in branch]) for branch in branches.values()]
         parts = _apportion(sums, one, quanta)
     for branch, share in zip(branches.values(), parts, strict=True):
-        _share_down(paths, branch, depth + 1, sizes, one, share, found)
+        _distribute(paths, branch, depth + 1, sizes, one, share, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.demo.live_load import Beat
-from fairway.demo.run import GUIDE, DemoOptions, Opened, Telling, serve_demo
+from fairway.demo.live_load import LoadStatus
+from fairway.demo.run import DemoCallbacks, DemoOptions, DemoSummary, serve_demo
 
-__all__ = ["GUIDE", "Beat", "DemoOptions", "Opened", "Telling", "serve_demo"]
+__all__ = ["DemoCallbacks", "DemoOptions", "DemoSummary", "LoadStatus", "serve_demo"]

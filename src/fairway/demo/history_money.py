@@ -12,26 +12,26 @@ from fractions import Fraction
 from random import Random
 from typing import Final
 
-from fairway.control.loops.budget import events_of, stand
-from fairway.cost.calendar import Calendar, next_month
+from fairway.control.loops.budget import events_of, stored_status
+from fairway.cost.calendar import Calendar, calendar_of, next_month
 from fairway.demo.fleet_text import AMOUNTS
 from fairway.demo.history_jobs import DAY, HOUR
 from fairway.demo.history_policy import Amounts
 from fairway.ledger import Ledger, StoredBudgetStatus
 from fairway.ledger.records.costs import PricePointRow
-from fairway.ledger.seed import date_closing
+from fairway.ledger.seed import set_closed_at
 from fairway.model.charge import Label, Span
 from fairway.model.fleet import Capacity, Fleet
 from fairway.model.names import TeamName
 from fairway.model.team import TeamTree
-from fairway.services.charges import Costs, calendar_of
+from fairway.services.charges import Costs
 from fairway.services.statements import MonthStatements
 
 FINANCE: Final = "ruth"
 """The user who closes months."""
-NEAR: Final = Decimal("0.78")
+NLP_SPENT: Final = Decimal("0.78")
 """The fraction of its budget that team nlp has spent now; the warning is at 80 %."""
-_PRICED_EVERY: Final = 6 * HOUR
+_PRICE_SECONDS: Final = 6 * HOUR
 
 
 def spot_prices(fleet: Fleet, start: int, end: int, seed: int) -> Iterator[PricePointRow]:
@@ -40,11 +40,11 @@ def spot_prices(fleet: Fleet, start: int, end: int, seed: int) -> Iterator[Price
     for pool in fleet.pools:
         if pool.capacity is not Capacity.SPOT or pool.price is None:
             continue
-        away = 0.0
-        for at in range(start - start % _PRICED_EVERY, end, _PRICED_EVERY):
-            away = 0.8 * away + random.gauss(0, 0.06)
+        deviation = 0.0
+        for at in range(start - start % _PRICE_SECONDS, end, _PRICE_SECONDS):
+            deviation = 0.8 * deviation + random.gauss(0, 0.06)
             by_day = 0.05 * math.sin((at % DAY / DAY - 0.3) * 2 * math.pi)
-            price = float(pool.price) * max(0.5, 1 + away + by_day)
+            price = float(pool.price) * max(0.5, 1 + deviation + by_day)
             yield PricePointRow(pool.name, datetime.fromtimestamp(at, UTC), Decimal(f"{price:.4f}"))
 
 
@@ -59,7 +59,7 @@ class TeamSpending:
         return sum((amount for day, amount in found.items() if first <= day < until), Fraction(0))
 
 
-async def spending(fleet: Fleet, costs: Costs, start: int, end: int) -> TeamSpending:
+async def read_spending(fleet: Fleet, costs: Costs, start: int, end: int) -> TeamSpending:
     """Read the spending from the ledger, as a report does."""
     calendar = calendar_of(fleet)
     period = Span(calendar.day_start(calendar.day_of(start)), calendar.day_end(calendar.day_of(end)))
@@ -69,36 +69,36 @@ async def spending(fleet: Fleet, costs: Costs, start: int, end: int) -> TeamSpen
             name, day = charge.labels
             own[TeamName(name)][date.fromisoformat(day)] += charge.amount
     tree = TeamTree(fleet.teams)
-    whole: dict[TeamName, dict[date, Fraction]] = {}
+    total: dict[TeamName, dict[date, Fraction]] = {}
     for team in fleet.teams:
         days: dict[date, Fraction] = defaultdict(Fraction)
-        for inside in tree.subtree(team):
-            for at, amount in own[inside.name].items():
-                days[at] += amount
-        whole[team.name] = days
-    return TeamSpending(whole)
+        for subteam in tree.subtree(team):
+            for day_, amount in own[subteam.name].items():
+                days[day_] += amount
+        total[team.name] = days
+    return TeamSpending(total)
 
 
-def fitting(spent: TeamSpending, calendar: Calendar, start: int, end: int) -> Amounts:
-    """Fit budgets to the spending: one is close to its warning, one was exceeded last month, then raised."""
+def fit_budgets(spent: TeamSpending, calendar: Calendar, start: int, end: int) -> tuple[Amounts, Amounts]:
+    """Fit old and new budgets to the spending: one is near its warning, one was exceeded, then raised."""
     today = calendar.day_of(end)
     first = today.replace(day=1)
     before = (first - timedelta(days=1)).replace(day=1)
     days = max(1, round((end - start) / DAY))
     now: dict[TeamName, Decimal] = {}
     for team in AMOUNTS:
-        a_month = spent.between(team, calendar.day_of(start), today + timedelta(days=1)) * 30 / days
-        now[team] = _round(a_month * Fraction(5, 4))
+        per_month = spent.between(team, calendar.day_of(start), today + timedelta(days=1)) * 30 / days
+        now[team] = _round(per_month * Fraction(5, 4))
     nlp, search = TeamName("nlp"), TeamName("search")
     this_month = spent.between(nlp, first, today + timedelta(days=1))
-    now[nlp] = max(_round(this_month / Fraction(NEAR)), _round(Fraction(now[nlp]) / 5))
+    now[nlp] = max(_round(this_month / Fraction(NLP_SPENT)), _round(Fraction(now[nlp]) / 5))
     then = dict(now)
     then[nlp] = _round(Fraction(now[nlp]) * Fraction(9, 4))
     last = spent.between(search, before, first)
     if last > Fraction(now[search]) / 4:
         then[search] = _round(last * Fraction(93, 100))
         now[search] = _round(last * Fraction(23, 20))
-    return Amounts(then, now)
+    return then, now
 
 
 async def close_months(ledger: Ledger, fleet: Fleet, costs: Costs, start: int, end: int) -> None:
@@ -109,18 +109,18 @@ async def close_months(ledger: Ledger, fleet: Fleet, costs: Costs, start: int, e
     while calendar.month_end(month) <= end:
         await closing.close(fleet, month, FINANCE, now=end)
         at = min(calendar.month_end(month) + DAY + 9 * HOUR, end)
-        await date_closing(ledger, month, datetime.fromtimestamp(at, UTC))
+        await set_closed_at(ledger, month, datetime.fromtimestamp(at, UTC))
         month = next_month(month)
 
 
-def told(
+def budget_history(
     fleets: Mapping[int, Fleet], spent: TeamSpending, calendar: Calendar, start: int, end: int
 ) -> tuple[list[StoredBudgetStatus], list[tuple[datetime, TeamName, str]]]:
     """Return the current state of the budgets, and their past events at the end of each day.
 
     `fleets` maps the time from which each fleet was in force to the fleet, in order.
     """
-    known: dict[TeamName, StoredBudgetStatus] = {}
+    statuses: dict[TeamName, StoredBudgetStatus] = {}
     events: list[tuple[datetime, TeamName, str]] = []
     for day in calendar.days(Span(calendar.day_start(calendar.day_of(start)), calendar.next_hour(end))):
         now = min(day.end, end) - 1
@@ -131,11 +131,11 @@ def told(
                 continue
             so_far = spent.between(team.name, today.replace(day=1), today + timedelta(days=1))
             week = spent.between(team.name, today - timedelta(days=6), today + timedelta(days=1))
-            standing = stand(team, team.budget, so_far, week / 7, now, calendar)
-            for name, said in events_of(fleet, known.get(team.name), standing):
-                events.append((datetime.fromtimestamp(now, UTC), name, said))
-            known[team.name] = standing
-    return list(known.values()), events
+            status = stored_status(team, team.budget, so_far, week / 7, now, calendar)
+            for name, message in events_of(fleet, statuses.get(team.name), status):
+                events.append((datetime.fromtimestamp(now, UTC), name, message))
+            statuses[team.name] = status
+    return list(statuses.values()), events
 
 
 def _round(amount: Fraction) -> Decimal:

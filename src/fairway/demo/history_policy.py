@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
@@ -16,25 +15,19 @@ from fairway.ledger.seed import PastApply
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.objects import Change, FoundObject, FoundPolicy, Translation
-from fairway.policy.plan import complete, compute_changes
+from fairway.policy.plan import build_plan, compute_changes
 
+Amounts = Mapping[TeamName, Decimal]
+"""Monthly budgets."""
 _NOTHING = FoundPolicy(VERSION, (), MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Budget amounts before and after the last revision."""
-
-    before: Mapping[TeamName, Decimal]
-    now: Mapping[TeamName, Decimal]
-
-
-def revisions(price_day: date, amounts: Amounts) -> tuple[str, str, str]:
+def revisions(price_day: date, before: Amounts, now: Amounts) -> tuple[str, str, str]:
     """Return the first file, the file after prices and shares changed, and the current file."""
-    last = fleet_text(price_day, amounts.now)
-    older = fleet_text(price_day, amounts.before)
-    second = _changed(older, {"half_life: 1d": "half_life: 7d", "people: 14000": "people: 12500"})
-    first = _changed(
+    last = fleet_text(price_day, now)
+    older = fleet_text(price_day, before)
+    second = _replaced(older, {"half_life: 1d": "half_life: 7d", "people: 14000": "people: 12500"})
+    first = _replaced(
         second,
         {
             f"price: {{ before: 1.90, {price_day}: 1.75 }} # cheaper since that day": "price: 1.90",
@@ -46,12 +39,12 @@ def revisions(price_day: date, amounts: Amounts) -> tuple[str, str, str]:
     return first, second, last
 
 
-def applies(texts: Sequence[str], people: Sequence[str], moments: Sequence[int]) -> Iterator[PastApply]:
+def applies(texts: Sequence[str], users: Sequence[str], times: Sequence[int]) -> Iterator[PastApply]:
     """Generate an apply for each revision: user, time, and the changes that a plan computes."""
     before: dict[ClusterName, FoundPolicy] = {}
-    for text, by, moment in zip(texts, people, moments, strict=True):
+    for text, by, time in zip(texts, users, times, strict=True):
         fleet = parse_fleet(text, "fleet.yaml")
-        at = datetime.fromtimestamp(moment, UTC)
+        at = datetime.fromtimestamp(time, UTC)
         changes = {c.name: _planned(fleet, c.name, before.get(c.name, _NOTHING)) for c in fleet.clusters}
         before = {c.name: _found(policy_translate.translate(fleet, c.name)) for c in fleet.clusters}
         yield PastApply(text, fleet_digest(text), by, at, at + timedelta(seconds=2), changes)
@@ -60,19 +53,19 @@ def applies(texts: Sequence[str], people: Sequence[str], moments: Sequence[int])
 def _planned(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> tuple[str, tuple[Change, ...]]:
     wanted = policy_translate.translate(fleet, cluster)
     changes = compute_changes(wanted, found)
-    plan = complete(cluster, EngineKind.VIRTUAL, wanted, found, changes, {})
+    plan = build_plan(cluster, EngineKind.VIRTUAL, wanted, found, changes, {})
     return plan.fingerprint, changes
 
 
 def _found(wanted: Translation) -> FoundPolicy:
     """Return the policy that is found after everything in `wanted` was written."""
-    there = tuple(FoundObject(o.key, o.fields, True, None, o.after, o.team) for o in wanted.objects)
-    return FoundPolicy(VERSION, there, MappingProxyType({}))
+    objects = tuple(FoundObject(o.key, o.fields, True, None, o.after, o.team) for o in wanted.objects)
+    return FoundPolicy(VERSION, objects, MappingProxyType({}))
 
 
-def _changed(text: str, words: Mapping[str, str]) -> str:
-    for now, then in words.items():
-        if now not in text:
-            raise ValueError(f"the demo's fleet file has no {now!r}")
-        text = text.replace(now, then)
+def _replaced(text: str, replacements: Mapping[str, str]) -> str:
+    for old, new in replacements.items():
+        if old not in text:
+            raise ValueError(f"the demo's fleet file has no {old!r}")
+        text = text.replace(old, new)
     return text

@@ -7,87 +7,74 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
 
 from fairway.control.loops.meter import hours_of
 from fairway.cost.calendar import Calendar
-from fairway.cost.slicing import gpus_behind
-from fairway.demo.history_run import Outage, PastRun, Ran
-from fairway.engines.virtual import SimState, Simulator
-from fairway.engines.virtual.simulator.jobs import SimAttempt, SimEnding
-from fairway.ledger.jobs.rows import JobClass
-from fairway.ledger.seed import Past, PastAttempt, PastJob
+from fairway.cost.rates import gpus_behind
+from fairway.demo.history_jobs import HistoricJob
+from fairway.demo.history_run import FinishedJob, Outage, SimulatedRun
+from fairway.engines.virtual import Simulator
+from fairway.engines.virtual.jobs import mirror
+from fairway.engines.virtual.simulator.jobs import SimAttempt
+from fairway.ledger.jobs.submit import JobClass
+from fairway.ledger.seed import GeneratedHistory, PastAttempt, PastJob
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.job import Ending, GpuRequest, JobSpec, JobState, Tolerates
+from fairway.model.job import GpuRequest, JobSpec, Tolerates
 from fairway.model.names import NodeName, SliceName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.usage import CapacitySample
-from fairway.policy.capacity import CapacitySpan, NodeDevices, NodeGroup, StoredCapacity, shelves
-
-_STATES: Final = {
-    SimState.DONE: JobState.DONE,
-    SimState.FAILED: JobState.FAILED,
-    SimState.CANCELLED: JobState.CANCELLED,
-    SimState.TIMEOUT: JobState.TIMED_OUT,
-}
-_ENDINGS: Final = {
-    SimEnding.DONE: (Ending.DONE, ""),
-    SimEnding.FAILED: (Ending.FAILED, ""),
-    SimEnding.CANCELLED: (Ending.CANCELLED, ""),
-    SimEnding.TIMEOUT: (Ending.TIMED_OUT, "its time limit was reached"),
-    SimEnding.RECLAIMED: (Ending.PREEMPTED, "what was lent went back to a team entitled to it"),
-    SimEnding.OUTRANKED: (Ending.PREEMPTED, "a job that goes first took its place"),
-    SimEnding.NODE_LOST: (Ending.NODE_LOST, "a node it ran on died"),
-    SimEnding.EVICTED: (Ending.REQUEUED, "a changed policy was applied with the word to evict"),
-}
-_EXITS: Final = frozenset((SimEnding.DONE, SimEnding.FAILED))
+from fairway.policy.capacity import CapacitySpan, NodeDevices, NodeGroup, StoredCapacity, capacity_samples
 
 
-def past_of(fleet: Fleet, run: PastRun, calendar: Calendar) -> Past:
+def ledger_rows(fleet: Fleet, run: SimulatedRun, calendar: Calendar) -> GeneratedHistory:
     """Convert a run to everything the ledger stores of it."""
     closed = list(_capacity(fleet, run))
-    now = [(pool_cluster, StoredCapacity(shelf, run.end)) for pool_cluster, shelf in _whole(fleet)]
-    return Past(list(_jobs(fleet, run.jobs)), closed, now, hours_of(calendar, run.start, run.end), run.end)
+    now = [
+        (pool.cluster, StoredCapacity(sample, run.end))
+        for pool in fleet.pools
+        for sample in _samples(pool, {}, Counter())
+    ]
+    return GeneratedHistory(list(_jobs(fleet, run.jobs)), closed, now, hours_of(calendar, run.start, run.end))
 
 
 # jobs
 
 
-def _jobs(fleet: Fleet, ran: Sequence[Ran]) -> Iterator[PastJob]:
+def _jobs(fleet: Fleet, jobs: Sequence[FinishedJob]) -> Iterator[PastJob]:
     default = next(p.name for p in fleet.priorities if p.default)
     first = 0
-    for number, job in enumerate(ran, 1):
-        asked = job.asked
-        array = asked.tasks > 1 and not asked.native
-        if job.task == 0 or number == 1 or ran[number - 2].asked.number != asked.number:
+    for number, job in enumerate(jobs, 1):
+        planned = job.planned
+        array = planned.tasks > 1 and not planned.native
+        if job.task == 0 or number == 1 or jobs[number - 2].planned.number != planned.number:
             first = number
-        ours = not asked.native and (first == number or not array)
+        has_spec = not planned.native and (first == number or not array)
         kind = JobClass(
             job.cluster,
-            asked.user,
-            asked.team,
-            asked.supply.pool,
-            asked.supply.slice or "",
-            asked.priority or default,
-            asked.native,
+            planned.user,
+            planned.team,
+            planned.supply.pool,
+            planned.supply.slice or "",
+            planned.priority or default,
+            planned.native,
         )
-        attempts = tuple(_attempt(attempt, asked.exit_code) for attempt in job.attempts)
+        attempts = tuple(_attempt(attempt, planned.exit_code) for attempt in job.attempts)
         yield PastJob(
             kind=kind,
-            name=asked.name,
-            state=_STATES[job.state],
-            gpus=asked.gpus,
-            nodes=asked.nodes,
-            submitted=asked.at,
+            name=planned.name,
+            state=mirror.STATES[job.state],
+            gpus=planned.gpus,
+            nodes=planned.nodes,
+            submitted=planned.at,
             ended=job.ended,
             engine_id=f"past-{number}",
             attempts=attempts,
             exit_code=attempts[-1].exit_code if attempts else None,
-            time_seconds=asked.limit_seconds,
+            time_seconds=planned.limit_seconds,
             reason=attempts[-1].reason if attempts else "",
-            spec=_spec(job) if ours else None,
-            placement_reason=f"{asked.supply} was asked for" if ours else "",
+            spec=_spec(planned) if has_spec else None,
+            placement_reason=f"{planned.supply} was asked for" if has_spec else "",
             array_first=first if array else None,
             array_index=job.task if array else None,
         )
@@ -96,24 +83,28 @@ def _jobs(fleet: Fleet, ran: Sequence[Ran]) -> Iterator[PastJob]:
 def _attempt(attempt: SimAttempt, exit_code: int) -> PastAttempt:
     if attempt.ended is None or attempt.ending is None:
         raise ValueError("of a past everything is over")
-    ending, words = _ENDINGS[attempt.ending]
-    exits = exit_code if attempt.ending in _EXITS else None
-    return PastAttempt(attempt.started, attempt.ended, ending, attempt.nodes, exits, words)
+    return PastAttempt(
+        attempt.started,
+        attempt.ended,
+        mirror.ENDINGS[attempt.ending],
+        attempt.nodes,
+        exit_code if attempt.ending in mirror.EXITS else None,
+        mirror.REASONS.get(attempt.ending, ""),
+    )
 
 
-def _spec(job: Ran) -> JobSpec:
-    asked = job.asked
+def _spec(planned: HistoricJob) -> JobSpec:
     return JobSpec(
-        name=asked.name,
-        gpus=GpuRequest(asked.gpus, slice=asked.supply.slice),
-        command=asked.kind.command,
-        team=asked.team,
-        priority=asked.priority,
-        pool=asked.supply.pool,
-        nodes=asked.nodes,
-        time_seconds=asked.limit_seconds,
-        array=tuple(range(asked.tasks)) if asked.tasks > 1 else (),
-        tolerates=frozenset((Tolerates.SPOT,)) if asked.spot else frozenset(),
+        name=planned.name,
+        gpus=GpuRequest(planned.gpus, slice=planned.supply.slice),
+        command=planned.kind.command,
+        team=planned.team,
+        priority=planned.priority,
+        pool=planned.supply.pool,
+        nodes=planned.nodes,
+        time_seconds=planned.limit_seconds,
+        array=tuple(range(planned.tasks)) if planned.tasks > 1 else (),
+        tolerates=frozenset((Tolerates.SPOT,)) if planned.spot else frozenset(),
         env=MappingProxyType({}),
     )
 
@@ -121,27 +112,27 @@ def _spec(job: Ran) -> JobSpec:
 # capacity
 
 
-def _capacity(fleet: Fleet, run: PastRun) -> Iterator[tuple[str, CapacitySpan]]:
+def _capacity(fleet: Fleet, run: SimulatedRun) -> Iterator[tuple[str, CapacitySpan]]:
     """Generate the capacity of each pool for each interval between changes of its outages."""
-    going_on = _going_on(run)
+    allocations = _allocations_on_drained(run)
     for pool in fleet.pools:
-        mine = [outage for outage in run.outages if outage.pool == pool.name]
-        edges = {run.start, run.end, *(o.start for o in mine), *(o.end for o in mine)}
-        edges |= {held.until for o in mine for held in going_on.get(o, ()) if held.until < o.end}
+        pool_outages = [outage for outage in run.outages if outage.pool == pool.name]
+        edges = {run.start, run.end, *(o.start for o in pool_outages), *(o.end for o in pool_outages)}
+        edges |= {a.until for o in pool_outages for a in allocations.get(o, ()) if a.until < o.end}
         for begins, ends in pairwise(sorted(edges)):
-            there = [o for o in mine if o.start <= begins < o.end]
-            health = {o.node: o.health for o in there}
+            current = [o for o in pool_outages if o.start <= begins < o.end]
+            health = {o.node: o.health for o in current}
             in_use: Counter[tuple[NodeName, SliceName | None]] = Counter()
-            for outage in there:
-                for held in going_on.get(outage, ()):
-                    if held.until > begins:
-                        in_use[outage.node, held.slice] += held.devices
-            for shelf in _shelves(pool, health, in_use):
-                yield pool.cluster, CapacitySpan(shelf, begins, ends)
+            for outage in current:
+                for allocation in allocations.get(outage, ()):
+                    if allocation.until > begins:
+                        in_use[outage.node, allocation.slice] += allocation.devices
+            for sample in _samples(pool, health, in_use):
+                yield pool.cluster, CapacitySpan(sample, begins, ends)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Allocation:
     """Devices of a drained node that a job still holds."""
 
     slice: SliceName | None
@@ -149,47 +140,37 @@ class _Kept:
     until: int
 
 
-def _going_on(run: PastRun) -> Mapping[Outage, list[_Kept]]:
+def _allocations_on_drained(run: SimulatedRun) -> Mapping[Outage, list[_Allocation]]:
     """Return the allocations that continue on drained nodes, by outage."""
     drained: dict[NodeName, list[Outage]] = {}
     for outage in run.outages:
         if outage.health is Health.DRAINED:
             drained.setdefault(outage.node, []).append(outage)
-    found: dict[Outage, list[_Kept]] = {}
+    found: dict[Outage, list[_Allocation]] = {}
     for job in run.jobs:
         for attempt in job.attempts:
             for node in attempt.nodes:
                 for outage in drained.get(node, ()):
                     until = int(attempt.ended or 0)
                     if attempt.started < outage.start < until:
-                        kept = _Kept(job.asked.supply.slice, job.asked.gpus, until)
-                        found.setdefault(outage, []).append(kept)
+                        allocation = _Allocation(job.planned.supply.slice, job.planned.gpus, until)
+                        found.setdefault(outage, []).append(allocation)
     return found
 
 
-def _whole(fleet: Fleet) -> Iterator[tuple[str, CapacitySample]]:
-    for pool in fleet.pools:
-        for shelf in _shelves(pool, {}, Counter()):
-            yield pool.cluster, shelf
-
-
-def _shelves(
+def _samples(
     pool: Pool,
     health: Mapping[NodeName, Health],
     in_use: Counter[tuple[NodeName, SliceName | None]],
 ) -> tuple[CapacitySample, ...]:
-    alike = [
+    nodes = [
         NodeGroup(
             health.get(node.name, Health.READY),
             tuple(
                 NodeDevices(Supply(pool.name, d.slice), d.total, in_use[node.name, d.slice])
-                for d in node.seen().devices
+                for d in node.observed().devices
             ),
         )
         for node in Simulator([pool]).nodes().values()
     ]
-    return shelves((pool,), alike, {}, _behind)
-
-
-def _behind(pool: Pool, slices: Mapping[SliceName, int]) -> int:
-    return gpus_behind(pool.gpu, slices)
+    return capacity_samples((pool,), nodes, {}, lambda pool, slices: gpus_behind(pool.gpu, slices))

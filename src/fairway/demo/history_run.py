@@ -22,18 +22,18 @@ from fairway.model.fleet import Capacity, Cluster, Fleet, Pool
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Health
 
-HELD_BACK: Final = 70
+MAX_WAITING: Final = 70
 """Waiting jobs in a cluster above which users submit less."""
 LAST_SECONDS: Final = 1200
 """Jobs that run at the end are ended within these last seconds, because the live clusters start empty."""
-_TELL_EVERY: Final = 500
+_PROGRESS_EVERY: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedJob:
     """A finished job; each task of an array is one."""
 
-    asked: HistoricJob
+    planned: HistoricJob
     cluster: ClusterName
     task: int
     state: SimState
@@ -53,121 +53,119 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class PastRun:
+class SimulatedRun:
     """The result of a simulated run."""
 
     start: int
     end: int
-    jobs: tuple[Ran, ...]
+    jobs: tuple[FinishedJob, ...]
     """In order of submission."""
     outages: tuple[Outage, ...]
 
 
-def outages(fleet: Fleet, start: int, end: int, seed: int) -> tuple[Outage, ...]:
+def generate_outages(fleet: Fleet, start: int, end: int, seed: int) -> tuple[Outage, ...]:
     """Generate outages: rare and long of owned nodes, frequent and short of spot nodes; one maintenance."""
     random = Random(seed)  # noqa: S311 - nothing secret
-    found = [one for pool in fleet.pools for one in _of_pool(pool, start, end, random)]
-    return tuple(sorted(found, key=lambda one: (one.start, one.node)))
+    found = [outage for pool in fleet.pools for outage in _pool_outages(pool, start, end, random)]
+    return tuple(sorted(found, key=lambda outage: (outage.start, outage.node)))
 
 
 def run(
     fleet: Fleet,
-    asked: Iterable[HistoricJob],
-    broken: tuple[Outage, ...],
+    jobs: Iterable[HistoricJob],
+    outages: tuple[Outage, ...],
     start: int,
     end: int,
-    tell: Callable[[float], None] = lambda _part: None,
-) -> PastRun:
-    """Run the simulation; `tell` gets the completed fraction. It takes seconds of CPU time: use a thread."""
-    clusters = {cluster.name: _Played(fleet, cluster, broken, start, end) for cluster in fleet.clusters}
-    of_pool = {pool.name: clusters[pool.cluster] for pool in fleet.pools}
-    for place, one in enumerate(asked):
-        of_pool[one.supply.pool].send(one)
-        if place % _TELL_EVERY == 0:
-            tell((one.at - start) / (end - start))
-    ran = [job for played in clusters.values() for job in played.over()]
-    ran.sort(key=lambda job: (job.asked.at, job.asked.number, job.task))
-    return PastRun(start, end, tuple(ran), broken)
+    on_progress: Callable[[float], None] = lambda _fraction: None,
+) -> SimulatedRun:
+    """Run the simulation and report the completed fraction. It takes seconds of CPU time: use a thread."""
+    clusters = {cluster.name: _ClusterRun(fleet, cluster, outages, start, end) for cluster in fleet.clusters}
+    by_pool = {pool.name: clusters[pool.cluster] for pool in fleet.pools}
+    for number, job in enumerate(jobs):
+        by_pool[job.supply.pool].submit(job)
+        if number % _PROGRESS_EVERY == 0:
+            on_progress((job.at - start) / (end - start))
+    finished = [job for cluster_run in clusters.values() for job in cluster_run.finished_jobs()]
+    finished.sort(key=lambda job: (job.planned.at, job.planned.number, job.task))
+    return SimulatedRun(start, end, tuple(finished), outages)
 
 
-class _Played:
+class _ClusterRun:
     """The simulation of one cluster."""
 
     def __init__(
-        self, fleet: Fleet, cluster: Cluster, broken: tuple[Outage, ...], start: int, end: int
+        self, fleet: Fleet, cluster: Cluster, outages: tuple[Outage, ...], start: int, end: int
     ) -> None:
         pools = fleet.pools_of(cluster.name)
-        mine = {pool.name for pool in pools}
+        pool_names = {pool.name for pool in pools}
         self._cluster = cluster.name
         self._end = end
-        self._simulator = Simulator(pools, terms_of(fleet), float(start), remember=1_000_000)
-        self._asked: dict[int, tuple[HistoricJob, int]] = {}
+        self._simulator = Simulator(pools, terms_of(fleet), float(start), history_size=1_000_000)
+        self._submitted: dict[int, tuple[HistoricJob, int]] = {}
         self._numbers = count()
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._random = Random(end)  # noqa: S311 - nothing secret
-        for outage in broken:
-            if outage.pool in mine:
+        for outage in outages:
+            if outage.pool in pool_names:
                 self._plan_outage(outage)
 
-    def send(self, one: HistoricJob) -> None:
+    def submit(self, job: HistoricJob) -> None:
         """Submit a job at its time, unless many jobs wait already."""
-        self._advance(one.at)
+        self._advance(job.at)
         waiting = self._simulator.waiting()
-        if waiting > HELD_BACK and self._random.random() < 1 - HELD_BACK / waiting:
+        if waiting > MAX_WAITING and self._random.random() < 1 - MAX_WAITING / waiting:
             return
-        request = one.request()
-        for task in range(one.tasks):
+        request = job.request()
+        for task in range(job.tasks):
             try:
                 number = self._simulator.submit(request)
             except Refused:
-                return  # nobody of its team may run this: it never was
-            self._asked[number] = (one, task)
-            if one.patience is not None:
-                self._at(one.at + one.patience, partial(self._give_up, number))
+                return  # its team may not run it: leave it out
+            self._submitted[number] = (job, task)
+            if job.gives_up_after is not None:
+                self._schedule(job.at + job.gives_up_after, partial(self._give_up, number))
 
-    def over(self) -> Iterator[Ran]:
+    def finished_jobs(self) -> Iterator[FinishedJob]:
         """Return all jobs that started or were cancelled; jobs that still wait at the end are dropped."""
         self._advance(self._end)
         for view in self._simulator.jobs():
-            one, task = self._asked[view.id]
+            planned, task = self._submitted[view.id]
             attempts = self._simulator.attempts(view.id)
-            if view.ended is not None:
-                cancelled = one.regretted and view.state is SimState.DONE
-                if cancelled:
-                    attempts = (*attempts[:-1], replace(attempts[-1], ending=SimEnding.CANCELLED))
-                state = SimState.CANCELLED if cancelled else view.state
-                yield Ran(one, self._cluster, task, state, view.ended, attempts)
-            elif attempts:
-                yield self._cut_off(one, task, attempts)
+            state, ended = view.state, view.ended
+            if ended is None:
+                if not attempts:
+                    continue
+                state, ended, attempts = self._end_now(planned, attempts)
+            elif planned.cancelled and state is SimState.DONE:
+                state = SimState.CANCELLED
+                attempts = (*attempts[:-1], replace(attempts[-1], ending=SimEnding.CANCELLED))
+            yield FinishedJob(planned, self._cluster, task, state, ended, attempts)
 
-    def _cut_off(self, one: HistoricJob, task: int, attempts: tuple[SimAttempt, ...]) -> Ran:
+    def _end_now(
+        self, planned: HistoricJob, attempts: tuple[SimAttempt, ...]
+    ) -> tuple[SimState, float, tuple[SimAttempt, ...]]:
         """End a job that is running, or waiting again after an attempt, at the end of the history."""
         last = attempts[-1]
         if last.ended is not None:
-            return Ran(one, self._cluster, task, SimState.CANCELLED, float(self._end), attempts)
+            return SimState.CANCELLED, float(self._end), attempts
         ended = max(last.started + 1, self._end - LAST_SECONDS * self._random.random())
         ended = min(round(ended, 3), float(self._end))
         state, ending = (
-            (SimState.CANCELLED, SimEnding.CANCELLED) if one.regretted else (SimState.DONE, SimEnding.DONE)
+            (SimState.CANCELLED, SimEnding.CANCELLED)
+            if planned.cancelled
+            else (SimState.DONE, SimEnding.DONE)
         )
-        return Ran(
-            one,
-            self._cluster,
-            task,
-            state,
-            ended,
-            (*attempts[:-1], replace(last, ended=ended, ending=ending)),
-        )
+        return state, ended, (*attempts[:-1], replace(last, ended=ended, ending=ending))
 
     def _advance(self, until: float) -> None:
         while self._agenda and self._agenda[0][0] <= until:
-            at, _, happens = heapq.heappop(self._agenda)
+            at, _, action = heapq.heappop(self._agenda)
             self._simulator.advance(at)
-            happens()
+            action()
         self._simulator.advance(until)
 
-    def _at(self, at: float, happens: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (at, next(self._numbers), happens))
+    def _schedule(self, at: float, action: Callable[[], object]) -> None:
+        heapq.heappush(self._agenda, (at, next(self._numbers), action))
 
     def _give_up(self, number: int) -> None:
         if self._simulator.job(number).state is SimState.WAITING:
@@ -176,18 +174,14 @@ class _Played:
     def _plan_outage(self, outage: Outage) -> None:
         simulator, node = self._simulator, outage.node
         if outage.health is Health.DOWN:
-            self._at(outage.start, lambda: void(simulator.lose(node)))
-            self._at(outage.end, lambda: simulator.recover(node))
+            self._schedule(outage.start, partial(simulator.lose, node))
+            self._schedule(outage.end, partial(simulator.recover, node))
         else:
-            self._at(outage.start, lambda: simulator.drain(node, "maintenance"))
-            self._at(outage.end, lambda: simulator.resume(node))
+            self._schedule(outage.start, partial(simulator.drain, node, "maintenance"))
+            self._schedule(outage.end, partial(simulator.resume, node))
 
 
-def void(_value: object) -> None:
-    """Discard a value."""
-
-
-def _of_pool(pool: Pool, start: int, end: int, random: Random) -> Iterator[Outage]:
+def _pool_outages(pool: Pool, start: int, end: int, random: Random) -> Iterator[Outage]:
     nodes = sorted(Simulator([pool]).nodes())
     spot = pool.capacity is Capacity.SPOT
     every, gone = (14 * HOUR, (900, 5400)) if spot else (9 * DAY, (2 * HOUR, 20 * HOUR))
@@ -201,10 +195,10 @@ def _of_pool(pool: Pool, start: int, end: int, random: Random) -> Iterator[Outag
             yield Outage(node, pool.name, at, until, Health.DOWN)
         at += 1 + int(random.expovariate(1 / every))
     if pool.capacity is Capacity.OWNED and not pool.slices:
-        yield from _maintained(pool, nodes[: max(1, len(nodes) // 3)], free_at, start, end)
+        yield from _maintenance(pool, nodes[: max(1, len(nodes) // 3)], free_at, start, end)
 
 
-def _maintained(
+def _maintenance(
     pool: Pool, nodes: list[NodeName], free_at: dict[NodeName, int], start: int, end: int
 ) -> Iterator[Outage]:
     """Generate one maintenance of six hours on a Tuesday morning, about two thirds into the history."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairway.client.contexts import Context, Contexts, config_file, read_contexts, write_contexts
+from fairway.client.contexts import Context, config_file, read_contexts, write_contexts
 from fairway.model.errors import FairwayError, PermanentError
 
 PREFIX: Final = "fairway-demo-"
@@ -30,7 +30,7 @@ _UNFINISHED_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class DemoHome:
     """A demo's folder, and the file descriptor of the lock that marks it as in use."""
 
     folder: Path
@@ -38,9 +38,9 @@ class Home:
 
 
 @contextmanager
-def demo_home() -> Iterator[Home]:
+def demo_home() -> Iterator[DemoHome]:
     """Create a new folder, and clean up everything in it afterwards."""
-    _sweep()
+    _clean_up_abandoned()
     base = Path(tempfile.gettempdir())
     if len(os.fsencode(base)) > 40:  # the path of PostgreSQL's socket has a length limit
         base = Path("/tmp")  # noqa: S108 - mkdtemp makes a folder of our own in it
@@ -56,40 +56,40 @@ def demo_home() -> Iterator[Home]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (folder / "lock.new").rename(folder / "lock")
-        yield Home(folder, lock)
+        yield DemoHome(folder, lock)
     finally:
-        take_away(folder)
+        clean_up(folder)
         os.close(lock)
 
 
-def take_away(folder: Path) -> None:
+def clean_up(folder: Path) -> None:
     """Clean up a demo whose process is gone or is this one. Idempotent."""
     with suppress(FairwayError):  # an invalid contexts file is the user's to fix
-        _forget_contexts(folder)
+        _remove_contexts(folder)
     _stop_postgres(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep() -> None:
+def _clean_up_abandoned() -> None:
     """Clean up after demos that were killed."""
     for base in {Path(tempfile.gettempdir()), Path("/tmp")}:  # noqa: S108
         for folder in base.glob(f"{PREFIX}*"):
             with suppress(OSError):
                 if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
                     continue
-                _sweep_one(folder)
+                _clean_up_if_abandoned(folder)
 
 
-def _sweep_one(folder: Path) -> None:
+def _clean_up_if_abandoned(folder: Path) -> None:
     try:
         lock = os.open(folder / "lock", os.O_RDWR)
     except FileNotFoundError:
         if time.time() - folder.stat().st_mtime > _UNFINISHED_SECONDS:
-            take_away(folder)
+            clean_up(folder)
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        take_away(folder)
+        clean_up(folder)
     except BlockingIOError:
         pass  # in use
     finally:
@@ -125,61 +125,58 @@ def _is_postgres(pid: int, data: Path) -> bool:
 # contexts
 
 
-def keep_contexts(home: Path, url: str, token_files: Mapping[str, Path]) -> Mapping[str, str]:
+def add_contexts(home: Path, url: str, token_files: Mapping[str, Path]) -> Mapping[str, str]:
     """Add a context for each user and return their names. `admin` gets `demo` unless the name is taken."""
     path = config_file()
     before = read_contexts(path)
     if not path.exists():
-        made = path if path.parent.exists() else [p for p in path.parents if not p.exists()][-1]
-        (home / "made-config").write_text(str(made), encoding="utf-8")
+        created = path if path.parent.exists() else [p for p in path.parents if not p.exists()][-1]
+        (home / "made-config").write_text(str(created), encoding="utf-8")
     if before.current is not None:
         (home / "current-context").write_text(before.current, encoding="utf-8")
     after, names = before, dict[str, str]()
-    for person, file in token_files.items():
-        name = _free_name(after, CONTEXT if person == "admin" else f"{CONTEXT}-{person}", url)
-        names[person] = name
+    for user, file in token_files.items():
+        name = CONTEXT if user == "admin" else f"{CONTEXT}-{user}"
+        if after.find(name) is not None:
+            name = f"{name}-{url.rpartition(':')[2]}"
+        names[user] = name
         after = after.adding(Context(name, url, str(file)))
     write_contexts(path, after)
     return names
 
 
-def uses_demo(name: str) -> bool:
+def is_current_context(name: str) -> bool:
     """Return whether the context `name` is the default of commands that select no server."""
     with suppress(FairwayError):
         return read_contexts(config_file()).current == name and not os.environ.get("FAIRWAY_URL")
     return False
 
 
-def _free_name(contexts: Contexts, name: str, url: str) -> str:
-    if contexts.find(name) is None:
-        return name
-    return f"{name}-{url.rpartition(':')[2]}"
-
-
-def _forget_contexts(folder: Path) -> None:
+def _remove_contexts(folder: Path) -> None:
     path = config_file()
     contexts = before = read_contexts(path)
-    for context in before.known:
+    for context in before.entries:
         if context.token_file is not None and Path(context.token_file).is_relative_to(folder):
             contexts = contexts.removing(context.name)
     if contexts == before:
         return
-    chosen = _read(folder / "current-context")
-    if contexts.current is None and chosen is not None and contexts.find(chosen) is not None:
-        contexts = contexts.using(chosen)
-    made = _read(folder / "made-config")
-    if contexts.known or made is None:
+    current = read_if_exists(folder / "current-context")
+    if contexts.current is None and current is not None and contexts.find(current) is not None:
+        contexts = contexts.using(current)
+    created = read_if_exists(folder / "made-config")
+    if contexts.entries or created is None:
         write_contexts(path, contexts)
         return
     path.unlink(missing_ok=True)
     with suppress(OSError):  # the folder has other files
         for parent in path.parents:
-            if not parent.is_relative_to(made):
+            if not parent.is_relative_to(created):
                 break
             parent.rmdir()
 
 
-def _read(path: Path) -> str | None:
+def read_if_exists(path: Path) -> str | None:
+    """Read a text file. Returns None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -1,16 +1,19 @@
-"""The common fields of the demo's jobs, past and live."""
+"""What the demo's past and live jobs share: their fields, and how they are drawn."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from random import Random
 
 from fairway.engines.virtual import JobRequest
+from fairway.model.fleet import Pool, VirtualPlace
 from fairway.model.names import PriorityName, TeamName, UserName
-from fairway.model.team import Supply
+from fairway.model.team import Supply, Team
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class DemoJob:
     """A job or an array: owner, supply, size, and its outcome if nothing interferes."""
 
     user: UserName
@@ -43,3 +46,34 @@ class Work:
             name=name,
             exit_code=self.exit_code,
         )
+
+
+def virtual_place(pool: Pool) -> VirtualPlace:
+    """Return the nodes of a pool. Raises TypeError if it is not virtual."""
+    if not isinstance(pool.place, VirtualPlace):
+        raise TypeError(f"pool {pool.name} of the demo is not virtual")
+    return pool.place
+
+
+def device_count(pool: Pool, supply: Supply) -> int:
+    """Return the number of GPUs or slices of a supply."""
+    place = virtual_place(pool)
+    per_gpu = 1 if supply.slice is None else place.slices_per_gpu[supply.slice]
+    return place.nodes * place.gpus_per_node * per_gpu
+
+
+def has_access(team: Team, supply: Supply) -> bool:
+    """Return whether users of the team may run jobs on the supply."""
+    grant = team.grant(supply)
+    return bool(team.members) and grant is not None and grant.ceiling != 0
+
+
+def poisson(random: Random, mean: float) -> int:
+    """Draw from a Poisson distribution: Knuth's algorithm for small means, a Gaussian for large ones."""
+    if mean > 30:
+        return max(0, round(random.gauss(mean, math.sqrt(mean))))
+    limit, product, count = math.exp(-mean), random.random(), 0
+    while product > limit:
+        product *= random.random()
+        count += 1
+    return count

@@ -15,23 +15,22 @@ from typing import Final
 from fairway.client.client import Client
 from fairway.client.contexts import Target, read_token
 from fairway.client.private_file import write_private
-from fairway.demo.history import Steps, Yesterdays
-from fairway.demo.live_load import Beat, Load
+from fairway.demo.history import DemoHistory
+from fairway.demo.live_load import Load, LoadStatus
 from fairway.engines.virtual import VirtualEngine
 from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
-from fairway.server.engines import Engines
-from fairway.server.listen import Serving
-from fairway.server.server import Started, serve
+from fairway.server.engines import EngineFactory
+from fairway.server.listen import ServerOptions
+from fairway.server.server import StartedServer, serve
 from fairway.settings import read_settings
 
-GUIDE: Final = "alice"
-"""The user whose context the visitor gets besides the admin's."""
+EXAMPLE_USER: Final = "alice"
+"""The user whose context is added besides the admin's, for trying out the demo."""
 APPLY_SECONDS: Final = 30.0
-SEED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +45,16 @@ class DemoOptions:
     """How long it runs. None means until it is stopped."""
     days: int = 60
     """Days of history; 0 is none."""
-    seed: int = SEED
+    seed: int = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A demo that is ready."""
+class DemoSummary:
+    """What is printed of a demo that is ready."""
 
     url: str
     token_files: Mapping[str, Path]
-    """Of `admin` and of the guide."""
+    """Of `admin` and of EXAMPLE_USER."""
     clusters: int
     gpus: int
     slices: int
@@ -64,19 +63,19 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class DemoCallbacks:
     """Callbacks that report the progress of a demo."""
 
     step: Callable[[str], None]
-    part: Callable[[float], None]
-    """Reports the completed fraction of the current step."""
-    opened: Callable[[Opened], None]
-    beat: Callable[[Beat], None]
+    progress: Callable[[float], None]
+    """Gets the completed fraction of the current step."""
+    ready: Callable[[DemoSummary], None]
+    status: Callable[[LoadStatus], None]
 
 
-def serve_demo(options: DemoOptions, telling: Telling) -> None:
+def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
     """Run a demo until SIGTERM, SIGINT or the end of its time. Raises FairwayError if it cannot start."""
-    # Nothing of the visitor's own settings: a demo must never end up in somebody's database.
+    # Ignore the user's own settings: a demo must never write to a real database.
     settings = read_settings(
         {
             "listen_host": "127.0.0.1",
@@ -87,11 +86,12 @@ def serve_demo(options: DemoOptions, telling: Telling) -> None:
         },
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
     )
-    telling.step("starting PostgreSQL and the server")
-    past = Yesterdays(options.days, options.seed, Steps(telling.step, telling.part))
-    past.begin()
+    callbacks.step("starting PostgreSQL and the server")
+    history = DemoHistory(options.days, options.seed, callbacks.step, callbacks.progress)
+    history.begin()
     try:
-        serve(Serving(settings), lambda _: None, partial(_show, options, telling, past), past.write)
+        run = partial(_run, options, callbacks, history)
+        serve(ServerOptions(settings), lambda _: None, run, history.write)
     except PermanentError as error:
         if error.code != "CannotListen":
             raise
@@ -99,39 +99,43 @@ def serve_demo(options: DemoOptions, telling: Telling) -> None:
         raise PermanentError(error.code, error.message, hint) from error
 
 
-async def _show(
-    options: DemoOptions, telling: Telling, past: Yesterdays, started: Started, engines: Engines
+async def _run(
+    options: DemoOptions,
+    callbacks: DemoCallbacks,
+    history: DemoHistory,
+    server: StartedServer,
+    engines: EngineFactory,
 ) -> None:
     began = time.monotonic()
-    fleet = past.fleet
-    (options.folder / "fleet.yaml").write_text(past.text, encoding="utf-8")
-    telling.step("applying the policy")
-    admin = read_token(started.admin_token_file)
-    tokens = await asyncio.to_thread(_prepare, started.url, admin, past.text, fleet)
-    guide = options.folder / f"{GUIDE}.token"
-    write_private(guide, tokens[GUIDE] + "\n")
+    fleet = history.fleet
+    (options.folder / "fleet.yaml").write_text(history.text, encoding="utf-8")
+    callbacks.step("applying the policy")
+    admin = read_token(server.admin_token_file)
+    tokens = await asyncio.to_thread(_prepare, server.url, admin, history.text, fleet)
+    token_file = options.folder / f"{EXAMPLE_USER}.token"
+    write_private(token_file, tokens[EXAMPLE_USER] + "\n")
     load = Load(
         fleet,
-        _virtual(fleet, engines),
-        started.url,
+        _virtual_engines(fleet, engines),
+        server.url,
         {**tokens, "admin": admin},
         speed=options.speed,
         seed=options.seed,
     )
-    telling.step("filling the clusters")
+    callbacks.step("filling the clusters")
     await load.fill()
-    telling.opened(_opened(fleet, load, started, guide))
+    callbacks.ready(_summarize(fleet, load, server, token_file))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load.run())
-        tasks.create_task(_tell(load, telling))
+        tasks.create_task(_report_status(load, callbacks))
         if options.seconds is not None:
             await asyncio.sleep(max(0.0, options.seconds - (time.monotonic() - began)))
-            os.kill(os.getpid(), signal.SIGTERM)  # the one way in which a server ends in good order
+            os.kill(os.getpid(), signal.SIGTERM)  # the only way to stop a server gracefully
 
 
-async def _tell(load: Load, telling: Telling) -> None:
+async def _report_status(load: Load, callbacks: DemoCallbacks) -> None:
     while True:
-        telling.beat(load.beat())
+        callbacks.status(load.status())
         await asyncio.sleep(1)
 
 
@@ -139,24 +143,23 @@ def _prepare(url: str, admin: str, text: str, fleet: Fleet) -> Mapping[str, str]
     """Apply the policy and create a token for each user. Returns the tokens by name."""
     with Client(Target(url, admin)) as client:
         plan = client.plan(text, "fleet.yaml")
-        begun = client.apply(
-            text, "fleet.yaml", {c.cluster: c.fingerprint for c in plan.clusters}, force=True
-        )
-        people = sorted({str(member) for team in fleet.teams for member in team.members})
-        tokens = {name: client.create_token(name, Role.MEMBER, None).secret for name in people}
+        fingerprints = {c.cluster: c.fingerprint for c in plan.clusters}
+        apply = client.apply(text, "fleet.yaml", fingerprints, force=True)
+        users = sorted({str(member) for team in fleet.teams for member in team.members})
+        tokens = {name: client.create_token(name, Role.MEMBER, None).secret for name in users}
         deadline = time.monotonic() + APPLY_SECONDS
-        while (now := client.apply_progress(begun.id)).state in OPEN_STATES and time.monotonic() < deadline:
+        while (state := client.apply_progress(apply.id).state) in OPEN_STATES and time.monotonic() < deadline:
             time.sleep(0.1)
-        if now.state is not ApplyState.DONE:
+        if state is not ApplyState.DONE:
             raise TemporaryError(
                 "DemoNotGoverned",
-                f"the demo's policy was not applied in {APPLY_SECONDS:g} s: it is {now.state}",
+                f"the demo's policy was not applied in {APPLY_SECONDS:g} s: it is {state}",
                 "start it again; a very busy machine may be too slow",
             )
     return tokens
 
 
-def _virtual(fleet: Fleet, engines: Engines) -> Mapping[ClusterName, VirtualEngine]:
+def _virtual_engines(fleet: Fleet, engines: EngineFactory) -> Mapping[ClusterName, VirtualEngine]:
     found: dict[ClusterName, VirtualEngine] = {}
     for cluster in fleet.clusters:
         engine = engines(cluster, fleet.pools_of(cluster.name))
@@ -166,11 +169,11 @@ def _virtual(fleet: Fleet, engines: Engines) -> Mapping[ClusterName, VirtualEngi
     return found
 
 
-def _opened(fleet: Fleet, load: Load, started: Started, guide: Path) -> Opened:
+def _summarize(fleet: Fleet, load: Load, server: StartedServer, token_file: Path) -> DemoSummary:
     devices = load.devices
-    return Opened(
-        started.url,
-        {"admin": started.admin_token_file, GUIDE: guide},
+    return DemoSummary(
+        server.url,
+        {"admin": server.admin_token_file, EXAMPLE_USER: token_file},
         clusters=len(fleet.clusters),
         gpus=sum(count for supply, count in devices.items() if supply.slice is None),
         slices=sum(count for supply, count in devices.items() if supply.slice is not None),

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+
+from fairway.demo.home import read_if_exists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.progress import Progress, TaskID
 
-    from fairway.demo import Beat, Opened
+    from fairway.demo import DemoSummary, LoadStatus
 
-_EVERY_SECONDS: Final = 10
+_STATUS_SECONDS: Final = 10
 """How often the status is printed without a terminal."""
-_SECONDS: Final = {"starting": 3.0, "playing": 5.0, "writing": 6.0, "reckoning": 2.0, "applying": 2.0}
+_STEP_SECONDS: Final = {"starting": 3.0, "playing": 5.0, "writing": 6.0, "reckoning": 2.0, "applying": 2.0}
 """Approximate durations of steps by their first word, to scale the progress bar."""
-_OTHER_SECONDS: Final = 1.0
-_ALL_SECONDS: Final = sum(_SECONDS.values()) + _OTHER_SECONDS
+_OTHER_STEP_SECONDS: Final = 1.0
+_TOTAL_SECONDS: Final = sum(_STEP_SECONDS.values()) + _OTHER_STEP_SECONDS
 
 
 class Screen:
@@ -31,10 +32,10 @@ class Screen:
         self._quiet = quiet
         self._terminal = sys.stderr.isatty()
         self._bar: tuple[Progress, TaskID] | None = None
-        self._before = 0.0
+        self._completed_seconds = 0.0
         self._step_seconds = 0.0
-        self._line = False
-        self._told_at = float("-inf")
+        self._has_status_line = False
+        self._printed_at = float("-inf")
 
     def step(self, what: str) -> None:
         """Show the start of the next step."""
@@ -45,46 +46,47 @@ class Screen:
             return
         if self._bar is None:
             self._bar = _bar()
-        self._before += self._step_seconds
-        self._step_seconds = _SECONDS.get(what.split(maxsplit=1)[0], _OTHER_SECONDS)
+        self._completed_seconds += self._step_seconds
+        self._step_seconds = _STEP_SECONDS.get(what.split(maxsplit=1)[0], _OTHER_STEP_SECONDS)
         progress, task = self._bar
-        progress.update(task, description=what, completed=self._before)
+        progress.update(task, description=what, completed=self._completed_seconds)
 
-    def part(self, part: float) -> None:
+    def progress(self, fraction: float) -> None:
         """Show the completed fraction of the current step."""
         if self._bar is not None:
             progress, task = self._bar
-            progress.update(task, completed=self._before + self._step_seconds * min(1.0, max(0.0, part)))
+            step_seconds = self._step_seconds * min(1.0, max(0.0, fraction))
+            progress.update(task, completed=self._completed_seconds + step_seconds)
 
-    def opened(self, ready: Opened, names: Mapping[str, str], seconds: float, *, current: bool) -> None:
+    def ready(self, demo: DemoSummary, names: Mapping[str, str], seconds: float, *, current: bool) -> None:
         """Show that the demo is ready, and what to try."""
         self._end_bar()
         # A demo's token is useless elsewhere and ends with it; still, keep it out of logs.
-        token = _read(ready.token_files["admin"]) if self._terminal else None
-        for line in screen(ready, names, seconds, token, current=current, quiet=self._quiet):
+        token = (read_if_exists(demo.token_files["admin"]) or "").strip() if self._terminal else None
+        for line in format_welcome(demo, names, seconds, token, current=current, quiet=self._quiet):
             click.echo(line, err=True)
 
-    def beat(self, beat: Beat) -> None:
-        """Show the current state of the clusters."""
+    def status(self, load: LoadStatus) -> None:
+        """Show the current load of the clusters."""
         if self._quiet:
             return
         text = (
-            f"  {beat.held} of {beat.devices} GPUs and slices in use;"
-            f" {beat.running} jobs run, {beat.waiting} wait, {beat.ended} are over"
+            f"  {load.held} of {load.devices} GPUs and slices in use;"
+            f" {load.running} jobs run, {load.waiting} wait, {load.ended} are over"
         )
         if self._terminal:
             click.echo(f"\r{text}\x1b[K", err=True, nl=False)
-            self._line = True
-        elif time.monotonic() - self._told_at >= _EVERY_SECONDS:
-            self._told_at = time.monotonic()
+            self._has_status_line = True
+        elif time.monotonic() - self._printed_at >= _STATUS_SECONDS:
+            self._printed_at = time.monotonic()
             click.echo(text, err=True)
 
     def end(self) -> None:
         """Restore the terminal."""
         self._end_bar()
-        if self._line:
+        if self._has_status_line:
             click.echo(err=True)
-            self._line = False
+            self._has_status_line = False
 
     def _end_bar(self) -> None:
         if self._bar is not None:
@@ -92,8 +94,8 @@ class Screen:
             self._bar = None
 
 
-def screen(
-    ready: Opened,
+def format_welcome(
+    demo: DemoSummary,
     names: Mapping[str, str],
     seconds: float,
     token: str | None,
@@ -104,10 +106,10 @@ def screen(
     """Format the commands to try, for users who are new to Fairway."""
     admin = "" if current else f" --context {names['admin']}"
     alice = f" --context {names['alice']}"
-    head = f"fairway demo is ready after {seconds:.0f} s on {ready.url}"
+    head = f"fairway demo is ready after {seconds:.0f} s on {demo.url}"
     if quiet:
         return [head]
-    tries = (
+    commands = (
         ("fairway demo tour", "a walk through it, in eight steps"),
         (f"fairway get pools{admin}", "what there is, and what of it is in use"),
         (f"fairway get jobs{admin}", "what runs and waits, everybody's"),
@@ -119,20 +121,20 @@ def screen(
         (f"fairway logs -f ID{alice}", "what it prints"),
         (f"fairway cancel ID{alice}", "enough of it"),
     )
-    width = max(len(command) for command, _ in tries)
+    width = max(len(command) for command, _ in commands)
     return [
         head,
-        f"  {ready.clusters} virtual clusters with {ready.gpus} GPUs and {ready.slices} slices,"
-        f" {ready.teams} teams, {ready.people} people who send jobs",
+        f"  {demo.clusters} virtual clusters with {demo.gpus} GPUs and {demo.slices} slices,"
+        f" {demo.teams} teams, {demo.people} people who send jobs",
         "",
-        f"In a browser:  {ready.url}/",
+        f"In a browser:  {demo.url}/",
         "  sign in as its admin with this token, which ends with the demo:"
         if token
         else "  sign in as its admin with the token in this file, which ends with the demo:",
-        f"  {token or ready.token_files['admin']}",
+        f"  {token or demo.token_files['admin']}",
         "",
         "In another terminal:",
-        *(f"  {command:<{width}}  {what}" for command, what in tries),
+        *(f"  {command:<{width}}  {what}" for command, what in commands),
         "",
         "Ctrl-C ends it and leaves nothing behind.",
         "",
@@ -150,13 +152,6 @@ def _bar() -> tuple[Progress, TaskID]:
         console=Console(stderr=True),
         transient=True,
     )
-    task = progress.add_task("", total=_ALL_SECONDS)
+    task = progress.add_task("", total=_TOTAL_SECONDS)
     progress.start()
     return progress, task
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

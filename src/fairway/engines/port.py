@@ -85,7 +85,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedPolicy:
     """An existing cluster's policy as a fleet."""
 
     fleet: Fleet
@@ -96,13 +96,13 @@ class Imported:
 class Imports(Protocol):
     """An engine that can import a policy that was made by hand."""
 
-    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a found policy. Pure. `fleet` has the cluster, and its pools as far as they are known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SubmitResult:
     """The result of submitting an order."""
 
     order: Order
@@ -135,7 +135,7 @@ class Runs(Protocol):
         """Return what would be sent, for users to read. Pure. Raises Refused if it could never run there."""
         ...
 
-    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Create engine jobs, several at a time; yield each once it is created or refused.
 
         Unreachable ends it; an order that was not yielded may or may not have been created.
@@ -173,20 +173,20 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MirrorBatch:
     """The jobs of a cluster that changed since the previous mark."""
 
     jobs: tuple[SeenJob, ...]
     mark: str
     """Where the next call resumes, also after a restart of everything; opaque."""
-    whole: bool = False
+    snapshot: bool = False
     """`jobs` has every open job: any other job that is open in the ledger must be looked up."""
 
 
 class Mirrors(Protocol):
     """An engine that can report all its jobs, Fairway's and native ones, as incremental changes."""
 
-    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+    async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Return what changed since `mark`; None: from the beginning. The first call of an instance is whole.
 
         Returns as soon as something changed, and with nothing after about a second. Jobs that ended while no

@@ -23,7 +23,7 @@ class WaitReason:
         return self.remedy.replace("ENGINE_ID", engine_id or "ENGINE_ID").replace("JOB", job)
 
 
-_EVERY: Final = (
+_ALL: Final = (
     WaitReason(
         "AfterAnother",
         "The job comes after another one that has not ended yet.",
@@ -174,8 +174,12 @@ _EVERY: Final = (
         "wait for one of them to end, or raise  limits.user.gpus  of the team",
     ),
 )
-REASONS: Final[Mapping[str, WaitReason]] = {reason.code: reason for reason in _EVERY}
+REASONS: Final[Mapping[str, WaitReason]] = {reason.code: reason for reason in _ALL}
 
-WANT_OF_ROOM: Final = frozenset({"KeptForAnother", "NoRackFits", "NotEnoughFree", "NotItsTurn", "PlacesKept"})
-"""Reasons of a job that would start if there were room for it. Who waits for a limit or a quota does not wait
-for room. What is free, but of no use to such a job, is accounted for as fragmented."""
+WAITS_FOR_CAPACITY: Final = frozenset(
+    {"KeptForAnother", "NoRackFits", "NotEnoughFree", "NotItsTurn", "PlacesKept"}
+)
+"""Reasons of a job that would start if enough devices were free; limits and quotas are not among them.
+
+Free devices that such a job cannot use are counted as fragmented.
+"""

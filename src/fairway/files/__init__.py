@@ -4,15 +4,7 @@
 kind of file, `diagnostics` defines the faults.
 """
 
-from fairway.files.diagnostics import (
-    EXPLANATIONS,
-    Fault,
-    FaultCode,
-    InvalidFile,
-    Severity,
-    Spot,
-    location_lines,
-)
+from fairway.files.diagnostics import Fault, FaultCode, InvalidFile, Location, Severity, location_lines
 from fairway.files.fleet.load import (
     Report,
     check_bytes,
@@ -34,21 +26,17 @@ from fairway.files.job.load import (
     given_by_flags,
     is_job_text,
     name_of_command,
-    parse_job,
-    parse_jobs,
-    read_job,
 )
 from fairway.files.job.schema import job_schema
 
 __all__ = [
-    "EXPLANATIONS",
     "Fault",
     "FaultCode",
     "InvalidFile",
     "JobReport",
+    "Location",
     "Report",
     "Severity",
-    "Spot",
     "check_bytes",
     "check_flags",
     "check_fleet",
@@ -67,8 +55,5 @@ __all__ = [
     "name_of_command",
     "parse_fleet",
     "parse_gpus",
-    "parse_job",
-    "parse_jobs",
     "read_fleet",
-    "read_job",
 ]

@@ -1,8 +1,9 @@
-"""The ledger: PostgreSQL, which no other package talks to.
+"""Store everything in PostgreSQL, which no other package talks to.
 
-`Ledger` is the entry point; `fenced` has the writes that need a lease. `records` has the rows that come
-back, `errors` what is raised. `schema` and `migrations` define the tables; `fleet`, `policy`, `access`,
-`jobs`, `usage` and `cost` have the SQL by subject. `embedded` runs a PostgreSQL of its own.
+`Ledger` is the entry point, and `Ledger.writing` opens a transaction for the writes that need a lease.
+`records` has the rows that are returned, `errors` the errors. `schema` and `migrations` define the tables;
+`fleet`, `policy`, `access`, `jobs`, `usage` and `cost` have the SQL by subject. `embedded` runs a PostgreSQL
+of its own.
 """
 
 from __future__ import annotations
@@ -24,19 +25,15 @@ from fairway.ledger.errors import (
     MonthOpen,
     ObservationRefused,
     TokenNameTaken,
-    UsageTooFine,
 )
-from fairway.ledger.fenced import FencedTransaction
 from fairway.ledger.leases import FLEET
-from fairway.ledger.ledger import Ledger
+from fairway.ledger.ledger import FencedTransaction, Ledger
 from fairway.ledger.migrate import TableVersion
 from fairway.ledger.records.costs import (
     ArchivedPart,
     BudgetEvent,
-    BudgetLevel,
     ClosedCharge,
     ClosedMonth,
-    LocalTime,
     PricePointRow,
     StoredBudgetStatus,
     UsageFilter,
@@ -46,35 +43,19 @@ from fairway.ledger.records.fleet import ClusterState, Lease, NodeState, PoolSta
 from fairway.ledger.records.jobs import (
     DesiredState,
     EventKind,
-    JobCount,
     JobDetail,
-    JobEvent,
     JobFilter,
     JobRow,
     MirrorResult,
     NewJob,
-    PendingAction,
-    PendingSubmit,
-    StoredAttempt,
 )
-from fairway.ledger.records.policy import (
-    AppliedCluster,
-    Apply,
-    ApplyCluster,
-    ApplyKind,
-    ApplyState,
-    ApplyWork,
-    Drift,
-    DriftEntry,
-    DriftKind,
-    StoredChange,
-    StoredNudge,
-)
+from fairway.ledger.records.policy import Apply, ApplyCluster, ApplyWork, Drift, StoredChange
 from fairway.ledger.usage.metering import Hours, HoursTooFew, MeteredBatch, TeamUsage
+from fairway.model.apply import ApplyKind, ApplyState, DriftKind
+from fairway.policy.drift import DriftEntry
 
 __all__ = [
     "FLEET",
-    "AppliedCluster",
     "Apply",
     "ApplyCluster",
     "ApplyKind",
@@ -84,7 +65,6 @@ __all__ = [
     "ArchiveUnreachable",
     "ArchivedPart",
     "BudgetEvent",
-    "BudgetLevel",
     "ClosedCharge",
     "ClosedMonth",
     "ClusterState",
@@ -97,9 +77,7 @@ __all__ = [
     "FencedTransaction",
     "Hours",
     "HoursTooFew",
-    "JobCount",
     "JobDetail",
-    "JobEvent",
     "JobFilter",
     "JobRow",
     "KeyReused",
@@ -112,7 +90,6 @@ __all__ = [
     "LedgerNotMigrated",
     "LedgerRefused",
     "LedgerUnreachable",
-    "LocalTime",
     "MeteredBatch",
     "MirrorResult",
     "MonthClosed",
@@ -120,21 +97,16 @@ __all__ = [
     "NewJob",
     "NodeState",
     "ObservationRefused",
-    "PendingAction",
-    "PendingSubmit",
     "PoolState",
     "PricePointRow",
     "Revision",
-    "StoredAttempt",
     "StoredBudgetStatus",
     "StoredChange",
-    "StoredNudge",
     "TableVersion",
     "TeamUsage",
     "Token",
     "TokenNameTaken",
     "Topic",
     "UsageFilter",
-    "UsageTooFine",
     "UsageView",
 ]

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from sqlalchemy import text
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.schema.tables import OPEN_APPLIES_SQL
 from fairway.model.job import JobState
 
@@ -55,14 +55,10 @@ _VERSIONS = text(f"""
 """)  # noqa: S608 - only names of our own
 
 
-class ChangeFeed:
+class ChangeFeed(LedgerStore):
     """Reports which topics changed."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def versions(self) -> dict[Topic, str]:
         """Return a version string per topic that differs whenever the topic changed, and rarely otherwise."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(_VERSIONS)).one()
+        (row,) = await self._fetch(_VERSIONS)
         return {topic: str(row._mapping[topic.value]) for topic in Topic}

@@ -1,18 +1,20 @@
-"""Connections to PostgreSQL: a small pool, time limits on both sides, driver errors mapped to Fairway's."""
+"""Connect to PostgreSQL: a small pool, time limits on both sides, driver errors mapped to Fairway's."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Executable, make_url
 from sqlalchemy import exc as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from fairway.ledger.errors import LedgerBusy, LedgerNotMigrated, LedgerRefused, LedgerUnreachable
+from fairway.ledger.sql_values import AnyRow
 from fairway.model.errors import FairwayError
 
 
@@ -33,9 +35,9 @@ class Connections:
     """A bounded pool of connections to one database."""
 
     def __init__(self, url: str, limits: ConnectionLimits) -> None:
-        parsed = _parsed(url)
+        parsed = _parse(url)
         self.limits = limits
-        self.where = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        self._address = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
         self._engine = _engine(parsed, limits)
         # Shares the pool; saves BEGIN and COMMIT around what is one statement anyway.
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -58,17 +60,38 @@ class Connections:
     @asynccontextmanager
     async def _bounded(self, seconds: float | None) -> AsyncIterator[None]:
         limit = self.limits.call_seconds if seconds is None else seconds
-        with _named_faults(self.where):
+        with _map_errors(self._address):
             try:
                 async with asyncio.timeout(limit) as clock:
                     yield
             except TimeoutError as error:
                 if not clock.expired():
                     raise
-                raise _unreachable(self.where, f"no answer within {limit:g} s") from error
+                raise _unreachable(self._address, f"no answer within {limit:g} s") from error
 
 
-def _parsed(url: str) -> URL:
+class LedgerStore:
+    """The queries and writes of one subject, on a pool of connections."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def _fetch(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[AnyRow]:
+        """Run one statement. Returns its rows."""
+        async with self._connections.single() as connection:
+            return (await connection.execute(statement, values)).all()
+
+    async def _fetch_first(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> AnyRow | None:
+        """Run one statement. Returns its first row, or None if there is none."""
+        async with self._connections.single() as connection:
+            return (await connection.execute(statement, values)).first()
+
+
+def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except sa.ArgumentError as error:
@@ -93,10 +116,10 @@ def _engine(url: URL, limits: ConnectionLimits) -> AsyncEngine:
         "lock_timeout": limits.lock_seconds,
         "idle_in_transaction_session_timeout": limits.idle_in_transaction_seconds,
     }
-    given = url.query.get("options", "")
+    configured = url.query.get("options", "")
     options = " ".join(
         [
-            *([given] if isinstance(given, str) else given),
+            *([configured] if isinstance(configured, str) else configured),
             *(f"-c {name}={round(seconds * 1000)}" for name, seconds in settings.items()),
             "-c timezone=UTC",
         ]
@@ -112,7 +135,7 @@ def _engine(url: URL, limits: ConnectionLimits) -> AsyncEngine:
             "connect_timeout": limits.connect_seconds,
             "options": options,
             "application_name": "fairway",
-            # A peer that vanished without a word is noticed in seconds, not in the kernel's two hours.
+            # A peer that vanished without closing is noticed in seconds, not in the kernel's two hours.
             "tcp_user_timeout": round(limits.call_seconds * 1000),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
@@ -125,55 +148,51 @@ def _engine(url: URL, limits: ConnectionLimits) -> AsyncEngine:
 _BUSY = frozenset({"40001", "40P01", "55P03", "57014", "25P03"})
 # Authorization, password, unknown database, missing rights.
 _REFUSED = frozenset({"28000", "28P01", "3D000", "42501"})
-_REFUSING_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
+_REFUSED_PHRASES = ("authentication failed", "does not exist", "no pg_hba.conf entry")
 # Table or column missing.
 _MISSING = frozenset({"42P01", "42703"})
 
 
 @contextmanager
-def _named_faults(where: str) -> Iterator[None]:
+def _map_errors(address: str) -> Iterator[None]:
     try:
         yield
     except sa.TimeoutError as error:
         raise _busy("every connection of this server is in use") from error
     except sa.DBAPIError as error:
-        named = _named(error, where)
-        if named is None:
+        mapped = _mapped(error, address)
+        if mapped is None:
             raise
-        raise named from error
+        raise mapped from error
 
 
-def _named(error: sa.DBAPIError, where: str) -> FairwayError | None:
+def _mapped(error: sa.DBAPIError, address: str) -> FairwayError | None:
     """Map a driver error to one of Fairway's. Returns None for a bug of ours, which is not hidden."""
     cause = error.orig
     state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
-    says = str(cause).strip().partition("\n")[0]
+    message = str(cause).strip().partition("\n")[0]
     if state in _BUSY:
-        return _busy(says)
+        return _busy(message)
     if state in _MISSING:
         return not_migrated()
-    # Before a session exists there is no state: libpq only gives words.
-    wordy = state is None and isinstance(cause, psycopg.OperationalError)
-    if state in _REFUSED or (wordy and any(phrase in says for phrase in _REFUSING_WORDS)):
-        return _refused(where, says)
-    if wordy or (state or "")[:2] in {"08", "53", "57"}:
-        return _unreachable(where, says)
+    # Before a session exists there is no state: libpq only gives a message.
+    connecting = state is None and isinstance(cause, psycopg.OperationalError)
+    if state in _REFUSED or (connecting and any(phrase in message for phrase in _REFUSED_PHRASES)):
+        return LedgerRefused(
+            "LedgerRefused",
+            f"the ledger at {address} refuses: {message}",
+            "correct the user, password or database in FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE",
+        )
+    if connecting or (state or "")[:2] in {"08", "53", "57"}:
+        return _unreachable(address, message)
     return None
 
 
-def _unreachable(where: str, why: str) -> LedgerUnreachable:
+def _unreachable(address: str, why: str) -> LedgerUnreachable:
     return LedgerUnreachable(
         "LedgerUnreachable",
-        f"the ledger at {where} does not answer: {why}",
-        f"look whether PostgreSQL runs and can be reached from here:  pg_isready -d '{where}'",
-    )
-
-
-def _refused(where: str, why: str) -> LedgerRefused:
-    return LedgerRefused(
-        "LedgerRefused",
-        f"the ledger at {where} refuses: {why}",
-        "correct the user, password or database in FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE",
+        f"the ledger at {address} does not answer: {why}",
+        f"look whether PostgreSQL runs and can be reached from here:  pg_isready -d '{address}'",
     )
 
 

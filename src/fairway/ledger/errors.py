@@ -1,4 +1,4 @@
-"""Errors that the ledger raises."""
+"""Define the errors that the ledger raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases with fencing tokens: who may write for one loop on one cluster.
+"""Take and verify leases with fencing tokens: the right to write for one loop on one cluster.
 
 Only the database's clock counts, read when a row is read (`clock_timestamp()`, not `now()`, which
 is fixed within a transaction). A token grows by one with every new holder; a row is never deleted, so no
@@ -7,13 +7,13 @@ token is used twice.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.errors import LeaseLost
 from fairway.ledger.records.fleet import Lease
 from fairway.model.names import ClusterName
@@ -46,57 +46,60 @@ _TAKE = text("""
     SELECT token, expires_at FROM taken UNION ALL SELECT token, expires_at FROM born
 """)
 
-_MINE = "loop = :loop AND cluster = :cluster AND holder = :holder AND token = :token"
+_IS_HOLDER = "loop = :loop AND cluster = :cluster AND holder = :holder AND token = :token"
 
 _RENEW = text(f"""
     UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :seconds)
-    WHERE {_MINE} AND expires_at > clock_timestamp()
+    WHERE {_IS_HOLDER} AND expires_at > clock_timestamp()
     RETURNING expires_at
 """)  # noqa: S608
 
-_RELEASE = text(f"UPDATE lease SET holder = '', expires_at = clock_timestamp() WHERE {_MINE}")  # noqa: S608
+_RELEASE = text(f"UPDATE lease SET holder = '', expires_at = clock_timestamp() WHERE {_IS_HOLDER}")  # noqa: S608
 
 # Locks, verifies and renews at once, and sets limits for this transaction only: if its server is frozen or
 # cut off, PostgreSQL itself ends it, so a row lock outlives its lease by less than the lease's length.
 _BEGIN = text(f"""
-    WITH mine AS (
+    WITH locked AS (
         UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :seconds)
-        WHERE {_MINE} AND expires_at > clock_timestamp()
+        WHERE {_IS_HOLDER} AND expires_at > clock_timestamp()
         RETURNING 1
     )
     SELECT set_config('idle_in_transaction_session_timeout', :idle, true),
            set_config('statement_timeout', :statement, true)
-    FROM mine
+    FROM locked
 """)  # noqa: S608
 
-_STILL = text(f"SELECT 1 FROM lease WHERE {_MINE} AND expires_at > clock_timestamp()")  # noqa: S608
+_HELD = text(f"SELECT 1 FROM lease WHERE {_IS_HOLDER} AND expires_at > clock_timestamp()")  # noqa: S608
 
 
-class LeaseStore:
+class LeaseStore(LedgerStore):
     """Takes, renews and releases leases."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def take(self, loop: str, cluster: str, holder: str, seconds: float) -> Lease | None:
         """Take the lease if it is free. Returns None, without waiting, if another server holds it."""
-        async with self._connections.single() as connection:
-            values = {"loop": loop, "cluster": cluster, "holder": holder, "seconds": float(seconds)}
-            row = (await connection.execute(_TAKE, values)).first()
+        values = {"loop": loop, "cluster": cluster, "holder": holder, "seconds": float(seconds)}
+        row = await self._fetch_first(_TAKE, values)
         if row is None:
             return None
         return Lease(loop, ClusterName(cluster), holder, row.token, float(seconds), row.expires_at)
 
     async def renew(self, lease: Lease) -> Lease | None:
         """Extend the lease by its own length from now. Returns None if it is lost."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(_RENEW, _values(lease))).first()
+        row = await self._fetch_first(_RENEW, asdict(lease))
         return None if row is None else replace(lease, expires_at=row.expires_at)
 
     async def release(self, lease: Lease) -> None:
         """Release the lease, if it is still held."""
         async with self._connections.single() as connection:
-            await connection.execute(_RELEASE, _values(lease))
+            await connection.execute(_RELEASE, asdict(lease))
+
+
+class FencedWriter:
+    """The writes of one subject in a transaction under a lease; see `Ledger.writing`."""
+
+    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
+        self._connection = connection
+        self._lease = lease
 
 
 async def begin(connection: AsyncConnection, lease: Lease, statement_seconds: float) -> None:
@@ -105,13 +108,13 @@ async def begin(connection: AsyncConnection, lease: Lease, statement_seconds: fl
         "idle": f"{round(lease.seconds * 500)}ms",
         "statement": f"{round(min(lease.seconds, statement_seconds) * 1000)}ms",
     }
-    if (await connection.execute(_BEGIN, _values(lease) | limits)).first() is None:
+    if (await connection.execute(_BEGIN, asdict(lease) | limits)).first() is None:
         raise lost(lease)
 
 
-async def still_held(connection: AsyncConnection, lease: Lease) -> None:
+async def check_held(connection: AsyncConnection, lease: Lease) -> None:
     """Raise LeaseLost if the lease has expired. Run last before COMMIT: the row lock keeps it true."""
-    if (await connection.execute(_STILL, _values(lease))).first() is None:
+    if (await connection.execute(_HELD, asdict(lease))).first() is None:
         raise lost(lease)
 
 
@@ -122,13 +125,3 @@ def lost(lease: Lease) -> LeaseLost:
         f"the {lease.loop} lease of cluster {lease.cluster} (token {lease.token}) is no longer held here",
         "nothing to do: the server that holds it now carries on",
     )
-
-
-def _values(lease: Lease) -> dict[str, object]:
-    return {
-        "loop": lease.loop,
-        "cluster": lease.cluster,
-        "holder": lease.holder,
-        "token": lease.token,
-        "seconds": lease.seconds,
-    }

@@ -1,4 +1,8 @@
-"""The entry point to PostgreSQL: one `Ledger` with a store for each subject."""
+"""Provide the entry point to PostgreSQL: `Ledger`, with a store per subject, and its fenced transactions.
+
+A store reads, and writes what any server may write at any time. What only the holder of a lease may write is
+written by the writers of a `FencedTransaction`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,46 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import leases, migrate
 from fairway.ledger.access.sessions import SessionStore
 from fairway.ledger.access.tokens import TokenStore
 from fairway.ledger.change_feed import ChangeFeed
 from fairway.ledger.connection import ConnectionLimits, Connections
-from fairway.ledger.cost.budgets import BudgetStore
+from fairway.ledger.cost.budgets import BudgetStore, BudgetWriter
 from fairway.ledger.cost.closed_months import MonthStore
 from fairway.ledger.cost.price_points import PriceStore
-from fairway.ledger.fenced import FencedTransaction
 from fairway.ledger.fleet.clusters import ClusterStore
+from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
-from fairway.ledger.jobs.dispatch import DispatchStore
-from fairway.ledger.jobs.mirror import MirrorStore
+from fairway.ledger.jobs.dispatch import DispatchStore, DispatchWriter
+from fairway.ledger.jobs.mirror import MirrorStore, MirrorWriter
 from fairway.ledger.jobs.store import JobStore
 from fairway.ledger.leases import LeaseStore
 from fairway.ledger.migrate import TableVersion
-from fairway.ledger.policy.applies import ApplyStore
-from fairway.ledger.policy.drift import DriftStore
+from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
+from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
-from fairway.ledger.usage.capacity import CapacityStore
-from fairway.ledger.usage.metering import MeteringStore
+from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
+from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
 from fairway.ledger.usage.totals import UsageStore
+
+
+class FencedTransaction:
+    """A short transaction under a lease, for the lease's cluster only; see `Ledger.writing`."""
+
+    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
+        self.observations: Final = ObservationWriter(connection, lease)
+        self.applies: Final = ApplyWriter(connection, lease)
+        self.drift: Final = DriftWriter(connection, lease)
+        self.dispatch: Final = DispatchWriter(connection, lease)
+        self.mirror: Final = MirrorWriter(connection, lease)
+        self.metering: Final = MeteringWriter(connection, lease)
+        self.capacity: Final = CapacityWriter(connection, lease)
+        self.budgets: Final = BudgetWriter(connection, lease)
 
 
 class Ledger:
@@ -100,8 +119,7 @@ class Ledger:
         the database's clock, and ends by checking expiry again. Nobody can take the lease while the row is
         locked: what was verified is still true when the commit is done. Make no network call inside.
         """
-        limit = self._connections.limits.statement_seconds
         async with self._connections.transaction() as connection:
-            await leases.begin(connection, lease, limit)
+            await leases.begin(connection, lease, self._connections.limits.statement_seconds)
             yield FencedTransaction(connection, lease)
-            await leases.still_held(connection, lease)
+            await leases.check_held(connection, lease)

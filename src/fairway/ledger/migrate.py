@@ -29,7 +29,7 @@ FOLDER: Final = Path(__file__).parent / "migrations"
 LOCK: Final = 0x6661_6972_7761_79
 """The advisory lock of this database that a migrating server holds ("fairway" in ASCII)."""
 
-PATIENCE_SECONDS: Final = 600
+TIMEOUT_SECONDS: Final = 600
 """A migration of a large ledger may take minutes; servers that wait for it wait as long."""
 
 
@@ -44,13 +44,13 @@ class TableVersion:
 
 async def migrate(connections: Connections) -> None:
     """Run every pending migration. Raises LedgerNewer if the database is at one this code does not know."""
-    async with _migrating(connections) as connection:
+    async with _migration(connections) as connection:
         await connection.run_sync(_upgrade)
 
 
 async def downgrade(connections: Connections, to: str, *, force: bool = False) -> TableVersion:
     """Undo every migration after `to`, newest first. Raises DowngradeRefused if one must not be undone."""
-    async with _migrating(connections) as connection:
+    async with _migration(connections) as connection:
         await connection.run_sync(_downgrade, to, force)
         return TableVersion(to, _steps()[0])
 
@@ -58,24 +58,18 @@ async def downgrade(connections: Connections, to: str, *, force: bool = False) -
 async def version(connections: Connections) -> TableVersion:
     """Read the version of the tables; `current` is None for an empty database."""
     async with connections.single() as connection:
-        found = await connection.execute(text("SELECT to_regclass(:name)"), {"name": VERSION_TABLE})
-        if found.scalar() is None:
+        table = await connection.execute(text("SELECT to_regclass(:name)"), {"name": VERSION_TABLE})
+        if table.scalar() is None:
             return TableVersion(None, _steps()[0])
         row = (await connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}"))).first()  # noqa: S608
         return TableVersion(row[0] if row else None, _steps()[0])
 
 
 @asynccontextmanager
-async def _migrating(connections: Connections) -> AsyncIterator[AsyncConnection]:
-    async with connections.transaction(seconds=2 * PATIENCE_SECONDS) as connection:
-        await connection.execute(
-            text(
-                "SELECT set_config('lock_timeout', :patience, true),"
-                " set_config('statement_timeout', :patience, true),"
-                " set_config('idle_in_transaction_session_timeout', :patience, true)"
-            ),
-            {"patience": f"{PATIENCE_SECONDS}s"},
-        )
+async def _migration(connections: Connections) -> AsyncIterator[AsyncConnection]:
+    async with connections.transaction(seconds=2 * TIMEOUT_SECONDS) as connection:
+        for timeout in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            await connection.execute(text(f"SET LOCAL {timeout} = '{TIMEOUT_SECONDS}s'"))
         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
         yield connection
 
@@ -104,12 +98,12 @@ def _steps() -> tuple[str, ...]:
 
 
 def _upgrade(connection: Connection) -> None:
-    _known_step(connection)
-    command.upgrade(_connected(connection), "head")
+    _current_step(connection)
+    command.upgrade(_config_on(connection), "head")
 
 
 def _downgrade(connection: Connection, to: str, force: bool) -> None:
-    current, steps = _known_step(connection), _steps()
+    current, steps = _current_step(connection), _steps()
     if current is None:
         raise not_migrated()
     if to not in steps:
@@ -126,11 +120,11 @@ def _downgrade(connection: Connection, to: str, force: bool) -> None:
         )
     scripts = ScriptDirectory.from_config(_config())
     for step in steps[steps.index(current) : steps.index(to)]:
-        _check_undoing(scripts.get_revision(step), force)
-    command.downgrade(_connected(connection), to)
+        _check_downgrade(scripts.get_revision(step), force)
+    command.downgrade(_config_on(connection), to)
 
 
-def _check_undoing(step: Script, force: bool) -> None:
+def _check_downgrade(step: Script, force: bool) -> None:
     if not hasattr(step.module, "downgrade"):
         raise DowngradeRefused(
             "DowngradeImpossible",
@@ -151,7 +145,7 @@ def _first_line(step: Script) -> str:
     return step.doc.partition("\n")[0].rstrip(".")
 
 
-def _known_step(connection: Connection) -> str | None:
+def _current_step(connection: Connection) -> str | None:
     options = {"version_table": VERSION_TABLE}
     current = MigrationContext.configure(connection, opts=options).get_current_revision()
     if current is not None and current not in _steps():
@@ -163,7 +157,7 @@ def _known_step(connection: Connection) -> str | None:
     return current
 
 
-def _connected(connection: Connection) -> Config:
+def _config_on(connection: Connection) -> Config:
     config = _config()
     config.attributes["connection"] = connection
     return config

@@ -1,4 +1,4 @@
-"""Queries for the fleet page and the pool page: waiting jobs and why, drained nodes, which jobs hold nodes.
+"""Read the data of the fleet and pool pages: waiting jobs and why, drained nodes, which jobs hold nodes.
 
 None of them grows with ended jobs: waiting jobs are read by the index of states, running ones by the classes
 of one pool, nodes by the index of pools. Results are bounded; the caller shows how much is left out.
@@ -10,30 +10,31 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import Connections, LedgerStore
 from fairway.ledger.cost.budgets import BudgetStore
 from fairway.ledger.fleet.clusters import ClusterStore
-from fairway.ledger.jobs import store
+from fairway.ledger.jobs.store import JobStore
 from fairway.ledger.policy.applies import ApplyStore
 from fairway.ledger.records.costs import StoredBudgetStatus
 from fairway.ledger.records.fleet import ClusterState, PoolState
 from fairway.ledger.records.jobs import JobCount
 from fairway.ledger.records.policy import AppliedCluster
+from fairway.ledger.sql_values import AnyRow, supply
 from fairway.model.job import JobId
-from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.names import ClusterName, NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 
-MOST_GROUPS: Final = 2000
+MAX_GROUPS: Final = 2000
 """Groups of jobs that wait for the same reason."""
-MOST_DEVICES: Final = 20_000
+MAX_DEVICES: Final = 20_000
 """Rows of one pool: one per node, or one for each kind of slice on it."""
-MOST_HOLDERS: Final = 5000
+MAX_HOLDERS: Final = 5000
 """Running jobs on the requested nodes."""
 
 
@@ -95,10 +96,10 @@ class FleetSnapshot:
     pools: tuple[PoolState, ...]
     counts: tuple[JobCount, ...]
     waiting: tuple[WaitingGroup, ...]
-    """The largest groups first, at most MOST_GROUPS."""
+    """The largest groups first, at most MAX_GROUPS."""
     drained: Mapping[Supply, int]
     """Devices on drained nodes that no job holds."""
-    standings: tuple[StoredBudgetStatus, ...]
+    budgets: tuple[StoredBudgetStatus, ...]
     applied: tuple[AppliedCluster, ...]
 
 
@@ -107,9 +108,9 @@ class PoolSnapshot:
     """The data of a pool's page, beyond what `FleetSnapshot` has."""
 
     devices: tuple[DeviceRow, ...]
-    """By node and slice, at most MOST_DEVICES."""
+    """By node and slice, at most MAX_DEVICES."""
     holders: tuple[Holder, ...]
-    """The largest first, at most MOST_HOLDERS."""
+    """The largest first, at most MAX_HOLDERS."""
 
 
 class _OneConnection(Connections):
@@ -120,7 +121,7 @@ class _OneConnection(Connections):
 
     @asynccontextmanager
     async def single(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
-        del seconds  # the look as a whole is bounded
+        del seconds  # the caller's connection is bounded already
         yield self._connection
 
 
@@ -132,7 +133,7 @@ _WAITING = text("""
     )
     SELECT cluster, team, priority, pool, slice, code, reason, reason_code, jobs, devices, least, oldest
     FROM grouped JOIN job_class ON job_class.id = grouped.class
-    ORDER BY jobs DESC, oldest LIMIT :most
+    ORDER BY jobs DESC, oldest LIMIT :limit
 """)
 
 # The second condition lets the index of unready nodes serve.
@@ -148,7 +149,7 @@ _DEVICES = text("""
         device.total, device.in_use, device.unhealthy
     FROM device JOIN node ON node.cluster = device.cluster AND node.name = device.node
     WHERE device.pool = :pool AND device.cluster = :cluster
-    ORDER BY device.node, device.slice, device.kind LIMIT :most
+    ORDER BY device.node, device.slice, device.kind LIMIT :limit
 """)
 
 _HOLDERS = text("""
@@ -164,31 +165,28 @@ _HOLDERS = text("""
         SELECT *, row_number() OVER (ORDER BY devices DESC, started_at, id) AS rank FROM running
     )
     SELECT * FROM ranked WHERE rank <= :largest OR nodes && CAST(:nodes AS text[])
-    ORDER BY rank LIMIT :most
+    ORDER BY rank LIMIT :limit
 """)
 
 
-class PoolStore:
+class PoolStore(LedgerStore):
     """Reads what pools have, which jobs hold it, and which wait for it: for the pages."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def fleet(self) -> FleetSnapshot:
         """Read the state of the fleet. Grows with open jobs, clusters, pools and nodes that are not ready."""
         async with self._connections.single() as connection:
-            one = _OneConnection(connection)
-            clusters = ClusterStore(one)
-            waiting = (await connection.execute(_WAITING, {"most": MOST_GROUPS})).all()
+            shared = _OneConnection(connection)
+            clusters = ClusterStore(shared)
+            waiting = (await connection.execute(_WAITING, {"limit": MAX_GROUPS})).all()
             drained = (await connection.execute(_DRAINED)).all()
             return FleetSnapshot(
                 clusters=await clusters.all(),
                 pools=await clusters.pools(),
-                counts=await store.counts(one, None),
+                counts=await JobStore(shared).counts(),
                 waiting=tuple(map(_group, waiting)),
-                drained={_supply(row.pool, row.slice): int(row.devices) for row in drained},
-                standings=await BudgetStore(one).standings(),
-                applied=await ApplyStore(one).applied(),
+                drained={supply(row.pool, row.slice): int(row.devices) for row in drained},
+                budgets=await BudgetStore(shared).statuses(),
+                applied=await ApplyStore(shared).applied(),
             )
 
     async def pool(
@@ -197,28 +195,25 @@ class PoolStore:
         pool: str,
         *,
         largest: int,
-        look_at: Callable[[Sequence[DeviceRow]], Sequence[NodeName]],
+        select_nodes: Callable[[Sequence[DeviceRow]], Sequence[NodeName]],
     ) -> PoolSnapshot:
-        """Read a pool's nodes, its `largest` running jobs, and all jobs on the nodes `look_at` returns.
+        """Read a pool's nodes, its `largest` running jobs, and all jobs on the nodes `select_nodes` returns.
 
         Grows with the nodes of the pool and the jobs running on it.
         """
-        asked: dict[str, object] = {"cluster": cluster, "pool": pool}
+        values: dict[str, object] = {"cluster": cluster, "pool": pool, "limit": MAX_DEVICES}
         async with self._connections.single() as connection:
-            rows = (await connection.execute(_DEVICES, asked | {"most": MOST_DEVICES})).all()
-            devices = tuple(map(_device, rows))
-            asked |= {"largest": largest, "nodes": list(look_at(devices)), "most": MOST_HOLDERS}
-            return PoolSnapshot(
-                devices, tuple(map(_holder, (await connection.execute(_HOLDERS, asked)).all()))
-            )
+            devices = tuple(map(_device, await connection.execute(_DEVICES, values)))
+            values |= {"largest": largest, "nodes": list(select_nodes(devices)), "limit": MAX_HOLDERS}
+            return PoolSnapshot(devices, tuple(map(_holder, await connection.execute(_HOLDERS, values))))
 
 
-def _group(row: Row[*tuple[Any, ...]]) -> WaitingGroup:
+def _group(row: AnyRow) -> WaitingGroup:
     return WaitingGroup(
         cluster=ClusterName(row.cluster),
         team=TeamName(row.team) if row.team else None,
         priority=PriorityName(row.priority) if row.priority else None,
-        supply=_supply(row.pool, row.slice) if row.pool else None,
+        supply=supply(row.pool, row.slice) if row.pool else None,
         code=row.code,
         reason=row.reason,
         reason_code=row.reason_code,
@@ -229,7 +224,7 @@ def _group(row: Row[*tuple[Any, ...]]) -> WaitingGroup:
     )
 
 
-def _device(row: Row[*tuple[Any, ...]]) -> DeviceRow:
+def _device(row: AnyRow) -> DeviceRow:
     return DeviceRow(
         NodeName(row.node),
         Health(row.health),
@@ -242,7 +237,7 @@ def _device(row: Row[*tuple[Any, ...]]) -> DeviceRow:
     )
 
 
-def _holder(row: Row[*tuple[Any, ...]]) -> Holder:
+def _holder(row: AnyRow) -> Holder:
     return Holder(
         job=JobId(row.id),
         name=row.name,
@@ -255,7 +250,3 @@ def _holder(row: Row[*tuple[Any, ...]]) -> Holder:
         since=row.started_at,
         rank=int(row.rank),
     )
-
-
-def _supply(pool: str, slice_: str) -> Supply:
-    return Supply(PoolName(pool), SliceName(slice_) if slice_ else None)

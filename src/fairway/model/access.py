@@ -25,7 +25,7 @@ class Role(StrEnum):
         return order.index(self) >= order.index(needed)
 
 
-class Deed(StrEnum):
+class JobPermission(StrEnum):
     """An operation on a job that needs permission."""
 
     SEE = "see"
@@ -36,13 +36,13 @@ class Deed(StrEnum):
     """Cancel, hold or release it."""
 
 
-def may(role: Role, deed: Deed, *, own: bool, of_team: bool) -> bool:
+def may(role: Role, permission: JobPermission, *, own: bool, of_team: bool) -> bool:
     """Return whether a user with `role` may perform `deed` on a job.
 
     `own`: the job is the user's. `of_team`: it belongs to one of the user's teams or a descendant of one.
     """
-    if deed is Deed.SEE or role.may(Role.OPERATOR):
+    if permission is JobPermission.SEE or role.may(Role.OPERATOR):
         return True
     if own:
-        return role.may(Role.MEMBER) or deed is Deed.READ
+        return role.may(Role.MEMBER) or permission is JobPermission.READ
     return of_team and role.may(Role.LEAD)

@@ -45,6 +45,15 @@ class Budget:
     running: Running = Running.LEAVE
 
 
+class BudgetLevel(StrEnum):
+    """How much of a budget is spent, as a level."""
+
+    OK = "ok"
+    WARNED = "warned"
+    """At least `warn_at` of the amount is spent."""
+    SPENT = "spent"
+
+
 class Hold(StrEnum):
     """Which jobs a spent budget blocks. Never in a fleet file: Fairway sets and clears it."""
 

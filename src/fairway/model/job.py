@@ -20,9 +20,9 @@ EngineId = NewType("EngineId", str)
 EngineName = NewType("EngineName", str)
 """The name of an engine job, derived from job and submission so that it can be found again."""
 
-MOST_TASKS: Final = 10_000
+MAX_TASKS: Final = 10_000
 """Maximum number of tasks in one array."""
-LONGEST_NAME: Final = 40
+MAX_NAME_LENGTH: Final = 40
 
 _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: no i, l, o, u, to avoid misreading."""
@@ -211,7 +211,9 @@ def engine_name(mark: str, job: JobId, submission: int, name: str) -> EngineName
     `mark` identifies the ledger, so that two Fairway instances on one cluster never confuse their jobs.
     The result is a valid DNS label of at most 63 characters for any `name`.
     """
-    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())[:LONGEST_NAME].strip("-")
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())[:MAX_NAME_LENGTH].strip(
+        "-"
+    )
     return EngineName(f"{plain or 'job'}-fw{mark}-{format_job_id(job)}-{submission}")
 
 

@@ -22,7 +22,7 @@ def count(n: int, noun: str) -> str:
 
 
 def first_few(names: Sequence[object], most: int) -> str:
-    """The first `most` names, and how many are left out: `gpu001, gpu002 and 6 more`."""
+    """Format the first `most` names and count the rest: `gpu001, gpu002 and 6 more`."""
     more = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
@@ -54,9 +54,9 @@ def duration_text(seconds: int) -> str:
     return text or "0s"
 
 
-_LONGEST: Final = 64
+_MAX_LENGTH: Final = 64
 
-_MOST_CHOICES: Final = 2_000
+_MAX_CHOICES: Final = 2_000
 """Maximum number of choices to search: beyond that it takes too long for a hint."""
 
 
@@ -64,7 +64,7 @@ def nearest(word: str, choices: Iterable[str], most: int = 2) -> list[str]:
     """Return up to `most` choices nearest to `word`, best first."""
     names = list(choices)
     wanted = _plain(word)
-    if not wanted or len(word) > _LONGEST or len(names) > _MOST_CHOICES:
+    if not wanted or len(word) > _MAX_LENGTH or len(names) > _MAX_CHOICES:
         return []
     same = [name for name in names if _plain(name) == wanted]
     if same:

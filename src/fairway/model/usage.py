@@ -50,4 +50,4 @@ class CapacitySample:
     fragmented: int = 0
     gpus: int = 0
     """GPUs behind it: the total, or for slices the number of GPUs that the whole pool's slices are cut from,
-    counted with its first supply (see `cost.slicing`)."""
+    counted with its first supply (see `cost.rates`)."""

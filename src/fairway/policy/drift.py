@@ -27,11 +27,11 @@ class DriftEntry:
 
 def find_drift(wanted: Translation, found: FoundPolicy, changes: Iterable[Change]) -> tuple[DriftEntry, ...]:
     """Convert the changes that would restore the applied policy to drift entries, plus lost marks."""
-    here = {o.key: o for o in found.objects}
-    return tuple(e for c in changes for e in _entries(c, here.get(c.key))) + tuple(
-        DriftEntry(w.key, DriftKind.UNMARKED, changed_by=here[w.key].changed_by, team=w.team)
+    by_key = {o.key: o for o in found.objects}
+    return tuple(e for c in changes for e in _entries(c, by_key.get(c.key))) + tuple(
+        DriftEntry(w.key, DriftKind.UNMARKED, changed_by=by_key[w.key].changed_by, team=w.team)
         for w in wanted.objects
-        if not w.shared and w.key in here and not here[w.key].ours
+        if not w.shared and w.key in by_key and not by_key[w.key].ours
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -17,78 +17,12 @@ from fairway.model.names import ClusterName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree
 from fairway.model.text import nearest
 
-NAMED: Final = 12
+MAX_LISTED: Final = 12
 """Maximum number of names listed in a message."""
 
 
 class NotAllowed(PermanentError):
     """Raised if the user may not submit the job: not a member of the team, or a priority it may not use."""
-
-
-def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
-    """Return the team of a user's job. Raises NotAllowed."""
-    if spec.team is None:
-        name = fleet.default_teams().get(user)
-        if name is None:
-            raise NotAllowed(
-                "NoTeam",
-                f"{user} is a member of no team",
-                "ask a platform engineer for one:  fairway get teams  shows them",
-            )
-    else:
-        name = spec.team
-    team = next((t for t in fleet.teams if t.name == name), None)
-    if team is None:
-        raise NotAllowed(
-            "NoSuchTeam", f"the fleet has no team {name!r}", near(name, [t.name for t in fleet.teams])
-        )
-    if user not in team.members:
-        own = sorted(t.name for t in fleet.teams if user in t.members)
-        raise NotAllowed(
-            "NotAMember",
-            f"{user} is no member of team {name}",
-            f"submit it for a team of yours: {', '.join(own)}" if own else "ask its lead to add you",
-        )
-    if team.draining:
-        raise NotAllowed(
-            "TeamDraining",
-            f"team {name} is draining: nothing of it starts any more",
-            "submit it for another team",
-        )
-    return team
-
-
-def priority_of(fleet: Fleet, spec: JobSpec, team: Team) -> Priority:
-    """Return the priority of a team's job. Raises NotAllowed."""
-    if spec.priority is None:
-        default = fleet.default_priority
-        if default.name in team.priorities:
-            return default
-        if team.priorities:  # the nearest below the default, else the team's lowest
-            ranked = [fleet.priority(name) for name in team.priorities]
-            below = [p for p in ranked if p.rank <= default.rank]
-            return below[0] if below else ranked[-1]
-        return default
-    if not any(p.name == spec.priority for p in fleet.priorities):
-        raise NotAllowed(
-            "NoSuchPriority",
-            f"the fleet has no priority {spec.priority!r}",
-            near(spec.priority, [p.name for p in fleet.priorities]),
-        )
-    if spec.priority not in team.priorities:
-        raise NotAllowed(
-            "PriorityNotAllowed",
-            f"jobs of team {team.name} may not have priority {spec.priority}",
-            f"it may use: {', '.join(team.priorities) or 'none'}",
-        )
-    return fleet.priority(spec.priority)
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the nearest known name, else a list of the known ones."""
-    there = list(known)
-    close = nearest(name, there, most=1)
-    return f"did you mean {close[0]}?" if close else f"it has: {', '.join(there[:NAMED]) or 'none'}"
 
 
 class NoPoolFits(PermanentError):
@@ -109,9 +43,6 @@ class SupplyState:
     """Devices that jobs of each team, including its descendants, run on or wait for."""
     waiting: int = 0
     """Devices that all jobs wait for, including those without a team."""
-
-
-Stocks = Mapping[Supply, SupplyState]
 
 
 _UNKNOWN: Final = SupplyState()
@@ -165,12 +96,78 @@ class PlacementOptions:
     misfits: tuple[Misfit, ...]
 
 
+def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
+    """Return the team of a user's job. Raises NotAllowed."""
+    if spec.team is None:
+        name = fleet.default_teams().get(user)
+        if name is None:
+            raise NotAllowed(
+                "NoTeam",
+                f"{user} is a member of no team",
+                "ask a platform engineer for one:  fairway get teams  shows them",
+            )
+    else:
+        name = spec.team
+    team = next((t for t in fleet.teams if t.name == name), None)
+    if team is None:
+        raise NotAllowed(
+            "NoSuchTeam", f"the fleet has no team {name!r}", suggest_name(name, [t.name for t in fleet.teams])
+        )
+    if user not in team.members:
+        own = sorted(t.name for t in fleet.teams if user in t.members)
+        raise NotAllowed(
+            "NotAMember",
+            f"{user} is no member of team {name}",
+            f"submit it for a team of yours: {', '.join(own)}" if own else "ask its lead to add you",
+        )
+    if team.draining:
+        raise NotAllowed(
+            "TeamDraining",
+            f"team {name} is draining: nothing of it starts any more",
+            "submit it for another team",
+        )
+    return team
+
+
+def priority_of(fleet: Fleet, spec: JobSpec, team: Team) -> Priority:
+    """Return the priority of a team's job. Raises NotAllowed."""
+    if spec.priority is None:
+        default = fleet.default_priority
+        if default.name in team.priorities:
+            return default
+        if team.priorities:  # the nearest below the default, else the team's lowest
+            ranked = [fleet.priority(name) for name in team.priorities]
+            below = [p for p in ranked if p.rank <= default.rank]
+            return below[0] if below else ranked[-1]
+        return default
+    if not any(p.name == spec.priority for p in fleet.priorities):
+        raise NotAllowed(
+            "NoSuchPriority",
+            f"the fleet has no priority {spec.priority!r}",
+            suggest_name(spec.priority, [p.name for p in fleet.priorities]),
+        )
+    if spec.priority not in team.priorities:
+        raise NotAllowed(
+            "PriorityNotAllowed",
+            f"jobs of team {team.name} may not have priority {spec.priority}",
+            f"it may use: {', '.join(team.priorities) or 'none'}",
+        )
+    return fleet.priority(spec.priority)
+
+
+def suggest_name(name: str, choices: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the nearest choice, else a list of the choices."""
+    names = list(choices)
+    close = nearest(name, names, most=1)
+    return f"did you mean {close[0]}?" if close else f"it has: {', '.join(names[:MAX_LISTED]) or 'none'}"
+
+
 def options(
     spec: JobSpec,
     team: Team,
     priority: Priority,
     fleet: Fleet,
-    stocks: Stocks,
+    supplies: Mapping[Supply, SupplyState],
     refusals: Mapping[Supply, FairwayError] = MappingProxyType({}),
     tree: TeamTree | None = None,
     today: date | None = None,
@@ -184,7 +181,7 @@ def options(
         raise NoPoolFits(
             "NoSuchPool",
             f"the fleet has no pool {spec.pool!r}",
-            near(spec.pool, [p.name for p in fleet.pools]),
+            suggest_name(spec.pool, [p.name for p in fleet.pools]),
         )
     tree = tree or TeamTree(fleet.teams)
     fits: list[PlacementOption] = []
@@ -192,12 +189,12 @@ def options(
     for pool in fleet.pools:
         for supply in pool.supplies:
             price = pool.price if today is None else pool.list_price(today)
-            ask = _Ask(spec, team, priority, fleet, tree, pool, supply, stocks.get(supply, _UNKNOWN), price)
-            against = ask.against(refusals.get(supply))
-            if against is None:
-                fits.append(ask.option())
+            state = supplies.get(supply, _UNKNOWN)
+            check = _PlacementCheck(spec, team, priority, fleet, tree, pool, supply, state, price)
+            if (misfit := check.misfit(refusals.get(supply))) is not None:
+                misfits.append(misfit)
             else:
-                misfits.append(against)
+                fits.append(check.option())
     # Sorting keeps the order of the file where nothing else tells two apart.
     fits.sort(key=lambda o: (o.start, o.queue, o.price))
     return PlacementOptions(tuple(fits), tuple(misfits))
@@ -219,7 +216,7 @@ def choose(found: PlacementOptions) -> Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _PlacementCheck:
     """One job checked against one supply."""
 
     spec: JobSpec
@@ -229,10 +226,10 @@ class _Ask:
     tree: TeamTree
     pool: Pool
     supply: Supply
-    stock: SupplyState
+    state: SupplyState
     price: Decimal
 
-    def against(self, refusal: FairwayError | None) -> Misfit | None:
+    def misfit(self, refusal: FairwayError | None) -> Misfit | None:
         """Return the first check that fails, the most obvious one first. Returns None if all pass."""
         checks = (
             self._other_pool,
@@ -245,18 +242,17 @@ class _Ask:
             self._too_large,
         )
         for steps, check in enumerate(checks):
-            said = check()
-            if said is not None:
-                return Misfit(self.supply, *said, steps)
+            failure = check()
+            if failure is not None:
+                return Misfit(self.supply, *failure, steps)
         if refusal is not None:
             return Misfit(self.supply, f"would refuse it: {refusal.message}", refusal.hint, len(checks))
         return None
 
     def option(self) -> PlacementOption:
         start = self._start()
-        stock, total = self.stock, self.stock.total or 0
-        queue = 0.0 if start <= Start.LENT else stock.waiting / max(1, total)
-        return PlacementOption(self.pool.cluster, self.supply, start, queue, self.price, self._words(start))
+        queue = 0.0 if start <= Start.LENT else self.state.waiting / max(1, self.state.total or 0)
+        return PlacementOption(self.pool.cluster, self.supply, start, queue, self.price, self._why(start))
 
     def _other_pool(self) -> tuple[str, str] | None:
         if self.spec.pool in {None, self.pool.name}:
@@ -267,7 +263,7 @@ class _Ask:
         if matches(self.spec.gpus, self.pool, self.supply):
             return None
         has = f"slices {self.supply.slice}" if self.supply.slice else f"whole {self.pool.gpu.name}"
-        return f"has {has}, not {_asked(self.spec.gpus)}", "fairway get pools  shows what GPUs there are"
+        return f"has {has}, not {_gpu_text(self.spec.gpus)}", "fairway get pools  shows what GPUs there are"
 
     def _no_grant(self) -> tuple[str, str] | None:
         if self.team.grant(self.supply) is not None:
@@ -291,12 +287,12 @@ class _Ask:
 
     def _limits(self) -> tuple[str, str] | None:
         limits, devices, seconds = self.team.limits, self.spec.devices, self.spec.time_seconds
-        for most, whose in ((limits.job_gpus, "one job"), (limits.user_gpus, "one user")):
-            if most is not None and devices > most:
+        for limit, whose in ((limits.job_gpus, "one job"), (limits.user_gpus, "one user")):
+            if limit is not None and devices > limit:
                 return (
                     f"asks for {devices} {self._noun(devices)}, and {whose} of team {self.team.name} "
-                    f"may have {most}",
-                    f"ask for {most} or fewer",
+                    f"may have {limit}",
+                    f"ask for {limit} or fewer",
                 )
         if limits.job_seconds is not None and seconds is not None and seconds > limits.job_seconds:
             hours = limits.job_seconds / 3600
@@ -305,9 +301,8 @@ class _Ask:
 
     def _ceiling(self) -> tuple[str, str] | None:
         devices = self.spec.devices
-        for team in (self.team, *self.tree.ancestors(self.team)):
-            ceiling = _ceiling(team, self.supply)
-            if ceiling is not None and devices > ceiling:
+        for team, ceiling in self._ceilings():
+            if devices > ceiling:
                 return (
                     f"asks for {devices} {self._noun(devices)}, and {team.name} may hold {ceiling} there",
                     f"ask for {ceiling} or fewer, or for a larger grant",
@@ -315,10 +310,10 @@ class _Ask:
         return None
 
     def _too_large(self) -> tuple[str, str] | None:
-        devices, total = self.spec.devices, self.stock.total
+        devices, total = self.spec.devices, self.state.total
         if total is not None and devices > total:
             return f"has {total} {self._noun(total)}, not {devices}", f"ask for {total} or fewer"
-        largest = self.stock.largest_node
+        largest = self.state.largest_node
         if largest is not None and self.spec.gpus.count > largest:
             return (
                 f"has at most {largest} {self._noun(largest)} on one node, not {self.spec.gpus.count}",
@@ -327,76 +322,73 @@ class _Ask:
         return None
 
     def _start(self) -> Start:
-        if not self.stock.reachable:
+        if not self.state.reachable:
             return Start.UNREACHABLE
-        if self.stock.total is None:
+        if self.state.total is None:
             return Start.WAITS
         devices = self.spec.devices
         grant = self.team.grant(self.supply)
-        busy = self.stock.busy.get(self.team.name, 0)
+        busy = self.state.busy.get(self.team.name, 0)
         guaranteed = grant is not None and busy + devices <= grant.guarantee and not self.priority.preemptible
-        room = self.stock.free - self.stock.waiting >= devices
         if guaranteed:
-            return Start.GUARANTEED if self.stock.free >= devices else Start.RECLAIMED
-        return Start.LENT if room and self._below_ceilings() else Start.WAITS
+            return Start.GUARANTEED if self.state.free >= devices else Start.RECLAIMED
+        enough_free = self.state.free - self.state.waiting >= devices
+        below_ceilings = all(
+            self.state.busy.get(team.name, 0) + devices <= ceiling for team, ceiling in self._ceilings()
+        )
+        return Start.LENT if enough_free and below_ceilings else Start.WAITS
 
-    def _below_ceilings(self) -> bool:
+    def _ceilings(self) -> Iterator[tuple[Team, int]]:
+        """Yield the team and its ancestors with their ceilings, where they have one."""
         for team in (self.team, *self.tree.ancestors(self.team)):
-            ceiling = _ceiling(team, self.supply)
-            busy = self.stock.busy.get(team.name, 0)
-            if ceiling is not None and busy + self.spec.devices > ceiling:
-                return False
-        return True
+            grant = team.grant(self.supply)
+            if grant is not None and grant.ceiling is not None:
+                yield team, grant.ceiling
 
-    def _words(self, start: Start) -> str:
-        stock = self.stock
+    def _why(self, start: Start) -> str:
+        state = self.state
         match start:
             case Start.GUARANTEED | Start.LENT:
-                return f"has {stock.free} {self._noun(stock.free)} free"
+                return f"has {state.free} {self._noun(state.free)} free"
             case Start.RECLAIMED:
                 return f"has {self.team.name}'s guaranteed {self._noun(2)} lent out, which come back now"
             case Start.UNREACHABLE:
                 return "cannot be reached at the moment"
             case Start.WAITS:
-                if stock.total is None:
+                if state.total is None:
                     return "was not looked at yet"
                 return (
-                    f"has {stock.free} of {stock.total} {self._noun(stock.total)} free "
-                    f"and jobs waiting for {stock.waiting}"
+                    f"has {state.free} of {state.total} {self._noun(state.total)} free "
+                    f"and jobs waiting for {state.waiting}"
                 )
 
     def _noun(self, count: int) -> str:
         return ("slice" if self.supply.slice else "GPU") + ("" if count == 1 else "s")
 
 
-def matches(asked: GpuRequest, pool: Pool, supply: Supply) -> bool:
+def matches(request: GpuRequest, pool: Pool, supply: Supply) -> bool:
     """Return whether a supply satisfies a GPU request."""
-    if asked.slice is not None:
-        return supply.slice == asked.slice
+    if request.slice is not None:
+        return supply.slice == request.slice
     if supply.slice is not None:
         return False
-    if asked.model is not None:
-        want, have = asked.model.casefold(), pool.gpu.name.casefold()
+    if request.model is not None:
+        want, have = request.model.casefold(), pool.gpu.name.casefold()
         return have == want or have.startswith(f"{want}-")
-    if asked.memory_gb is not None:
-        least, most = asked.memory_gb
-        return least <= pool.gpu.memory_gb and (most is None or pool.gpu.memory_gb <= most)
+    if request.memory_gb is not None:
+        low, high = request.memory_gb
+        return low <= pool.gpu.memory_gb and (high is None or pool.gpu.memory_gb <= high)
     return True
 
 
-def _ceiling(team: Team, supply: Supply) -> int | None:
-    grant = team.grant(supply)
-    return None if grant is None else grant.ceiling
-
-
-def _asked(asked: GpuRequest) -> str:
-    if asked.slice is not None:
-        return f"slices {asked.slice}"
-    if asked.model is not None:
-        return asked.model
-    if asked.memory_gb is not None:
-        least, most = asked.memory_gb
-        return f"{least}GB..{most}GB" if most is not None else f"{least}GB or more"
+def _gpu_text(request: GpuRequest) -> str:
+    if request.slice is not None:
+        return f"slices {request.slice}"
+    if request.model is not None:
+        return request.model
+    if request.memory_gb is not None:
+        low, high = request.memory_gb
+        return f"{low}GB..{high}GB" if high is not None else f"{low}GB or more"
     return "whole GPUs"
 
 
@@ -405,7 +397,7 @@ def _none_fits(misfits: Iterable[Misfit]) -> NoPoolFits:
     ordered = sorted(misfits, key=lambda m: -m.steps)
     if not ordered:
         return NoPoolFits("NoPoolFits", "the fleet has no pools", "add one to the fleet file")
-    said = [f"{m.supply} {m.why}" for m in ordered[:NAMED]]
-    if len(ordered) > NAMED:
-        said.append(f"and {len(ordered) - NAMED} more do not fit")
-    return NoPoolFits("NoPoolFits", f"no pool fits: {'; '.join(said)}", ordered[0].hint)
+    parts = [f"{m.supply} {m.why}" for m in ordered[:MAX_LISTED]]
+    if len(ordered) > MAX_LISTED:
+        parts.append(f"and {len(ordered) - MAX_LISTED} more do not fit")
+    return NoPoolFits("NoPoolFits", f"no pool fits: {'; '.join(parts)}", ordered[0].hint)

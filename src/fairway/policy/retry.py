@@ -7,7 +7,7 @@ from typing import Final
 
 from fairway.model.job import Ending, JobSpec, JobState, Tolerates
 
-MOST_SUBMISSIONS: Final = 1000
+MAX_SUBMISSIONS: Final = 1000
 """Maximum submissions of one job: a job that crashes every node must not do so forever."""
 
 _NOT_ITS_FAULT: Final = frozenset({Ending.PREEMPTED, Ending.NODE_LOST})
@@ -24,7 +24,7 @@ class Resubmission:
     """Failures so far, including this one if it counts."""
 
 
-def comes_back(
+def decide_resubmission(
     spec: JobSpec, state: JobState, last: Ending | None, *, failures: int, submission: int
 ) -> Resubmission | None:
     """Decide whether to submit a job again after its engine job ended. Returns None if it stays ended.
@@ -32,13 +32,13 @@ def comes_back(
     `state` and `last` are how the engine job and its last attempt ended. Most engines requeue the jobs that
     they preempt, and then the engine job has not ended. Do not call this for a job that a user cancelled.
     """
-    if submission >= MOST_SUBMISSIONS or state not in {*_FAILURES, JobState.CANCELLED}:
+    if submission >= MAX_SUBMISSIONS or state not in {*_FAILURES, JobState.CANCELLED}:
         return None
     if last in _NOT_ITS_FAULT:
-        willing = spec.retries.count > 0 or (
+        may_retry = spec.retries.count > 0 or (
             last is Ending.PREEMPTED and Tolerates.PREEMPTION in spec.tolerates
         )
-        return Resubmission(0, failures) if willing else None
+        return Resubmission(0, failures) if may_retry else None
     if state in _FAILURES and failures < spec.retries.count:
         return Resubmission(spec.retries.backoff(failures + 1), failures + 1)
     return None

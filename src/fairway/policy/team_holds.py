@@ -16,7 +16,6 @@ from fairway.policy.objects import (
     FoundPolicy,
     ObjectKey,
     Translation,
-    Value,
     WantedObject,
 )
 
@@ -29,47 +28,37 @@ def hold_changes(
     `others` are translations of the same fleet under other holds. Objects that are missing or not Fairway's
     are left alone.
     """
-    asked = {o.key: o for o in wanted.objects}
-    varying = _varying(asked, others)
+    by_key = {o.key: o for o in wanted.objects}
+    varying = _varying(by_key, others)
     changes: list[Change] = []
     for have in found.objects:
         fields = varying.get(have.key)
         if fields is None or not have.ours:
             continue
-        want = asked[have.key]
+        want = by_key[have.key]
         differ = tuple(
             FieldChange(name, have.fields.get(name), want.fields.get(name))
             for name in sorted(fields)
             if have.fields.get(name) != want.fields.get(name)
         )
         if differ:
-            changes.append(
-                Change(Action.UPDATE, have.key, differ, _with(have.fields, differ), team=want.team)
-            )
+            unset = {change.field for change in differ if change.after is None}
+            fields_after = {**have.fields, **{change.field: change.after for change in differ}}
+            desired = {name: value for name, value in fields_after.items() if name not in unset}
+            changes.append(Change(Action.UPDATE, have.key, differ, desired, team=want.team))
     return tuple(sorted(changes, key=lambda c: c.key))
 
 
 def _varying(
-    asked: Mapping[ObjectKey, WantedObject], others: Iterable[Translation]
+    by_key: Mapping[ObjectKey, WantedObject], others: Iterable[Translation]
 ) -> dict[ObjectKey, set[str]]:
     found: dict[ObjectKey, set[str]] = {}
     for other in others:
         for one in other.objects:
-            want = asked.get(one.key)
+            want = by_key.get(one.key)
             if want is None or want.fields == one.fields:
                 continue
             names = want.fields.keys() | one.fields.keys()
-            found.setdefault(one.key, set()).update(
-                name for name in names if want.fields.get(name) != one.fields.get(name)
-            )
+            differ = {name for name in names if want.fields.get(name) != one.fields.get(name)}
+            found.setdefault(one.key, set()).update(differ)
     return found
-
-
-def _with(fields: Mapping[str, Value], changes: Iterable[FieldChange]) -> dict[str, Value]:
-    made = dict(fields)
-    for change in changes:
-        if change.after is None:
-            made.pop(change.field, None)
-        else:
-            made[change.field] = change.after
-    return made

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fairway.server.engines import Engines, build_engine
-from fairway.server.listen import Serving
+from fairway.server.engines import EngineFactory, build_engine
+from fairway.server.listen import ServerOptions
 from fairway.server.migrate import downgrade_tables, make_admin, table_version, upgrade_tables
-from fairway.server.server import Started, collect_garbage_less_often, serve
+from fairway.server.server import StartedServer, collect_garbage_less_often, serve
 
 __all__ = [
-    "Engines",
-    "Serving",
-    "Started",
+    "EngineFactory",
+    "ServerOptions",
+    "StartedServer",
     "build_engine",
     "collect_garbage_less_often",
     "downgrade_tables",

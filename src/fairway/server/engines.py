@@ -29,7 +29,7 @@ def build_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
             return VirtualEngine(cluster, pools)
 
 
-class Engines:
+class EngineFactory:
     """The engines of one server. A virtual cluster lives in memory, so all loops must share its engine."""
 
     def __init__(self) -> None:
@@ -41,17 +41,17 @@ class Engines:
             return build_engine(cluster, pools)
         from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
 
-        there = self._virtual.get(cluster.name)
-        if there is None:
-            there = (pools, VirtualEngine(cluster, pools))
-        elif there[0] != pools:
-            there = (pools, there[1].resized(cluster, pools))
-        self._virtual[cluster.name] = there
-        return there[1]
+        entry = self._virtual.get(cluster.name)
+        if entry is None:
+            entry = (pools, VirtualEngine(cluster, pools))
+        elif entry[0] != pools:
+            entry = (pools, entry[1].resized(cluster, pools))
+        self._virtual[cluster.name] = entry
+        return entry[1]
 
-    def to_plan(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+    def for_reads(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
         """Return an engine for plans and reads; an existing virtual cluster is used but not resized."""
-        there = self._virtual.get(cluster.name)
-        if cluster.engine is EngineKind.VIRTUAL and there is not None:
-            return there[1]
+        entry = self._virtual.get(cluster.name)
+        if cluster.engine is EngineKind.VIRTUAL and entry is not None:
+            return entry[1]
         return build_engine(cluster, pools)

@@ -13,7 +13,7 @@ from fairway.model.errors import PermanentError
 from fairway.services.tokens import hash_secret, new_secret
 
 ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - a file name
-_MOST_ADMINS: Final = 100
+_MAX_ADMINS: Final = 100
 
 
 async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
@@ -25,7 +25,7 @@ async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
     # the token is created: a server that starts here at the same time writes another secret.
     own = state_dir / f"{ADMIN_TOKEN}.{secrets.token_hex(4)}"
     _write_token(own, secret)
-    for number in range(1, _MOST_ADMINS):
+    for number in range(1, _MAX_ADMINS):
         try:
             await ledger.tokens.create(
                 "admin" if number == 1 else f"admin-{number}", Role.ADMIN, hash_secret(secret), "first start"
@@ -39,7 +39,7 @@ async def make_first_admin(ledger: Ledger, state_dir: Path) -> bool:
             return True
     raise PermanentError(
         "NoAdmin",
-        f"{_MOST_ADMINS - 1} admin tokens were made and none is valid any more",
+        f"{_MAX_ADMINS - 1} admin tokens were made and none is valid any more",
         "revoke less, or start with another database",
     )
 

@@ -16,7 +16,7 @@ from fairway.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServerOptions:
     """The options of a server beyond its settings."""
 
     settings: Settings
@@ -24,6 +24,11 @@ class Serving:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure_listen: bool = False
+
+    @property
+    def base_folder(self) -> Path:
+        """Return the folder that relative paths in fleet files refer to: the file's, or the current one."""
+        return self.fleet_file.absolute().parent if self.fleet_file else Path.cwd()
 
 
 @contextmanager
@@ -45,9 +50,9 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
-def require_tls(serving: Serving) -> None:
+def require_tls(options: ServerOptions) -> None:
     """Check the TLS options. Raises PermanentError if tokens would travel unencrypted without consent."""
-    cert, key, host = serving.tls_cert, serving.tls_key, serving.settings.listen_host
+    cert, key, host = options.tls_cert, options.tls_key, options.settings.listen_host
     if (cert is None) != (key is None):
         raise PermanentError(
             "TlsIncomplete", "TLS needs both a certificate and its key", "give --tls-cert and --tls-key"
@@ -61,7 +66,7 @@ def require_tls(serving: Serving) -> None:
                 f"cannot use {cert} with {key}: {error}",
                 "look at both:  openssl x509 -in FILE -text",
             ) from error
-    elif not serving.insecure_listen and not is_loopback(host):
+    elif not options.insecure_listen and not is_loopback(host):
         raise PermanentError(
             "OpenWithoutTls",
             f"{host} can be reached from elsewhere, and tokens would travel unencrypted",
@@ -69,11 +74,11 @@ def require_tls(serving: Serving) -> None:
         )
 
 
-def own_url(serving: Serving, listener: socket.socket) -> str:
+def own_url(options: ServerOptions, listener: socket.socket) -> str:
     """Return the server's URL for clients on this machine."""
     host, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         host = "127.0.0.1" if address.version == 4 else "::1"
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if serving.tls_cert else 'http'}://{shown}:{port}"
+    in_url = f"[{host}]" if ":" in host else host
+    return f"{'https' if options.tls_cert else 'http'}://{in_url}:{port}"

@@ -14,12 +14,12 @@ from fairway.model.names import NAME_PATTERN
 from fairway.services.tokens import hash_secret, new_secret
 from fairway.settings import Settings
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def table_version(settings: Settings) -> TableVersion:
     """Return the migration step of the tables, and the one this release needs."""
-    return _asked(settings, lambda ledger: ledger.table_version())
+    return _with_ledger(settings, lambda ledger: ledger.table_version())
 
 
 def upgrade_tables(settings: Settings) -> tuple[TableVersion, TableVersion]:
@@ -30,7 +30,7 @@ def upgrade_tables(settings: Settings) -> tuple[TableVersion, TableVersion]:
         await ledger.migrate()
         return before, await ledger.table_version()
 
-    return _asked(settings, upgrade)
+    return _with_ledger(settings, upgrade)
 
 
 def downgrade_tables(settings: Settings, to: str, *, force: bool) -> tuple[TableVersion, TableVersion]:
@@ -40,7 +40,7 @@ def downgrade_tables(settings: Settings, to: str, *, force: bool) -> tuple[Table
         before = await ledger.table_version()
         return before, await ledger.downgrade(to, force=force)
 
-    return _asked(settings, downgrade)
+    return _with_ledger(settings, downgrade)
 
 
 def make_admin(settings: Settings, name: str) -> str:
@@ -56,10 +56,10 @@ def make_admin(settings: Settings, name: str) -> str:
         await ledger.tokens.create(name, Role.ADMIN, hash_secret(secret), "fairway ledger admin")
         return secret
 
-    return _asked(settings, make)
+    return _with_ledger(settings, make)
 
 
-def _asked(settings: Settings, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+def _with_ledger(settings: Settings, call: Callable[[Ledger], Awaitable[Result]]) -> Result:
     url = settings.database_url
     if url is None:
         raise PermanentError(
@@ -68,10 +68,10 @@ def _asked(settings: Settings, ask: Callable[[Ledger], Awaitable[Answer]]) -> An
             "set it, or FAIRWAY_DATABASE_URL_FILE; an embedded PostgreSQL is looked after by its own server",
         )
 
-    async def run() -> Answer:
+    async def run() -> Result:
         ledger = await Ledger.connect(url)
         try:
-            return await ask(ledger)
+            return await call(ledger)
         finally:
             await ledger.close()
 

@@ -14,17 +14,16 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from fairway.api.app import create_app, create_own_app
+from fairway.api.app import create_app, create_status_app
 from fairway.control import Runner
 from fairway.files import fleet_digest, parse_fleet, read_fleet
-from fairway.ledger import Ledger, LedgerNotMigrated, Revision, embedded
+from fairway.ledger import Ledger, LedgerNotMigrated, embedded
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Fleet
-from fairway.server.engines import Engines
+from fairway.server.engines import EngineFactory
 from fairway.server.first_admin import ADMIN_TOKEN, make_first_admin
-from fairway.server.listen import Serving, listening, own_url, require_tls
-from fairway.server.services import job_parts, policy_parts
-from fairway.server.shutdown import Stop
+from fairway.server.listen import ServerOptions, listening, own_url, require_tls
+from fairway.server.services import build_job_services, build_policy_services
+from fairway.server.shutdown import Shutdown
 from fairway.server.uvicorn import UvicornServer
 from fairway.services.fleets import Fleets
 from fairway.services.wakeup import Wakeup
@@ -39,7 +38,7 @@ log = structlog.get_logger("fairway.server")
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedServer:
     """What a server reports to its caller once it has started."""
 
     url: str
@@ -52,25 +51,28 @@ class Started:
     """Whether it serves the API, or only runs loops."""
 
 
-Beside = Callable[[Started, Engines], Coroutine[None, None, None]]
+SideTask = Callable[[StartedServer, EngineFactory], Coroutine[None, None, None]]
 """A coroutine that runs as long as the server; if it ends, the server stops."""
-Before = Callable[[Ledger], Coroutine[None, None, None]]
+PrepareLedger = Callable[[Ledger], Coroutine[None, None, None]]
 """A coroutine that prepares the ledger before the server uses it."""
 
 
 def serve(
-    serving: Serving,
-    tell: Callable[[Started], None],
-    beside: Beside | None = None,
-    before: Before | None = None,
+    options: ServerOptions,
+    on_started: Callable[[StartedServer], None],
+    side_task: SideTask | None = None,
+    prepare: PrepareLedger | None = None,
 ) -> None:
     """Run a server until SIGTERM or SIGINT. Raises FairwayError if it cannot start."""
-    # Whatever can be found wrong without starting anything is found first.
-    text = _checked_text(serving.fleet_file) if serving.fleet_file else None
-    require_tls(serving)
+    # Check everything that can be checked before anything is started.
+    text = None
+    if options.fleet_file:
+        read_fleet(options.fleet_file)  # raises InvalidFile with every fault
+        text = options.fleet_file.read_text(encoding="utf-8")
+    require_tls(options)
     collect_garbage_less_often()
-    with listening(serving.settings) as listener:
-        asyncio.run(_serve(serving, text, listener, tell, beside, before))
+    with listening(options.settings) as listener:
+        asyncio.run(_serve(options, text, listener, on_started, side_task, prepare))
 
 
 def collect_garbage_less_often() -> None:
@@ -83,58 +85,63 @@ def collect_garbage_less_often() -> None:
 
 
 async def _serve(
-    serving: Serving,
+    options: ServerOptions,
     text: str | None,
     listener: socket.socket,
-    tell: Callable[[Started], None],
-    beside: Beside | None,
-    before: Before | None,
+    on_started: Callable[[StartedServer], None],
+    side_task: SideTask | None,
+    prepare: PrepareLedger | None,
 ) -> None:
-    settings = serving.settings
-    stop = Stop()
+    settings, folder = options.settings, options.base_folder
+    stop = Shutdown()
     try:
         async with AsyncExitStack() as parts:
             parts.enter_context(stop.on_signals())
             ledger = await parts.enter_async_context(_open_ledger(settings, stop))
-            await _tables(ledger, settings)
-            if before is not None:
-                await before(ledger)
+            await _prepare_tables(ledger, settings)
+            if prepare is not None:
+                await prepare(ledger)
             if text is not None:
-                await _keep_fleet(ledger, text)
-            fleets = Fleets(ledger, _parser(serving.fleet_file))
+                revision = await ledger.revisions.add(text, fleet_digest(text), "fairway server")
+                log.info("fleet kept", revision=revision.id)
+            fleets = Fleets(ledger, lambda r: parse_fleet(r.text, f"fleet revision {r.id}", folder))
             fleet = (await fleets.current()).name or None
-            # Who leaves the tables to others has no disk where anybody would look for a token.
+            # A server that does not migrate the tables has no disk where anybody would look for a token.
             made = settings.migrate and await make_first_admin(ledger, settings.state_dir)
-            registry = _registry()
-            engines, wakeup = Engines(), Wakeup()
+            registry = CollectorRegistry()
+            for collector in (ProcessCollector, PlatformCollector, GCCollector):
+                collector(registry=registry)
+            engines, wakeup = EngineFactory(), Wakeup()
             if settings.serve == "loops":
-                app = create_own_app(ledger, registry)
+                app = create_status_app(ledger, registry)
             else:
-                policy = policy_parts(_folder(serving.fleet_file), engines, ledger)
-                jobs = await parts.enter_async_context(job_parts(ledger, engines, fleets, wakeup))
+                policy = build_policy_services(folder, engines, ledger)
+                jobs = await parts.enter_async_context(build_job_services(ledger, engines, fleets, wakeup))
                 app = create_app(ledger, registry, fleets, policy, jobs)
                 add_pages(app, ledger, fleets, policy, jobs, settings)
             if settings.serve != "api":
                 runner = Runner(ledger, engines, settings, registry, fleets, wakeup=wakeup)
-                await parts.enter_async_context(_running(runner.run(), "the runner of loops", stop))
-            web = UvicornServer(serving, app)
+                await parts.enter_async_context(_background(runner.run(), "the runner of loops", stop))
+            web = UvicornServer(options, app)
             await parts.enter_async_context(web.running(listener, stop))
-            parts.callback(stop_pages, app)  # open pages listen for ever: the web server would wait for them
+            parts.callback(stop_pages, app)  # open pages never disconnect: the web server would wait for them
             token_file = settings.state_dir / ADMIN_TOKEN
-            started = Started(own_url(serving, listener), fleet, token_file, made, settings.serve != "loops")
-            tell(started)
-            if beside is not None:
-                running = _running(beside(started, engines), "what runs beside the server", stop)
+            started = StartedServer(
+                own_url(options, listener), fleet, token_file, made, settings.serve != "loops"
+            )
+            on_started(started)
+            if side_task is not None:
+                running = _background(side_task(started, engines), "what runs beside the server", stop)
                 await parts.enter_async_context(running)
             await stop.wait()
             log.info("stopping")
     except asyncio.CancelledError:
-        if not stop.asked:
+        if not stop.requested:
             raise
     stop.raise_failure()
 
 
-async def _tables(ledger: Ledger, settings: Settings) -> None:
+async def _prepare_tables(ledger: Ledger, settings: Settings) -> None:
     """Migrate the tables, or wait until they are migrated. Raises LedgerNotMigrated if they never are."""
     if settings.migrate:
         await ledger.migrate()
@@ -156,7 +163,7 @@ async def _tables(ledger: Ledger, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _running(work: Coroutine[None, None, None], name: str, stop: Stop) -> AsyncIterator[None]:
+async def _background(work: Coroutine[None, None, None], name: str, stop: Shutdown) -> AsyncIterator[None]:
     task = asyncio.create_task(work, name=name)
     stop.watch(task)
     try:
@@ -167,12 +174,12 @@ async def _running(work: Coroutine[None, None, None], name: str, stop: Stop) -> 
 
 
 @asynccontextmanager
-async def _open_ledger(settings: Settings, stop: Stop) -> AsyncIterator[Ledger]:
+async def _open_ledger(settings: Settings, stop: Shutdown) -> AsyncIterator[Ledger]:
     url, own = settings.database_url, None
     if url is None:
         log.info("starting the embedded PostgreSQL", folder=str(settings.state_dir / "postgres"))
         own = await asyncio.to_thread(embedded.start, settings.state_dir / "postgres")
-        url, stop.at_once = own.url, own.stop
+        url, stop.stop_children = own.url, own.stop
     try:
         ledger = await Ledger.connect(url)
         if settings.archive_url is not None:
@@ -186,41 +193,8 @@ async def _open_ledger(settings: Settings, stop: Stop) -> AsyncIterator[Ledger]:
             await asyncio.to_thread(_stop_embedded, own)
 
 
-def _stop_embedded(own: embedded.Embedded) -> None:
+def _stop_embedded(own: embedded.EmbeddedPostgres) -> None:
     try:
         own.stop()
-    except FairwayError as error:  # it is said; the server's own end was still a good one
+    except FairwayError as error:  # logged only: the server itself stopped properly
         log.warning(error.message, code=error.code, hint=error.hint)
-
-
-def _checked_text(file: Path) -> str:
-    read_fleet(file)  # raises InvalidFile with every fault
-    return file.read_text(encoding="utf-8")
-
-
-async def _keep_fleet(ledger: Ledger, text: str) -> None:
-    revision = await ledger.revisions.keep(text, fleet_digest(text), "fairway server")
-    log.info("fleet kept", revision=revision.id)
-
-
-def _parser(file: Path | None) -> Callable[[Revision], Fleet]:
-    """Make the function that parses revisions; relative paths in them count from the server's folder."""
-    folder = _folder(file)
-
-    def parse(revision: Revision) -> Fleet:
-        return parse_fleet(revision.text, f"fleet revision {revision.id}", folder)
-
-    return parse
-
-
-def _folder(file: Path | None) -> Path:
-    """Return the folder that relative paths refer to: the file's, or the current directory."""
-    return file.absolute().parent if file else Path.cwd()
-
-
-def _registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    return registry

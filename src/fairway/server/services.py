@@ -17,43 +17,41 @@ from fairway.ledger import Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
-from fairway.server.engines import Engines, build_engine
-from fairway.services.applied_fleet import with_budget_holds
-from fairway.services.engine_pool import EnginePool
-from fairway.services.fleets import Fleets
+from fairway.server.engines import EngineFactory, build_engine
+from fairway.services.engine_cache import EngineCache
+from fairway.services.fleets import Fleets, with_budget_holds
 from fairway.services.import_cluster import import_cluster
-from fairway.services.job_actions import JobParts
 from fairway.services.job_logs import JobLogReader
+from fairway.services.jobs import JobServices, Submitter
 from fairway.services.plans import Planner
-from fairway.services.policy_queries import PolicyParts
-from fairway.services.submit_jobs import Submitter
+from fairway.services.policy import PolicyServices
 from fairway.services.wakeup import Wakeup
 from fairway.wire.policy import Imported
 
-
-@asynccontextmanager
-async def job_parts(
-    ledger: Ledger, engines: Engines, fleets: Fleets, wakeup: Wakeup | None = None
-) -> AsyncIterator[JobParts]:
-    """Yield the services that submit jobs and read logs; closes their engines at the end."""
-    pool = EnginePool(engines.to_plan)
-    try:
-        yield JobParts(Submitter(ledger, fleets, pool, wakeup=wakeup), JobLogReader(ledger, fleets, pool))
-    finally:
-        await pool.close()
-
-
-_LOOK_SECONDS: Final = 20.0
-
+_RENDER_READ_SECONDS: Final = 20.0
 
 log = structlog.get_logger("fairway.server")
 
 
-def policy_parts(folder: Path, engines: Engines, ledger: Ledger) -> PolicyParts:
+@asynccontextmanager
+async def build_job_services(
+    ledger: Ledger, engines: EngineFactory, fleets: Fleets, wakeup: Wakeup | None = None
+) -> AsyncIterator[JobServices]:
+    """Yield the services that submit jobs and read logs; closes their engines at the end."""
+    cache = EngineCache(engines.for_reads)
+    try:
+        yield JobServices(
+            Submitter(ledger, fleets, cache, wakeup=wakeup), JobLogReader(ledger, fleets, cache)
+        )
+    finally:
+        await cache.close()
+
+
+def build_policy_services(folder: Path, engines: EngineFactory, ledger: Ledger) -> PolicyServices:
     """Build the policy services; relative paths in any fleet file refer to `folder`."""
-    return PolicyParts(
+    return PolicyServices(
         check=lambda text, source: check_text(text, source, folder),
-        planner=Planner(engines.to_plan, with_holds=lambda fleet: with_budget_holds(fleet, ledger)),
+        planner=Planner(engines.for_reads, with_holds=lambda fleet: with_budget_holds(fleet, ledger)),
         render=_render,
         import_policy=partial(_import, engines),
     )
@@ -65,17 +63,17 @@ async def _render(fleet: Fleet, cluster: ClusterName) -> Mapping[str, str]:
     engine = build_engine(fleet.cluster(cluster), fleet.pools_of(cluster))
     version, settings = "", dict[str, str]()
     try:
-        async with asyncio.timeout(_LOOK_SECONDS):
+        async with asyncio.timeout(_RENDER_READ_SECONDS):
             found = await engine.find_policy()
             version, settings = found.engine_version, dict(found.settings)
-    except (FairwayError, TimeoutError) as error:  # without a look the files say where to fill something in
+    except (FairwayError, TimeoutError) as error:  # without them the files say where to fill something in
         log.info("rendered without a look at the cluster", cluster=cluster, message=str(error))
     finally:
         await engine.close()
     return await asyncio.to_thread(render_slurm, fleet, cluster, version, settings)
 
 
-async def _import(engines: Engines, fleet: Fleet, cluster: ClusterName) -> Imported:
-    found = await import_cluster(engines.to_plan, fleet, cluster)
-    text = compose_fleet(found.fleet, [(remark.about, remark.text) for remark in found.remarks])
-    return Imported(cluster=cluster, fleet=text, remarks=len(found.remarks))
+async def _import(engines: EngineFactory, fleet: Fleet, cluster: ClusterName) -> Imported:
+    imported = await import_cluster(engines.for_reads, fleet, cluster)
+    text = compose_fleet(imported.fleet, [(remark.about, remark.text) for remark in imported.remarks])
+    return Imported(cluster=cluster, fleet=text, remarks=len(imported.remarks))

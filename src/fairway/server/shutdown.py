@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Stop:
+class Shutdown:
     """A request to stop: by signal, or because a part failed."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self.at_once: Callable[[], None] = lambda: None
+        self.requested = False
+        self.stop_children: Callable[[], None] = lambda: None
         """Stops child processes that would outlive this one; called on a second signal, before exiting."""
         self._event = asyncio.Event()
         self._failure: BaseException | None = None
@@ -42,9 +42,9 @@ class Stop:
         """Request a stop if `task` ends unexpectedly."""
 
         def ended(done: asyncio.Task[None]) -> None:
-            if not done.cancelled() and not self.asked:
+            if not done.cancelled() and not self.requested:
                 self._failure = done.exception() or RuntimeError(f"{done.get_name()} ended by itself")
-                self._ask()
+                self._request()
 
         task.add_done_callback(ended)
 
@@ -53,15 +53,15 @@ class Stop:
             raise self._failure
 
     def _on_signal(self, number: int) -> None:
-        if self.asked:
+        if self.requested:
             try:
-                self.at_once()
+                self.stop_children()
             finally:
                 os._exit(128 + number)
-        self._ask()
+        self._request()
 
-    def _ask(self) -> None:
-        self.asked = True
+    def _request(self) -> None:
+        self.requested = True
         self._event.set()
         if self._starting is not None:
             self._starting.cancel()

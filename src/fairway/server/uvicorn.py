@@ -1,4 +1,4 @@
-"""Run the app with uvicorn, leaving signals to `Stop` and logging to our configuration."""
+"""Run the app with uvicorn, leaving signals to `Shutdown` and logging to our configuration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 
 import uvicorn
 
-from fairway.server.listen import Serving
-from fairway.server.shutdown import Stop
+from fairway.server.listen import ServerOptions
+from fairway.server.shutdown import Shutdown
 
 GRACE_SECONDS: Final = 3
 """How long running requests may continue after a request to stop."""
 
 
-class UvicornServer:
+class UvicornServer(uvicorn.Server):
     """uvicorn without its own handling of signals and logging."""
 
-    def __init__(self, serving: Serving, app: Callable[..., object]) -> None:
-        self._server = _QuietServer(
+    def __init__(self, options: ServerOptions, app: Callable[..., object]) -> None:
+        super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
@@ -31,35 +31,31 @@ class UvicornServer:
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                limit_concurrency=2000,  # half of them may be open pages that listen
-                ssl_certfile=serving.tls_cert,
-                ssl_keyfile=serving.tls_key,
+                limit_concurrency=2000,  # half of them may be event streams of open pages
+                ssl_certfile=options.tls_cert,
+                ssl_keyfile=options.tls_key,
             )
         )
+        self._up = asyncio.Event()
 
     @asynccontextmanager
-    async def running(self, listener: socket.socket, stop: Stop) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._server.serve(sockets=[listener]), name="the web server")
+    async def running(self, listener: socket.socket, stop: Shutdown) -> AsyncIterator[None]:
+        """Serve on the socket while the context is open."""
+        task = asyncio.create_task(self.serve(sockets=[listener]), name="the web server")
         stop.watch(task)
-        up = asyncio.create_task(self._server.up.wait())
+        up = asyncio.create_task(self._up.wait())
         await asyncio.wait([task, up], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         try:
             yield
         finally:
-            self._server.should_exit = True
+            self.should_exit = True
             await asyncio.wait([task], timeout=GRACE_SECONDS + 2)
-
-
-class _QuietServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.up.set()
+        self._up.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # `Stop` does
+        yield  # `Shutdown` handles signals

@@ -1,4 +1,4 @@
-"""Compute charges: read totals of a window from the ledger, price them, cache what is asked again."""
+"""Compute charges: read the usage and capacity of a window from the ledger, price them, cache windows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, Protocol
-from zoneinfo import ZoneInfo
+from typing import Final
 
-from fairway.cost.calendar import Calendar
-from fairway.cost.charges import RateSpan, charges, hourly_pools, rate_spans, unused, usage_charges
-from fairway.cost.rates import over_days
+from fairway.cost.calendar import Calendar, calendar_of
+from fairway.cost.charges import charges, unused, usage_charges
+from fairway.cost.rates import RateSpan, hourly_pools, over_days, rate_spans
 from fairway.cost.report import ReportEntry
 from fairway.ledger import Ledger, UsageFilter, UsageView
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
@@ -19,43 +18,48 @@ from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName, TeamName
 from fairway.model.price import PricePoint, Sharing
 from fairway.model.team import TeamTree
+from fairway.services.fleets import FleetHistory
 
 EVERYBODY: Final = UsageFilter()
 
 _FROM_SPANS: Final = frozenset({Label.POOL, Label.SLICE, Label.DAY})
-"""Labels that sums of everybody's usage tell by themselves."""
+"""Labels that follow from the span and supply of a sum."""
 
 NOBODY: Final = ""
-"""Carries what is a line of its own, and what work under no team cost."""
+"""The label of separate lines that nobody pays, and of jobs without a team."""
+
+CACHE_SECONDS: Final = 20
+"""How long `CachedCosts` caches a window."""
+MAX_CACHED: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """A window's capacity and what it cost a second, ready for usage."""
+class PricedWindow:
+    """The capacity of a window and its rates, with which usage can be priced."""
 
     fleet: Fleet
     calendar: Calendar
     span: Span
     until: int
-    """Up to when running work counts."""
+    """The time up to which running jobs count."""
     capacity: tuple[CapacitySum, ...]
     rates: Mapping[PoolName, tuple[RateSpan, ...]]
     pools: Mapping[PoolName, Pool]
 
     @property
     def spans(self) -> dict[PoolName, tuple[Span, ...]]:
-        """What usage is to be summed over."""
+        """Return the spans over which usage must be summed."""
         return {pool: tuple(r.span for r in rates) for pool, rates in self.rates.items()}
 
-    def over_days(self) -> Priced:
-        """The same for usage alone, which need not be cut where days begin: far fewer spans to sum over."""
+    def over_days(self) -> PricedWindow:
+        """Merge spans across days, which suffices to price usage: there are far fewer spans to sum over."""
         return replace(self, rates={pool: over_days(spans) for pool, spans in self.rates.items()})
 
-    def of_places(self, usage: Iterable[UsageSum], by: Sequence[Label]) -> tuple[UsageSum, ...]:
-        """All usage, told apart by what its span and its supply say; `by` only of `_FROM_SPANS`."""
-        return tuple(replace(row, labels=tuple(self._place(row, label) for label in by)) for row in usage)
+    def labelled(self, usage: Iterable[UsageSum], by: Sequence[Label]) -> tuple[UsageSum, ...]:
+        """Set the labels of usage from its spans and supplies; `by` has only labels of `_FROM_SPANS`."""
+        return tuple(replace(row, labels=tuple(self._label(row, label) for label in by)) for row in usage)
 
-    def _place(self, row: UsageSum, label: Label) -> str:
+    def _label(self, row: UsageSum, label: Label) -> str:
         match label:
             case Label.POOL:
                 return row.supply.pool
@@ -64,10 +68,10 @@ class Priced:
             case _:
                 return self.calendar.day_of(self.rates[row.supply.pool][row.span].span.start).isoformat()
 
-    def held(self, row: UsageSum, labels: int) -> ReportEntry:
-        """What was held, as a report counts it: without money, under the first so many labels.
+    def usage_entry(self, row: UsageSum, labels: int) -> ReportEntry:
+        """Convert usage to a report entry without an amount, with the first `labels` labels.
 
-        Slices count as the part of a GPU that they were, by how the GPUs were cut then.
+        Slices count as the part of a GPU that they were when they were used.
         """
         pool = self.pools[row.supply.pool]
         part = self.rates[pool.name][row.span].part(pool, row.supply.slice)
@@ -83,41 +87,33 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
-    """The charges of a part of a window, and the usage among them."""
+class ChargedWindow:
+    """The charges of a window, and the usage among them."""
 
     charges: tuple[Charge, ...]
     usage: tuple[UsageSum, ...]
-    by: Priced
-    """By whose spans the usage was summed."""
-
-
-class History(Protocol):
-    """Knows which fleet held when."""
-
-    async def fleets(self, newest: Fleet, period: Span) -> Sequence[tuple[Span, Fleet]]:
-        """The period in whole days of `newest`'s, each part with the fleet that held then."""
-        ...
+    priced: PricedWindow
+    """The window over whose spans the usage was summed."""
 
 
 class Costs:
-    """Charges of any window, exact. Holds nothing: any number of them may serve one ledger."""
+    """Computes the exact charges of any window. Stateless: any number of them may share one ledger."""
 
-    def __init__(self, ledger: Ledger, history: History | None = None) -> None:
-        """Without a history, whatever fleet is asked about held always."""
+    def __init__(self, ledger: Ledger, history: FleetHistory | None = None) -> None:
+        """Without a history, the fleet passed to a method is assumed to have been in force always."""
         self._ledger = ledger
         self._history = history
 
     async def spent(self, fleet: Fleet, team: TeamName, period: Span, now: int | None = None) -> Fraction:
-        """What a team with all teams inside it is charged in a period up to now, running work included."""
-        each = await self.by_team(fleet, period, now)
+        """Return the charges of a team and its descendants in a period up to now, with running jobs."""
+        amounts = await self.by_team(fleet, period, now)
         tree = TeamTree(fleet.teams)
-        return sum((each.get(t.name, Fraction(0)) for t in tree.subtree(tree[team])), Fraction(0))
+        return sum((amounts.get(t.name, Fraction(0)) for t in tree.subtree(tree[team])), Fraction(0))
 
     async def by_team(
         self, fleet: Fleet, period: Span, now: int | None = None
     ) -> Mapping[TeamName, Fraction]:
-        """The same of each team itself, without those inside it; one read for any number of budgets."""
+        """Return the charges of each team without its descendants; one read for any number of budgets."""
         found: dict[TeamName, Fraction] = {}
         for charge in await self.charges(fleet, period, (Label.TEAM,), now=now):
             if charge.labels is not None:
@@ -133,92 +129,92 @@ class Costs:
         which: UsageFilter = EVERYBODY,
         now: int | None = None,
     ) -> tuple[Charge, ...]:
-        """Every charge of a period, as far as it is over or under way; with a filter, only theirs."""
+        """Return every charge of a period up to now, or with a filter only those that match it."""
         found: list[Charge] = []
         for priced in await self.priced(fleet, period, now):
             found += (await self._charged(priced, by, which)).charges
         return tuple(found)
 
     async def entries(
-        self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
+        self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter = EVERYBODY
     ) -> list[ReportEntry]:
-        """Charges, and what was held, as a report counts them."""
-        made = await self._charged(priced, by, which)
-        found = [_entry(charge, by, priced.calendar) for charge in made.charges]
-        return [*found, *(made.by.held(row, len(by)) for row in made.usage)]
+        """Return charges and usage as entries of a report."""
+        charged = await self._charged(priced, by, which)
+        found = [_entry(charge, by, priced.calendar) for charge in charged.charges]
+        return [*found, *(charged.priced.usage_entry(row, len(by)) for row in charged.usage)]
 
-    async def unused(self, priced: Priced) -> tuple[Charge, ...]:
-        """What nobody used, by day and supply, whoever carries it."""
+    async def unused(self, priced: PricedWindow) -> tuple[Charge, ...]:
+        """Return unused capacity by day and supply, regardless of who pays for it."""
         usage = await self.everyone(priced)
         return unused(priced.fleet, priced.calendar, priced.span, priced.capacity, priced.rates, usage)
 
     async def usage(
-        self, priced: Priced, by: Sequence[Label], which: UsageFilter = EVERYBODY
+        self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter = EVERYBODY
     ) -> tuple[UsageSum, ...]:
-        """Device-seconds in each span of the rates."""
+        """Return the device-seconds in each span of the rates."""
         if which == EVERYBODY and _FROM_SPANS.issuperset(by):
-            return priced.of_places(await self.everyone(priced), by)
+            return priced.labelled(await self.everyone(priced), by)
         return (await self._views(priced, UsageView(priced.spans, tuple(by), which)))[0]
 
-    async def everyone(self, priced: Priced) -> tuple[UsageSum, ...]:
-        """All usage in each span of the rates, told apart by nothing else: nobody's in particular."""
+    async def everyone(self, priced: PricedWindow) -> tuple[UsageSum, ...]:
+        """Return all usage in each span of the rates, without labels."""
         return (await self._views(priced, UsageView(priced.spans)))[0]
 
-    async def _views(self, priced: Priced, *views: UsageView) -> tuple[tuple[UsageSum, ...], ...]:
+    async def _views(self, priced: PricedWindow, *views: UsageView) -> tuple[tuple[UsageSum, ...], ...]:
         return await self._ledger.usage.views(views, priced.until, local=priced.calendar)
 
-    async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[Priced, ...]:
-        """What there was in a period, with what it cost: a part for each fleet that held meanwhile.
+    async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[PricedWindow, ...]:
+        """Price the capacity of a period: one window for each fleet that was in force in it.
 
-        Nothing is known of the future: a period that has not ended is cut where this hour ends.
+        There is no data of the future: a period that has not ended is cut at the end of the current hour.
         """
         calendar = calendar_of(fleet)
-        now = second(now)
+        now = or_now(now)
         end = min(period.end, calendar.next_hour(now))
         if period.start >= end:
             return ()
-        cut = Span(period.start, end)
-        parts = ((cut, fleet),) if self._history is None else await self._history.fleets(fleet, cut)
-        return tuple([await self._priced(held, calendar, span, now) for span, held in parts])
+        past = Span(period.start, end)
+        parts = ((past, fleet),) if self._history is None else await self._history.fleets(fleet, past)
+        return tuple([await self._priced(then, calendar, span, now) for span, then in parts])
 
-    async def _priced(self, fleet: Fleet, calendar: Calendar, span: Span, now: int) -> Priced:
+    async def _priced(self, fleet: Fleet, calendar: Calendar, span: Span, now: int) -> PricedWindow:
         until = min(now, span.end)
         points = await self._ledger.prices.points([p.name for p in fleet.pools], span)
         capacity = await self._capacity(fleet, calendar, span, until, points)
         rates = rate_spans(fleet, calendar, span, capacity, points, until=until)
-        return Priced(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
+        return PricedWindow(fleet, calendar, span, until, capacity, rates, {p.name: p for p in fleet.pools})
 
-    async def _charged(self, priced: Priced, by: Sequence[Label], which: UsageFilter) -> Charged:
+    async def _charged(self, priced: PricedWindow, by: Sequence[Label], which: UsageFilter) -> ChargedWindow:
         fleet = priced.fleet
         days_matter = Label.DAY in by or Sharing.BY_USAGE in (fleet.cost.idle, fleet.cost.overhead)
         if _of_people(which) and _own_lines_only(fleet):
-            # Nobody shares anything: what others did makes no difference.
-            cut = priced if days_matter else priced.over_days()
-            usage = await self.usage(cut, by, which)
-            made = usage_charges(fleet, cut.calendar, cut.span, cut.rates, usage, by)
-            return Charged(made, usage, cut)
+            # Nothing is shared: the usage of others makes no difference.
+            merged = priced if days_matter else priced.over_days()
+            usage = await self.usage(merged, by, which)
+            made = usage_charges(fleet, merged.calendar, merged.span, merged.rates, usage, by)
+            return ChargedWindow(made, usage, merged)
         if which == EVERYBODY and (days_matter or _FROM_SPANS.issuperset(by)):
             usage = await self.usage(priced, by)
-            return Charged(_all(priced, usage, by), usage, priced)
+            return ChargedWindow(_all_charges(priced, usage, by), usage, priced)
         labels = (*by, *(label for label in _filtered_by(which) if label not in by))
-        cut = priced if days_matter else priced.over_days()
-        usage, everyone = await self._with_everyone(priced, UsageView(cut.spans, labels, which))
+        merged = priced if days_matter else priced.over_days()
+        usage, everyone = await self._with_everyone(priced, UsageView(merged.spans, labels, which))
         if days_matter:
-            made = _all(priced, usage, labels, everyone)
+            made = _all_charges(priced, usage, labels, everyone)
         else:
             # Shares do not depend on who used what: usage is charged over days, the rest by day.
             made = (
-                *usage_charges(fleet, cut.calendar, cut.span, cut.rates, usage, labels),
-                *_all(priced, (), labels, everyone),
+                *usage_charges(fleet, merged.calendar, merged.span, merged.rates, usage, labels),
+                *_all_charges(priced, (), labels, everyone),
             )
         if which != EVERYBODY:
-            made = tuple(_narrowed(made, labels, which, len(by)))
-        return Charged(made, usage, cut)
+            made = tuple(_filtered(made, labels, which, len(by)))
+        return ChargedWindow(made, usage, merged)
 
     async def _with_everyone(
-        self, priced: Priced, view: UsageView
+        self, priced: PricedWindow, view: UsageView
     ) -> tuple[tuple[UsageSum, ...], tuple[UsageSum, ...]]:
-        """Some usage and all usage of one moment: else what was metered in between would be counted twice."""
+        """Read some usage and all usage in one snapshot: rows metered in between would count twice."""
         usage, everyone = await self._views(priced, view, UsageView(priced.spans))
         return usage, everyone
 
@@ -230,7 +226,7 @@ class Costs:
         until: int,
         points: Mapping[PoolName, Sequence[PricePoint]],
     ) -> tuple[CapacitySum, ...]:
-        """By hour where prices change within a day, else by day."""
+        """Read capacity by hour for pools whose rates change within a day, otherwise by day."""
         hourly = hourly_pools(fleet, points)
         by_hour = {p.cluster for p in fleet.pools if p.name in hourly}
         by_day = {p.cluster for p in fleet.pools if p.name not in hourly}
@@ -244,8 +240,8 @@ class Costs:
         return tuple(found)
 
 
-def _all(
-    priced: Priced,
+def _all_charges(
+    priced: PricedWindow,
     usage: Sequence[UsageSum],
     labels: Sequence[Label],
     everyone: Sequence[UsageSum] | None = None,
@@ -262,18 +258,13 @@ def _all(
     )
 
 
-def second(given: int | None) -> int:
-    """The one that was given, or this one."""
-    return int(time.time()) if given is None else given
-
-
-def calendar_of(fleet: Fleet) -> Calendar:
-    """The days of a fleet; its file was checked to name a time zone that exists."""
-    return Calendar(ZoneInfo(fleet.cost.timezone))
+def or_now(at: int | None) -> int:
+    """Return `at`, or the current time in seconds if it is None."""
+    return int(time.time()) if at is None else at
 
 
 def own_labels(charge: Charge, by: Sequence[Label], calendar: Calendar) -> tuple[str, ...]:
-    """What can be said of something nobody carries: where and when it was."""
+    """Return the labels of a charge that nobody pays: its pool, slice, cluster and day."""
     return tuple(_own_label(charge, label, calendar) for label in by)
 
 
@@ -297,7 +288,7 @@ def _own_label(charge: Charge, label: Label, calendar: Calendar) -> str:
 
 
 def _of_people(which: UsageFilter) -> bool:
-    """Whether it is about somebody: what nobody carries is none of theirs."""
+    """Return whether the filter selects teams or users, who do not pay separate lines."""
     return which.teams is not None or which.users is not None
 
 
@@ -306,17 +297,17 @@ def _own_lines_only(fleet: Fleet) -> bool:
 
 
 def _filtered_by(which: UsageFilter) -> list[Label]:
-    """Labels that charges need so that shares can be told to be somebody's."""
-    asked = ((Label.TEAM, which.teams), (Label.USER, which.users))
-    return [label for label, names in asked if names is not None]
+    """Return the labels that charges must have so that the filter can be applied to shares."""
+    filters = ((Label.TEAM, which.teams), (Label.USER, which.users))
+    return [label for label, names in filters if names is not None]
 
 
-def _narrowed(
+def _filtered(
     made: Iterable[Charge], labels: Sequence[Label], which: UsageFilter, keep: int
 ) -> Iterable[Charge]:
-    """Only what is theirs, with the first `keep` labels."""
-    wanted = {Label.TEAM: which.teams, Label.USER: which.users}
-    checks = [(i, names) for i, label in enumerate(labels) if (names := wanted.get(label)) is not None]
+    """Yield the charges that match the filter, with the first `keep` labels."""
+    filters = {Label.TEAM: which.teams, Label.USER: which.users}
+    checks = [(i, names) for i, label in enumerate(labels) if (names := filters.get(label)) is not None]
     for charge in made:
         if which.pools is not None and charge.pool not in which.pools:
             continue
@@ -327,56 +318,55 @@ def _narrowed(
             yield replace(charge, labels=charge.labels[:keep])
 
 
-SECONDS: Final = 20
-"""How old it may be."""
-
-WINDOWS: Final = 24
-
-
 class CachedCosts(Costs):
-    """Remembers windows with their capacity and rates for some seconds.
+    """Costs that cache windows with their capacity and rates for some seconds.
 
-    Nothing of it is anybody's: who used what, and what it cost them, is read each time. What all together
-    used of each pool is kept as long as the window it is of.
+    The usage and charges of teams and users are read each time. The total usage of each pool is cached as
+    long as its window.
     """
 
     def __init__(
-        self, ledger: Ledger, history: History | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        ledger: Ledger,
+        history: FleetHistory | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(ledger, history)
         self._clock = clock
-        self._known: dict[Span, tuple[float, int, Fleet, tuple[Priced, ...]]] = {}
-        self._everyone: dict[int, tuple[Priced, tuple[UsageSum, ...]]] = {}
+        self._windows: dict[Span, tuple[float, int, Fleet, tuple[PricedWindow, ...]]] = {}
+        self._everyone: dict[int, tuple[PricedWindow, tuple[UsageSum, ...]]] = {}
 
-    async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[Priced, ...]:
-        """As it was a few seconds ago at the most; running work counts up to then."""
-        now = second(now)
-        if (known := self._known.get(period)) is not None:
-            at, asked, of_fleet, parts = known
-            # A fleet is read once for each revision: another one is another object.
-            if of_fleet is fleet and self._clock() - at < SECONDS and 0 <= now - asked < SECONDS:
+    async def priced(self, fleet: Fleet, period: Span, now: int | None = None) -> tuple[PricedWindow, ...]:
+        """Return windows of a few seconds ago at most; running jobs count up to then."""
+        now = or_now(now)
+        if (cached := self._windows.get(period)) is not None:
+            cached_at, cached_now, cached_fleet, parts = cached
+            fresh = self._clock() - cached_at < CACHE_SECONDS and 0 <= now - cached_now < CACHE_SECONDS
+            # Each revision is parsed once: another revision is another object.
+            if cached_fleet is fleet and fresh:
                 return parts
         parts = await super().priced(fleet, period, now)
-        while len(self._known) >= WINDOWS:
-            self._known.pop(next(iter(self._known)))
-        self._known[period] = (self._clock(), now, fleet, parts)
+        while len(self._windows) >= MAX_CACHED:
+            self._windows.pop(next(iter(self._windows)))
+        self._windows[period] = (self._clock(), now, fleet, parts)
         return parts
 
-    async def everyone(self, priced: Priced) -> tuple[UsageSum, ...]:
-        """As it was read first of that very window."""
-        known = self._everyone.get(id(priced))
-        if known is not None and known[0] is priced:
-            return known[1]
-        return self._keep(priced, await super().everyone(priced))
+    async def everyone(self, priced: PricedWindow) -> tuple[UsageSum, ...]:
+        """Return all usage as it was first read for this window."""
+        cached = self._everyone.get(id(priced))
+        if cached is not None and cached[0] is priced:
+            return cached[1]
+        return self._cache(priced, await super().everyone(priced))
 
     async def _with_everyone(
-        self, priced: Priced, view: UsageView
+        self, priced: PricedWindow, view: UsageView
     ) -> tuple[tuple[UsageSum, ...], tuple[UsageSum, ...]]:
         usage, everyone = await super()._with_everyone(priced, view)
-        return usage, self._keep(priced, everyone)
+        return usage, self._cache(priced, everyone)
 
-    def _keep(self, priced: Priced, usage: tuple[UsageSum, ...]) -> tuple[UsageSum, ...]:
-        while len(self._everyone) >= WINDOWS:
+    def _cache(self, priced: PricedWindow, usage: tuple[UsageSum, ...]) -> tuple[UsageSum, ...]:
+        while len(self._everyone) >= MAX_CACHED:
             self._everyone.pop(next(iter(self._everyone)))
-        self._everyone[id(priced)] = priced, usage  # which stays, so nothing else gets its number
+        self._everyone[id(priced)] = priced, usage  # the window is kept alive, so its id stays unique
         return usage

@@ -1,4 +1,4 @@
-"""Answer what callers ask about money, by their rights: reports, statements, exports, prices, budgets."""
+"""Read reports, statements, exports, prices and budgets, limited to what each caller may see."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Final, TypeVar
 
-from fairway.cost.calendar import parse_month
+from fairway.cost.calendar import calendar_of, parse_month
 from fairway.cost.focus.export import Correction
 from fairway.ledger import Ledger, PricePointRow, Token, UsageFilter
 from fairway.model.charge import Label, Span
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
-from fairway.services.charges import CachedCosts, Costs, calendar_of
+from fairway.services.charges import CachedCosts, Costs
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import costs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import FleetHistory, Fleets
 from fairway.services.focus_export import focus_lines, month_corrections
-from fairway.services.reports import PLACES, CostReports, ReportQuestion, window_of
-from fairway.services.rights import check_sees_all, teams_seen, usage_filter
+from fairway.services.reports import PLACE_LABELS, CostReports, ReportQuery, daily_labels, window_of
+from fairway.services.rights import require_sees_all, usage_filter, visible_teams
 from fairway.services.statements import MonthStatements
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
@@ -35,39 +35,39 @@ _KINDS: Final = {
     "MonthClosed": ErrorKind.CONFLICT,
     "MonthOpen": ErrorKind.CONFLICT,
 }
-"""What the caller can mend; everything else is the ledger's trouble."""
+"""Errors that the caller can correct, by code; all others are internal."""
 
-_EVENTS_READ: Final = 500
+_MAX_EVENTS: Final = 500
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class CostQuestion:
-    """A question as somebody put it, before anybody looked whether it is theirs to ask."""
+class CostRequest:
+    """The parameters of a report as requested, before the caller's rights are checked."""
 
     window: str = "30d"
     by: tuple[Label, ...] = (Label.TEAM,)
     team: str | None = None
     user: str | None = None
     pool: str | None = None
-    most: int = 1000
+    max_rows: int = 1000
 
 
 class CostQueries:
-    """Answers a caller as far as they may know; raises RequestError with a hint for what they may not."""
+    """Reads costs for a caller. Raises RequestError with a hint if they may not see them."""
 
     def __init__(self, ledger: Ledger, fleets: Fleets, *, quick: bool = False) -> None:
-        """`quick`: for those who ask again and again; what runs may count only up to some seconds ago."""
+        """`quick` is for callers that poll: running jobs may count only up to some seconds ago."""
         self._ledger = ledger
         self._fleets = fleets
         history = FleetHistory(ledger, fleets)
         self._costs = CachedCosts(ledger, history) if quick else Costs(ledger, history)
         self._reports = CostReports(self._costs)
-        self._closing = MonthStatements(ledger, self._costs)
+        self._statements = MonthStatements(ledger, self._costs)
 
     async def fleet(self) -> Fleet:
-        """What was applied last, or, before anything was, what the server was given."""
+        """Read the fleet applied last, or the newest one before the first apply."""
         fleet = await self._fleets.in_force()
         if not fleet.name:
             raise RequestError(
@@ -78,144 +78,139 @@ class CostQueries:
             )
         return fleet
 
-    async def cost(self, caller: Token, asked: CostQuestion) -> wire.CostReport:
-        """What usage cost, with shares of what nobody used and of overhead."""
-        fleet, question, said = await self._question(caller, asked)
-        return convert.cost(fleet, question, await _answered(self._reports.cost(fleet, question)), said)
+    async def cost(self, caller: Token, request: CostRequest) -> wire.CostReport:
+        """Report the cost of usage, with shares of unused capacity and overhead."""
+        fleet, query, common = await self._query(caller, request)
+        return convert.cost(fleet, query, await _result(self._reports.cost(fleet, query)), common)
 
-    async def usage(self, caller: Token, asked: CostQuestion) -> wire.UsageReport:
-        """What was held."""
-        fleet, question, said = await self._question(caller, asked)
-        return convert.usage(fleet, question, await _answered(self._reports.usage(fleet, question)), said)
+    async def usage(self, caller: Token, request: CostRequest) -> wire.UsageReport:
+        """Report usage without amounts."""
+        fleet, query, common = await self._query(caller, request)
+        return convert.usage(fleet, query, await _result(self._reports.usage(fleet, query)), common)
 
-    async def waste(self, caller: Token, asked: CostQuestion) -> wire.WasteReport:
-        """What nobody used: nobody's, so everybody may see it."""
-        fleet, question, said = await self._question(caller, asked)
-        _check_places(question)
-        return convert.waste(fleet, question, await _answered(self._reports.waste(fleet, question)), said)
+    async def waste(self, caller: Token, request: CostRequest) -> wire.WasteReport:
+        """Report unused capacity, which every caller may see."""
+        fleet, query, common = await self._query(caller, request)
+        _check_places(query)
+        return convert.waste(fleet, query, await _result(self._reports.waste(fleet, query)), common)
 
     async def cost_by_day(
-        self, caller: Token, asked: CostQuestion, label: Label | None
+        self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.CostReport, wire.CostReport]:
-        """What was asked, and the same by a label of few names and day, from one look."""
-        fleet, question, said = await self._question(caller, asked)
-        told, daily = await _answered(self._reports.cost_by_day(fleet, question, label))
-        over_time = replace(question, by=_daily(label))
-        return convert.cost(fleet, question, told, said), convert.cost(fleet, over_time, daily, said)
+        """Report the cost as requested, and by `label` and day, from one read of the ledger."""
+        fleet, query, common = await self._query(caller, request)
+        found, daily = await _result(self._reports.cost_by_day(fleet, query, label))
+        by_day = replace(query, by=daily_labels(label))
+        return convert.cost(fleet, query, found, common), convert.cost(fleet, by_day, daily, common)
 
     async def usage_by_day(
-        self, caller: Token, asked: CostQuestion, label: Label | None
+        self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.UsageReport, wire.UsageReport]:
-        """As `cost_by_day`, without money."""
-        fleet, question, said = await self._question(caller, asked)
-        told, daily = await _answered(self._reports.usage_by_day(fleet, question, label))
-        over_time = replace(question, by=_daily(label))
-        return convert.usage(fleet, question, told, said), convert.usage(fleet, over_time, daily, said)
+        """Report usage as `cost_by_day` does, without amounts."""
+        fleet, query, common = await self._query(caller, request)
+        found, daily = await _result(self._reports.usage_by_day(fleet, query, label))
+        by_day = replace(query, by=daily_labels(label))
+        return convert.usage(fleet, query, found, common), convert.usage(fleet, by_day, daily, common)
 
     async def waste_by_day(
-        self, caller: Token, asked: CostQuestion
+        self, caller: Token, request: CostRequest
     ) -> tuple[wire.WasteReport, wire.WasteReport]:
-        """What nobody used, and the same by day."""
-        fleet, question, said = await self._question(caller, asked)
-        _check_places(question)
-        told, daily = await _answered(self._reports.waste_by_day(fleet, question))
-        over_time = replace(question, by=_daily(None))
-        return convert.waste(fleet, question, told, said), convert.waste(fleet, over_time, daily, said)
+        """Report unused capacity as requested, and by day."""
+        fleet, query, common = await self._query(caller, request)
+        _check_places(query)
+        found, daily = await _result(self._reports.waste_by_day(fleet, query))
+        by_day = replace(query, by=daily_labels(None))
+        return convert.waste(fleet, query, found, common), convert.waste(fleet, by_day, daily, common)
 
-    async def capacity(self, caller: Token, asked: CostQuestion) -> wire.CapacityReport:
-        """What was there, used or not: a whole bill, which tells what others spent."""
-        fleet, question, _ = await self._question(caller, asked)
-        check_sees_all(caller, fleet)
-        found, days = await _answered(self._reports.capacity(fleet, question))
-        return convert.capacity(fleet, found, days)
+    async def capacity(self, caller: Token, request: CostRequest) -> wire.CapacityReport:
+        """Report all capacity, used or not; only for callers who may see what others spent."""
+        fleet, query, _ = await self._query(caller, request)
+        require_sees_all(caller, fleet)
+        window, days = await _result(self._reports.capacity(fleet, query))
+        return convert.capacity(fleet, window, days)
 
     async def statements(self, caller: Token, month: str, team: str | None) -> wire.Statements:
-        """A month's charges by team."""
+        """Read the charges of a month by team."""
         fleet = await self.fleet()
         which = usage_filter(caller, fleet, team or None, None, None)
-        found = await _answered(self._closing.statement(fleet, _month(month)))
-        return convert.statements(fleet, found, teams_seen(caller, fleet), which.teams)
+        found = await _result(self._statements.statement(fleet, _month(month)))
+        return convert.statements(fleet, found, visible_teams(caller, fleet), which.teams)
 
     async def close(self, caller: Token, month: str) -> wire.Statements:
-        """Keep a month as it is told now, for good; who may do so, the route's rule says."""
+        """Close a month with its statement as of now. The route checks that the caller may."""
         fleet = await self.fleet()
-        found = await _answered(self._closing.close(fleet, _month(month), caller.name))
+        found = await _result(self._statements.close(fleet, _month(month), caller.name))
         return convert.statements(fleet, found, None, None)
 
     async def focus(self, caller: Token, window: str, team: str | None) -> AsyncIterator[str]:
-        """Charges as FOCUS rows, CSV, in pieces.
+        """Export charges as FOCUS rows: CSV, in pieces.
 
-        What can go wrong goes wrong before the first piece: after it, all that is left is to break off.
+        Errors are raised before the first piece is returned: after it, a response can only be broken off.
         """
         fleet = await self.fleet()
         which = usage_filter(caller, fleet, team or None, None, None)
         lines = self._focus(fleet, window, which)
-        return _after(await _answered(anext(lines)), lines)
+        return _after(await _result(anext(lines)), lines)
 
     async def prices(self) -> wire.Prices:
-        """Read what each pool costs today."""
+        """Read today's price of each pool."""
         fleet = await self.fleet()
         now = int(time.time())
         points = await self._ledger.prices.points([p.name for p in fleet.pools], Span(now, now + 1))
         return convert.prices(fleet, calendar_of(fleet).day_of(now), points)
 
     async def keep_price_points(
-        self, caller: Token, pool: str, asked: wire.PricePointsRequest
+        self, caller: Token, pool: str, request: wire.PricePointsRequest
     ) -> wire.StoredPricePoints:
-        """Add to a pool's price series. A point of a moment that has one takes its place."""
+        """Add points to a pool's price series. A point replaces an earlier one of the same time."""
         fleet = await self.fleet()
         usage_filter(caller, fleet, None, None, pool)
-        points = [PricePointRow(PoolName(pool), p.at, p.per_gpu_hour) for p in asked.points]
-        kept = await _answered(self._ledger.prices.keep(points, by=caller.name))
-        return wire.StoredPricePoints(pool=pool, kept=kept)
+        points = [PricePointRow(PoolName(pool), p.at, p.per_gpu_hour) for p in request.points]
+        stored = await _result(self._ledger.prices.add(points, by=caller.name))
+        return wire.StoredPricePoints(pool=pool, kept=stored)
 
     async def budgets(self, caller: Token) -> budget_wire.Budgets:
-        """Read what is spent of each budget the caller may see, how fast, and what is held for it."""
+        """Read the state of each budget that the caller may see: spending, rate, hold and events."""
         fleet = await self._fleets.in_force()
-        standings = await self._ledger.budgets.standings()
-        events = await self._ledger.budgets.events(team=None, before=None, limit=_EVENTS_READ)
-        seen = teams_seen(caller, fleet)
-        return convert_budgets.budgets(fleet, standings, events, int(time.time()), seen)
+        statuses = await self._ledger.budgets.statuses()
+        events = await self._ledger.budgets.events(team=None, before=None, limit=_MAX_EVENTS)
+        visible = visible_teams(caller, fleet)
+        return convert_budgets.budgets(fleet, statuses, events, int(time.time()), visible)
 
     async def _focus(self, fleet: Fleet, text: str, which: UsageFilter) -> AsyncIterator[str]:
         window = window_of(fleet, text)
         corrections: tuple[Correction, ...] = ()
         if re.fullmatch(wire.MONTH_PATTERN, text):
-            corrections = await month_corrections(self._closing, fleet, window.first, which, window.now)
+            corrections = await month_corrections(self._statements, fleet, window.first, which, window.now)
         async for piece in focus_lines(self._costs, fleet, window, which, corrections):
             yield piece
 
-    async def _question(
-        self, caller: Token, asked: CostQuestion
-    ) -> tuple[Fleet, ReportQuestion, dict[str, Any]]:
-        """The fleet, the question as far as it is the caller's to ask, and what documents say of that."""
+    async def _query(self, caller: Token, request: CostRequest) -> tuple[Fleet, ReportQuery, dict[str, Any]]:
+        """Return the fleet, the query limited to what the caller may see, and the fields of all reports."""
         fleet = await self.fleet()
-        names = {"team": asked.team or None, "user": asked.user or None, "pool": asked.pool or None}
+        names = {"team": request.team or None, "user": request.user or None, "pool": request.pool or None}
         which = usage_filter(caller, fleet, names["team"], names["user"], names["pool"])
-        seen = teams_seen(caller, fleet)
-        said = {**names, "of_teams": None if seen is None else sorted(seen)}
-        return fleet, ReportQuestion(asked.window, tuple(dict.fromkeys(asked.by)), which, asked.most), said
+        visible = visible_teams(caller, fleet)
+        common = {**names, "of_teams": None if visible is None else sorted(visible)}
+        by = tuple(dict.fromkeys(request.by))
+        return fleet, ReportQuery(request.window, by, which, request.max_rows), common
 
 
-def _daily(label: Label | None) -> tuple[Label, ...]:
-    return (Label.DAY,) if label is None else (label, Label.DAY)
-
-
-def _check_places(question: ReportQuestion) -> None:
-    """Raise RequestError for a label that what nobody used cannot have."""
-    if wrong := [label.value for label in question.by if label not in PLACES]:
+def _check_places(query: ReportQuery) -> None:
+    """Raise RequestError for a label that unused capacity cannot have."""
+    if wrong := [label.value for label in query.by if label not in PLACE_LABELS]:
         raise RequestError(
             ErrorKind.INVALID,
             "InvalidRequest",
             f"by: nobody used it, so it has no {' and no '.join(wrong)}",
-            f"by is any of {', '.join(PLACES)}",
+            f"by is any of {', '.join(PLACE_LABELS)}",
         )
 
 
-async def _answered(answer: Awaitable[Found]) -> Found:
-    """What was asked for, or why not as the caller may know it."""
+async def _result(pending: Awaitable[Result]) -> Result:
+    """Await a result, and convert errors that the caller can correct to RequestError."""
     try:
-        return await answer
+        return await pending
     except PermanentError as error:
         if error.code not in _KINDS:
             raise

@@ -13,7 +13,7 @@ class ErrorKind(StrEnum):
     """Why a request failed, apart from any protocol; the API maps each kind to an HTTP status."""
 
     INVALID = "invalid"
-    """The request makes no sense as it is."""
+    """The request is malformed or contradicts itself."""
     FORBIDDEN = "forbidden"
     """The caller may not do this."""
     NOT_FOUND = "not found"
@@ -21,11 +21,11 @@ class ErrorKind(StrEnum):
     CONFLICT = "conflict"
     """The request contradicts the current state."""
     ENGINE_FAILED = "engine failed"
-    """A cluster did not answer, or refused."""
+    """A cluster did not respond, or refused."""
 
 
 class RequestError(FairwayError):
-    """Refuses a request, with a code, a message and a hint written for the caller.
+    """An error of a request, with a code, a message and a hint written for the caller.
 
     Other FairwayErrors may name hosts and files of the server: they go to the log, not to callers.
     """

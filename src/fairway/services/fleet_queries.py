@@ -1,4 +1,4 @@
-"""Read what the fleet has and how it is: clusters, pools, nodes."""
+"""Read the clusters, pools and nodes of the fleet with their observed state."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from fairway.wire import fleet as wire
 
 
 async def list_clusters(ledger: Ledger, fleets: Fleets) -> list[wire.Cluster]:
-    """List every cluster of the fleet by name. One that cannot be reached has its last known state."""
-    return convert.clusters(await _known(ledger, fleets))
+    """List every cluster of the fleet by name. An unreachable one has its last known state."""
+    return convert.clusters(await _fleet_state(ledger, fleets))
 
 
 async def list_pools(ledger: Ledger, fleets: Fleets, cluster: str | None = None) -> list[wire.Pool]:
     """List every pool of the fleet, or of one cluster, by name."""
-    return [p for p in convert.pools(await _known(ledger, fleets)) if cluster is None or p.cluster == cluster]
+    return [
+        p
+        for p in convert.pools(await _fleet_state(ledger, fleets))
+        if cluster is None or p.cluster == cluster
+    ]
 
 
 async def list_nodes(
@@ -37,8 +41,8 @@ async def list_nodes(
     return [convert.node(row, states.get(row.cluster), now) for row in rows]
 
 
-async def _known(ledger: Ledger, fleets: Fleets) -> convert.Known:
-    return convert.Known(
+async def _fleet_state(ledger: Ledger, fleets: Fleets) -> convert.FleetState:
+    return convert.FleetState(
         fleet=await fleets.current(),
         clusters={s.cluster: s for s in await ledger.clusters.all()},
         pools=await ledger.clusters.pools(),

@@ -1,66 +1,81 @@
-"""Which fleet held when, as far as it matters for money.
-
-Prices have their dates in the file, so the newest file tells them for all time, corrections of the past too.
-What has no dates is taken as it was applied then: who was guaranteed what, who carries what nobody used, what
-clusters cost beside their GPUs, pools that are gone. A guarantee changed today changes nothing of last month.
-"""
+"""Read fleets: the newest revision, the last applied one, past ones, and with the holds of spent budgets."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from fractions import Fraction
+from typing import Final
 
-from fairway.ledger import ApplyKind, ApplyState, Ledger, Revision
+from fairway.cost.budget_text import SpentBudget
+from fairway.cost.budgets import budget_status, period, period_start, with_holds
+from fairway.cost.calendar import calendar_of
+from fairway.ledger import ApplyKind, ApplyState, Ledger, Revision, StoredBudgetStatus
+from fairway.model.budget import Budget, Hold
 from fairway.model.charge import Span
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
+from fairway.model.names import ClusterName, TeamName
 from fairway.model.price import Sharing
-from fairway.services.charges import calendar_of
+from fairway.model.team import TeamTree
 
 NO_FLEET = Fleet(name="", currency="", clusters=(), pools=())
 
-MOST_PARSED: Final = 8
-"""Revisions kept parsed: the newest, those that clusters are at, and some that people and reports read."""
+MAX_PARSED: Final = 8
+"""Parsed revisions to cache: the newest, those applied to clusters, and some that users and reports read."""
+_MAX_APPLIES: Final = 2000
+"""Newest applies to read for a fleet's history; before the oldest of them, its fleet is assumed."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedFleet:
+    """The fleet that was last applied to a cluster, and the apply that did so."""
+
+    apply: int
+    fleet: Fleet
 
 
 class Fleets:
-    """Parses each revision once for everybody in this process; asking again costs one small query.
+    """A cache of parsed revisions, shared by all loops and requests of this process.
 
-    Every loop of every cluster asks, and so does every request. A parsed fleet is one object for all of them:
-    who compares it by identity sees a new revision as a new object.
+    Each read costs one small query. A parsed fleet is one object for all of its readers: a comparison by
+    identity detects a new revision.
     """
 
     def __init__(self, ledger: Ledger, parse: Callable[[Revision], Fleet]) -> None:
         self._ledger = ledger
         self._parse = parse
         self._parsed: dict[int, Fleet] = {}
-        """By revision, the one used last at the end."""
+        """By revision, least recently used first."""
         self._parsing = asyncio.Lock()
 
     async def current(self) -> Fleet:
-        """The newest fleet; one with nothing in it before the first was given."""
+        """Read the newest fleet. Returns an empty one if there is none yet."""
         newest = await self._ledger.revisions.newest_id()
         if newest is None:
             return NO_FLEET
         return await self.read(newest) or NO_FLEET
 
     async def in_force(self) -> Fleet:
-        """What was applied last, or, before anything was, what the server was given."""
+        """Read the fleet that was applied last, or the newest one before the first apply."""
         return await self.applied() or await self.current()
 
     async def applied(self, cluster: str | None = None) -> Fleet | None:
-        """The fleet applied last, to one cluster or to any; None: nothing was, or it cannot be read any more.
+        """Read the fleet applied last, to one cluster or to any. Returns None if there is no readable one.
 
-        Clusters may be at different revisions; the newest of them is what people wrote last.
+        Clusters may be at different revisions; the newest of them is the current policy.
         """
-        known = [c for c in await self._ledger.applies.applied() if cluster in (None, c.cluster)]
-        return await self.at(max(c.revision for c in known)) if known else None
+        applied = [c for c in await self._ledger.applies.applied() if cluster in (None, c.cluster)]
+        return await self.at(max(c.revision for c in applied)) if applied else None
 
     async def at(self, revision: int) -> Fleet | None:
-        """An older fleet; None if this release cannot read it any more: that must not hide the new one."""
+        """Read a past fleet. Returns None if this release can no longer parse it: newer ones still count."""
         try:
             return await self.read(revision)
         except FairwayError as error:
@@ -69,59 +84,86 @@ class Fleets:
             raise
 
     async def read(self, revision: int) -> Fleet | None:
-        """The fleet of a revision; None: there is no such revision. Raises InvalidFile."""
+        """Read the fleet of a revision. Returns None if there is no such revision. Raises InvalidFile."""
         if revision in self._parsed:
             return self._use(revision)
-        kept = await self._ledger.revisions.one(revision)
-        return None if kept is None else await self.parsed(kept)
+        stored = await self._ledger.revisions.one(revision)
+        return None if stored is None else await self.parsed(stored)
 
     async def parsed(self, revision: Revision) -> Fleet:
-        """The fleet of a revision whose text is at hand. Raises InvalidFile."""
-        async with self._parsing:  # all loops ask at once when a revision is new: one of them parses it
+        """Parse a stored revision, or return its cached fleet. Raises InvalidFile."""
+        async with self._parsing:  # all loops read a new revision at once: one of them parses it
             if revision.id not in self._parsed:
-                # A fleet of a thousand teams takes a second to parse: others are answered meanwhile.
+                # A fleet of a thousand teams takes a second to parse: other requests run meanwhile.
                 fleet = await asyncio.to_thread(self._parse, revision)
-                while len(self._parsed) >= MOST_PARSED:
+                while len(self._parsed) >= MAX_PARSED:
                     self._parsed.pop(next(iter(self._parsed)))
                 self._parsed[revision.id] = fleet
         return self._use(revision.id)
 
     def _use(self, revision: int) -> Fleet:
-        """Move a parsed fleet to the end: what was not used for the longest time goes first."""
+        """Return a cached fleet and move it to the end: the least recently used one is evicted first."""
         fleet = self._parsed.pop(revision)
         self._parsed[revision] = fleet
         return fleet
 
 
-_LOOKED_AT: Final = 2000
-"""Applies, the newest; before the oldest of them its fleet is taken."""
+class LastApplied:
+    """Reads the fleet that was last applied to one cluster, by one small query each time."""
 
+    def __init__(
+        self, cluster: ClusterName, ledger: Ledger, fleets: Fleets, clock: Clock = time.time
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._fleets = fleets
+        self._clock = clock
 
-class ReadsFleets(Protocol):
-    """Reads older fleets."""
+    async def get(self) -> AppliedFleet | None:
+        """Read the applied fleet with the current holds. Returns None before the cluster's first apply."""
+        applied = await self._applied()
+        if applied is None:
+            return None
+        return AppliedFleet(applied.apply, await with_budget_holds(applied.fleet, self._ledger, self._clock))
 
-    async def at(self, revision: int) -> Fleet | None: ...
+    async def fleet(self) -> Fleet | None:
+        """Read the applied fleet without holds; before the first apply, the newest revision."""
+        applied = await self._applied()
+        if applied is not None:
+            return applied.fleet
+        newest = await self._ledger.revisions.newest_id()
+        return None if newest is None else await self._fleets.read(newest)
+
+    async def _applied(self) -> AppliedFleet | None:
+        applied = await self._ledger.applies.applied_to(self._cluster)
+        fleet = None if applied is None else await self._fleets.read(applied.revision)
+        return None if applied is None or fleet is None else AppliedFleet(applied.apply, fleet)
 
 
 class FleetHistory:
-    """Made of what was applied."""
+    """Finds the fleet that applied to each day of a period, for charges.
 
-    def __init__(self, ledger: Ledger, fleets: ReadsFleets) -> None:
+    Prices are dated in the fleet file, so the newest file has those of all time, including corrections of the
+    past. Everything without dates is taken from the fleet applied then: guarantees, who pays for unused
+    capacity, the overhead of clusters, removed pools. A guarantee changed today does not change last month.
+    """
+
+    def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
         self._fleets = fleets
 
     async def fleets(self, newest: Fleet, period: Span) -> Sequence[tuple[Span, Fleet]]:
-        """The period by the fleet that held at the end of each day; days of the same are one part."""
-        moments, revisions = await self._applied()
+        """Split a period by the fleet in force at the end of each day of `newest`'s calendar."""
+        times, revisions = await self._applied()
         found: list[tuple[Span, Fleet]] = []
-        known: dict[int | None, Fleet] = {None: newest}
+        by_revision: dict[int | None, Fleet] = {None: newest}
         for day in calendar_of(newest).days(period):
-            first, last = held_on(day, moments, revisions)
+            first, last = revisions_on(day, times, revisions)
             for revision in (first, last):
-                if revision not in known:
+                if revision not in by_revision:
                     then = await self._fleets.at(revision) if revision is not None else None
-                    known[revision] = newest if then is None else as_it_held(newest, then)
-            fleet = with_gone(known[last], known[first])
+                    by_revision[revision] = newest if then is None else with_past_rules(newest, then)
+            fleet = with_removed_pools(by_revision[last], by_revision[first])
             if found and found[-1][1] == fleet:
                 found[-1] = (Span(found[-1][0].start, day.end), fleet)
             else:
@@ -129,10 +171,10 @@ class FleetHistory:
         return found
 
     async def _applied(self) -> tuple[list[int], list[int]]:
-        """When which revision was applied, to one cluster at least; in order."""
+        """Read the times of successful applies and their revisions, oldest first."""
         applied = [
             (int(a.created_at.timestamp()), a.revision)
-            for a in await self._ledger.applies.page(limit=_LOOKED_AT)
+            for a in await self._ledger.applies.page(limit=_MAX_APPLIES)
             if a.kind is ApplyKind.APPLY
             and a.revision is not None
             and any(c.state is ApplyState.DONE for c in a.clusters)
@@ -141,27 +183,110 @@ class FleetHistory:
         return [at for at, _ in applied], [revision for _, revision in applied]
 
 
-def held_on(
-    day: Span, moments: Sequence[int], revisions: Sequence[int]
+def revisions_on(
+    day: Span, times: Sequence[int], revisions: Sequence[int]
 ) -> tuple[int, int] | tuple[None, None]:
-    """What held when a day began and when it ended, of revisions and when each was applied, in order."""
+    """Return the revisions in force at the start and end of a day; `times` is when each was applied."""
     if not revisions:
         return None, None
-    first = max(0, bisect_right(moments, day.start) - 1)
-    last = max(0, bisect_left(moments, day.end) - 1)
+    first = max(0, bisect_right(times, day.start) - 1)
+    last = max(0, bisect_left(times, day.end) - 1)
     return revisions[first], revisions[last]
 
 
-def with_gone(fleet: Fleet, before: Fleet) -> Fleet:
-    """With the pools it no longer has: somebody may have used them on the day they went."""
-    there = {pool.name for pool in fleet.pools}
-    gone = tuple(pool for pool in before.pools if pool.name not in there)
-    return replace(fleet, pools=(*fleet.pools, *gone)) if gone else fleet
-
-
-def as_it_held(newest: Fleet, then: Fleet) -> Fleet:
-    """The newest prices and time zone, with what has no dates as it was in an older fleet."""
+def with_past_rules(newest: Fleet, then: Fleet) -> Fleet:
+    """Combine the newest prices and time zone with the undated rules of a past fleet."""
     cost = replace(then.cost, timezone=newest.cost.timezone)
     shared = Sharing.BY_GUARANTEE in (cost.idle, cost.overhead)
     teams = then.teams if shared else newest.teams
-    return with_gone(replace(newest, clusters=then.clusters, teams=teams, cost=cost), then)
+    return with_removed_pools(replace(newest, clusters=then.clusters, teams=teams, cost=cost), then)
+
+
+def with_removed_pools(fleet: Fleet, before: Fleet) -> Fleet:
+    """Add the pools of `before` that the fleet no longer has: jobs may have used them on their last day."""
+    names = {pool.name for pool in fleet.pools}
+    removed = tuple(pool for pool in before.pools if pool.name not in names)
+    return replace(fleet, pools=(*fleet.pools, *removed)) if removed else fleet
+
+
+def has_budgets(fleet: Fleet) -> bool:
+    """Return whether any team of the fleet has a budget."""
+    return any(team.budget is not None for team in fleet.teams)
+
+
+def holds_of(fleet: Fleet, statuses: Iterable[StoredBudgetStatus], now: int) -> dict[TeamName, Hold]:
+    """Compute the holds on teams with a spent budget.
+
+    Spending is compared with the budgets of `fleet`, not with those of the time it was computed: a budget
+    that is raised ends its hold at once.
+    """
+    calendar = calendar_of(fleet)
+    today = calendar.day_of(now)
+    spent_by_team = {(s.team, s.period): Fraction(s.spent) for s in statuses}
+    found: dict[TeamName, Hold] = {}
+    for team in fleet.teams:
+        if team.budget is None:
+            continue
+        spent = spent_by_team.get((team.name, period_start(team.budget.every, today)))
+        if spent is not None:
+            hold = budget_status(team.budget, spent, Fraction(0), now, calendar).hold
+            if hold is not None:
+                found[team.name] = hold
+    return found
+
+
+async def with_budget_holds(fleet: Fleet, ledger: Ledger, clock: Clock = time.time) -> Fleet:
+    """Set the holds of currently spent budgets on a fleet, as engines get it."""
+    if not has_budgets(fleet):
+        return fleet
+    return with_holds(fleet, holds_of(fleet, await ledger.budgets.statuses(), int(clock())))
+
+
+async def teams_held_by_budgets(
+    ledger: Ledger, fleets: Fleets
+) -> tuple[Fleet, Mapping[TeamName, SpentBudget]]:
+    """Read the fleet in force, and for each held team the spent budget that its jobs wait for."""
+    fleet = await fleets.applied()
+    if fleet is None or not has_budgets(fleet):
+        return fleet or await fleets.current(), {}
+    return fleet, spent_budgets(fleet, await ledger.budgets.statuses(), int(time.time()))
+
+
+def spent_budgets(
+    fleet: Fleet, statuses: Sequence[StoredBudgetStatus], now: int
+) -> Mapping[TeamName, SpentBudget]:
+    """Find the budget that holds each held team: the strictest, and of those the nearest ancestor's."""
+    holds = holds_of(fleet, statuses, now)
+    if not holds:
+        return {}
+    tree, spent = TeamTree(fleet.teams), {s.team: Fraction(s.spent) for s in statuses}
+    low = next((p.name for p in fleet.priorities if p.preemptible), None)
+    found: dict[TeamName, SpentBudget] = {}
+    for team in fleet.teams:
+        holding = [t for t in (team, *tree.ancestors(team)) if t.name in holds]
+        if not holding:
+            continue
+        owner = next((t for t in holding if holds[t.name] is Hold.STOP), holding[0])
+        if owner.budget is None:  # for the type checker: only teams with a budget have a hold of their own
+            continue
+        first, until = budget_period(fleet, owner.budget, now)
+        found[team.name] = SpentBudget(
+            team=owner.name,
+            spent=spent[owner.name],
+            amount=owner.budget.amount,
+            currency=fleet.currency,
+            every=owner.budget.every,
+            period=first,
+            until=until,
+            hold=holds[owner.name],
+            low=low,
+        )
+    return found
+
+
+def budget_period(fleet: Fleet, budget: Budget, now: int) -> tuple[date, date]:
+    """Return the first day of the budget's period at `now`, and that of the next period."""
+    calendar = calendar_of(fleet)
+    today = calendar.day_of(now)
+    span = period(budget.every, today, calendar)
+    return period_start(budget.every, today), calendar.day_of(span.end)

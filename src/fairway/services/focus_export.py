@@ -1,7 +1,7 @@
-"""Charges as a FOCUS file, written as it is read: a day at a time, so a year takes as much memory as a day.
+"""Stream charges as a FOCUS file a day at a time, so that a year takes no more memory than a day.
 
-`cost.focus` is plain code that goes over the days twice. It runs in a thread of its own and asks for each day
-when it gets there; nothing is asked for ahead.
+`cost.focus` is synchronous and iterates over the days twice. It runs in a thread and reads each day from the
+ledger when it gets there, none ahead.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from datetime import date
 from itertools import islice
 from typing import Final
 
-from fairway.cost.calendar import Window
+from fairway.cost.calendar import Window, calendar_of
 from fairway.cost.corrections import correction
-from fairway.cost.csv_cells import plain
-from fairway.cost.focus.export import COLUMNS, Book, Correction, DayCharges, Row, Totals, rows
+from fairway.cost.csv_cells import escape_cell
+from fairway.cost.focus.export import COLUMNS, Correction, DayCharges, ExportContext, Row, Totals, rows
 from fairway.ledger import UsageFilter
 from fairway.model.charge import Charge, Label, Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-from fairway.services.charges import EVERYBODY, Costs, calendar_of
+from fairway.services.charges import EVERYBODY, Costs
 from fairway.services.statements import MonthStatements, StatementEntry
 
 LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY)
-_ROWS_AT_ONCE: Final = 2000
+_ROWS_PER_PIECE: Final = 2000
 _READ_SECONDS: Final = 240.0
-"""How long a few days may take to be read."""
-_FEW: Final = 5000
-"""Charges of days that are read together."""
+"""Time limit for reading a few days."""
+_MAX_CHARGES: Final = 5000
+"""Charges below which more days are read together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
-    """The days of a window, read when they are asked for; goes round as often as anybody likes."""
+class LazyDayCharges:
+    """An iterable of the days of a window that reads their charges on demand, in every iteration again."""
 
     costs: Costs
     fleet: Fleet
@@ -45,15 +45,16 @@ class Days:
     loop: asyncio.AbstractEventLoop
 
     def __iter__(self) -> Iterator[DayCharges]:
-        """Only outside the loop's own thread: it waits for the loop."""
-        days, at, many = calendar_of(self.fleet).days(self.window.span), 0, 1
+        """Wait for the event loop for each read; must not run in the loop's own thread."""
+        days, at, count = calendar_of(self.fleet).days(self.window.span), 0, 1
         while at < len(days):
-            asked = asyncio.run_coroutine_threadsafe(self._charges(days[at : at + many]), self.loop)
-            found = asked.result(_READ_SECONDS)
+            reading = asyncio.run_coroutine_threadsafe(self._charges(days[at : at + count]), self.loop)
+            found = reading.result(_READ_SECONDS)
             yield from found
-            at += many
-            # Quiet days are read together, busy ones alone: what is held in memory stays about the same.
-            many = many * 2 if sum(len(day.charges) for day in found) < _FEW else max(1, many // 4)
+            at += count
+            # Quiet days are read together, busy ones alone: the memory used stays about the same.
+            few = sum(len(day.charges) for day in found) < _MAX_CHARGES
+            count = count * 2 if few else max(1, count // 4)
 
     async def _charges(self, days: Sequence[Span]) -> list[DayCharges]:
         calendar = calendar_of(self.fleet)
@@ -73,46 +74,46 @@ async def focus_lines(
     which: UsageFilter = EVERYBODY,
     corrections: Iterable[Correction] = (),
 ) -> AsyncIterator[str]:
-    """The file in pieces, its heading first."""
+    """Yield the file in pieces, the header line first."""
     loop = asyncio.get_running_loop()
-    days = Days(costs, fleet, window, which, loop)
+    days = LazyDayCharges(costs, fleet, window, which, loop)
     yield _text([COLUMNS])
-    made = await asyncio.to_thread(_rows, fleet, days, tuple(corrections))
-    while piece := await asyncio.to_thread(lambda: list(islice(made, _ROWS_AT_ONCE))):
+    exported = await asyncio.to_thread(_rows, fleet, days, tuple(corrections))
+    while piece := await asyncio.to_thread(lambda: list(islice(exported, _ROWS_PER_PIECE))):
         yield _text(piece)
 
 
 async def month_corrections(
-    closing: MonthStatements, fleet: Fleet, month: date, which: UsageFilter, now: int
+    statements: MonthStatements, fleet: Fleet, month: date, which: UsageFilter, now: int
 ) -> tuple[Correction, ...]:
-    """What makes the file of a month sum to its statement.
+    """Compute the corrections that make the file of a month sum to its statement.
 
-    What the statement corrects of earlier months; and of a closed one what is now known to differ from what
-    was told: that is in a later month's statement, and must not be in two files.
+    They are the statement's corrections of earlier months, and for a closed month the difference between its
+    statement and its charges as computed now: a later month's statement has that, and must have it alone.
     """
-    statement = await closing.statement(fleet, month, now)
+    statement = await statements.statement(fleet, month, now)
     lines = [line for line in statement.lines if line.used_in != month]
     if statement.closed is not None:
-        told = [line.told for line in statement.lines if line.used_in == month]
-        again = await closing.recomputed(fleet, month, now)
-        lines += [StatementEntry(month, difference) for difference in correction(told, again)]
+        billed = [line.billed for line in statement.lines if line.used_in == month]
+        recomputed = await statements.recomputed(fleet, month, now)
+        lines += [StatementEntry(month, difference) for difference in correction(billed, recomputed)]
     return tuple(
         Correction(
-            kind=line.told.kind,
-            cluster=line.told.cluster,
-            supply=line.told.supply,
-            team=TeamName(line.told.team) if line.told.team else None,
+            kind=line.billed.kind,
+            cluster=line.billed.cluster,
+            supply=line.billed.supply,
+            team=TeamName(line.billed.team) if line.billed.team else None,
             used_in=line.used_in,
-            told_in=month,
-            amount=line.told.amount,
+            billed_in=month,
+            amount=line.billed.amount,
         )
         for line in lines
-        if which.teams is None or line.told.team in which.teams
+        if which.teams is None or line.billed.team in which.teams
     )
 
 
-def _rows(fleet: Fleet, days: Days, corrections: Sequence[Correction]) -> Iterator[Row]:
-    totals = Totals(Book(fleet, calendar_of(fleet), LABELS))
+def _rows(fleet: Fleet, days: LazyDayCharges, corrections: Sequence[Correction]) -> Iterator[Row]:
+    totals = Totals(ExportContext(fleet, calendar_of(fleet), LABELS))
     for day in days:
         totals.add(day)
     return rows(totals, days, corrections)
@@ -120,5 +121,5 @@ def _rows(fleet: Fleet, days: Days, corrections: Sequence[Correction]) -> Iterat
 
 def _text(lines: Iterable[Row]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(map(plain, line) for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(map(escape_cell, line) for line in lines)
     return out.getvalue()

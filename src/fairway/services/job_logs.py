@@ -1,4 +1,4 @@
-"""Reads what jobs print, through the engines."""
+"""Read the output of jobs from their engines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fairway.ledger.records.jobs import JobDetail, StoredAttempt
 from fairway.model.errors import PermanentError
 from fairway.model.job import ENDED_JOBS, EngineId, Order, engine_name, format_job_id
 from fairway.model.names import ClusterName
-from fairway.services.engine_pool import EnginePool
-from fairway.services.submit_jobs import GivesFleets
+from fairway.services.engine_cache import EngineCache
+from fairway.services.jobs import FleetSource
 
 
 class JobLogReader:
-    """Asks the engine of each job's cluster. Safe to use by many at once."""
+    """Reads logs from the engine of each job's cluster. Safe for concurrent use."""
 
-    def __init__(self, ledger: Ledger, fleets: GivesFleets, engines: EnginePool) -> None:
+    def __init__(self, ledger: Ledger, fleets: FleetSource, engines: EngineCache) -> None:
         self._ledger = ledger
         self._fleets = fleets
         self._engines = engines
@@ -25,9 +25,9 @@ class JobLogReader:
     async def read(
         self, detail: JobDetail, attempt: int | None, offset: int, limit: int, node: int = 0
     ) -> LogPart:
-        """What an attempt printed, from a byte offset on; None: the last one.
+        """Read the output of an attempt (None: the last) from a byte offset.
 
-        Raises PermanentError where there is nothing to read, Unreachable where it cannot be read now.
+        Raises PermanentError if there is no output, Unreachable if it cannot be read now.
         """
         row = detail.row
         if detail.spec is None:
@@ -40,25 +40,25 @@ class JobLogReader:
         if chosen is None:
             return LogPart(b"", offset, ended=row.state in ENDED_JOBS)
         order = await self._order(detail, chosen.engine_id)
-        within = 1 + sum(
+        run = 1 + sum(
             1 for a in detail.attempts if a.engine_id == chosen.engine_id and a.number < chosen.number
         )
         engine = await self._engine(row.cluster)
-        return await engine.read_log(order, chosen.engine_id, within, offset, limit, node)
+        return await engine.read_log(order, chosen.engine_id, run, offset, limit, node)
 
     async def _order(self, detail: JobDetail, engine_id: EngineId) -> Order:
-        """The order that engine job was made by, an earlier submission's too."""
-        kept = await self._ledger.dispatch.order_of(detail.row.id)
-        if kept is None:
+        """Rebuild the order that created an engine job, also that of an earlier submission."""
+        stored = await self._ledger.dispatch.order_of(detail.row.id)
+        if stored is None:
             raise PermanentError(
                 "NoLog", f"{format_job_id(detail.row.id)} is not known any more", "fairway get jobs"
             )
-        order = kept.order()
+        order = stored.order()
         if engine_id == detail.row.engine_id:
             return order
         # Each submission that ran is one engine job, in the order of their attempts.
-        engines = list(dict.fromkeys(a.engine_id for a in detail.attempts))
-        submission = engines.index(engine_id) + 1
+        engine_ids = list(dict.fromkeys(a.engine_id for a in detail.attempts))
+        submission = engine_ids.index(engine_id) + 1
         before = next(i for i, a in enumerate(detail.attempts) if a.engine_id == engine_id)
         mark = await self._ledger.jobs.mark()
         name = engine_name(mark, order.job, submission, order.spec.name)
@@ -79,10 +79,10 @@ def _chosen(detail: JobDetail, attempt: int | None) -> StoredAttempt | None:
         return detail.attempts[-1] if detail.attempts else None
     found = next((a for a in detail.attempts if a.number == attempt), None)
     if found is None:
-        had = len(detail.attempts)
+        total = len(detail.attempts)
         raise PermanentError(
             "NoSuchAttempt",
             f"{format_job_id(detail.row.id)} has no attempt {attempt}",
-            f"it had {had}: say one from 1 to {had}" if had else "it has not started yet",
+            f"it had {total}: say one from 1 to {total}" if total else "it has not started yet",
         )
     return found

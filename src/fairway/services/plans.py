@@ -1,9 +1,9 @@
-"""Plan a cluster and apply the plan: the engine's calls in their order. What is kept of it, `apply` keeps."""
+"""Plan clusters and write plans to their engines. The apply loop records the outcome in the ledger."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Protocol
@@ -12,49 +12,51 @@ from fairway.engines.port import Governs, Unreachable
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
-from fairway.policy.objects import Action, Activity, Change, FoundPolicy, ObjectKey, Translation
+from fairway.policy.objects import Action, Change, FoundPolicy, ObjectKey, Translation
 from fairway.policy.plan import (
     ClusterPlan,
     Objection,
-    complete,
+    build_plan,
     compute_adoption,
     compute_changes,
     touched_keys,
 )
-from fairway.services.engine_pool import time_limit
+from fairway.services.engine_cache import time_limit
 
 Progress = Callable[[Change], None]
-"""Told of each change when it is made."""
-
+"""Called with each change when it is made."""
 
 STALL_SECONDS: Final = 120.0
-"""An apply may take as long as it has to; but not so long between two changes."""
+"""Time limit between two changes; an apply as a whole has none."""
+MAX_CONCURRENT: Final = 8
+"""Clusters that are planned concurrently."""
+CLUSTER_SECONDS: Final = 60.0
 
 
 class BuildGovernor(Protocol):
-    """Makes the engine of one cluster; `server` knows them all."""
+    """Builds the engine of one cluster; `server` implements it for every kind."""
 
     def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Governs: ...
 
 
 class PlanRefused(PermanentError):
-    """Something speaks against a plan, and nobody overruled it. Nothing was written."""
+    """A plan has objections that were not overruled. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What came of applying a plan."""
+    """The outcome of writing a plan."""
 
     done: tuple[Change, ...]
     left: tuple[Change, ...]
-    """What was not made; empty when all went well."""
+    """Changes that were not made; empty if it succeeded."""
     refusal: FairwayError | None = None
-    """Why it stopped."""
+    """The error that stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterComparison:
-    """A fleet beside what a cluster has."""
+    """The wanted and the found policy of a cluster, and the changes between them."""
 
     wanted: Translation
     found: FoundPolicy
@@ -62,33 +64,35 @@ class ClusterComparison:
 
 
 async def compare_cluster(engine: Governs, fleet: Fleet) -> ClusterComparison:
-    """Look at the engine's cluster and say how it differs from `fleet`."""
+    """Read the policy of the engine's cluster and compare it with `fleet`."""
     found = await engine.find_policy()
 
     def compare() -> ClusterComparison:
         wanted = engine.translate(fleet, found)
         return ClusterComparison(wanted, found, compute_changes(wanted, found))
 
-    # In a thread: thousands of teams take a second, and the server has others to serve meanwhile.
+    # In a thread: thousands of teams take a second, and other requests run meanwhile.
     return await asyncio.to_thread(compare)
 
 
 async def plan_cluster(engine: Governs, fleet: Fleet, cluster: ClusterName) -> ClusterPlan:
-    """What `fleet` changes on `cluster` now."""
-    seen = await compare_cluster(engine, fleet)
-    touched = touched_keys(seen.changes)
+    """Plan the changes of `fleet` on `cluster`."""
+    compared = await compare_cluster(engine, fleet)
+    touched = touched_keys(compared.changes)
     activity = await engine.activity(touched) if touched else {}
     kind = fleet.cluster(cluster).engine
-    return await asyncio.to_thread(complete, cluster, kind, seen.wanted, seen.found, seen.changes, activity)
+    return await asyncio.to_thread(
+        build_plan, cluster, kind, compared.wanted, compared.found, compared.changes, activity
+    )
 
 
 async def plan_adoption(
     engine: Governs, cluster: ClusterName, kind: EngineKind, keys: Sequence[ObjectKey]
 ) -> ClusterPlan:
-    """What puts Fairway's mark on these objects; raises PlanRefused if one of them does not exist."""
+    """Plan to put Fairway's mark on these objects. Raises PlanRefused if one of them does not exist."""
     found = await engine.find_policy()
-    here = {o.key for o in found.objects}
-    missing = [key for key in keys if key not in here]
+    existing = {o.key for o in found.objects}
+    missing = [key for key in keys if key not in existing]
     if missing:
         raise PlanRefused(
             "NothingToAdopt",
@@ -96,7 +100,7 @@ async def plan_adoption(
             "fairway plan  names the objects that are in the way",
         )
     wanted, changes = Translation(()), compute_adoption(found, keys)
-    return complete(cluster, kind, wanted, found, changes, {})
+    return build_plan(cluster, kind, wanted, found, changes, {})
 
 
 def blocking(plan: ClusterPlan, *, force: bool) -> tuple[Objection, ...]:
@@ -117,7 +121,7 @@ def raise_if_blocked(objections: Sequence[Objection]) -> None:
 async def write_plan(
     engine: Governs, plan: ClusterPlan, *, force: bool, progress: Progress = lambda change: None
 ) -> ApplyResult:
-    """Make the changes of a plan that is not blocked, stage by stage; stop at the first refusal."""
+    """Make the changes of a plan that is not blocked, stage by stage, up to the first error."""
     done: list[Change] = []
     refusal: FairwayError | None = None
     for _, stage in groupby(plan.changes, key=lambda c: c.stage):
@@ -137,22 +141,23 @@ async def _write_stage(
     engine: Governs, cluster: ClusterName, changes: Sequence[Change], done: list[Change], progress: Progress
 ) -> None:
     now = asyncio.get_running_loop().time
-    late = Unreachable(
+    timed_out = Unreachable(
         "Unreachable",
         f"cluster {cluster} took no change for {STALL_SECONDS:g} s",
         "look whether its engine is overloaded, then apply again: it goes on where it stopped",
     )
-    async with time_limit(STALL_SECONDS, late) as clock:
+    async with time_limit(STALL_SECONDS, timed_out) as timeout:
         async for change in engine.write(changes):
             done.append(change)
             progress(change)
-            clock.reschedule(now() + STALL_SECONDS)
+            timeout.reschedule(now() + STALL_SECONDS)
 
 
 async def _check_still_idle(engine: Governs, plan: ClusterPlan, changes: Sequence[Change]) -> None:
-    """What goes was looked at when the plan was made; a job may have come since."""
-    going = tuple(c.key for c in changes if c.action is Action.DELETE)
-    busy = _busy(await engine.activity(going)) if going else ()
+    """Raise PlanRefused if an object to delete got jobs since the plan was made."""
+    deleted = tuple(c.key for c in changes if c.action is Action.DELETE)
+    activity = await engine.activity(deleted) if deleted else {}
+    busy = sorted(key for key, jobs in activity.items() if jobs.running or jobs.waiting)
     if busy:
         raise PlanRefused(
             "WouldEndJobs",
@@ -161,19 +166,9 @@ async def _check_still_idle(engine: Governs, plan: ClusterPlan, changes: Sequenc
         )
 
 
-def _busy(activity: Mapping[ObjectKey, Activity]) -> tuple[ObjectKey, ...]:
-    return tuple(sorted(key for key, jobs in activity.items() if jobs.running or jobs.waiting))
-
-
-AT_ONCE: Final = 8
-"""Clusters that are looked at side by side."""
-
-CLUSTER_SECONDS: Final = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFailure:
-    """Why a cluster has no plan."""
+    """The error that kept a cluster from being planned."""
 
     cluster: ClusterName
     code: str
@@ -183,7 +178,7 @@ class ClusterFailure:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What a fleet changes, cluster by cluster, in the order of the file."""
+    """The plans of a fleet's clusters, in the order of the file."""
 
     fleet: str
     clusters: tuple[ClusterPlan, ...]
@@ -191,24 +186,18 @@ class FleetPlan:
 
 
 class Planner:
-    """Computes plans. Safe to use by many at once."""
+    """Plans fleets on all their clusters. Safe for concurrent use."""
 
     def __init__(
-        self,
-        build: BuildGovernor,
-        *,
-        with_holds: Callable[[Fleet], Awaitable[Fleet]] | None = None,
-        at_once: int = AT_ONCE,
-        cluster_seconds: float = CLUSTER_SECONDS,
+        self, build: BuildGovernor, *, with_holds: Callable[[Fleet], Awaitable[Fleet]] | None = None
     ) -> None:
-        """`with_holds` gives a fleet the holds of spent budgets, which its clusters shall have too."""
+        """`with_holds` sets the holds of spent budgets on a fleet, which are part of its plan."""
         self._with_holds = with_holds
         self._build = build
-        self._turns = asyncio.Semaphore(at_once)
-        self._cluster_seconds = cluster_seconds
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def plan(self, fleet: Fleet, cluster: ClusterName | None = None) -> FleetPlan:
-        """What `fleet` changes now, on all its clusters or on one of them."""
+        """Plan the changes of `fleet` on all its clusters or on one of them."""
         names = [c.name for c in fleet.clusters if cluster in {None, c.name}]
         if self._with_holds is not None:
             fleet = await self._with_holds(fleet)
@@ -220,21 +209,21 @@ class Planner:
         )
 
     async def _plan(self, fleet: Fleet, name: ClusterName) -> ClusterPlan | ClusterFailure:
-        async with self._turns:
+        async with self._slots:
             try:
-                return await self._look(fleet, name)
+                return await self._plan_cluster(fleet, name)
             except FairwayError as error:
                 return ClusterFailure(name, error.code, error.message, error.hint)
 
-    async def _look(self, fleet: Fleet, name: ClusterName) -> ClusterPlan:
-        late = Unreachable(
+    async def _plan_cluster(self, fleet: Fleet, name: ClusterName) -> ClusterPlan:
+        timed_out = Unreachable(
             "Unreachable",
-            f"cluster {name} did not show its policy within {self._cluster_seconds:g} s",
+            f"cluster {name} did not show its policy within {CLUSTER_SECONDS:g} s",
             "look whether its engine is overloaded",
         )
         engine = self._build(fleet.cluster(name), fleet.pools_of(name))
         try:
-            async with time_limit(self._cluster_seconds, late):
+            async with time_limit(CLUSTER_SECONDS, timed_out):
                 return await plan_cluster(engine, fleet, name)
         finally:
             await engine.close()

@@ -1,4 +1,4 @@
-"""Reports: what somebody asked, answered in rows that sum to what is shown."""
+"""Compute reports of cost, usage, waste and capacity, whose rows sum to the totals shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from fairway.cost.calendar import Window, parse_window
+from fairway.cost.calendar import Window, calendar_of, parse_window
 from fairway.cost.report import ReportEntry, ReportTable, hours, table
 from fairway.cost.rounding import apportion_paths
 from fairway.ledger import UsageFilter
@@ -17,40 +17,39 @@ from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
 from fairway.model.price import cent
-from fairway.services.charges import EVERYBODY, Costs, calendar_of, own_labels, second
+from fairway.services.charges import EVERYBODY, Costs, or_now, own_labels
 
-PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
-"""What can be said of devices nobody used."""
+PLACE_LABELS: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
+"""Labels that unused devices can have."""
 _USED: Final = "used"
-MOST_DAYS: Final = 20_000
-"""Rows of an answer by day: ten years of days, of a few names each."""
+MAX_DAYS: Final = 20_000
+"""Rows of a report by day: ten years of days, with a few names each."""
 
 _ByPath: TypeAlias = dict[tuple[str, ...], Fraction]
 
 
 @dataclass(frozen=True, slots=True)
-class ReportQuestion:
-    """What a report is asked."""
+class ReportQuery:
+    """The window, labels and filter of a report."""
 
     window: str
     by: tuple[Label, ...]
     which: UsageFilter = EVERYBODY
-    most: int = 1000
-    """Rows; what is beyond is summed up in one."""
+    max_rows: int = 1000
+    """Further rows are summed in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """A report with the time it is about."""
+    """A report of cost or usage, and its window."""
 
     window: Window
     table: ReportTable
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WasteRow:
-    """What became of the devices of one place."""
+    """Used and unused device-hours of one set of labels, and the cost of the unused ones."""
 
     labels: tuple[str, ...]
     used_hours: Decimal
@@ -59,9 +58,9 @@ class WasteRow:
 
     @property
     def capacity_hours(self) -> Decimal:
-        """Committed GPUs that were not there are no capacity."""
-        there = (hours for kind, hours in self.hours.items() if kind is not ChargeKind.COMMITMENT)
-        return sum(there, self.used_hours)
+        """Return the hours of all devices that existed; committed GPUs that did not exist do not count."""
+        unused = (hours for kind, hours in self.hours.items() if kind is not ChargeKind.COMMITMENT)
+        return sum(unused, self.used_hours)
 
     @property
     def amount(self) -> Decimal:
@@ -70,7 +69,7 @@ class WasteRow:
 
 @dataclass(frozen=True, slots=True)
 class WasteResult:
-    """What nobody used, with the time it is about."""
+    """A report of unused capacity, and its window."""
 
     window: Window
     rows: tuple[WasteRow, ...]
@@ -79,7 +78,7 @@ class WasteResult:
 
 @dataclass(frozen=True, slots=True)
 class CapacityDay:
-    """What one pool's capacity was, and cost, on one day, whoever used it."""
+    """The capacity of one pool on one day and its cost, used or not."""
 
     day: date
     pool: PoolName
@@ -88,89 +87,89 @@ class CapacityDay:
 
 
 class CostReports:
-    """Answers questions about one fleet's money."""
+    """Computes reports from the charges and usage of a fleet."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
 
-    async def cost(self, fleet: Fleet, question: ReportQuestion, now: int | None = None) -> ReportResult:
-        """What it cost, with shares of what nobody used and of overhead."""
-        window = window_of(fleet, question.window, now)
-        return ReportResult(window, _table(fleet, question, await self._cost(fleet, window, question)))
+    async def cost(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> ReportResult:
+        """Report the cost of usage, with shares of unused capacity and overhead."""
+        window = window_of(fleet, query.window, now)
+        return ReportResult(window, _table(fleet, query, await self._cost(fleet, window, query)))
 
-    async def usage(self, fleet: Fleet, question: ReportQuestion, now: int | None = None) -> ReportResult:
-        """What was held, without money."""
-        window = window_of(fleet, question.window, now)
-        return ReportResult(window, _table(fleet, question, await self._usage(fleet, window, question)))
+    async def usage(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> ReportResult:
+        """Report usage without amounts."""
+        window = window_of(fleet, query.window, now)
+        return ReportResult(window, _table(fleet, query, await self._usage(fleet, window, query)))
 
     async def cost_by_day(
-        self, fleet: Fleet, question: ReportQuestion, label: Label | None, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, label: Label | None, now: int | None = None
     ) -> tuple[ReportResult, ReportResult]:
-        """The same, and by a label and day; both from one look. For labels that have few names."""
-        window, finer = window_of(fleet, question.window, now), _finer(question, label)
-        return _both(fleet, window, question, finer, label, await self._cost(fleet, window, finer))
+        """Report the cost by the query's labels, and by `label` and day, from one read of the ledger.
+
+        `label` should have few values.
+        """
+        window, finer = window_of(fleet, query.window, now), _finer(query, label)
+        return _both(fleet, window, query, finer, label, await self._cost(fleet, window, finer))
 
     async def usage_by_day(
-        self, fleet: Fleet, question: ReportQuestion, label: Label | None, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, label: Label | None, now: int | None = None
     ) -> tuple[ReportResult, ReportResult]:
-        """As `cost_by_day`, without money."""
-        window, finer = window_of(fleet, question.window, now), _finer(question, label)
-        return _both(fleet, window, question, finer, label, await self._usage(fleet, window, finer))
+        """Report usage as `cost_by_day` does, without amounts."""
+        window, finer = window_of(fleet, query.window, now), _finer(query, label)
+        return _both(fleet, window, query, finer, label, await self._usage(fleet, window, finer))
 
-    async def waste(self, fleet: Fleet, question: ReportQuestion, now: int | None = None) -> WasteResult:
-        """What nobody used, by why; `question.by` only of PLACES."""
-        window = window_of(fleet, question.window, now)
-        return _waste_answer(fleet, window, question, *await self._waste(fleet, window, question))
+    async def waste(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> WasteResult:
+        """Report unused capacity by reason; `query.by` has only labels of PLACE_LABELS."""
+        window = window_of(fleet, query.window, now)
+        return _waste_result(fleet, window, query, *await self._waste(fleet, window, query))
 
     async def waste_by_day(
-        self, fleet: Fleet, question: ReportQuestion, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, now: int | None = None
     ) -> tuple[WasteResult, WasteResult]:
-        """The same, and by day; both from one look."""
-        window, finer = window_of(fleet, question.window, now), _finer(question, None)
-        seconds, amounts = await self._waste(fleet, window, finer)
-        daily = replace(question, by=(Label.DAY,), most=MOST_DAYS)
-        told = [
-            _waste_answer(
-                fleet, window, each, _of_places(seconds, each, finer), _of_places(amounts, each, finer)
-            )
-            for each in (question, daily)
-        ]
-        return told[0], told[1]
+        """Report unused capacity by the query's labels, and by day, from one read of the ledger."""
+        window, finer = window_of(fleet, query.window, now), _finer(query, None)
+        sums = await self._waste(fleet, window, finer)
+        coarse, by_day = (
+            _waste_result(fleet, window, each, *(_summed(by_path, each, finer) for by_path in sums))
+            for each in (query, _daily(query, None))
+        )
+        return coarse, by_day
 
-    async def _cost(self, fleet: Fleet, window: Window, question: ReportQuestion) -> list[ReportEntry]:
+    async def _cost(self, fleet: Fleet, window: Window, query: ReportQuery) -> list[ReportEntry]:
         found: list[ReportEntry] = []
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            found += await self._costs.entries(priced, question.by, question.which)
+            found += await self._costs.entries(priced, query.by, query.which)
         return found
 
-    async def _usage(self, fleet: Fleet, window: Window, question: ReportQuestion) -> list[ReportEntry]:
+    async def _usage(self, fleet: Fleet, window: Window, query: ReportQuery) -> list[ReportEntry]:
         found: list[ReportEntry] = []
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            usage = await self._costs.usage(priced, question.by, question.which)
-            found += [priced.held(row, len(question.by)) for row in usage]
+            usage = await self._costs.usage(priced, query.by, query.which)
+            found += [priced.usage_entry(row, len(query.by)) for row in usage]
         return found
 
-    async def _waste(self, fleet: Fleet, window: Window, question: ReportQuestion) -> tuple[_ByPath, _ByPath]:
-        """Device-seconds and amounts, by labels and then why."""
-        pools = question.which.pools
+    async def _waste(self, fleet: Fleet, window: Window, query: ReportQuery) -> tuple[_ByPath, _ByPath]:
+        """Sum device-seconds and amounts by labels and then reason."""
+        pools = query.which.pools
         seconds: _ByPath = {}
         amounts: _ByPath = {}
         for priced in await self._costs.priced(fleet, window.span, window.now):
-            # Used by anybody: whoever asks, what was there is the same.
-            for row in await self._costs.usage(priced, question.by, UsageFilter(pools=pools)):
+            # The usage of all users: capacity does not depend on who reads the report.
+            for row in await self._costs.usage(priced, query.by, UsageFilter(pools=pools)):
                 _add(seconds, (*row.labels, _USED), Fraction(row.device_seconds))
             for charge in await self._costs.unused(priced):
                 if pools is None or charge.pool in pools:
-                    path = (*own_labels(charge, question.by, priced.calendar), charge.kind.value)
+                    path = (*own_labels(charge, query.by, priced.calendar), charge.kind.value)
                     _add(seconds, path, Fraction(charge.device_seconds))
                     _add(amounts, path, charge.amount)
         return seconds, amounts
 
     async def capacity(
-        self, fleet: Fleet, question: ReportQuestion, now: int | None = None
+        self, fleet: Fleet, query: ReportQuery, now: int | None = None
     ) -> tuple[Window, tuple[CapacityDay, ...]]:
-        """What a provider would bill: all that was there, by day and pool; no overhead."""
-        window = window_of(fleet, question.window, now)
+        """Report the capacity by day and pool, used or not, as a provider would bill it: without overhead."""
+        window = window_of(fleet, query.window, now)
         by = (Label.POOL, Label.DAY)
         costs: dict[tuple[str, ...], Fraction] = {}
         seconds: dict[tuple[str, ...], int] = {}
@@ -183,7 +182,7 @@ class CostReports:
                 if entry.kind is not ChargeKind.OVERHEAD:
                     pool, day = entry.labels
                     _add(costs, (day, pool), entry.amount)
-        pools = question.which.pools
+        pools = query.which.pools
         found = [
             CapacityDay(
                 date.fromisoformat(day),
@@ -198,74 +197,80 @@ class CostReports:
 
 
 def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:
-    """The time a text means for a fleet."""
-    return parse_window(text, calendar_of(fleet), second(now))
+    """Parse a window in the fleet's time zone."""
+    return parse_window(text, calendar_of(fleet), or_now(now))
 
 
-def _finer(question: ReportQuestion, label: Label | None) -> ReportQuestion:
-    """Also told apart by a label, and by day."""
-    more = (Label.DAY,) if label is None else (label, Label.DAY)
-    return replace(question, by=tuple(dict.fromkeys((*question.by, *more))))
+def daily_labels(label: Label | None) -> tuple[Label, ...]:
+    """Return the labels of a report by `label`, if any, and day."""
+    return (Label.DAY,) if label is None else (label, Label.DAY)
+
+
+def _daily(query: ReportQuery, label: Label | None) -> ReportQuery:
+    return replace(query, by=daily_labels(label), max_rows=MAX_DAYS)
+
+
+def _finer(query: ReportQuery, label: Label | None) -> ReportQuery:
+    """Add a label and the day to the labels of a query."""
+    return replace(query, by=tuple(dict.fromkeys((*query.by, *daily_labels(label)))))
 
 
 def _both(
     fleet: Fleet,
     window: Window,
-    question: ReportQuestion,
-    finer: ReportQuestion,
+    query: ReportQuery,
+    finer: ReportQuery,
     label: Label | None,
     found: Sequence[ReportEntry],
 ) -> tuple[ReportResult, ReportResult]:
-    daily = replace(question, by=(Label.DAY,) if label is None else (label, Label.DAY), most=MOST_DAYS)
-    places = [[finer.by.index(label) for label in each.by] for each in (question, daily)]
-    coarse, by_day = (
-        [replace(entry, labels=tuple(entry.labels[i] for i in where)) for entry in found] for where in places
-    )
-    return ReportResult(window, _table(fleet, question, coarse)), ReportResult(
-        window, _table(fleet, daily, by_day)
-    )
+    def coarser(each: ReportQuery) -> ReportResult:
+        kept = [finer.by.index(label) for label in each.by]
+        entries = [replace(entry, labels=tuple(entry.labels[i] for i in kept)) for entry in found]
+        return ReportResult(window, _table(fleet, each, entries))
+
+    return coarser(query), coarser(_daily(query, label))
 
 
-def _of_places(found: _ByPath, question: ReportQuestion, finer: ReportQuestion) -> _ByPath:
-    """Summed over what the question does not tell apart; why stays last."""
-    where = [*(finer.by.index(label) for label in question.by), -1]
+def _summed(by_path: _ByPath, query: ReportQuery, finer: ReportQuery) -> _ByPath:
+    """Sum over the labels of `finer` that `query` does not have; the reason stays last."""
+    kept = [*(finer.by.index(label) for label in query.by), -1]
     sums: _ByPath = {}
-    for path, value in found.items():
-        _add(sums, tuple(path[i] for i in where), value)
+    for path, value in by_path.items():
+        _add(sums, tuple(path[i] for i in kept), value)
     return sums
 
 
-def _waste_answer(
-    fleet: Fleet, window: Window, question: ReportQuestion, seconds: _ByPath, amounts: _ByPath
+def _waste_result(
+    fleet: Fleet, window: Window, query: ReportQuery, seconds: _ByPath, amounts: _ByPath
 ) -> WasteResult:
     rows = _waste_rows(seconds, amounts, cent(fleet.currency))
     total = _waste_total(rows)
-    in_order = [i for i, label in enumerate(question.by) if label is Label.DAY]
-    shown = sorted(rows, key=lambda r: ([r.labels[i] for i in in_order], -r.amount, r.labels))
-    return WasteResult(window, tuple(shown[: question.most]), total)
+    days = [i for i, label in enumerate(query.by) if label is Label.DAY]
+    ranked = sorted(rows, key=lambda r: ([r.labels[i] for i in days], -r.amount, r.labels))
+    return WasteResult(window, tuple(ranked[: query.max_rows]), total)
 
 
-def _table(fleet: Fleet, question: ReportQuestion, found: Iterable[ReportEntry]) -> ReportTable:
-    days = [i for i, label in enumerate(question.by) if label is Label.DAY]
-    return table(found, cent(fleet.currency), most=question.most, in_order=days)
+def _table(fleet: Fleet, query: ReportQuery, found: Iterable[ReportEntry]) -> ReportTable:
+    days = [i for i, label in enumerate(query.by) if label is Label.DAY]
+    return table(found, cent(fleet.currency), max_rows=query.max_rows, sort_labels=days)
 
 
 def _waste_rows(
     seconds: Mapping[tuple[str, ...], Fraction], amounts: Mapping[tuple[str, ...], Fraction], quantum: Decimal
 ) -> list[WasteRow]:
     paths = sorted({*seconds, *amounts})
-    told_hours = hours({path: seconds.get(path, Fraction(0)) for path in paths})
-    told = apportion_paths({path: amounts.get(path, Fraction(0)) for path in paths}, quantum)
+    rounded_hours = hours({path: seconds.get(path, Fraction(0)) for path in paths})
+    rounded = apportion_paths({path: amounts.get(path, Fraction(0)) for path in paths}, quantum)
     rows = []
     for labels in dict.fromkeys(path[:-1] for path in paths):
-        used = told_hours.get((*labels, _USED), Decimal(0))
-        kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in told]
+        used = rounded_hours.get((*labels, _USED), Decimal(0))
+        kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in rounded]
         rows.append(
             WasteRow(
                 labels,
                 used,
-                {k: told_hours[*labels, k.value] for k in kinds},
-                {k: told[*labels, k.value] for k in kinds},
+                {k: rounded_hours[*labels, k.value] for k in kinds},
+                {k: rounded[*labels, k.value] for k in kinds},
             )
         )
     return rows

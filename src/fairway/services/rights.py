@@ -1,8 +1,8 @@
-"""What a caller may do with a job, and whose money they may see. Pure.
+"""Check what a caller may do with a job, and whose costs they may see. Pure functions.
 
-Viewers, operators and admins see all money: a viewer's token is given to finance, dashboards and auditors.
-Members and leads see their own teams with all inside those. What nobody used is nobody's: everybody may
-see it.
+Viewers, operators and admins see all costs: viewer tokens are for finance, dashboards and auditors. Members
+and leads see those of their own teams and the descendants. Everybody may see unused capacity, which has no
+owner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from fairway.ledger import Token, UsageFilter
 from fairway.ledger.records.jobs import JobRow
-from fairway.model.access import Deed, Role, may
+from fairway.model.access import JobPermission, Role, may
 from fairway.model.fleet import Fleet
 from fairway.model.job import format_job_id
 from fairway.model.names import TeamName, UserName
@@ -21,27 +21,27 @@ from fairway.model.team import TeamTree
 from fairway.model.text import first_few
 from fairway.services.errors import ErrorKind, RequestError
 
-_NAMED: Final = 10
+_MAX_NAMED: Final = 10
 """How many jobs a message names before it only counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A caller as somebody who has jobs and is in teams."""
+    """A caller as a user of jobs and a member of teams."""
 
     user: UserName
     role: Role
     teams: frozenset[TeamName]
-    """Teams they are a member of, and all inside those."""
+    """Teams they are a member of, and the descendants of those."""
 
-    def may(self, deed: Deed, job: JobRow) -> bool:
-        """Whether they may do it. A job whose user the engine does not tell is nobody's own."""
+    def may(self, permission: JobPermission, job: JobRow) -> bool:
+        """Return whether they have a permission on a job. A job whose user is unknown has no owner."""
         own = bool(job.user) and job.user == self.user
-        return may(self.role, deed, own=own, of_team=job.team in self.teams)
+        return may(self.role, permission, own=own, of_team=job.team in self.teams)
 
 
 def person_of(token: Token, fleet: Fleet) -> Person:
-    """Who is behind a token."""
+    """Return the user of a token with their teams."""
     user = UserName(token.user)
     tree = TeamTree(fleet.teams)
     teams = {inner.name for team in fleet.teams if user in team.members for inner in tree.subtree(team)}
@@ -49,7 +49,7 @@ def person_of(token: Token, fleet: Fleet) -> Person:
 
 
 def require_role(caller: Token, needed: Role, what: str) -> None:
-    """Refuse what only a higher role may, on a route that is open to lower ones for the rest."""
+    """Raise RequestError if the caller's role is too low, on a route that lower roles may call."""
     if not caller.role.may(needed):
         raise RequestError(
             ErrorKind.FORBIDDEN,
@@ -60,7 +60,7 @@ def require_role(caller: Token, needed: Role, what: str) -> None:
 
 
 def submitting_user(token: Token, as_user: str | None) -> UserName:
-    """Whose jobs the caller submits: their own, or, for an operator, anybody's."""
+    """Return the user to submit jobs as: the caller's own, or for an operator any user."""
     own = UserName(token.user)
     if as_user is None or as_user == own:
         return own
@@ -68,19 +68,19 @@ def submitting_user(token: Token, as_user: str | None) -> UserName:
     return UserName(as_user)
 
 
-def require_all(person: Person, deed: Deed, jobs: Iterable[JobRow]) -> None:
-    """Refuse the whole request if one of the jobs is not theirs to change, and name those that are not."""
-    refused = [job for job in jobs if not person.may(deed, job)]
+def require_permission(person: Person, permission: JobPermission, jobs: Iterable[JobRow]) -> None:
+    """Raise RequestError with the jobs on which a person lacks the permission, if there are any."""
+    refused = [job for job in jobs if not person.may(permission, job)]
     if refused:
-        raise not_yours(person, deed, refused)
+        raise forbidden_jobs(person, permission, refused)
 
 
-def not_yours(person: Person, deed: Deed, refused: list[JobRow]) -> RequestError:
-    """The refusal, with the jobs it is about."""
-    named = first_few([f"{format_job_id(j.id)} ({j.user or 'unknown'})" for j in refused], _NAMED)
-    verb = "change" if deed is Deed.CHANGE else "read"
+def forbidden_jobs(person: Person, permission: JobPermission, refused: list[JobRow]) -> RequestError:
+    """Build the error that names the jobs on which a person lacks a permission."""
+    named = first_few([f"{format_job_id(j.id)} ({j.user or 'unknown'})" for j in refused], _MAX_NAMED)
+    verb = "change" if permission is JobPermission.CHANGE else "read"
     teams = sorted({j.team for j in refused if j.team is not None})
-    of = f" of {', '.join(teams[:_NAMED])}" if teams else ""
+    of = f" of {', '.join(teams[:_MAX_NAMED])}" if teams else ""
     return RequestError(
         ErrorKind.FORBIDDEN,
         "NotYourJob",
@@ -90,20 +90,20 @@ def not_yours(person: Person, deed: Deed, refused: list[JobRow]) -> RequestError
 
 
 def sees_all(token: Token) -> bool:
-    """Whether all money is theirs to see, and with it the fleet file, which tells every team's budget."""
+    """Return whether the caller may see all costs, and with them the fleet file, which has all budgets."""
     return token.role not in (Role.MEMBER, Role.LEAD)
 
 
-def teams_seen(token: Token, fleet: Fleet) -> frozenset[str] | None:
-    """Names of the teams whose money they may see; None: all."""
+def visible_teams(token: Token, fleet: Fleet) -> frozenset[str] | None:
+    """Return the names of the teams whose costs the caller may see; None is all."""
     if sees_all(token):
         return None
     return frozenset(person_of(token, fleet).teams)
 
 
-def check_sees_all(token: Token, fleet: Fleet) -> None:
-    """Raise RequestError unless all money is theirs to see: a whole bill tells what others spent."""
-    if teams_seen(token, fleet) is not None:
+def require_sees_all(token: Token, fleet: Fleet) -> None:
+    """Raise RequestError unless the caller may see all costs: a whole bill shows what others spent."""
+    if visible_teams(token, fleet) is not None:
         raise RequestError(
             ErrorKind.FORBIDDEN,
             "NotYourMoney",
@@ -115,9 +115,9 @@ def check_sees_all(token: Token, fleet: Fleet) -> None:
 def usage_filter(
     token: Token, fleet: Fleet, team: str | None, user: str | None, pool: str | None
 ) -> UsageFilter:
-    """Narrow a filter to what the caller may see; raises RequestError for an unknown team or pool."""
-    seen = teams_seen(token, fleet)
-    teams = seen if team is None else _subtree(fleet, team, seen)
+    """Build a filter limited to what the caller may see. Raises RequestError for an unknown team or pool."""
+    visible = visible_teams(token, fleet)
+    teams = visible if team is None else _subtree(fleet, team, visible)
     if pool is not None and pool not in {p.name for p in fleet.pools}:
         raise RequestError(
             ErrorKind.NOT_FOUND, "NoSuchPool", f"there is no pool {pool}", "fairway get pools  lists them"
@@ -129,17 +129,17 @@ def usage_filter(
     )
 
 
-def _subtree(fleet: Fleet, team: str, seen: frozenset[str] | None) -> frozenset[str]:
+def _subtree(fleet: Fleet, team: str, visible: frozenset[str] | None) -> frozenset[str]:
     tree = TeamTree(fleet.teams)
     if team not in tree:
         raise RequestError(
             ErrorKind.NOT_FOUND, "NoSuchTeam", f"there is no team {team}", "fairway get teams  lists them"
         )
-    if seen is not None and team not in seen:
+    if visible is not None and team not in visible:
         raise RequestError(
             ErrorKind.FORBIDDEN,
             "NotYourTeam",
             f"{team} is not your team, nor inside one",
-            f"yours: {', '.join(sorted(seen)) or 'none'}; ask a member or an operator",
+            f"yours: {', '.join(sorted(visible)) or 'none'}; ask a member or an operator",
         )
     return frozenset(t.name for t in tree.subtree(tree[team]))

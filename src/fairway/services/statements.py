@@ -1,4 +1,4 @@
-"""Months: what is charged for one, closing it for good, and what later turns out to have been different."""
+"""Compute the statements of months, close months for good, and correct closed ones in later statements."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
-from fairway.cost.calendar import next_month
-from fairway.cost.corrections import StatementAmount, correction, told
+from fairway.cost.calendar import calendar_of, next_month
+from fairway.cost.corrections import StatementAmount, correction, statement_amounts
 from fairway.ledger import ClosedCharge, ClosedMonth, Ledger
 from fairway.model.charge import Label
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
 from fairway.model.price import cent
-from fairway.services.charges import Costs, calendar_of, second
+from fairway.services.charges import Costs, or_now
 
-LOOKED_BACK: Final = 24
-"""Closed months that are computed again for corrections: older ones stay as they are."""
+MAX_CORRECTED: Final = 24
+"""Closed months that are recomputed for corrections: older ones are final."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementEntry:
-    """One amount of a month's statement."""
+    """One line of a month's statement."""
 
     used_in: date
-    """First day of the month it is about; an earlier one in a correction."""
-    told: StatementAmount
+    """First day of the month of the usage; an earlier month in a correction."""
+    billed: StatementAmount
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """All that is charged for a month."""
+    """All charges of a month."""
 
     month: date
     currency: str
@@ -44,31 +44,31 @@ class Statement:
 
     @property
     def total(self) -> Decimal:
-        return sum((line.told.amount for line in self.lines), Decimal(0))
+        return sum((line.billed.amount for line in self.lines), Decimal(0))
 
 
 class MonthStatements:
-    """Statements of months, open and closed."""
+    """Computes statements of open months, and stores and reads those of closed ones."""
 
     def __init__(self, ledger: Ledger, costs: Costs) -> None:
         self._ledger = ledger
         self._costs = costs
 
     async def statement(self, fleet: Fleet, month: date, now: int | None = None) -> Statement:
-        """A closed month as it was told; an open one as it is now, with corrections if it is the next."""
-        now = second(now)
+        """Return a closed month as stored; an open one as of now, with corrections if it is the next."""
+        now = or_now(now)
         closed = {m.month: m for m in await self._ledger.months.all()}
         if month in closed:
-            return await self._as_told(closed[month])
-        lines = [StatementEntry(month, t) for t in await self.recomputed(fleet, month, now)]
+            return await self._stored(closed[month])
+        lines = [StatementEntry(month, amount) for amount in await self.recomputed(fleet, month, now)]
         if closed and month == next_month(max(closed)):
-            lines += await self._corrections(fleet, sorted(closed)[-LOOKED_BACK:], closed, now)
+            lines += await self._corrections(fleet, sorted(closed)[-MAX_CORRECTED:], closed, now)
         over = calendar_of(fleet).month_end(month) <= now
         return Statement(month, fleet.currency, fleet.cost.timezone, tuple(lines), None, over)
 
     async def close(self, fleet: Fleet, month: date, by: str, now: int | None = None) -> Statement:
-        """Keep a month as it is told now, for good. Raises MonthClosed, MonthOpen, or that it is not over."""
-        now = second(now)
+        """Close a month with its statement as of now. Raises MonthClosed, MonthOpen or MonthNotOver."""
+        now = or_now(now)
         open_ = await self.statement(fleet, month, now)
         if not open_.over:
             raise PermanentError(
@@ -77,45 +77,46 @@ class MonthStatements:
                 "close it when it is; what it has cost so far:  fairway report chargeback --month "
                 f"{month:%Y-%m}",
             )
-        kept = [_closed_charge(line) for line in open_.lines]
+        charges = [_closed_charge(line) for line in open_.lines]
         await self._ledger.months.close(
-            month, kept, by=by, currency=fleet.currency, timezone=fleet.cost.timezone
+            month, charges, by=by, currency=fleet.currency, timezone=fleet.cost.timezone
         )
         return await self.statement(fleet, month, now)
 
-    async def _as_told(self, closed: ClosedMonth) -> Statement:
+    async def _stored(self, closed: ClosedMonth) -> Statement:
         rows = await self._ledger.months.charges(month=closed.month)
-        lines = tuple(StatementEntry(charge.used_in, _told(charge)) for _, charge in rows)
+        lines = tuple(StatementEntry(charge.used_in, _statement_amount(charge)) for _, charge in rows)
         return Statement(closed.month, closed.currency, closed.timezone, lines, closed, over=True)
 
     async def recomputed(self, fleet: Fleet, month: date, now: int) -> tuple[StatementAmount, ...]:
-        """A month as it would be told if it were not closed."""
+        """Compute the lines of a month as if it were not closed."""
         labels = (Label.TEAM,)
-        made = await self._costs.charges(fleet, calendar_of(fleet).month_span(month), labels, now=now)
-        return told(made, labels, cent(fleet.currency))
+        charges = await self._costs.charges(fleet, calendar_of(fleet).month_span(month), labels, now=now)
+        return statement_amounts(charges, labels, cent(fleet.currency))
 
     async def _corrections(
         self, fleet: Fleet, months: Sequence[date], closed: dict[date, ClosedMonth], now: int
     ) -> list[StatementEntry]:
-        """What closed months are now known to have been, less all that was told of them."""
+        """Compute closed months again, less everything billed for them so far."""
         found: list[StatementEntry] = []
         for month in months:
             if closed[month].currency != fleet.currency:
                 continue  # amounts of two currencies have no difference
             then = replace(fleet, cost=replace(fleet.cost, timezone=closed[month].timezone))
-            before = [_told(charge) for _, charge in await self._ledger.months.charges(used_in=month)]
-            again = await self.recomputed(then, month, now)
-            found += [StatementEntry(month, t) for t in correction(again, before)]
+            rows = await self._ledger.months.charges(used_in=month)
+            billed = [_statement_amount(charge) for _, charge in rows]
+            recomputed = await self.recomputed(then, month, now)
+            found += [StatementEntry(month, amount) for amount in correction(recomputed, billed)]
         return found
 
 
 def _closed_charge(line: StatementEntry) -> ClosedCharge:
-    t = line.told
-    team = TeamName(t.team) if t.team else None
-    return ClosedCharge(line.used_in, t.kind, t.cluster, t.supply, team, t.device_seconds, t.amount)
+    a = line.billed
+    team = TeamName(a.team) if a.team else None
+    return ClosedCharge(line.used_in, a.kind, a.cluster, a.supply, team, a.device_seconds, a.amount)
 
 
-def _told(charge: ClosedCharge) -> StatementAmount:
+def _statement_amount(charge: ClosedCharge) -> StatementAmount:
     return StatementAmount(
         charge.kind, charge.cluster, charge.supply, charge.team or "", charge.device_seconds, charge.amount
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from fairway.ledger import LastAdmin, Ledger, Token, TokenNameTaken
 from fairway.model.names import UserName
@@ -17,34 +18,34 @@ _SECRET_BYTES: Final = 32
 
 
 def new_secret() -> str:
-    """A fresh token: 256 random bits, with a prefix that scanners for leaked secrets can find."""
+    """Generate a token: 256 random bits, with a prefix that scanners for leaked secrets can find."""
     return SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def hash_secret(secret: str) -> bytes:
-    """What the ledger keeps of a token.
+    """Hash a token for the ledger, which does not store the token itself.
 
     Plain SHA-256 is right here: slow, salted hashes protect secrets that people choose and
-    attackers can guess. Nobody guesses 256 random bits, and a slow hash would tax every request.
-    It also makes the lookup safe against timing: what the index compares is the digest, and
-    nobody can choose a secret by the first bytes of its digest.
+    attackers can guess. 256 random bits cannot be guessed, and a slow hash would slow down every request.
+    It also makes the lookup safe against timing: the index compares digests, and nobody can choose
+    a secret by the first bytes of its digest.
     """
     return hashlib.sha256(secret.encode()).digest()
 
 
 async def list_tokens(ledger: Ledger) -> list[wire.Token]:
-    """List every token ever made, by name, without secrets."""
-    return [wire.Token(**_token(token)) for token in await ledger.tokens.all()]
+    """List every token ever created, by name, without secrets."""
+    return [wire.Token(**asdict(token)) for token in await ledger.tokens.all()]
 
 
 async def create_token(ledger: Ledger, caller: Token, new: wire.NewToken) -> wire.MadeToken:
-    """Make a token. Its secret is in this answer and nowhere else, ever."""
+    """Create a token. Only this response ever has its secret."""
     secret = new_secret()
     expires_at = None
     if new.expires_in_seconds is not None:
         expires_at = datetime.now(UTC) + timedelta(seconds=new.expires_in_seconds)
     try:
-        made = await ledger.tokens.create(
+        created = await ledger.tokens.create(
             new.name,
             new.role,
             hash_secret(secret),
@@ -54,7 +55,7 @@ async def create_token(ledger: Ledger, caller: Token, new: wire.NewToken) -> wir
         )
     except TokenNameTaken as error:
         raise RequestError.wrap(ErrorKind.CONFLICT, error) from error
-    return wire.MadeToken(**_token(made), secret=secret)
+    return wire.MadeToken(**asdict(created), secret=secret)
 
 
 async def revoke_token(ledger: Ledger, name: str) -> wire.Token:
@@ -67,17 +68,4 @@ async def revoke_token(ledger: Ledger, name: str) -> wire.Token:
         raise RequestError(
             ErrorKind.NOT_FOUND, "NoSuchToken", f"there is no token called {name}", "fairway token list"
         )
-    return wire.Token(**_token(revoked))
-
-
-def _token(token: Token) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "role": token.role,
-        "user": token.user,
-        "created_at": token.created_at,
-        "created_by": token.created_by,
-        "expires_at": token.expires_at,
-        "revoked_at": token.revoked_at,
-        "last_used_at": token.last_used_at,
-    }
+    return wire.Token(**asdict(revoked))

@@ -20,17 +20,17 @@ GATHER_SECONDS: Final = 0.02
 
 
 class Wakeup:
-    """Holds one event for each cluster; a notification while nobody waits ends the next wait at once."""
+    """One event per cluster; a notification while no loop waits ends the next wait at once."""
 
     def __init__(self) -> None:
         self._notified: defaultdict[ClusterName, asyncio.Event] = defaultdict(asyncio.Event)
 
     def notify(self, cluster: ClusterName) -> None:
-        """Tell the loop of this cluster that there is work."""
+        """Wake the loop of this cluster."""
         self._notified[cluster].set()
 
     def pause_for(self, cluster: ClusterName) -> Sleep:
-        """Make a sleep that a notification for this cluster ends early."""
+        """Return a sleep function that a notification for this cluster ends early."""
         notified = self._notified[cluster]
 
         async def until_notified(seconds: float) -> None:

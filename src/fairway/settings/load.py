@@ -20,7 +20,7 @@ from fairway.model.text import nearest
 from fairway.settings.settings import BY_NAME, SETTINGS, Settings
 from fairway.settings.values import database
 
-LARGEST_FILE: Final = 1_000_000
+MAX_FILE_BYTES: Final = 1_000_000
 
 
 class InvalidSettings(PermanentError):
@@ -28,14 +28,14 @@ class InvalidSettings(PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Source:
     """Settings from one source: flags, environment or a file."""
 
-    place: str
+    source: str
     values: Mapping[str, object]
 
     def called(self, name: str) -> str:
-        return BY_NAME[name].variable if self.place == "environment" else f"{name} ({self.place})"
+        return BY_NAME[name].variable if self.source == "environment" else f"{name} ({self.source})"
 
 
 def read_settings(
@@ -44,25 +44,25 @@ def read_settings(
     """Load every setting. Raises InvalidSettings with all faults. A flag that is None was not given."""
     env = os.environ if environment is None else environment
     faults: list[str] = []
-    places = (
+    sources = (
         _from_flags(flags or {}, faults),
-        _Given("environment", {s.name: env[s.variable] for s in SETTINGS if env.get(s.variable)}),
+        _Source("environment", {s.name: env[s.variable] for s in SETTINGS if env.get(s.variable)}),
         _from_file(env, faults),
     )
-    settled: dict[str, Any] = {"state_dir": _state_dir(env)}
+    values_by_name: dict[str, Any] = {"state_dir": _state_dir(env)}
     for name in BY_NAME:
-        found = next((place for place in places if name in place.values), None)
+        found = next((source for source in sources if name in source.values), None)
         if found is None or name.startswith("database_url"):
             continue
-        settled[name] = _parsed(found, name, faults)
-    settled["database_url"] = _database_url(places, faults)
+        values_by_name[name] = _parsed(found, name, faults)
+    values_by_name["database_url"] = _database_url(sources, faults)
     if faults:
         raise InvalidSettings(
             "InvalidSettings",
             "; ".join(faults),
             "correct " + ("it" if len(faults) == 1 else "them") + " and start again; nothing was changed",
         )
-    return Settings(**settled)
+    return Settings(**values_by_name)
 
 
 def _state_dir(env: Mapping[str, str]) -> Path:
@@ -76,24 +76,24 @@ def _state_dir(env: Mapping[str, str]) -> Path:
     return Path.home() / ".local" / "state" / "fairway"
 
 
-def _from_flags(flags: Mapping[str, object], faults: list[str]) -> _Given:
+def _from_flags(flags: Mapping[str, object], faults: list[str]) -> _Source:
     given = {name: value for name, value in flags.items() if value is not None}
     faults.extend(
         f"{name} may not be a flag, which everybody on this machine can read: use {BY_NAME[name].variable}"
         for name in given
         if BY_NAME[name].secret
     )
-    return _Given("flag", {name: value for name, value in given.items() if not BY_NAME[name].secret})
+    return _Source("flag", {name: value for name, value in given.items() if not BY_NAME[name].secret})
 
 
-def _from_file(env: Mapping[str, str], faults: list[str]) -> _Given:
+def _from_file(env: Mapping[str, str], faults: list[str]) -> _Source:
     named = env.get("FAIRWAY_CONFIG")
     home = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     path = Path(named).expanduser() if named else home / "fairway" / "server.yaml"
-    nothing = _Given(str(path), {})
+    nothing = _Source(str(path), {})
     try:
         with path.open("rb") as file:
-            content = YAML(typ="safe", pure=True).load(file.read(LARGEST_FILE))
+            content = YAML(typ="safe", pure=True).load(file.read(MAX_FILE_BYTES))
     except FileNotFoundError:
         if named:
             faults.append(f"FAIRWAY_CONFIG names {path}, which does not exist")
@@ -113,10 +113,10 @@ def _from_file(env: Mapping[str, str], faults: list[str]) -> _Given:
         if key not in BY_NAME:
             near = nearest(str(key), BY_NAME, most=1)
             faults.append(f"{path} has no setting {key}" + (f"; did you mean {near[0]}?" if near else ""))
-    return _Given(str(path), {k: v for k, v in content.items() if k in BY_NAME and v is not None})
+    return _Source(str(path), {k: v for k, v in content.items() if k in BY_NAME and v is not None})
 
 
-def _parsed(given: _Given, name: str, faults: list[str]) -> object:
+def _parsed(given: _Source, name: str, faults: list[str]) -> object:
     setting, value = BY_NAME[name], given.values[name]
     try:
         return setting.parse(value)
@@ -126,29 +126,29 @@ def _parsed(given: _Given, name: str, faults: list[str]) -> object:
         return None
 
 
-def _database_url(places: tuple[_Given, ...], faults: list[str]) -> object:
+def _database_url(sources: tuple[_Source, ...], faults: list[str]) -> object:
     """Return the database URL from the first source that has it: as a URL, or in a file. None if none has."""
-    for place in places:
-        url, file = "database_url" in place.values, "database_url_file" in place.values
+    for source in sources:
+        url, file = "database_url" in source.values, "database_url_file" in source.values
         if url and file:
-            both = f"{place.called('database_url')} and {place.called('database_url_file')}"
+            both = f"{source.called('database_url')} and {source.called('database_url_file')}"
             faults.append(f"{both} are both given: keep one")
             return None
         if url:
-            return _parsed(place, "database_url", faults)
+            return _parsed(source, "database_url", faults)
         if file:
-            return _url_in(place, faults)
+            return _url_in(source, faults)
     return None
 
 
-def _url_in(place: _Given, faults: list[str]) -> object:
-    path = _parsed(place, "database_url_file", faults)
+def _url_in(source: _Source, faults: list[str]) -> object:
+    path = _parsed(source, "database_url_file", faults)
     if not isinstance(path, Path):
         return None
-    called = place.called("database_url_file")
+    called = source.called("database_url_file")
     try:
         with path.open(encoding="utf-8") as file:
-            content = file.read(LARGEST_FILE)
+            content = file.read(MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         faults.append(f"{called} names {path}, which cannot be read: {why}")

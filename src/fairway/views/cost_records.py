@@ -1,4 +1,4 @@
-"""Reports as flat records for CSV and Parquet files. Pure.
+"""Convert reports to flat records for CSV and Parquet files. Pure.
 
 The rows sum to the report's total, which is not a row itself.
 """
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TypeAlias
 
-from fairway.cost.csv_cells import plain
+from fairway.cost.csv_cells import escape_cell
 from fairway.model.charge import UNUSED_KINDS
+from fairway.views.costs import AnyRow
 from fairway.wire import costs as wire
 
 Value: TypeAlias = str | int | Decimal
@@ -25,11 +26,11 @@ def report_records(report: Report) -> list[Record]:
     return [_record(report, row) for row in report.rows]
 
 
-def statement_records(found: wire.Statements) -> list[Record]:
+def statement_records(statements: wire.Statements) -> list[Record]:
     """Return one record for each line of each team's statement."""
     return [
         {
-            "month": found.month,
+            "month": statements.month,
             "team": statement.team,
             "used_in": line.used_in,
             "kind": line.kind.value,
@@ -38,9 +39,9 @@ def statement_records(found: wire.Statements) -> list[Record]:
             "slice": line.slice,
             "hours": line.hours,
             "amount": line.amount,
-            "currency": found.currency,
+            "currency": statements.currency,
         }
-        for statement in found.statements
+        for statement in statements.statements
         for line in statement.lines
     ]
 
@@ -51,11 +52,11 @@ def csv_text(records: Sequence[Record]) -> str:
     if records:
         writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: plain(value) for key, value in record.items()} for record in records)
+        writer.writerows({key: escape_cell(value) for key, value in record.items()} for record in records)
     return out.getvalue()
 
 
-def _record(report: Report, row: wire.CostRow | wire.UsageRow | wire.WasteRow) -> Record:
+def _record(report: Report, row: AnyRow) -> Record:
     record: Record = {label.value: text for label, text in zip(report.by, row.labels, strict=True)}
     match row:
         case wire.CostRow():

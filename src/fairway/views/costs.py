@@ -1,14 +1,15 @@
-"""Names for the rows of a report, in terminal, file and page alike. Pure."""
+"""Format the labels of report rows, the same in terminal, file and page. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from fairway.model.charge import ChargeKind, Label
 from fairway.wire import costs as wire
 
-NONE: Final = {
+MISSING_LABELS: Final = {
     Label.TEAM: "(no team)",
     Label.USER: "(no user)",
     Label.PRIORITY: "(none)",
@@ -16,8 +17,8 @@ NONE: Final = {
     Label.SLICE: "whole GPUs",
 }
 """Names for missing labels."""
-_PEOPLE: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME)
-_KIND_WORDS: Final = {
+_OWNER_LABELS: Final = (Label.TEAM, Label.USER, Label.PRIORITY, Label.NAME)
+KIND_WORDS: Final = {
     ChargeKind.USAGE: "used",
     ChargeKind.IDLE: "idle",
     ChargeKind.FRAGMENTED: "fragmented",
@@ -26,13 +27,20 @@ _KIND_WORDS: Final = {
     ChargeKind.COMMITMENT: "unused commitment",
     ChargeKind.OVERHEAD: "overhead",
 }
+"""The display names of kinds of charges."""
 
 AnyRow: TypeAlias = wire.CostRow | wire.UsageRow | wire.WasteRow
 
 
-def kind_word(kind: ChargeKind) -> str:
-    """Return the display name of a kind of charge."""
-    return _KIND_WORDS[kind]
+def row_amount(row: AnyRow) -> Decimal:
+    """Return the main number of a row: cost, or GPU-hours of usage."""
+    match row:
+        case wire.CostRow():
+            return row.total
+        case wire.UsageRow():
+            return row.gpu_hours
+        case wire.WasteRow():
+            return row.amount
 
 
 def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
@@ -46,13 +54,13 @@ def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
     if kind is None:
         # A team's share by its guarantee belongs to no user.
         share = isinstance(row, wire.CostRow) and not row.usage and not row.gpu_hours
-        none = NONE | dict.fromkeys(_PEOPLE[1:], "(share)") if share else NONE
-        return [text or none.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
+        missing = MISSING_LABELS | dict.fromkeys(_OWNER_LABELS[1:], "(share)") if share else MISSING_LABELS
+        return [text or missing.get(label, "-") for label, text in zip(by, row.labels, strict=True)]
     # Unallocated cost: its kind takes the place of the missing name.
-    named = [
+    names = [
         text or ("whole GPUs" if label is Label.SLICE else "")
         for label, text in zip(by, row.labels, strict=True)
     ]
-    place = next((i for i, label in enumerate(by) if label in _PEOPLE), 0)
-    named[place] = f"{named[place]} ({kind_word(kind)})".strip()
-    return named
+    place = next((i for i, label in enumerate(by) if label in _OWNER_LABELS), 0)
+    names[place] = f"{names[place]} ({KIND_WORDS[kind]})".strip()
+    return names

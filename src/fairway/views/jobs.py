@@ -14,15 +14,13 @@ from fairway.model.job import OPEN_JOBS, Ending, JobState
 from fairway.model.text import clean, count, duration_text, first_few, span
 from fairway.wire import jobs as wire
 
-_NODES_NAMED: Final = 4
-_LINES_OF_SCRIPT: Final = 8
+_MAX_NODES_NAMED: Final = 4
+_MAX_SCRIPT_LINES: Final = 8
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
 """States that need attention."""
 TASK_ORDER: Final = tuple(dict.fromkeys((JobState.RUNNING, *JobState)))
 """The order in which an array's tasks are listed: running ones first."""
-
-
-_SAID: Final[Mapping[JobState, str]] = {
+_STATE_PHRASES: Final[Mapping[JobState, str]] = {
     JobState.QUEUED: "is queued",
     JobState.WAITING: "waits",
     JobState.HELD: "is held",
@@ -36,7 +34,7 @@ _SAID: Final[Mapping[JobState, str]] = {
 }
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """One line of a job's timeline."""
 
     at: datetime
@@ -52,20 +50,20 @@ _RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 def headline(job: wire.Job, now: datetime) -> str:
     """Summarize a job in one sentence: name, state and reason."""
-    return f"{_called(job)} {stands(job, now)}"
+    return f"{_name_and_id(job)} {state_with_reason(job, now)}"
 
 
-def stands(job: wire.Job, now: datetime) -> str:
+def state_with_reason(job: wire.Job, now: datetime) -> str:
     """Format the state and its reason, where the name is shown already."""
-    said = _stands(job, now)
+    text = _state_phrase(job, now)
     if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
-        said += f": {reason}"
-    return said
+        text += f": {reason}"
+    return text
 
 
-def standing(job: wire.Job, now: datetime) -> str:
+def name_and_state(job: wire.Job, now: datetime) -> str:
     """Format the name and the state."""
-    return f"{_called(job)} {_stands(job, now)}"
+    return f"{_name_and_id(job)} {_state_phrase(job, now)}"
 
 
 def name_text(job: wire.Job) -> str:
@@ -73,22 +71,22 @@ def name_text(job: wire.Job) -> str:
     return clean(job.name) + ("" if job.array_index is None else f"[{job.array_index}]")
 
 
-def _called(job: wire.Job) -> str:
+def _name_and_id(job: wire.Job) -> str:
     return f"{name_text(job)} ({job.id})"
 
 
-def _stands(job: wire.Job, now: datetime) -> str:
-    said = _SAID[job.state]
-    since = _since(job)
+def _state_phrase(job: wire.Job, now: datetime) -> str:
+    text = _STATE_PHRASES[job.state]
     if job.state in OPEN_JOBS:
-        said += f" since {span((now - since).total_seconds())}"
+        since = job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
+        text += f" since {span((now - since).total_seconds())}"
     elif job.ended_at is not None:
-        said += f" {span((now - job.ended_at).total_seconds())} ago"
+        text += f" {span((now - job.ended_at).total_seconds())} ago"
     if job.state is JobState.FAILED and job.exit_code is not None:
-        said += f" with exit code {job.exit_code}"
+        text += f" with exit code {job.exit_code}"
     if job.state in OPEN_JOBS and job.desired_state == "cancel":
-        said += ", and is being cancelled"
-    return said
+        text += ", and is being cancelled"
+    return text
 
 
 def why(job: wire.Job) -> str:
@@ -99,21 +97,21 @@ def why(job: wire.Job) -> str:
     return f"it comes after {', '.join(a.job for a in spec.after)}" if spec and spec.after else ""
 
 
-def timeline(job: wire.JobDetail) -> list[Moment]:
+def timeline(job: wire.JobDetail) -> list[TimelineEntry]:
     """Merge Fairway's events and the engine's attempts in chronological order."""
-    moments = [Moment(e.at, e.kind, _event(e), rank=_RANKS.get(e.kind, 1)) for e in job.events]
-    if not any(m.what == "submitted" for m in moments):
+    entries = [TimelineEntry(e.at, e.kind, _event(e), rank=_RANKS.get(e.kind, 1)) for e in job.events]
+    if not any(m.what == "submitted" for m in entries):
         by = f"by {job.user}" if job.user else ""
-        moments.append(Moment(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
+        entries.append(TimelineEntry(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))
     for a in job.attempts:
         where = f"attempt {a.number} on {nodes_text(a.nodes)}, {count(a.devices, _noun(job))}"
-        moments.append(Moment(a.started_at, "started", where, "good", rank=5))
+        entries.append(TimelineEntry(a.started_at, "started", where, "good", rank=5))
         if a.ended_at is not None:
             # An attempt ends before what follows from it; one of less than a second ends after it started.
             rank = 6 if a.ended_at - a.started_at < timedelta(seconds=1) else 2
             tone = _ending_tone(a.ending)
-            moments.append(Moment(a.ended_at, a.ending or "ended", _ended(a), tone, rank))
-    return sorted(moments, key=lambda m: (m.at.replace(microsecond=0), m.rank))
+            entries.append(TimelineEntry(a.ended_at, a.ending or "ended", _ended(a), tone, rank))
+    return sorted(entries, key=lambda m: (m.at.replace(microsecond=0), m.rank))
 
 
 def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[str, str]]:
@@ -121,7 +119,7 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     who = job.user or "somebody the engine does not tell"
     team = f"team {job.team}" if job.team else "no team of the fleet"
     yield "asked by", ", ".join(filter(None, (who, team, job.priority and f"priority {job.priority}")))
-    yield "GPUs", asked_text(job)
+    yield "GPUs", request_text(job)
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
     yield "where", f"cluster {job.cluster}; {job.placement_reason or pool_text(job)}"
@@ -143,8 +141,8 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
         yield "command", shlex.join(spec.command)
     if spec.script is not None:
         lines = spec.script.rstrip("\n").split("\n")
-        more = [f"… {len(lines) - _LINES_OF_SCRIPT} more lines"] if len(lines) > _LINES_OF_SCRIPT else []
-        yield "script", "\n".join([*lines[:_LINES_OF_SCRIPT], *more])
+        more = [f"… {len(lines) - _MAX_SCRIPT_LINES} more lines"] if len(lines) > _MAX_SCRIPT_LINES else []
+        yield "script", "\n".join([*lines[:_MAX_SCRIPT_LINES], *more])
     for label, value in (("image", spec.image), ("setup", spec.setup), ("in folder", spec.workdir)):
         if value:
             yield label, value
@@ -159,8 +157,8 @@ def _spec(spec: wire.JobSpec) -> Iterator[tuple[str, str]]:
         yield "tolerates", ", ".join(spec.tolerates)
 
 
-def asked_text(job: wire.Job) -> str:
-    """Format the request: `8 GPUs`, `2 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
+def request_text(job: wire.Job) -> str:
+    """Format the requested devices: `8 GPUs`, `2 1g.10gb slices`, `8 GPUs on each of 2 nodes, 16 in all`."""
     if job.nodes == 1:
         return f"{gpus_text(job)} {_noun(job)}{'' if job.gpus == 1 else 's'}"
     each = count(job.gpus, _noun(job))
@@ -171,10 +169,6 @@ def _noun(job: wire.Job) -> str:
     return f"{job.slice} slice" if job.slice else "GPU"
 
 
-def _since(job: wire.Job) -> datetime:
-    return job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
-
-
 def _event(e: wire.Event) -> str:
     by = f"by {e.by}" if e.by else ""
     return clean(": ".join(filter(None, (by, e.text))))
@@ -182,7 +176,7 @@ def _event(e: wire.Event) -> str:
 
 def nodes_text(nodes: Sequence[str]) -> str:
     """Format node names, the first few and the number of others: `gpu001, gpu002 and 3 more`."""
-    return first_few(nodes, _NODES_NAMED) or "a node the engine does not name"
+    return first_few(nodes, _MAX_NODES_NAMED) or "a node the engine does not name"
 
 
 def _ended(a: wire.Attempt) -> str:
@@ -232,20 +226,15 @@ def tasks_text(tasks: Mapping[JobState, int]) -> str:
 
 def note(job: wire.Job) -> str:
     """Return a short note for the list: attempt, exit code or reason."""
-    tries = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
-    if job.state is JobState.RUNNING:
-        said = ""
-    elif job.state is JobState.FAILED and job.exit_code is not None:
-        said = f"exit code {job.exit_code}"
-    elif job.state is JobState.DONE:
-        said = ""
-    else:
-        said = reason_text(job)
-    return ", ".join(filter(None, (tries, said)))
+    attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
+    reason = "" if job.state in (JobState.RUNNING, JobState.DONE) else reason_text(job)
+    if job.state is JobState.FAILED and job.exit_code is not None:
+        reason = f"exit code {job.exit_code}"
+    return ", ".join(filter(None, (attempt, reason)))
 
 
 def reason_text(job: wire.Job) -> str:
-    """Its reason, with the engine's own in brackets where that is another one."""
+    """Format the reason, with the engine's own in brackets if it differs."""
     engine = job.engine_reason if job.engine_reason != job.reason else ""
     return f"{job.reason} [{engine}]" if engine else job.reason or job.code
 

@@ -12,10 +12,10 @@ from fairway.policy.objects import Action
 from fairway.wire import policy as wire
 
 SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
-TOUCHES: Final = "JobsUnderChanges"
+AFFECTED_JOBS_CODE: Final = "JobsUnderChanges"
 """The code of the notice that counts the jobs affected by changed objects."""
 NOTHING_TOUCHED: Final = "Nothing that runs is touched."
-_MOST_VALUE: Final = 60
+_MAX_VALUE: Final = 60
 _OUTCOMES: Final = {
     ApplyState.WAITING: "waits for its turn",
     ApplyState.RUNNING: "is being applied",
@@ -50,14 +50,16 @@ def is_new(plan: wire.Plan) -> bool:
     return any(s.team is None and (s.sign, s.what) == ("+", "fleet") for s in plan.diff)
 
 
-def touched(clusters: Sequence[wire.ClusterPlan]) -> list[tuple[str, str]]:
+def affected_jobs(clusters: Sequence[wire.ClusterPlan]) -> list[tuple[str, str]]:
     """Return which running jobs a plan affects, as pairs of cluster and sentence.
 
     Empty if jobs are affected and no engine counts them: ending a job is an objection then.
     """
-    told = [(c.cluster, clean(n.message)) for c in clusters for n in c.notices if n.code == TOUCHES]
+    counts = [
+        (c.cluster, clean(n.message)) for c in clusters for n in c.notices if n.code == AFFECTED_JOBS_CODE
+    ]
     any_jobs = any(t.running or t.waiting for c in clusters for t in c.touched)
-    return [("", NOTHING_TOUCHED)] if not any_jobs and any(c.changes for c in clusters) else told
+    return [("", NOTHING_TOUCHED)] if not any_jobs and any(c.changes for c in clusters) else counts
 
 
 def value_text(value: wire.Value) -> str:
@@ -71,18 +73,18 @@ def value_text(value: wire.Value) -> str:
             text = ", ".join(value_text(v) for v in value) or "none"
         case _:
             text = clean(str(value)) or '""'
-    return text if len(text) <= _MOST_VALUE else text[: _MOST_VALUE - 1] + "…"
+    return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 1] + "…"
 
 
 def difference(field: wire.FieldChange, action: Action) -> str:
     """Format the change of one field."""
     if action is Action.CREATE:
         return value_text(field.after)
-    if isinstance(field.before, list) and isinstance(field.after, list):  # only what comes and goes
-        come = [f"+ {value_text(v)}" for v in field.after if v not in field.before]
-        go = [f"- {value_text(v)}" for v in field.before if v not in field.after]
-        if come or go:
-            return ", ".join([*come, *go])
+    if isinstance(field.before, list) and isinstance(field.after, list):  # only added and removed values
+        added = [f"+ {value_text(v)}" for v in field.after if v not in field.before]
+        removed = [f"- {value_text(v)}" for v in field.before if v not in field.after]
+        if added or removed:
+            return ", ".join([*added, *removed])
     return f"{value_text(field.before)} → {value_text(field.after)}"
 
 
@@ -95,13 +97,13 @@ def engine_text(cluster: wire.ClusterPlan) -> str:
 def objects_text(actions: Iterable[Action]) -> str:
     """Count objects by action: `5 objects: 3 new, 2 changed`."""
     found = list(actions)
-    named = (
+    words = (
         (Action.CREATE, "new"),
         (Action.UPDATE, "changed"),
         (Action.DELETE, "removed"),
         (Action.ADOPT, "adopted"),
     )
-    parts = [f"{found.count(action)} {word}" for action, word in named if action in found]
+    parts = [f"{found.count(action)} {word}" for action, word in words if action in found]
     return f"{count(len(found), 'object')}: {', '.join(parts)}" if found else "no changes"
 
 
@@ -133,5 +135,5 @@ def wanted_and_found(d: wire.Drift) -> tuple[str, str]:
 
 def suggested_name(plan: wire.Plan) -> str:
     """Return a file name derived from the plan's content: `plan-7c1e.json`."""
-    seen = "".join(sorted(c.fingerprint for c in plan.clusters)) + plan.digest
-    return f"plan-{hashlib.sha256(seen.encode()).hexdigest()[:4]}.json"
+    content = "".join(sorted(c.fingerprint for c in plan.clusters)) + plan.digest
+    return f"plan-{hashlib.sha256(content.encode()).hexdigest()[:4]}.json"

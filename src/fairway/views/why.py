@@ -1,7 +1,7 @@
-"""Why a job waits, as the ledger knows it: each reason with its code, words and remedy. Pure.
+"""Explain why a job waits, from the ledger: each reason with its code, text and remedy. Pure.
 
-A job comes here with its code and, if it waits for a budget, with that as its reason
-(`api.convert.budgets.explained`); this adds what people asked for and what it comes after.
+The job already has its reason code and, if it waits for a budget, that budget as its reason
+(`services.convert.jobs.with_budget_reason`); this module adds holds by users and dependencies.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from fairway.cost.budget_text import SPENT_CODE
 from fairway.explain.reasons import REASONS, WaitReason
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean, span
-from fairway.views.jobs import asked_text, nodes_text, pool_text, standing
+from fairway.views.jobs import name_and_state, nodes_text, pool_text, request_text
 from fairway.wire import jobs as wire
 
-_HELD: Final = ("Held", "HeldByAdmin")
+_HELD_CODES: Final = ("Held", "HeldByAdmin")
 
 
-def why_of(
+def build_why(
     job: wire.JobDetail, before: Sequence[wire.Job], away: str, now: datetime, *, plain: bool = False
 ) -> wire.Why:
-    """Explain a job.
+    """Build the explanation of a job.
 
-    `before`: the jobs it comes after; `away`: why its cluster does not answer; `plain`: what its engine says
-    is fit for people as it is.
+    `before`: the jobs it depends on; `away`: why its cluster does not answer; `plain`: the engine's own text
+    is readable as it is.
     """
     nodes = job.attempts[-1].nodes if job.attempts else []
     return wire.Why(
@@ -46,14 +46,14 @@ def why_of(
 
 
 def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
-    said = standing(job, now)
+    text = name_and_state(job, now)
     if job.state is JobState.RUNNING:
-        return f"{said} on {nodes_text(nodes)}"
+        return f"{text} on {nodes_text(nodes)}"
     if job.state in OPEN_JOBS:
-        return f"{said} for {asked_text(job)} of {clean(pool_text(job))}"
+        return f"{text} for {request_text(job)} of {clean(pool_text(job))}"
     if job.started_at is None or job.ended_at is None:
-        return f"{said}; it never ran"
-    return f"{said}; it ran {span((job.ended_at - job.started_at).total_seconds())} on {nodes_text(nodes)}"
+        return f"{text}; it never ran"
+    return f"{text}; it ran {span((job.ended_at - job.started_at).total_seconds())} on {nodes_text(nodes)}"
 
 
 def _reasons(
@@ -62,64 +62,67 @@ def _reasons(
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
         return
     if job.state not in OPEN_JOBS:
-        yield from _ended(job)
+        yield from _ending_reason(job)
         return
     if held := job.state is JobState.HELD or job.desired_state == "hold":
-        yield _held(job, plain=plain)
+        yield _held_reason(job, plain=plain)
     if spent := job.code == SPENT_CODE:
         engine = clean(job.engine_reason)
         yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine=engine)
     if job.state is JobState.QUEUED:
-        yield from _not_sent(job, before, away, told=held or spent)
+        yield from _not_sent(job, before, away, explained=held or spent)
     elif job.state is JobState.WAITING and not held and not spent:
-        yield _waits(job, plain=plain)
+        yield _waiting_reason(job, plain=plain)
 
 
-def _held(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
-    by_engine = job.code in _HELD
+def _held_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
+    by_engine = job.code in _HELD_CODES
     reason = REASONS[job.code if by_engine else "Held"]
-    said = [e for e in job.events if e.kind in ("held", "released")]
-    by = f" {said[-1].by} held it." if said and said[-1].kind == "held" and said[-1].by else ""
-    return _told(job, reason, reason.means + by, job.engine_reason if by_engine and not plain else "")
+    hold_events = [e for e in job.events if e.kind in ("held", "released")]
+    last = hold_events[-1] if hold_events else None
+    by = f" {last.by} held it." if last and last.kind == "held" and last.by else ""
+    return _why_reason(job, reason, reason.means + by, job.engine_reason if by_engine and not plain else "")
 
 
 def _not_sent(
-    job: wire.JobDetail, before: Sequence[wire.Job], away: str, *, told: bool
+    job: wire.JobDetail, before: Sequence[wire.Job], away: str, *, explained: bool
 ) -> Iterator[wire.WhyReason]:
-    """Generate the reasons why a job is not sent to its engine yet; `told`: another reason was given."""
+    """Generate the reasons why a job is not sent to its engine yet; `explained`: it has another reason."""
     if job.code == "Retry":
-        yield _told(job, REASONS["Retry"], job.reason)
-    if still := [other for other in before if other.state in OPEN_JOBS]:
-        text = "it comes after " + ", ".join(f"{clean(o.name)} ({o.id}), which is {o.state}" for o in still)
-        yield _told(job, REASONS["AfterAnother"], text)
+        yield _why_reason(job, REASONS["Retry"], job.reason)
+    if open_jobs := [other for other in before if other.state in OPEN_JOBS]:
+        text = "it comes after " + ", ".join(
+            f"{clean(o.name)} ({o.id}), which is {o.state}" for o in open_jobs
+        )
+        yield _why_reason(job, REASONS["AfterAnother"], text)
     if away:
-        yield _told(job, REASONS["ClusterAway"], f"{job.cluster} does not answer: {away}")
-    elif not (told or still or job.code == "Retry"):
-        yield _told(job, REASONS["NotSent"])
+        yield _why_reason(job, REASONS["ClusterAway"], f"{job.cluster} does not answer: {away}")
+    elif not (explained or open_jobs or job.code == "Retry"):
+        yield _why_reason(job, REASONS["NotSent"])
 
 
-def _waits(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
+def _waiting_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
     engine = job.engine_reason
     if not engine:
-        return _told(job, REASONS["EngineSilent"])
-    known = REASONS.get(job.code)
-    if known is None:
-        return _told(job, REASONS["EngineSays"], engine)
-    return _told(job, known, engine) if plain else _told(job, known, engine=engine)
+        return _why_reason(job, REASONS["EngineSilent"])
+    reason = REASONS.get(job.code)
+    if reason is None:
+        return _why_reason(job, REASONS["EngineSays"], engine)
+    return _why_reason(job, reason, engine) if plain else _why_reason(job, reason, engine=engine)
 
 
-def _ended(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
+def _ending_reason(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
     """Generate how the job ended, if a reason is known, with a remedy if there is one."""
     if not (job.reason or job.code):
         return
-    known = REASONS.get(job.code)
-    hint = known.remedy_for(job.id, job.engine_id) if known else job.hint
+    reason = REASONS.get(job.code)
+    hint = reason.remedy_for(job.id, job.engine_id) if reason else job.hint
     if not hint and job.attempts and not job.native:
         hint = f"what it printed:  fairway logs {job.id}"
     yield wire.WhyReason(code=job.code, text=clean(job.reason or job.code), hint=clean(hint), engine="")
 
 
-def _told(job: wire.JobDetail, reason: WaitReason, text: str = "", engine: str = "") -> wire.WhyReason:
+def _why_reason(job: wire.JobDetail, reason: WaitReason, text: str = "", engine: str = "") -> wire.WhyReason:
     return wire.WhyReason(
         code=reason.code,
         text=clean(text) or reason.means,

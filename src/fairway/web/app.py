@@ -7,31 +7,36 @@ from fastapi import FastAPI
 from fairway.api.auth import GuardedRoute, require_rules
 from fairway.ledger import Ledger
 from fairway.services.fleets import Fleets
-from fairway.services.job_actions import JobParts
-from fairway.services.policy_queries import PolicyParts
+from fairway.services.jobs import JobServices
+from fairway.services.policy import PolicyServices
 from fairway.settings import Settings
 from fairway.web import live
 from fairway.web.auth import oidc_pages, sign_in
 from fairway.web.context import PageContext
 from fairway.web.pages.cost import page as cost_page
 from fairway.web.pages.fleet import page as fleet_page
-from fairway.web.pages.fleet.data import FleetLooks
+from fairway.web.pages.fleet.data import FleetPageCache
 from fairway.web.pages.fleet.plots import Plots
 from fairway.web.pages.jobs import list_page
 from fairway.web.pages.policy import page as policy_page
 from fairway.web.pages.pool import page as pool_page
 from fairway.web.pages.teams import page as team_page
-from fairway.web.render import Pages
+from fairway.web.render import PageRenderer
 from fairway.web.sessions import PageRoute, error_page_with_navigation
 from fairway.web.static import StaticFiles
 
 
 def add_pages(
-    app: FastAPI, ledger: Ledger, fleets: Fleets, policy: PolicyParts, jobs: JobParts, settings: Settings
+    app: FastAPI,
+    ledger: Ledger,
+    fleets: Fleets,
+    policy: PolicyServices,
+    jobs: JobServices,
+    settings: Settings,
 ) -> None:
     """Add every page, the static files, and sign-in."""
     static = StaticFiles()
-    pages = Pages(static)
+    pages = PageRenderer(static)
     app.state.pages = pages
     app.state.public_url = settings.public_url
     app.state.error_page = error_page_with_navigation
@@ -41,9 +46,9 @@ def add_pages(
     sign_in.add_sign_in(site)
     oidc_pages.add_oidc(site)
     live.add_live(app, ledger)
-    looks, plots = FleetLooks(ledger, fleets), Plots(ledger, fleets)
-    fleet_page.add_fleet_pages(site, looks, plots)
-    pool_page.add_pool_pages(site, looks, plots)
+    fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
+    fleet_page.add_fleet_pages(site, fleet_cache, plots)
+    pool_page.add_pool_pages(site, fleet_cache, plots)
     team_page.add_team_pages(site)
     list_page.add_job_pages(site)
     cost_page.add_cost_pages(site)
@@ -54,6 +59,6 @@ def add_pages(
 
 def stop_pages(app: FastAPI) -> None:
     """End the event streams of open pages. Does nothing for an app without pages."""
-    pulse: live.ChangePoller | None = getattr(app.state, "pulse", None)
-    if pulse is not None:
-        pulse.stop()
+    poller: live.ChangePoller | None = getattr(app.state, "change_poller", None)
+    if poller is not None:
+        poller.stop()

@@ -8,10 +8,10 @@ from fastapi import FastAPI
 
 from fairway.ledger import Ledger
 from fairway.services.fleets import Fleets
-from fairway.services.job_actions import JobParts
-from fairway.services.policy_queries import PolicyParts
+from fairway.services.jobs import JobServices
+from fairway.services.policy import PolicyServices
 from fairway.settings import Settings
-from fairway.web.render import Pages
+from fairway.web.render import PageRenderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class PageContext:
     app: FastAPI
     ledger: Ledger
     fleets: Fleets
-    pages: Pages
-    policy: PolicyParts
-    jobs: JobParts
+    pages: PageRenderer
+    policy: PolicyServices
+    jobs: JobServices
     settings: Settings

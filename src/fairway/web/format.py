@@ -30,8 +30,7 @@ def moment(value: datetime | None) -> str:
 
 def clock(value: datetime | None, day: datetime) -> str:
     """Format a time of day, `18:03:22`, with the date only if it is not `day`'s."""
-    said = moment(value)
-    return said.removeprefix(f"{day.astimezone(UTC):%Y-%m-%d} ")
+    return moment(value).removeprefix(f"{day.astimezone(UTC):%Y-%m-%d} ")
 
 
 def money(value: Decimal | float | str | None, currency: str = "") -> str:
@@ -55,12 +54,5 @@ def percent(part: float | Decimal, whole: float | Decimal) -> str:
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    "duration": duration,
-    "ago": ago,
-    "moment": moment,
-    "clock": clock,
-    "money": money,
-    "amount": amount,
-    "number": number,
-    "percent": percent,
+    function.__name__: function for function in (duration, ago, moment, clock, money, amount, number, percent)
 }

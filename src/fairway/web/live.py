@@ -21,14 +21,14 @@ from fairway.model.errors import FairwayError
 from fairway.services.tokens import hash_secret
 from fairway.web.sessions import PAGE, session_secret
 
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 SESSIONS_SECONDS: Final = 60.0
 """How often the sessions of open pages are checked: the streams of an ended session are closed."""
 HEARTBEAT_SECONDS: Final = 15.0
 """Shorter than the idle timeout of proxies between server and browser."""
-MOST_STREAMS: Final = 1000
-MOST_OF_SESSION: Final = 20
-_LEAST_SECONDS: Final[Mapping[Topic, float]] = {Topic.COST: 60.0}
+MAX_STREAMS: Final = 1000
+MAX_STREAMS_PER_SESSION: Final = 20
+_MIN_INTERVALS: Final[Mapping[Topic, float]] = {Topic.COST: 60.0}
 """The shortest time between notifications of a topic, if longer than the polling interval."""
 
 log = structlog.get_logger("fairway.web")
@@ -44,7 +44,7 @@ class Stream:
         self._due: set[Topic] = set()
         self._woken = asyncio.Event()
 
-    def tell(self, topics: set[Topic]) -> None:
+    def notify(self, topics: set[Topic]) -> None:
         self._due |= topics
         self._woken.set()
 
@@ -72,7 +72,7 @@ class ChangePoller:
         versions: Callable[[], Awaitable[Mapping[Topic, str]]],
         live_sessions: Callable[[Sequence[bytes]], Awaitable[frozenset[bytes]]],
         *,
-        seconds: float = LOOK_SECONDS,
+        seconds: float = POLL_SECONDS,
         sessions_seconds: float = SESSIONS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -85,16 +85,16 @@ class ChangePoller:
         self._sleep = sleep
         self._streams: set[Stream] = set()
         self._task: asyncio.Task[None] | None = None
-        self._told: dict[Topic, str] = {}
-        self._told_at: dict[Topic, float] = {}
+        self._notified: dict[Topic, str] = {}
+        self._notified_at: dict[Topic, float] = {}
         self._sessions_at = 0.0
         self._failing = False
         self._stopped = False
 
-    def check_room(self, session: bytes) -> None:
+    def check_stream_limit(self, session: bytes) -> None:
         """Raise ApiError if the limit of open streams is reached."""
         of_session = Counter(stream.session for stream in self._streams)[session]
-        if len(self._streams) >= MOST_STREAMS or of_session >= MOST_OF_SESSION or self._stopped:
+        if len(self._streams) >= MAX_STREAMS or of_session >= MAX_STREAMS_PER_SESSION or self._stopped:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "TooManyLivePages",
@@ -110,10 +110,10 @@ class ChangePoller:
         if self._stopped:
             stream.end("restart")
         elif self._task is None:
-            self._told.clear()
-            self._told_at.clear()
+            self._notified.clear()
+            self._notified_at.clear()
             self._sessions_at = self._clock() + self._sessions_seconds
-            self._task = asyncio.create_task(self._look_again_and_again(), name="the pulse of the pages")
+            self._task = asyncio.create_task(self._poll_forever(), name="the pulse of the pages")
         return stream
 
     def close(self, stream: Stream) -> None:
@@ -132,47 +132,49 @@ class ChangePoller:
             self._task.cancel()
             self._task = None
 
-    def quiet_seconds(self) -> dict[str, float]:
+    def seconds_since_change(self) -> dict[str, float]:
         """Return the seconds since each topic changed; 0 if it was not polled yet."""
         now = self._clock()
-        return {topic.value: round(now - self._told_at.get(topic, now), 1) for topic in Topic}
+        return {topic.value: round(now - self._notified_at.get(topic, now), 1) for topic in Topic}
 
-    async def _look_again_and_again(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll_once()
                 self._failing = False
             except FairwayError as error:
-                self._say_once(error.message, error.code)
-            except Exception as error:  # whatever it is, pages must not stay silent for good
-                self._say_once(f"{type(error).__name__}: {error}", "InternalError")
+                self._warn_once(error.message, error.code)
+            except Exception as error:  # polling must never end while pages are open
+                self._warn_once(f"{type(error).__name__}: {error}", "InternalError")
             await self._sleep(self._seconds)
 
-    async def look(self) -> None:
+    async def poll_once(self) -> None:
         """Poll once and notify the streams of changed topics."""
         now = self._clock()
         versions = await self._versions()
-        first = not self._told
-        changed = {t for t in versions if first or (versions[t] != self._told[t] and self._rested(t, now))}
-        self._told |= {topic: versions[topic] for topic in changed}
-        self._told_at |= dict.fromkeys(changed, now)
+        first = not self._notified
+        changed = {
+            t for t, v in versions.items() if first or (v != self._notified[t] and self._is_due(t, now))
+        }
+        self._notified |= {topic: versions[topic] for topic in changed}
+        self._notified_at |= dict.fromkeys(changed, now)
         if changed and not first:
             for stream in self._streams:
-                stream.tell(changed)
+                stream.notify(changed)
         if now >= self._sessions_at:
             self._sessions_at = now + self._sessions_seconds
-            await self._end_with_sessions()
+            await self._end_signed_out()
 
-    def _rested(self, topic: Topic, now: float) -> bool:
-        return now - self._told_at.get(topic, 0.0) >= _LEAST_SECONDS.get(topic, 0.0)
+    def _is_due(self, topic: Topic, now: float) -> bool:
+        return now - self._notified_at.get(topic, 0.0) >= _MIN_INTERVALS.get(topic, 0.0)
 
-    async def _end_with_sessions(self) -> None:
+    async def _end_signed_out(self) -> None:
         live = await self._live_sessions(list({stream.session for stream in self._streams}))
         for stream in self._streams:
             if stream.session not in live:
                 stream.end("signed-out")
 
-    def _say_once(self, message: str, code: str) -> None:
+    def _warn_once(self, message: str, code: str) -> None:
         if not self._failing:
             log.warning("pages are not kept up to date", message=message, code=code)
         self._failing = True
@@ -183,23 +185,23 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, pulse: ChangePoller, session: bytes, heartbeat: float = HEARTBEAT_SECONDS) -> None:
-        self._pulse = pulse
+    def __init__(self, poller: ChangePoller, session: bytes, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self._poller = poller
         self._session = session
         self._heartbeat = heartbeat
-        # Whatever buffers answers in between must not hold these back.
-        super().__init__(self._nothing(), headers={"X-Accel-Buffering": "no"})
+        # Proxies that buffer responses must not delay events.
+        super().__init__((), headers={"X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = self._pulse.open(self._session)
+        stream = self._poller.open(self._session)
         self.body_iterator = self._events(stream)
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._pulse.close(stream)
+            self._poller.close(stream)
 
     async def _events(self, stream: Stream) -> AsyncIterator[str]:
-        yield event("hello", self._pulse.quiet_seconds())
+        yield event("hello", self._poller.seconds_since_change())
         while not stream.ended:
             topics = await stream.wait(self._heartbeat)
             if topics:
@@ -207,10 +209,6 @@ class EventStream(StreamingResponse):
             elif not stream.ended:
                 yield ": still here\n\n"
         yield event("ended", stream.ended)
-
-    async def _nothing(self) -> AsyncIterator[str]:
-        return
-        yield ""
 
 
 def event(name: str, data: object) -> str:
@@ -220,12 +218,12 @@ def event(name: str, data: object) -> str:
 
 def add_live(app: FastAPI, ledger: Ledger) -> None:
     """Add the route of the event streams."""
-    app.state.pulse = pulse = ChangePoller(ledger.change_feed.versions, ledger.sessions.live)
+    app.state.change_poller = poller = ChangePoller(ledger.change_feed.versions, ledger.sessions.live)
 
     @app.get("/live", dependencies=PAGE, include_in_schema=False)
     async def live(request: Request) -> Response:
         """Stream the names of changed topics."""
         session = hash_secret(session_secret(request))
-        pulse.check_room(session)
+        poller.check_stream_limit(session)
         request.state.open_ended = True
-        return EventStream(pulse, session)
+        return EventStream(poller, session)

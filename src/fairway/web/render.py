@@ -22,7 +22,7 @@ CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-# With no referrer at all browsers also hide where a form comes from, and `from_here` could not tell.
+# Without a referrer, browsers also omit the origin of a form, which `same_site` checks.
 HEADERS: Final = {
     "Content-Security-Policy": CSP,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -47,7 +47,7 @@ _HINTS: Final = {
 """Hints for users, for errors whose own hints are meant for programs."""
 
 
-class Pages:
+class PageRenderer:
     """The Jinja templates and their common values."""
 
     def __init__(self, static: StaticFiles) -> None:
@@ -66,7 +66,7 @@ class Pages:
         self,
         request: Request,
         template: str,
-        known: Mapping[str, object],
+        values: Mapping[str, object],
         *,
         part: str | None = None,
         status: HTTPStatus = HTTPStatus.OK,
@@ -76,28 +76,27 @@ class Pages:
         A part is a block of the template; htmx names it by the id of the element to replace. `part` forces
         one. Keep what a part needs cheap: open pages request it repeatedly.
         """
-        wanted = part or (request.headers.get("hx-target") if request.headers.get("hx-request") else None)
-        found = self._environment.get_template(template)
-        values = self._values(request) | dict(known)
-        if wanted is not None and (block := found.blocks.get(wanted.replace("-", "_"))):
-            body = "".join(block(found.new_context(values)))
+        block_name = part or (request.headers.get("hx-target") if request.headers.get("hx-request") else None)
+        page = self._environment.get_template(template)
+        values = self._common_values(request) | dict(values)
+        if block_name is not None and (block := page.blocks.get(block_name.replace("-", "_"))):
+            body = "".join(block(page.new_context(values)))
         else:
-            body = found.render(values)
+            body = page.render(values)
         return HTMLResponse(body, status, headers=HEADERS | {"Vary": "HX-Request, HX-Target, Cookie"})
 
     def error(self, request: Request, error: ApiError) -> Response:
         """Render an error with a hint."""
-        known = {
+        values = {
             "error": error,
             "hint": _HINTS.get(error.code, error.hint),
             "request_id": getattr(request.state, "request_id", ""),
         }
-        answer = self.show(request, "error.html", known, status=error.status)
-        for name, value in error.headers.items():
-            answer.headers[name] = value
-        return answer
+        response = self.show(request, "error.html", values, status=error.status)
+        response.headers.update(error.headers)
+        return response
 
-    def _values(self, request: Request) -> dict[str, object]:
+    def _common_values(self, request: Request) -> dict[str, object]:
         caller: Token | None = getattr(request.state, "caller", None)
         return {
             "path": request.url.path,

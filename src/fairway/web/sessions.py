@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from starlette.responses import RedirectResponse
 
-from fairway.api.auth import GuardedRoute, Rule
+from fairway.api.auth import AccessRule, GuardedRoute
 from fairway.api.problems import ApiError, as_api_error
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
@@ -24,7 +24,7 @@ COOKIE: Final = "fairway_session"
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf"
 _SAFE: Final = frozenset({"GET", "HEAD"})
-_LONGEST_SECRET: Final = 128
+_MAX_SECRET_LENGTH: Final = 128
 
 
 class NotSignedIn(ApiError):
@@ -36,7 +36,7 @@ class NotSignedIn(ApiError):
         )
 
 
-class PageRule(Rule):
+class PageRule(AccessRule):
     """The API's rule for pages; requests that change something must also pass the CSRF check."""
 
     async def identify(self, request: Request) -> Token:
@@ -63,8 +63,8 @@ def cookie_name(request: Request, name: str = COOKIE) -> str:
 
 def session_secret(request: Request) -> str:
     """Return the session secret in the cookie. Returns an empty string if there is none or it is too long."""
-    given = request.cookies.get(cookie_name(request), "")
-    return given if len(given) <= _LONGEST_SECRET else ""
+    secret = request.cookies.get(cookie_name(request), "")
+    return secret if len(secret) <= _MAX_SECRET_LENGTH else ""
 
 
 async def session_caller(request: Request) -> Token | None:
@@ -81,8 +81,8 @@ def csrf_of(secret: str) -> str:
 
 async def check_csrf(request: Request, secret: str) -> None:
     """Raise ApiError unless the request has the session's CSRF token and comes from this site."""
-    given = request.headers.get(CSRF_HEADER) or (await form_of(request)).get(CSRF_FIELD, "")
-    if not hmac.compare_digest(given.encode(), csrf_of(secret).encode()) or not from_here(request):
+    token = request.headers.get(CSRF_HEADER) or (await form_of(request)).get(CSRF_FIELD, "")
+    if not hmac.compare_digest(token.encode(), csrf_of(secret).encode()) or not same_site(request):
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             "NotFromHere",
@@ -91,7 +91,7 @@ async def check_csrf(request: Request, secret: str) -> None:
         )
 
 
-def from_here(request: Request) -> bool:
+def same_site(request: Request) -> bool:
     """Return whether the browser's headers say that the request comes from this site.
 
     A request without such headers passes: the CSRF token is the actual protection.
@@ -100,8 +100,8 @@ def from_here(request: Request) -> bool:
         return False
     origin = request.headers.get("origin")
     public: str | None = request.app.state.public_url
-    own = {request.headers.get("host"), urlsplit(public).netloc if public else None}
-    return origin is None or urlsplit(origin).netloc in own
+    own_hosts = {request.headers.get("host"), urlsplit(public).netloc if public else None}
+    return origin is None or urlsplit(origin).netloc in own_hosts
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -116,9 +116,9 @@ async def form_of(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in fields.items()}
 
 
-def page_allow(role: Role | None, *, most_body_bytes: int | None = None) -> Sequence[DependsParam]:
+def page_allow(role: Role | None, *, max_body_bytes: int | None = None) -> Sequence[DependsParam]:
     """Return the `dependencies=` of a page."""
-    return [DependsParam(PageRule(role, most_body_bytes))]
+    return [DependsParam(PageRule(role, max_body_bytes))]
 
 
 PAGE_PUBLIC: Final = page_allow(None)
@@ -134,7 +134,7 @@ class PageRoute(GuardedRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def answered(request: Request) -> Response:
+        async def render_errors(request: Request) -> Response:
             try:
                 return await handle(request)
             except NotSignedIn:
@@ -142,22 +142,22 @@ class PageRoute(GuardedRoute):
             except (ApiError, RequestError) as error:
                 return error_page(request, as_api_error(error))
             except Exception as error:
-                known = as_api_error(error)
-                if known.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise  # the edge logs it, and answers with a page
-                return error_page(request, known)
+                api_error = as_api_error(error)
+                if api_error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise  # the middleware logs it, and responds with a page
+                return error_page(request, api_error)
 
-        return answered
+        return render_errors
 
 
 def to_sign_in(request: Request) -> Response:
     """Redirect to the sign-in page, which returns here afterwards."""
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    again = request.method in _SAFE and here not in ("/", "/live")
-    where = f"/sign-in?next={quote(here, safe='')}" if again else "/sign-in"
+    returns = request.method in _SAFE and here not in ("/", "/live")
+    url = f"/sign-in?next={quote(here, safe='')}" if returns else "/sign-in"
     if request.headers.get("hx-request"):  # htmx follows a plain redirect inside the part it asked for
-        return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": where})
-    return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": url})
+    return RedirectResponse(url, HTTPStatus.SEE_OTHER)
 
 
 def error_page(request: Request, error: ApiError) -> Response:

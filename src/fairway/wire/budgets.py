@@ -1,4 +1,4 @@
-"""How budgets stand, over HTTP."""
+"""Define the JSON of budgets and their state."""
 
 from __future__ import annotations
 

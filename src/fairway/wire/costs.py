@@ -1,6 +1,6 @@
-"""Reports, statements and prices over HTTP. Amounts are exact text; parts always sum to what is shown above.
+"""Define the JSON of reports, statements and prices. Amounts are exact text; parts sum to the totals shown.
 
-Whoever may see only their own teams gets a document of those: `of_teams` names them, and its total is theirs.
+A caller who may see only some teams gets a document of those: `of_teams` names them, the total is theirs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fairway.model.charge import ChargeKind, Label
 from fairway.model.fleet import Capacity
 from fairway.wire.fleet import Moment, Price, RequestBody, Wire
 
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 """Of a report; what is beyond it is summed up in one row."""
-MOST_POINTS = 20_000
+MAX_POINTS = 20_000
 WINDOW_PATTERN = (
     r"^([1-9][0-9]{0,3}d|[0-9]{4}-[0-9]{2}|[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?)$"
 )
@@ -174,7 +174,7 @@ class PricePoint(RequestBody):
 class PricePointsRequest(RequestBody):
     """A piece of a spot pool's price series."""
 
-    points: list[PricePoint] = Field(min_length=1, max_length=MOST_POINTS)
+    points: list[PricePoint] = Field(min_length=1, max_length=MAX_POINTS)
 
 
 class StoredPricePoints(Wire):

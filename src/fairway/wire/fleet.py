@@ -1,6 +1,7 @@
-"""What travels over HTTP. Times are UTC with a Z, counts say what they count, unknown is null and never 0.
+"""Define the JSON of clusters, pools, nodes, tokens and errors, and the types that all of `wire` shares.
 
-The server answers with these types and the client reads them, so neither can drift from the other.
+Times are UTC with a Z; an unknown value is null, never 0. Server and client use the same types, so that
+they cannot disagree.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.names import NAME_PATTERN
 from fairway.model.observation import Health
 
-MOST_PER_PAGE = 500
+MAX_PER_PAGE = 500
 PER_PAGE = 100
 USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.@-]*$"
 """As the members of a team are written in a fleet file."""
 
 
 def zulu(moment: datetime) -> str:
-    """A moment as `2026-01-31T12:00:00Z`, to the second: no reader needs more, and it sorts as text."""
+    """Format a time as `2026-01-31T12:00:00Z`, to the second: no reader needs more, and it sorts as text."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

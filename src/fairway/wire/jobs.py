@@ -1,4 +1,4 @@
-"""What travels over HTTP of jobs, by the same rules as `wire`. A job's id is its word: `8f3k`."""
+"""Define the JSON of jobs, their attempts, events and logs. A job's id is text: `8f3k`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from fairway.model.job import (
-    MOST_TASKS,
+    MAX_TASKS,
     Ending,
     JobId,
     JobState,
@@ -23,14 +23,14 @@ from fairway.model.job import Retries as RetryRule
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
 from fairway.wire.fleet import USER_PATTERN, Moment, RequestBody, Wire
 
-MOST_JOBS: Final = 10_000
+MAX_JOBS: Final = 10_000
 """Of one request, tasks of arrays counted."""
-MOST_SCRIPT: Final = 1024 * 1024
-MOST_LOG_BYTES: Final = 1024 * 1024
+MAX_SCRIPT: Final = 1024 * 1024
+MAX_LOG_BYTES: Final = 1024 * 1024
 """Of one part of a log."""
-MOST_TEXT: Final = 128 * 1024
+MAX_TEXT: Final = 128 * 1024
 """Of one argument or one variable: Linux passes no longer one to a program."""
-LONGEST_SECONDS: Final = 10 * 366 * 86_400
+MAX_SECONDS: Final = 10 * 366 * 86_400
 
 # PostgreSQL has no text with a NUL in it, and no program gets one passed.
 _NO_NUL: Final = r"^[^\x00]*$"
@@ -40,7 +40,7 @@ WORD_PATTERN: Final = r"^[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{4,12}$"
 JobWord = Annotated[str, Field(pattern=WORD_PATTERN, examples=["8f3k"])]
 UserText = Annotated[str, Field(max_length=64, pattern=USER_PATTERN)]
 _Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
-_Text = Annotated[str, Field(max_length=MOST_TEXT, pattern=_NO_NUL)]
+_Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=_NO_NUL)]
 _Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=_ONE_LINE)]
 _Variable = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Index = Annotated[int, Field(ge=0, lt=10**9)]
@@ -77,7 +77,7 @@ class GpuRequest(RequestBody):
 
     @classmethod
     def from_model(cls, gpus: GpusAsked) -> Self:
-        """The same, as it travels."""
+        """Convert from the model's type."""
         memory = gpus.memory_gb
         return cls(
             count=gpus.count,
@@ -91,8 +91,8 @@ class Retries(RequestBody):
     """How often a failed job comes back, and after how long: doubled each time, bounded."""
 
     count: int = Field(default=0, ge=0, le=1000)
-    first_seconds: int = Field(default=30, ge=1, le=LONGEST_SECONDS)
-    longest_seconds: int = Field(default=3600, ge=1, le=LONGEST_SECONDS)
+    first_seconds: int = Field(default=30, ge=1, le=MAX_SECONDS)
+    longest_seconds: int = Field(default=3600, ge=1, le=MAX_SECONDS)
 
 
 class After(RequestBody):
@@ -113,7 +113,7 @@ class JobSpec(RequestBody):
         description="argument by argument, without a shell; either this or script",
     )
     script: str | None = Field(
-        default=None, max_length=MOST_SCRIPT, pattern=_NO_NUL, description="a whole script with its #! line"
+        default=None, max_length=MAX_SCRIPT, pattern=_NO_NUL, description="a whole script with its #! line"
     )
     team: _Name | None = Field(default=None, description="null: the user's default team")
     priority: _Name | None = Field(default=None, description="null: the fleet's default one")
@@ -121,13 +121,13 @@ class JobSpec(RequestBody):
     nodes: int = Field(default=1, ge=1, le=10_000, description="more than one: they start all or none")
     cpus: int | None = Field(default=None, ge=1, le=10_000, description="on each node")
     memory_gb: int | None = Field(default=None, ge=1, le=1_000_000, description="on each node")
-    time_seconds: int | None = Field(default=None, ge=1, le=LONGEST_SECONDS, description="null: the team's")
+    time_seconds: int | None = Field(default=None, ge=1, le=MAX_SECONDS, description="null: the team's")
     image: str | None = Field(default=None, min_length=1, max_length=1000, pattern=_ONE_LINE)
     setup: _Text | None = Field(default=None, description="shell lines before the command")
     env: dict[_Variable, _Text] = Field(default_factory=dict, max_length=1000)
     workdir: _Path | None = None
     array: list[_Index] = Field(
-        default_factory=list, max_length=MOST_TASKS, description="a task for each index; empty: one job"
+        default_factory=list, max_length=MAX_TASKS, description="a task for each index; empty: one job"
     )
     after: list[After] = Field(default_factory=list, max_length=1000)
     retries: Retries = Retries()
@@ -144,11 +144,11 @@ class JobSpec(RequestBody):
 
     @property
     def tasks(self) -> int:
-        """How many jobs it becomes."""
+        """Return the number of jobs that it becomes."""
         return len(self.array) or 1
 
     def to_model(self) -> Spec:
-        """The same, inside Fairway."""
+        """Convert to the model's type."""
         gpus = self.gpus
         memory = gpus.memory_gb
         return Spec(
@@ -181,7 +181,7 @@ class JobSpec(RequestBody):
 
     @classmethod
     def from_model(cls, spec: Spec) -> Self:
-        """The same, as it travels."""
+        """Convert from the model's type."""
         return cls(
             name=spec.name,
             gpus=GpuRequest.from_model(spec.gpus),
@@ -213,7 +213,7 @@ class JobSpec(RequestBody):
 class SubmitRequest(RequestBody):
     """Keep these jobs and see to it that they run."""
 
-    jobs: list[JobSpec] = Field(min_length=1, max_length=MOST_JOBS)
+    jobs: list[JobSpec] = Field(min_length=1, max_length=MAX_JOBS)
     key: str | None = Field(
         default=None,
         min_length=1,
@@ -230,8 +230,8 @@ class SubmitRequest(RequestBody):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if sum(job.tasks for job in self.jobs) > MOST_JOBS:
-            raise ValueError(f"at most {MOST_JOBS} jobs in one request, tasks of arrays counted")
+        if sum(job.tasks for job in self.jobs) > MAX_JOBS:
+            raise ValueError(f"at most {MAX_JOBS} jobs in one request, tasks of arrays counted")
         return self
 
 
@@ -249,7 +249,7 @@ class ChangeRequest(RequestBody):
 
     jobs: list[Annotated[str, Field(max_length=64, examples=["8f3k"])]] = Field(
         min_length=1,
-        max_length=MOST_JOBS,
+        max_length=MAX_JOBS,
         description="the first task of an array stands for all of it",
     )
 

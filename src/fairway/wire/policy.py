@@ -1,4 +1,4 @@
-"""What travels over HTTP of policy: plans, applies, drift, teams, nudges; by the same rules as `wire`."""
+"""Define the JSON of policy: plans, applies, drift, teams and nudges."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
 from fairway.wire.fleet import Fault, Moment, RequestBody, Wire
 
-MOST_FLEET_CHARACTERS: Final = 1024 * 1024
-MOST_FLEET_BYTES: Final = 4 * 1024 * 1024
+MAX_FLEET_CHARACTERS: Final = 1024 * 1024
+MAX_FLEET_BYTES: Final = 4 * 1024 * 1024
 """Of a request with a fleet file: a thousand teams exceed the usual limit, and JSON may escape characters."""
-MOST_NAMES: Final = 1000
+MAX_NAMES: Final = 1000
 """Objects that one adoption may name, clusters a request may name."""
 
 Value = str | int | bool | list[Any] | None
@@ -27,7 +27,7 @@ class FleetRequest(RequestBody):
 
     fleet: str = Field(
         min_length=1,
-        max_length=MOST_FLEET_CHARACTERS,
+        max_length=MAX_FLEET_CHARACTERS,
         description="the fleet file; relative paths in it count from the server's folder",
     )
     source: str = Field(
@@ -49,7 +49,7 @@ class ApplyRequest(FleetRequest):
 
     fingerprints: dict[ClusterName, str] = Field(
         min_length=1,
-        max_length=MOST_NAMES,
+        max_length=MAX_NAMES,
         description="of the plan that was read, by cluster; clusters that are not named stay as they are",
     )
     force: bool = Field(default=False, description="overrule the objections that can be overruled")
@@ -72,7 +72,7 @@ class AdoptionRequest(RequestBody):
     """Put Fairway's mark on these objects."""
 
     cluster: ClusterName
-    objects: list[ObjectRef] = Field(min_length=1, max_length=MOST_NAMES)
+    objects: list[ObjectRef] = Field(min_length=1, max_length=MAX_NAMES)
 
 
 class ImportRequest(RequestBody):
@@ -183,7 +183,7 @@ class Plan(Wire):
 
     @property
     def changes(self) -> int:
-        """How many objects change."""
+        """Return the number of objects that change."""
         return sum(len(c.changes) for c in self.clusters)
 
 
@@ -198,7 +198,7 @@ class PlanFile(Wire):
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """What the server compares before it changes anything."""
+        """Return the fingerprints that the server compares before it changes anything."""
         return {c.cluster: c.fingerprint for c in self.plan.clusters}
 
 

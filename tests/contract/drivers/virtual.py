@@ -53,21 +53,21 @@ class VirtualDriver:
 
     @asynccontextmanager
     async def drained(self, node: NodeName, reason: str) -> AsyncIterator[None]:
-        self._engine.drain(node, reason)
+        self._engine.simulator.drain(node, reason)
         yield
-        self._engine.resume(node)
+        self._engine.simulator.resume(node)
 
     @asynccontextmanager
     async def lost(self, node: NodeName) -> AsyncIterator[None]:
-        self._engine.lose(node)
+        self._engine.simulator.lose(node)
         yield
-        self._engine.recover(node)
+        self._engine.simulator.recover(node)
 
     @asynccontextmanager
     async def sick(self, node: NodeName, pool: Pool, devices: int) -> AsyncIterator[None]:
-        self._engine.sicken(node, devices)
+        self._engine.simulator.set_unhealthy(node, devices)
         yield
-        self._engine.sicken(node, 0)
+        self._engine.simulator.set_unhealthy(node, 0)
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ pools:
 """
 WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "--gpus-per-task=N")
 SAMPLE_SECONDS = 0.1
-MOST_SAMPLES = 2000
+MAX_SAMPLES = 2000
 NODES_A_RACK = 2
 LONG_MINUTES = 30
 COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
@@ -86,7 +86,7 @@ class SlurmHand:
         self._mine: set[str] = set()
         self._floor = 0
         """Jobs up to this one are of scenarios before."""
-        self._looks: deque[dict[str, JobSeen]] = deque(maxlen=MOST_SAMPLES)
+        self._looks: deque[dict[str, JobSeen]] = deque(maxlen=MAX_SAMPLES)
         self._sampling = threading.Lock()
         self._lost: set[str] = set()
 

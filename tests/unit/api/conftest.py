@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS
+from fairway.api.openapi import NO_JOB_SERVICES
 from fairway.files import check_text
 from fairway.ledger import Ledger
 from fairway.model.access import Role
@@ -21,7 +21,7 @@ from fairway.model.gpu import GpuType
 from fairway.model.names import ClusterName, PoolName, SliceName
 from fairway.services.fleets import Fleets
 from fairway.services.plans import Planner
-from fairway.services.policy_queries import PolicyParts
+from fairway.services.policy import PolicyServices
 from fairway.services.tokens import hash_secret, new_secret
 from fairway.wire import policy as policy_wire
 from tests.unit.api.governed import Memory
@@ -60,9 +60,9 @@ async def render_little(fleet: Fleet, cluster: ClusterName) -> dict[str, str]:
     return {"job_submit.lua": f"-- {fleet.name} {cluster}\n"}
 
 
-def policy_parts(memory: Memory) -> PolicyParts:
+def build_policy_services(memory: Memory) -> PolicyServices:
     """Parts whose clusters are in `memory`; relative paths count from /srv."""
-    return PolicyParts(
+    return PolicyServices(
         check=lambda text, source: check_text(text, source, Path("/srv")),
         planner=Planner(memory.build),
         render=render_little,
@@ -79,9 +79,13 @@ def memory() -> Memory:
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory) -> FastAPI:
     """The app, with FLEET as the newest revision."""
-    await ledger.revisions.keep("the text does not matter here", "digest", "test")
+    await ledger.revisions.add("the text does not matter here", "digest", "test")
     return create_app(
-        ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), policy_parts(memory), NO_JOBS
+        ledger,
+        CollectorRegistry(),
+        Fleets(ledger, lambda _: FLEET),
+        build_policy_services(memory),
+        NO_JOB_SERVICES,
     )
 
 

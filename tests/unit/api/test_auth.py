@@ -76,7 +76,9 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/renders": {"fleet": "name: x", "cluster": "hpc"},
     "/v1/imports": {"cluster": "hpc"},
     "/v1/jobs": {"jobs": []},
-    "/v1/jobs/dry-run": {"job": {}},  # told what is wrong with it: tests/integration/test_rights.py submits
+    "/v1/jobs/dry-run": {
+        "job": {}
+    },  # told what is wrong with it: tests/integration/server/test_rights.py submits
     "/v1/jobs/cancel": {"jobs": ["8f3k"]},
     "/v1/jobs/hold": {"jobs": ["8f3k"]},
     "/v1/jobs/release": {"jobs": ["8f3k"]},
@@ -137,7 +139,9 @@ async def test_matrix(app: FastAPI, http: httpx2.AsyncClient, ledger: Ledger, ro
 
 
 async def test_bad_credentials_open_nothing(app: FastAPI, http: httpx2.AsyncClient, ledger: Ledger) -> None:
-    app.state.guesses.most = 10_000  # so many are wrong here: tests/unit/web/auth/test_sign_in.py bounds them
+    app.state.token_limiter.max_attempts = (
+        10_000  # so many are wrong here: tests/unit/web/auth/test_sign_in.py bounds them
+    )
     expired, revoked = new_secret(), new_secret()
     await ledger.tokens.create(
         "old", Role.ADMIN, hash_secret(expired), "test", datetime.now(UTC) - timedelta(seconds=1)

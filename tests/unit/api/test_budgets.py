@@ -9,15 +9,16 @@ from decimal import Decimal
 import pytest
 
 from fairway.cli.output.budgets import budgets_view
-from fairway.cli.output.table import table
-from fairway.ledger import BudgetEvent, BudgetLevel, StoredBudgetStatus
-from fairway.model.budget import AtLimit, Budget, Every, Hold
+from fairway.cli.output.format import table
+from fairway.ledger import BudgetEvent, StoredBudgetStatus
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Team
-from fairway.services.budget_holds import spent_budgets
-from fairway.services.convert.budgets import budgets, explained
+from fairway.services.convert.budgets import budgets
+from fairway.services.convert.jobs import with_budget_reason
+from fairway.services.fleets import spent_budgets
 from fairway.views.jobs import reason_text
 from fairway.wire.jobs import Job
 from tests.wire_jobs import wire_job
@@ -60,7 +61,7 @@ def job(**changes: object) -> Job:
 def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engines_words() -> None:
     of = fleet(None, STOP)
     held = spent_budgets(of, [stands("nlp", "104")], NOW)
-    told = explained(job(), of, held)
+    told = with_budget_reason(job(), of, held)
     assert told.code == "BudgetSpent"
     assert told.reason == (
         "team nlp has spent 104 of its 100 USD budget for November; nothing of it starts until 1 December"
@@ -70,7 +71,7 @@ def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engi
     assert reason_text(job()) == ENGINE
     assert told.hint.startswith("raise  budget.amount  of nlp")
     for other in (job(state=JobState.RUNNING), job(team="product"), job(team=None)):
-        assert explained(other, of, held) == other
+        assert with_budget_reason(other, of, held) == other
 
 
 def test_the_budget_around_it_is_named_and_the_strictest_holds() -> None:
@@ -90,8 +91,8 @@ def test_the_budget_around_it_is_named_and_the_strictest_holds() -> None:
 def test_a_low_job_of_a_low_only_team_waits_for_something_else() -> None:
     of = fleet(None, LOW)
     held = spent_budgets(of, [stands("nlp", "200")], NOW)
-    assert explained(job(priority="low"), of, held).code == "TeamHeld"
-    assert explained(job(priority=None), of, held).code == "BudgetSpent"
+    assert with_budget_reason(job(priority="low"), of, held).code == "TeamHeld"
+    assert with_budget_reason(job(priority=None), of, held).code == "BudgetSpent"
 
 
 def test_whose_budgets_are_shown_and_what_of_them() -> None:

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS, NO_PARTS
+from fairway.api.openapi import NO_JOB_SERVICES, NO_POLICY_SERVICES
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.names import UserName
@@ -32,8 +32,10 @@ async def http(ledger: Ledger, database_url: str) -> AsyncIterator[httpx2.AsyncC
     book = CostBook(database_url)
     await fill(ledger, book, OCTOBER, 6)
     book.close()
-    await ledger.revisions.keep("acme", "digest", "test")
-    app: FastAPI = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), NO_PARTS, NO_JOBS)
+    await ledger.revisions.add("acme", "digest", "test")
+    app: FastAPI = create_app(
+        ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), NO_POLICY_SERVICES, NO_JOB_SERVICES
+    )
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client

@@ -48,8 +48,8 @@ def totals(pool: str | None, total: int, slice_: str | None = None) -> PoolState
     )
 
 
-def facts(cluster: ClusterState | None, *pools: PoolState) -> convert.Known:
-    return convert.Known(FLEET, {"hpc": cluster} if cluster else {}, pools, NOW)
+def facts(cluster: ClusterState | None, *pools: PoolState) -> convert.FleetState:
+    return convert.FleetState(FLEET, {"hpc": cluster} if cluster else {}, pools, NOW)
 
 
 def test_counts_reconcile_and_unclaimed_gpus_are_part_of_them() -> None:
@@ -101,7 +101,7 @@ def test_unreachable_keeps_its_last_known_state() -> None:
 
 
 def test_the_ledgers_clock_may_run_ahead() -> None:
-    ahead = convert.Known(FLEET, {"hpc": state()}, (), NOW - timedelta(minutes=1))
+    ahead = convert.FleetState(FLEET, {"hpc": state()}, (), NOW - timedelta(minutes=1))
     assert convert.clusters(ahead)[1].age_seconds == 0
 
 
@@ -116,9 +116,9 @@ async def test_through_the_ledger_and_over_http(http: httpx2.AsyncClient, ledger
         Node(NodeName("n2"), Health.DOWN, "Not responding", (Devices(pool, "gpu:a100", None, 8, 0),)),
     )
     async with ledger.writing(lease) as writing:
-        await writing.observations.keep(Observation(ClusterName("hpc"), "24.11.5", nodes))
+        await writing.observations.write(Observation(ClusterName("hpc"), "24.11.5", nodes))
     async with ledger.writing(lease) as writing:
-        await writing.observations.keep_failure("hpc", Unreachable("Unreachable", "it is off", "turn it on"))
+        await writing.observations.write_failure("hpc", Unreachable("Unreachable", "it is off", "turn it on"))
 
     clusters = (await http.get("/v1/clusters", headers=headers)).json()["items"]
     assert [c["name"] for c in clusters] == ["dream", "hpc"]

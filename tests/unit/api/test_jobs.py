@@ -21,10 +21,10 @@ from fairway.model.job import format_job_id, parse_job_id
 from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Grant, Supply, Team
 from fairway.policy.plan import compute_changes
-from fairway.server.engines import Engines
-from fairway.server.services import job_parts
+from fairway.server.engines import EngineFactory
+from fairway.server.services import build_job_services
 from fairway.services.fleets import Fleets
-from tests.unit.api.conftest import bearer, policy_parts
+from tests.unit.api.conftest import bearer, build_policy_services
 from tests.unit.api.governed import Memory
 
 PRIORITIES = (PriorityName("normal"), PriorityName("low"))
@@ -57,15 +57,19 @@ HELLO = {"name": "hello", "command": ["echo", "hello"]}
 
 @pytest.fixture
 async def http(ledger: Ledger) -> AsyncIterator[httpx2.AsyncClient]:
-    await ledger.revisions.keep("the text does not matter here", "digest", "test")
-    engines = Engines()
+    await ledger.revisions.add("the text does not matter here", "digest", "test")
+    engines = EngineFactory()
     engine = engines(FLEET.clusters[0], FLEET.pools)
     found = await engine.find_policy()
     for change in compute_changes(engine.translate(FLEET, found), found):
         assert [c async for c in engine.write([change])]
-    async with job_parts(ledger, engines, Fleets(ledger, lambda _: FLEET)) as parts:
+    async with build_job_services(ledger, engines, Fleets(ledger, lambda _: FLEET)) as parts:
         app = create_app(
-            ledger, CollectorRegistry(), Fleets(ledger, lambda _: FLEET), policy_parts(Memory()), parts
+            ledger,
+            CollectorRegistry(),
+            Fleets(ledger, lambda _: FLEET),
+            build_policy_services(Memory()),
+            parts,
         )
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:

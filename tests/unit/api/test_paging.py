@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS, NO_PARTS
+from fairway.api.openapi import NO_JOB_SERVICES, NO_POLICY_SERVICES
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Cluster, Fleet, VirtualConnection
@@ -26,7 +26,7 @@ async def observe(ledger: Ledger, cluster: str, names: list[str]) -> None:
         Node(NodeName(name), Health.READY, "", (Devices(PoolName("p"), "gpu", None, 8, 0),)) for name in names
     )
     async with ledger.writing(lease) as writing:
-        await writing.observations.keep(Observation(ClusterName(cluster), "1", nodes))
+        await writing.observations.write(Observation(ClusterName(cluster), "1", nodes))
     await ledger.leases.release(lease)
 
 
@@ -60,7 +60,7 @@ async def nothing() -> None:
 async def rows(ledger: Ledger) -> list[tuple[str, str]]:
     odd = ["n-1", "n.2", "n_3", "N4", "n10", "ñ", "n 5", "日本"]
     names = {"a": [*odd, *(f"n{i:03}" for i in range(40))], "b": ["n000", "z"], "c": []}
-    await ledger.revisions.keep("text", "digest", "test")
+    await ledger.revisions.add("text", "digest", "test")
     await ledger.revisions.follow(1, {})
     for cluster, of in names.items():
         await observe(ledger, cluster, of)
@@ -106,8 +106,10 @@ async def test_clusters_pools_and_tokens_page_too(ledger: Ledger) -> None:
         tuple(Cluster(ClusterName(name), VirtualConnection()) for name in names),
         tuple(pool(f"p-{name}", name) for name in names),
     )
-    await ledger.revisions.keep("text", "digest", "test")
-    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), NO_PARTS, NO_JOBS)
+    await ledger.revisions.add("text", "digest", "test")
+    app = create_app(
+        ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), NO_POLICY_SERVICES, NO_JOB_SERVICES
+    )
     headers = await bearer(ledger, Role.ADMIN, "root")
     for i in range(9):
         await bearer(ledger, Role.VIEWER, f"t{i}")

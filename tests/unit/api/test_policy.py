@@ -12,19 +12,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS
+from fairway.api.openapi import NO_JOB_SERVICES
 from fairway.engines.port import Unreachable
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.records.policy import DriftEntry, StoredChange
+from fairway.ledger.records.policy import StoredChange
 from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
+from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import Action, Change, FieldChange, FoundObject, Nudge, ObjectKey
 from fairway.services.fleets import Fleets
-from fairway.wire.policy import MOST_FLEET_BYTES
-from tests.unit.api.conftest import bearer, policy_parts
+from fairway.wire.policy import MAX_FLEET_BYTES
+from tests.unit.api.conftest import bearer, build_policy_services
 from tests.unit.api.governed import Memory
 from tests.unit.api.test_problems import check
 
@@ -62,13 +63,13 @@ def digest(text: str) -> str:
 @pytest.fixture
 async def http(ledger: Ledger, memory: Memory) -> AsyncIterator[httpx2.AsyncClient]:
     """Speaks to an app whose fleet is FLEET, as the server read it from its own folder."""
-    await ledger.revisions.keep(FLEET, digest(FLEET), "test")
+    await ledger.revisions.add(FLEET, digest(FLEET), "test")
     app = create_app(
         ledger,
         CollectorRegistry(),
         Fleets(ledger, lambda revision: parse_fleet(revision.text, "fleet", Path("/srv"))),
-        policy_parts(memory),
-        NO_JOBS,
+        build_policy_services(memory),
+        NO_JOB_SERVICES,
     )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
@@ -226,7 +227,9 @@ async def test_a_server_without_a_fleet_takes_the_first_from_an_admin(ledger: Le
     def no_fleet(_: object) -> Fleet:
         raise AssertionError("there is none")
 
-    app = create_app(ledger, CollectorRegistry(), Fleets(ledger, no_fleet), policy_parts(memory), NO_JOBS)
+    app = create_app(
+        ledger, CollectorRegistry(), Fleets(ledger, no_fleet), build_policy_services(memory), NO_JOB_SERVICES
+    )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     operator, admin = await bearer(ledger, Role.OPERATOR), await bearer(ledger, Role.ADMIN)
     async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
@@ -329,8 +332,8 @@ async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> Non
     ]
     entries.append(DriftEntry(ObjectKey("qos", "q"), DriftKind.MISSING))
     async with ledger.writing(lease) as tx:
-        assert await tx.drift.keep(number, entries)
-        await tx.drift.keep_nudges(
+        assert await tx.drift.write(number, entries)
+        await tx.drift.write_nudges(
             [Nudge("priority", f"scontrol requeue {i}", str(i), "why") for i in range(5)]
         )
     for path, key in (("/v1/drift", "name"), ("/v1/nudges", "job")):
@@ -372,7 +375,7 @@ async def test_teams_are_those_that_were_applied(http: httpx2.AsyncClient, ledge
     viewer = await bearer(ledger, Role.VIEWER)
     assert (await http.get("/v1/teams", headers=viewer)).json()["items"] == []
     await apply(ledger, FLEET)
-    await ledger.revisions.keep(RAISED, digest(RAISED), "test")  # not applied
+    await ledger.revisions.add(RAISED, digest(RAISED), "test")  # not applied
     product, research, nlp = (await http.get("/v1/teams", headers=viewer)).json()["items"]
     assert (product["name"], product["share"], product["members"]) == ("product", 40, ["bob"])
     assert product["grants"] == [{"supply": "dream-a100", "cluster": "dream", "guarantee": 8, "borrow": 0}]
@@ -433,7 +436,7 @@ async def test_large_bodies_are_bounded_and_only_for_those_who_may(
     for headers, status in (({}, 401), (viewer, 403)):
         assert (await http.post("/v1/plans", content=chunks(3), headers=headers)).status_code == status
     json = operator | {"Content-Type": "application/json"}
-    for body in (b" " * (MOST_FLEET_BYTES + 1), chunks(6)):
+    for body in (b" " * (MAX_FLEET_BYTES + 1), chunks(6)):
         check(await http.post("/v1/plans", content=body, headers=json), 413, "BodyTooLarge")
     small = {"cluster": "hpc"}
     answer = await http.post("/v1/imports", content=chunks(1), headers=json)

@@ -10,7 +10,7 @@ import structlog
 from fastapi import FastAPI
 
 from fairway.api.auth import PUBLIC
-from fairway.api.middleware import MOST_BODY_BYTES
+from fairway.api.middleware import MAX_BODY_BYTES
 from fairway.api.problems import as_api_error
 from fairway.ledger import Ledger, LedgerUnreachable
 from fairway.model.access import Role
@@ -99,11 +99,11 @@ async def test_what_was_sent_is_not_sent_back(http: httpx2.AsyncClient, ledger: 
 
 async def test_large_bodies(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     headers = {**await bearer(ledger, Role.ADMIN), "Content-Type": "application/json"}
-    large = b" " * (MOST_BODY_BYTES + 1)
+    large = b" " * (MAX_BODY_BYTES + 1)
 
     async def chunks() -> object:  # no length is announced
         for _ in range(3):
-            yield large[: MOST_BODY_BYTES // 2]
+            yield large[: MAX_BODY_BYTES // 2]
 
     check(await http.post("/v1/tokens", content=large, headers=headers), 413, "BodyTooLarge")
     check(await http.post("/v1/tokens", content=chunks(), headers=headers), 413, "BodyTooLarge")  # type: ignore[arg-type]
@@ -195,13 +195,15 @@ async def test_ready_only_with_current_tables(http: httpx2.AsyncClient, empty_da
     from prometheus_client import CollectorRegistry
 
     from fairway.api.app import create_app
-    from fairway.api.openapi import NO_JOBS, NO_PARTS
+    from fairway.api.openapi import NO_JOB_SERVICES, NO_POLICY_SERVICES
     from fairway.services.fleets import NO_FLEET
 
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     bare = await Ledger.connect(empty_database_url)
     try:
-        app = create_app(bare, CollectorRegistry(), Fleets(bare, lambda _: NO_FLEET), NO_PARTS, NO_JOBS)
+        app = create_app(
+            bare, CollectorRegistry(), Fleets(bare, lambda _: NO_FLEET), NO_POLICY_SERVICES, NO_JOB_SERVICES
+        )
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
             check(await client.get("/readyz"), 503, "LedgerNotMigrated")

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 
 from fairway.client.async_client import AsyncClient
-from fairway.client.client import Client, ServerFailed, ServerRefused, ServerUnreachable
+from fairway.client.client import Client
 from fairway.client.contexts import Target
+from fairway.client.http import ServerFailed, ServerRefused, ServerUnreachable
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.observation import Health

@@ -9,10 +9,10 @@ import pytest
 from fairway.client.contexts import (
     Context,
     Contexts,
-    checked_context,
     config_file,
     find_target,
     read_contexts,
+    validated_context,
     write_contexts,
 )
 from fairway.model.errors import FairwayError
@@ -81,7 +81,7 @@ def test_add_use_remove(contexts: Contexts) -> None:
     assert first.current == "a"
     assert contexts.adding(Context("zwei", "http://z")).current == "one"
     assert contexts.using("two").current == "two"
-    assert contexts.removing("one") == Contexts(None, (contexts.known[1],))
+    assert contexts.removing("one") == Contexts(None, (contexts.entries[1],))
     with pytest.raises(FairwayError, match="there are: one, two"):
         contexts.using("three")
 
@@ -113,7 +113,7 @@ def test_a_broken_file_is_an_error_with_a_hint(tmp_path: Path, text: str) -> Non
 )
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(FairwayError) as caught:
-        checked_context("a", url, None)
+        validated_context("a", url, None)
     assert caught.value.code == "InvalidUrl"
 
 

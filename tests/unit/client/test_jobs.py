@@ -19,8 +19,8 @@ import pytest
 import fairway
 from fairway import AsyncClient, Client, JobSpec
 from fairway.client.contexts import Context, Contexts, Target, config_file, write_contexts
-from fairway.client.log_follower import Follower, JobNotOver
-from fairway.client.requests_jobs import spec_of
+from fairway.client.log_follower import JobNotOver, LogFollower
+from fairway.client.requests import build_spec
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.job import JobState
 from fairway.wire import jobs as wire
@@ -202,32 +202,32 @@ def log(text: str, offset: int, **other: Any) -> wire.LogPart:
 
 
 def test_following_goes_on_with_the_next_attempt() -> None:
-    follower = Follower("8f3k", None, 0, follow=True)
+    follower = LogFollower("8f3k", None, 0, follow=True)
     paths = []
 
     def asked() -> str:
-        call = follower.next_call()
+        call = follower.next_request()
         assert call is not None
         paths.append(dict(call.params))
         return call.path
 
     assert asked() == "/v1/jobs/8f3k/log"
-    assert not follower.take(log("", 0, attempt=0))  # not started yet
-    assert follower.waits
-    assert follower.job_is(wire.Job(**wire_job("waiting", attempt_count=0))) > 0
+    assert not follower.advance(log("", 0, attempt=0))  # not started yet
+    assert follower.needs_job
+    assert follower.delay_for(wire.Job(**wire_job("waiting", attempt_count=0))) > 0
     asked()
-    assert follower.take(log("one", 0))
+    assert follower.advance(log("one", 0))
     asked()
-    assert not follower.take(log("", 3, ended=True))
-    assert follower.job_is(wire.Job(**wire_job("running", attempt_count=2))) == 0
+    assert not follower.advance(log("", 3, ended=True))
+    assert follower.delay_for(wire.Job(**wire_job("running", attempt_count=2))) == 0
     asked()
-    assert follower.take(log("two", 0, attempt=2))
+    assert follower.advance(log("two", 0, attempt=2))
     asked()
-    assert not follower.take(log("", 3, attempt=2, ended=True))
-    assert follower.job_is(wire.Job(**wire_job("done", attempt_count=2))) == 0
+    assert not follower.advance(log("", 3, attempt=2, ended=True))
+    assert follower.delay_for(wire.Job(**wire_job("done", attempt_count=2))) == 0
     asked()
-    assert not follower.take(log("", 3, attempt=2, ended=True))
-    assert follower.next_call() is None
+    assert not follower.advance(log("", 3, attempt=2, ended=True))
+    assert follower.next_request() is None
     assert [(p.get("attempt"), p["offset"]) for p in paths] == [
         (None, "0"), (None, "0"), ("1", "3"), ("2", "0"), ("2", "3"), ("2", "3"),
     ]  # fmt: skip
@@ -235,14 +235,14 @@ def test_following_goes_on_with_the_next_attempt() -> None:
 
 def test_following_is_patient_but_not_for_ever() -> None:
     error = TemporaryError("Gone", "away", "wait")
-    follower = Follower("8f3k", None, 0, follow=True)
+    follower = LogFollower("8f3k", None, 0, follow=True)
     waited = 0.0
     with pytest.raises(TemporaryError):
         for _ in range(1000):
-            waited += follower.lost(error)
+            waited += follower.retry_delay(error)
     assert 300 <= waited < 303
     with pytest.raises(TemporaryError):
-        Follower("8f3k", None, 0, follow=False).lost(error)
+        LogFollower("8f3k", None, 0, follow=False).retry_delay(error)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_following_is_patient_but_not_for_ever() -> None:
 )
 def test_what_makes_no_sense_is_said_without_a_server(fields: Any, code: str) -> None:
     with pytest.raises(PermanentError) as caught:
-        spec_of(["true"], fields)
+        build_spec(["true"], fields)
     assert caught.value.code == code
     assert caught.value.hint
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from fairway.engines.port import Batch, LogPart, Refused, Sent
+from fairway.engines.port import LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.ledger import Lease, Ledger, Revision
 from fairway.ledger.records.jobs import NewJob
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
@@ -64,7 +64,7 @@ def parse(revision: Revision) -> Fleet:
 
 
 async def give_fleet(ledger: Ledger) -> None:
-    await ledger.revisions.keep("fleet", "fleet", "test")
+    await ledger.revisions.add("fleet", "fleet", "test")
 
 
 def new_job(**more: object) -> NewJob:
@@ -169,12 +169,12 @@ class ToyRuns:
             raise refusal
         return f"run {order.engine_name} on {order.supply}"
 
-    async def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+    async def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         self._hear()
         for number, order in enumerate(orders):
             refusal = self.world.refused.get(order.spec.name)
             if refusal is not None:
-                yield Sent(order, None, refusal)
+                yield SubmitResult(order, None, refusal)
                 continue
             # It goes its way, whatever becomes of whoever sent it.
             arrival = asyncio.create_task(self._go(order))
@@ -185,7 +185,7 @@ class ToyRuns:
                 self.world.deaf_after = None
                 assert self.world.deaf is not None
                 raise self.world.deaf
-            yield Sent(order, id_)
+            yield SubmitResult(order, id_)
 
     async def _go(self, order: Order) -> EngineId:
         await asyncio.sleep(self.world.arrive_seconds)
@@ -222,13 +222,13 @@ class ToyRuns:
         data = f"{order.engine_name} {order.attempts_before} {engine_id} {attempt}".encode()
         return LogPart(data[offset : offset + limit], min(len(data), offset + limit), ended=True)
 
-    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+    async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         self._hear()
         self.world.marks.append(mark)
         await asyncio.sleep(0)
         whole, self._fresh = self._fresh, False
         seen = self.world.since(0 if whole or mark is None else int(mark))
-        return Batch(seen, str(self.world.version), whole)
+        return MirrorBatch(seen, str(self.world.version), whole)
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
         self._hear()

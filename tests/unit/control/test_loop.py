@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from fairway.control import LeasedLoop, LoopMetrics, Pace
-from fairway.control.metrics import MOST_CODES
+from fairway.control.metrics import MAX_CODES
 from fairway.ledger import Lease, LeaseLost, Ledger
 from fairway.model.errors import PermanentError, TemporaryError
 from tests.unit.ledger.samples import pass_time
@@ -24,13 +24,13 @@ QUICK = Pace(
     lease_seconds=60,
     interval_seconds=0.02,
     step_seconds=600,
-    longest_backoff_seconds=0.05,
+    max_backoff_seconds=0.05,
     permanent_seconds=0.1,
 )
 TEMPORARY = TemporaryError("Unreachable", "no answer", "look")
 PERMANENT = PermanentError("Refused", "bad token", "renew it")
 RENEWS = QUICK.lease_seconds / 3
-LONGEST_WAIT = 0.1
+MAX_WAIT = 0.1
 
 
 class Bench:
@@ -48,14 +48,14 @@ class Bench:
             holder="me",
             pace=pace,
             metrics=LoopMetrics(self.registry),
-            let_go=self._close,
+            cleanup=self._close,
             sleep=self._sleep,
-            chance=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        await asyncio.sleep(min(seconds, LONGEST_WAIT))
+        await asyncio.sleep(min(seconds, MAX_WAIT))
 
     async def _close(self) -> None:
         self.closed += 1
@@ -150,7 +150,7 @@ async def test_a_stuck_step_is_ended(ledger: Ledger) -> None:
     async def step(lease: Lease) -> None:
         await asyncio.sleep(3600)
 
-    bench = Bench(ledger, step, Pace(60, 0.02, step_seconds=0.05, longest_backoff_seconds=0.05))
+    bench = Bench(ledger, step, Pace(60, 0.02, step_seconds=0.05, max_backoff_seconds=0.05))
     async with bench.running():
         await until(lambda: (bench.errors("StepTimedOut") or 0) >= 2)
 
@@ -239,12 +239,12 @@ async def test_a_ledger_that_comes_back_is_used_again(ledger: Ledger, database_u
         await until(lambda: rounds >= seen + 2)
 
 
-@given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
-def test_backoff_is_bounded(failures: int, chance: float) -> None:
+@given(failures=st.integers(1, 10_000), jitter=st.floats(0, 1, exclude_max=True))
+def test_backoff_is_bounded(failures: int, jitter: float) -> None:
     pace = Pace()
-    wait = pace.backoff.seconds(failures, chance)
+    wait = pace.backoff.seconds(failures, jitter)
     assert math.isfinite(wait)
-    assert pace.interval_seconds / 2 <= wait <= pace.longest_backoff_seconds
+    assert pace.interval_seconds / 2 <= wait <= pace.max_backoff_seconds
 
 
 def test_codes_are_bounded() -> None:
@@ -253,7 +253,7 @@ def test_codes_are_bounded() -> None:
     for i in range(1000):
         metrics.failed("observe", "hpc", f"Code{i}")
     samples = [s for m in registry.collect() for s in m.samples if s.name == "fairway_loop_errors_total"]
-    assert len(samples) == MOST_CODES
+    assert len(samples) == MAX_CODES
     assert sum(s.value for s in samples) == 1000
     metrics.forget("observe", "hpc")
     assert not [s for m in registry.collect() for s in m.samples]

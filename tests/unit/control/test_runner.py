@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.control import Engine, Runner
+from fairway.control.loop import LeasedLoop
 from fairway.engines.port import Refused, Unreachable
 from fairway.engines.virtual import VirtualEngine
 from fairway.files import parse_fleet
@@ -91,7 +93,7 @@ class Stage:
     async def give(self, wanted: Fleet) -> None:
         text = f"fleet {len(self.fleets)}"
         self.fleets[text] = wanted
-        await self.ledger.revisions.keep(text, text, "test")
+        await self.ledger.revisions.add(text, text, "test")
 
     def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
         if self.build_fault is not None:
@@ -205,7 +207,7 @@ async def test_a_revision_that_cannot_be_read_changes_nothing(ledger: Ledger) ->
     await stage.give(fleet(hpc=3))
     async with stage.running():
         await stage.until(lambda s: "hpc" in s and s["hpc"].reachable)
-        await ledger.revisions.keep("nonsense: [", "bad", "test")
+        await ledger.revisions.add("nonsense: [", "bad", "test")
         before = (await stage.until(lambda s: True))["hpc"].observed_at
         await stage.until(
             lambda s: (
@@ -259,3 +261,22 @@ async def _until(true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(60):
         while not await true():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+async def test_a_loop_that_is_started_again_writes_under_the_same_lock(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[LeasedLoop] = []
+
+    def start(loop: LeasedLoop) -> asyncio.Task[None]:
+        started.append(loop)
+        return asyncio.create_task(asyncio.sleep(0))  # it ends by itself, so that it is started again
+
+    monkeypatch.setattr("fairway.control.runner._start", start)
+    stage = Stage(ledger)
+    await stage.give(fleet(hpc=1))
+    async with stage.running(), asyncio.timeout(60):
+        while sum(loop.name == "nudge" for loop in started) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    writers = [loop._step for loop in started if loop.name in ("apply", "nudge", "hold")]
+    assert len({id(writer._writing) for writer in writers if hasattr(writer, "_writing")}) == 1

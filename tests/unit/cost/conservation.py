@@ -223,8 +223,8 @@ def _same_corrected(
     cent: Decimal,
 ) -> None:
     """A month closed on what was first told, and its correction, come to what it truly cost."""
-    closed = corrections.told(before, labels, cent)
-    anew = corrections.told(made, labels, cent)
+    closed = corrections.statement_amounts(before, labels, cent)
+    anew = corrections.statement_amounts(made, labels, cent)
     later = corrections.correction(anew, closed)
     sum_told = sum((line.amount for line in (*closed, *later)), Decimal(0))
     due = half_even(_total(wanted.values()), cent)

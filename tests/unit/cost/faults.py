@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Final
 from unittest.mock import patch
 
-from fairway.cost import calendar, charges, corrections, rates, rounding, slicing
+from fairway.cost import calendar, charges, corrections, rates, rounding
 from fairway.cost.calendar import Calendar
 from fairway.model.charge import Charge, Span
 from fairway.model.gpu import GpuType
@@ -97,7 +97,7 @@ def _a_second_too_long(
 def _plain_eighths(
     gpu: GpuType, totals: Mapping[SliceName | None, int], gpu_seconds: int
 ) -> dict[SliceName | None, Fraction]:
-    return {slice_: slicing.memory_part(gpu, slice_) for slice_ in totals}
+    return {slice_: rates.memory_part(gpu, slice_) for slice_ in totals}
 
 
 _true_committed = rates._committed
@@ -113,8 +113,8 @@ def _more_than_one(sums: Mapping[TeamName, Fraction | int]) -> charges.Shares:
     return tuple((team, Fraction(own) / whole) for team, own in sums.items())
 
 
-def _only_what_is_new(recomputed: Any, told_so_far: Any) -> tuple[corrections.StatementAmount, ...]:
-    known = {(line.team, line.kind, line.cluster, line.supply) for line in told_so_far}
+def _only_what_is_new(recomputed: Any, billed: Any) -> tuple[corrections.StatementAmount, ...]:
+    known = {(line.team, line.kind, line.cluster, line.supply) for line in billed}
     return tuple(
         line for line in recomputed if (line.team, line.kind, line.cluster, line.supply) not in known
     )
@@ -144,7 +144,7 @@ FAULTS: Final[dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]]] = {
     "absent commitments are free": ((rates, "_committed", _absent_is_free),),
     "guarantees of a smaller whole": ((charges, "_parts", _more_than_one),),
     "corrections only of new lines": ((corrections, "correction", _only_what_is_new),),
-    "spot prices at the hour's start": ((rates._Market, "rate", _market_at_the_start),),
+    "spot prices at the hour's start": ((rates._SpotPrices, "rate", _market_at_the_start),),
 }
 
 

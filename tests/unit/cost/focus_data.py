@@ -10,8 +10,9 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charges import charges, rate_spans
-from fairway.cost.focus.export import Book, DayCharges
+from fairway.cost.charges import charges
+from fairway.cost.focus.export import DayCharges, ExportContext
+from fairway.cost.rates import rate_spans
 from fairway.files import parse_fleet
 from fairway.model.charge import CapacitySum, Label, Span, UsageSum
 from fairway.model.fleet import Fleet, Pool, VirtualPlace
@@ -98,8 +99,8 @@ class Days:
         return Calendar(ZoneInfo(self.fleet.cost.timezone))
 
     @property
-    def book(self) -> Book:
-        return Book(self.fleet, self.calendar, LABELS)
+    def book(self) -> ExportContext:
+        return ExportContext(self.fleet, self.calendar, LABELS)
 
     def __iter__(self) -> Iterator[DayCharges]:
         for i in range(self.count):

@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 
 from fairway.cost.budgets import (
     BudgetStatus,
-    Level,
+    budget_status,
     burn_window,
     per_day,
     period,
     period_start,
-    standing,
     stricter,
     with_holds,
 )
 from fairway.cost.calendar import Calendar
-from fairway.model.budget import AtLimit, Budget, Every, Hold
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.names import TeamName
 from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, patient, team
@@ -36,16 +35,16 @@ TENTH = int(datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp())
 @pytest.mark.parametrize(
     ("spent", "level", "hold"),
     [
-        ("0", Level.OK, None),
-        ("799.99", Level.OK, None),
-        ("800", Level.WARNED, None),
-        ("999.99", Level.WARNED, None),
-        ("1000", Level.SPENT, Hold.STOP),
-        ("5000", Level.SPENT, Hold.STOP),
+        ("0", BudgetLevel.OK, None),
+        ("799.99", BudgetLevel.OK, None),
+        ("800", BudgetLevel.WARNED, None),
+        ("999.99", BudgetLevel.WARNED, None),
+        ("1000", BudgetLevel.SPENT, Hold.STOP),
+        ("5000", BudgetLevel.SPENT, Hold.STOP),
     ],
 )
-def test_levels(spent: str, level: Level, hold: Hold | None) -> None:
-    found = standing(BUDGET, Fraction(spent), Fraction(0), TENTH, CALENDAR)
+def test_levels(spent: str, level: BudgetLevel, hold: Hold | None) -> None:
+    found = budget_status(BUDGET, Fraction(spent), Fraction(0), TENTH, CALENDAR)
     assert (found.level, found.hold) == (level, hold)
 
 
@@ -54,8 +53,8 @@ def test_levels(spent: str, level: Level, hold: Hold | None) -> None:
     [(AtLimit.WARN, None), (AtLimit.LOW_ONLY, Hold.LOW_ONLY), (AtLimit.STOP, Hold.STOP)],
 )
 def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None:
-    found = standing(replace(BUDGET, at_limit=at_limit), Fraction(1000), Fraction(1), TENTH, CALENDAR)
-    assert found == BudgetStatus(Level.SPENT, hold, date(2026, 11, 10))
+    found = budget_status(replace(BUDGET, at_limit=at_limit), Fraction(1000), Fraction(1), TENTH, CALENDAR)
+    assert found == BudgetStatus(BudgetLevel.SPENT, hold, date(2026, 11, 10))
 
 
 @pytest.mark.parametrize(
@@ -63,12 +62,12 @@ def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None
     [("0", None), ("-1", None), ("100", date(2026, 11, 15)), ("24.3", None), ("24.5", date(2026, 11, 30))],
 )
 def test_the_day_it_runs_out(rate: str, runs_out: date | None) -> None:
-    assert standing(BUDGET, Fraction(500), Fraction(rate), TENTH, CALENDAR).runs_out == runs_out
+    assert budget_status(BUDGET, Fraction(500), Fraction(rate), TENTH, CALENDAR).runs_out == runs_out
 
 
 def test_a_budget_of_nothing_is_spent() -> None:
     nothing = Budget(Decimal(0), at_limit=AtLimit.STOP)
-    assert standing(nothing, Fraction(0), Fraction(0), TENTH, CALENDAR).hold is Hold.STOP
+    assert budget_status(nothing, Fraction(0), Fraction(0), TENTH, CALENDAR).hold is Hold.STOP
 
 
 def test_periods() -> None:

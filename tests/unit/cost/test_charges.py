@@ -7,7 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from fairway.cost.charges import charges, rate_spans, unused, usage_charges
+from fairway.cost.charges import charges, unused, usage_charges
+from fairway.cost.rates import rate_spans
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet
 from fairway.model.price import Commitment, Sharing

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cost.corrections import StatementAmount, correction, told
+from fairway.cost.corrections import StatementAmount, correction, statement_amounts
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Charge, ChargeKind, Label
 from tests.unit.cost.small import HPC, WHOLE, day, patient
@@ -36,7 +36,7 @@ CHARGES = st.lists(
 
 
 def test_lines_are_by_team_and_kind() -> None:
-    lines = told(
+    lines = statement_amounts(
         [charge(Fraction(1, 3), "a"), charge(Fraction(1, 3), "a"), charge(Fraction(1, 3), None)], LABELS, CENT
     )
     assert [(line.team, line.amount, line.device_seconds) for line in lines] == [
@@ -47,8 +47,8 @@ def test_lines_are_by_team_and_kind() -> None:
 
 def test_a_correction_names_only_what_changed() -> None:
     same = charge(Fraction(5), "a")
-    before = told([same, charge(Fraction(3), "b", seconds=30)], LABELS, CENT)
-    after = told([same, charge(Fraction(1), "b", seconds=10)], LABELS, CENT)
+    before = statement_amounts([same, charge(Fraction(3), "b", seconds=30)], LABELS, CENT)
+    after = statement_amounts([same, charge(Fraction(1), "b", seconds=10)], LABELS, CENT)
     assert correction(after, before) == (
         StatementAmount(ChargeKind.USAGE, HPC, WHOLE, "b", -20, Decimal("-2.00")),
     )
@@ -59,9 +59,9 @@ def test_a_correction_names_only_what_changed() -> None:
 def test_what_was_told_and_its_corrections_come_to_what_is_known(
     first: list[Charge], second: list[Charge], third: list[Charge]
 ) -> None:
-    so_far: list[StatementAmount] = list(told(first, LABELS, CENT))
+    so_far: list[StatementAmount] = list(statement_amounts(first, LABELS, CENT))
     for known in (second, third):
-        anew = told(known, LABELS, CENT)
+        anew = statement_amounts(known, LABELS, CENT)
         so_far += correction(anew, so_far)
         assert correction(anew, so_far) == ()
         exact = sum((c.amount for c in known), Fraction(0))
@@ -73,4 +73,4 @@ def test_what_was_told_and_its_corrections_come_to_what_is_known(
 def test_the_order_charges_come_in_does_not_matter(known: list[Charge], rng) -> None:  # type: ignore[no-untyped-def]
     mixed = list(known)
     rng.shuffle(mixed)
-    assert told(mixed, LABELS, CENT) == told(known, LABELS, CENT)
+    assert statement_amounts(mixed, LABELS, CENT) == statement_amounts(known, LABELS, CENT)

@@ -14,9 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairway.cost.corrections import told
+from fairway.cost.corrections import statement_amounts
 from fairway.cost.focus.columns import MOMENTS, NUMBERS, PLACE, PLACES
-from fairway.cost.focus.export import COLUMNS, Book, Correction, DayCharges, Row, Totals, export, rows
+from fairway.cost.focus.export import (
+    COLUMNS,
+    Correction,
+    DayCharges,
+    ExportContext,
+    Row,
+    Totals,
+    export,
+    rows,
+)
 from fairway.cost.focus.rows import decimal_text
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Charge, ChargeKind, Span
@@ -52,7 +61,7 @@ def total(found: Iterable[Told], column: str = "BilledCost") -> Decimal:
 def test_a_month_sums_to_its_statement_line_by_line(idle: Sharing, overhead: Sharing) -> None:
     days = Days(fleet(idle, overhead), MARCH, 31, users=2)
     charges = [charge for day in days for charge in day.charges]
-    lines = told(charges, LABELS, CENT)
+    lines = statement_amounts(charges, LABELS, CENT)
     found: dict[tuple[str, str, str, str, str], Decimal] = defaultdict(Decimal)
     for row in made(days):
         key = (row["SubAccountId"], row["x_Kind"], row["x_Cluster"], row["x_Pool"], row["x_Slice"])
@@ -264,7 +273,7 @@ def test_a_pool_that_is_gone_still_has_rows() -> None:
     there = fleet()
     gone = replace(there, pools=tuple(p for p in there.pools if p.name != "hpc-a100"))
     days = list(Days(there, MARCH, 1))
-    book = Book(gone, Days(there, MARCH, 1).calendar, LABELS)
+    book = ExportContext(gone, Days(there, MARCH, 1).calendar, LABELS)
     found = [named(row) for row in export(book, days)]
     old = [row for row in found if row["x_Pool"] == "hpc-a100" and row["x_Kind"] == "usage"]
     assert {row["PricingCategory"] for row in old} == {"Other"}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.charges import charges, rate_spans
+from fairway.cost.charges import charges
+from fairway.cost.rates import gpus_behind, memory_part, rate_spans
 from fairway.cost.rounding import apportion_paths
-from fairway.cost.slicing import gpus_behind, memory_part
 from fairway.files import parse_fleet
 from fairway.model.charge import CapacitySum, Charge, Label, Span, UsageSum
 from fairway.model.fleet import Fleet

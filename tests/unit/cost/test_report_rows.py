@@ -35,7 +35,7 @@ entries = st.lists(
 
 @given(found=entries, most=st.integers(1, 6))
 def test_rows_and_columns_sum_to_what_is_shown(found: list[ReportEntry], most: int) -> None:
-    made = table(found, CENT, most=most)
+    made = table(found, CENT, max_rows=most)
     whole = sum((e.amount for e in found), Fraction(0))
     assert made.total.total == round(whole * 100) * CENT
     assert sum((r.total for r in made.rows), Decimal(0)) == made.total.total
@@ -49,7 +49,7 @@ def test_rows_and_columns_sum_to_what_is_shown(found: list[ReportEntry], most: i
 
 @given(found=entries)
 def test_no_cell_is_further_than_a_cent_from_what_it_is(found: list[ReportEntry]) -> None:
-    for row in table(found, CENT, most=1000).rows:
+    for row in table(found, CENT, max_rows=1000).rows:
         mine = [e for e in found if e.labels == row.labels and (None if e.carried else e.kind) == row.kind]
         for column in ReportColumn:
             exact = sum((e.amount for e in mine if column_of(e.kind) is column), Fraction(0))
@@ -63,7 +63,7 @@ def test_columns_are_what_they_exactly_are() -> None:
         for name in "abc"
         for kind in (ChargeKind.USAGE, ChargeKind.IDLE, ChargeKind.OVERHEAD)
     ]
-    made = table(found, CENT, most=10)
+    made = table(found, CENT, max_rows=10)
     assert {made.total.amounts[c] for c in ReportColumn} == {Decimal("100.00")}
 
 

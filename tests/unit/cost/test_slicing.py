@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairway.cost.slicing import gpus_behind, memory_part, parts
+from fairway.cost.rates import gpus_behind, memory_part, parts
 from fairway.model.gpu import is_plain, layouts
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import SliceName

@@ -15,17 +15,17 @@ from sqlalchemy import text
 
 from fairway.cost.calendar import Calendar
 from fairway.demo.fleet_text import fleet_text
-from fairway.demo.history import Steps, Yesterdays
-from fairway.demo.history_jobs import DAY, HOUR, asked
-from fairway.demo.history_rows import past_of
-from fairway.demo.history_run import PastRun, Ran, outages, run
+from fairway.demo.history import DemoHistory
+from fairway.demo.history_jobs import DAY, HOUR, generate_jobs
+from fairway.demo.history_rows import ledger_rows
+from fairway.demo.history_run import FinishedJob, SimulatedRun, generate_outages, run
 from fairway.engines.virtual import SimState
 from fairway.engines.virtual.simulator.jobs import SimEnding
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
 from fairway.ledger.errors import LedgerNotEmpty
 from fairway.ledger.records.jobs import JobFilter
-from fairway.ledger.seed import Past, backfill, write_applies
+from fairway.ledger.seed import GeneratedHistory, backfill, write_applies
 from fairway.model.fleet import VirtualPlace
 from fairway.model.observation import Health
 from fairway.model.team import Supply
@@ -43,25 +43,27 @@ FLEET = parse_fleet(fleet_text(date(2026, 11, 1)), "fleet.yaml")
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
-def played(start: int, end: int, seed: int = 20) -> PastRun:
-    return run(FLEET, asked(FLEET, start, end, seed), outages(FLEET, start, end, seed), start, end)
+def played(start: int, end: int, seed: int = 20) -> SimulatedRun:
+    return run(
+        FLEET, generate_jobs(FLEET, start, end, seed), generate_outages(FLEET, start, end, seed), start, end
+    )
 
 
 @pytest.fixture(scope="module")
-def past() -> PastRun:
+def past() -> SimulatedRun:
     return played(START, END)
 
 
 @pytest.fixture(scope="module")
-def rows(past: PastRun) -> Past:
-    return past_of(FLEET, past, UTC_CALENDAR)
+def rows(past: SimulatedRun) -> GeneratedHistory:
+    return ledger_rows(FLEET, past, UTC_CALENDAR)
 
 
-def devices(job: Ran) -> int:
-    return job.asked.gpus * job.asked.nodes
+def devices(job: FinishedJob) -> int:
+    return job.planned.gpus * job.planned.nodes
 
 
-def seconds(job: Ran) -> float:
+def seconds(job: FinishedJob) -> float:
     return sum((a.ended or 0) - a.started for a in job.attempts)
 
 
@@ -79,17 +81,17 @@ def total(supply: Supply) -> dict[str, int]:
 # it holds together
 
 
-def test_no_node_ever_holds_more_than_it_has(past: PastRun) -> None:
+def test_no_node_ever_holds_more_than_it_has(past: SimulatedRun) -> None:
     changes: dict[tuple[Supply, str], list[tuple[float, int]]] = defaultdict(list)
     for job in past.jobs:
         for attempt in job.attempts:
             assert attempt.ended is not None
-            assert past.start <= job.asked.at <= attempt.started <= attempt.ended <= past.end
-            assert len(attempt.nodes) == job.asked.nodes
+            assert past.start <= job.planned.at <= attempt.started <= attempt.ended <= past.end
+            assert len(attempt.nodes) == job.planned.nodes
             for node in attempt.nodes if attempt.started < attempt.ended else ():
-                changes[job.asked.supply, node] += [
-                    (attempt.started, job.asked.gpus),
-                    (attempt.ended, -job.asked.gpus),
+                changes[job.planned.supply, node] += [
+                    (attempt.started, job.planned.gpus),
+                    (attempt.ended, -job.planned.gpus),
                 ]
     assert {supply for supply, _ in changes} == {s for pool in FLEET.pools for s in pool.supplies}
     for (supply, name), of_node in changes.items():
@@ -100,7 +102,7 @@ def test_no_node_ever_holds_more_than_it_has(past: PastRun) -> None:
         assert held == 0
 
 
-def test_attempts_follow_each_other(past: PastRun) -> None:
+def test_attempts_follow_each_other(past: SimulatedRun) -> None:
     for job in past.jobs:
         for before, after in zip(job.attempts, job.attempts[1:], strict=False):
             assert before.ended is not None
@@ -112,7 +114,7 @@ def test_attempts_follow_each_other(past: PastRun) -> None:
             assert job.state is SimState.CANCELLED
 
 
-def test_nothing_starts_on_a_node_that_is_out_of_use(past: PastRun) -> None:
+def test_nothing_starts_on_a_node_that_is_out_of_use(past: SimulatedRun) -> None:
     broken = defaultdict(list)
     for outage in past.outages:
         broken[outage.node].append(outage)
@@ -126,7 +128,7 @@ def test_nothing_starts_on_a_node_that_is_out_of_use(past: PastRun) -> None:
                         assert (attempt.ended or 0) <= outage.start
 
 
-def test_everything_there_is_to_see_happened(past: PastRun) -> None:
+def test_everything_there_is_to_see_happened(past: SimulatedRun) -> None:
     assert {job.state for job in past.jobs} == {
         SimState.DONE,
         SimState.FAILED,
@@ -136,9 +138,9 @@ def test_everything_there_is_to_see_happened(past: PastRun) -> None:
     endings = Counter(a.ending for job in past.jobs for a in job.attempts)
     for ending in (SimEnding.OUTRANKED, SimEnding.RECLAIMED, SimEnding.NODE_LOST):
         assert endings[ending] > 10
-    assert any(job.asked.kind.name == "notebook" and seconds(job) > 12 * HOUR for job in past.jobs)
+    assert any(job.planned.kind.name == "notebook" and seconds(job) > 12 * HOUR for job in past.jobs)
     assert any(len(job.attempts) > 2 for job in past.jobs)
-    assert {job.asked.user for job in past.jobs} == {user for team in FLEET.teams for user in team.members}
+    assert {job.planned.user for job in past.jobs} == {user for team in FLEET.teams for user in team.members}
 
 
 def test_the_same_seed_is_the_same_past() -> None:
@@ -150,7 +152,7 @@ def test_the_same_seed_is_the_same_past() -> None:
 # what the ledger makes of it
 
 
-async def test_usage_is_what_the_meter_would_have_written(ledger: Ledger, rows: Past) -> None:
+async def test_usage_is_what_the_meter_would_have_written(ledger: Ledger, rows: GeneratedHistory) -> None:
     await backfill(ledger, rows)
     wanted: Counter[tuple[int, str, str, str]] = Counter()
     for job in rows.jobs:
@@ -172,7 +174,9 @@ async def test_usage_is_what_the_meter_would_have_written(ledger: Ledger, rows: 
         assert raw.scalar() == day.scalar() == sum(kept.values())
 
 
-async def test_what_is_held_and_broken_is_never_more_than_there_is(ledger: Ledger, rows: Past) -> None:
+async def test_what_is_held_and_broken_is_never_more_than_there_is(
+    ledger: Ledger, rows: GeneratedHistory
+) -> None:
     await backfill(ledger, rows)
     async with ledger._connections.single() as connection:
         worst = await connection.execute(
@@ -191,20 +195,20 @@ async def test_what_is_held_and_broken_is_never_more_than_there_is(ledger: Ledge
 
 
 async def test_a_ledger_with_jobs_takes_no_past(ledger: Ledger) -> None:
-    past = past_of(FLEET, played(END - DAY, END), UTC_CALENDAR)
+    past = ledger_rows(FLEET, played(END - DAY, END), UTC_CALENDAR)
     await backfill(ledger, past)
     before = await ledger.jobs.page(JobFilter(), limit=5)
     with pytest.raises(LedgerNotEmpty):
         await backfill(ledger, past)
     assert await ledger.jobs.page(JobFilter(), limit=5) == before
     assert int(before[0].id) == len(past.jobs), "ids begin with 1, the newest is the last"
-    await ledger.revisions.keep("x", "y", "somebody")
+    await ledger.revisions.add("x", "y", "somebody")
     with pytest.raises(LedgerNotEmpty):
         await write_applies(ledger, [])
 
 
 async def test_its_policy_and_money(ledger: Ledger) -> None:
-    past = Yesterdays(40, 20, Steps(lambda _step: None, lambda _part: None))
+    past = DemoHistory(40, 20, lambda _step: None, lambda _fraction: None)
     past.begin()
     await past.write(ledger)
     applies = await ledger.applies.page(limit=10)
@@ -213,7 +217,7 @@ async def test_its_policy_and_money(ledger: Ledger) -> None:
     newest = await ledger.revisions.newest()
     assert newest is not None
     assert newest.text == past.text
-    standings = {s.team: s for s in await ledger.budgets.standings()}
+    standings = {s.team: s for s in await ledger.budgets.statuses()}
     assert set(standings) == {t.name for t in past.fleet.teams if t.budget}
     months = await ledger.months.all()
     assert months
@@ -287,14 +291,14 @@ def traces() -> Iterator[Shape]:
 def test_its_shape_is_that_of_real_clusters() -> None:
     known = list(traces())
     whole = played(END - 42 * DAY, END)
-    ours = shape([(job.asked.at, devices(job), seconds(job)) for job in whole.jobs if job.attempts])
+    ours = shape([(job.planned.at, devices(job), seconds(job)) for job in whole.jobs if job.attempts])
     # Between the traces, or a quarter beyond them: two clusters are not all there are.
     for name in ("ones", "ones_time", "tail", "top", "by_hour", "weekend"):
         low, high = (pick(getattr(trace, name) for trace in known) for pick in (min, max))
         assert 0.75 * low <= getattr(ours, name) <= 1.25 * high, (name, getattr(ours, name), low, high)
 
 
-def test_as_many_end_badly_as_in_real_clusters(past: PastRun) -> None:
+def test_as_many_end_badly_as_in_real_clusters(past: SimulatedRun) -> None:
     """Bands of Helios (Venus to Uranus), Acme (Seren, Kalos), Philly and MIT Supercloud: see the guide."""
     states = Counter(job.state for job in past.jobs)
     share = {state: count / len(past.jobs) for state, count in states.items()}
@@ -302,6 +306,6 @@ def test_as_many_end_badly_as_in_real_clusters(past: PastRun) -> None:
     assert 0.06 < share[SimState.CANCELLED] < 0.28
     assert 0.12 < share[SimState.FAILED] < 0.43
     assert 0.01 < share[SimState.TIMEOUT] < 0.06
-    waits = sorted(job.attempts[0].started - job.asked.at for job in past.jobs if job.attempts)
+    waits = sorted(job.attempts[0].started - job.planned.at for job in past.jobs if job.attempts)
     assert waits[len(waits) // 2] < 200, "most start at once"
     assert waits[int(len(waits) * 0.95)] > 300, "some wait long"

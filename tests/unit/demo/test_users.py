@@ -50,7 +50,7 @@ class Clusters:
 
     def waiting(self) -> dict[Supply, int]:
         found: Counter[Supply] = Counter()
-        for (state, _, supply, _, _), jobs in self.simulator.under().items():
+        for (state, _, supply, _, _), jobs in self.simulator.job_counts().items():
             if state is SimState.WAITING:
                 found[supply] += jobs
         return dict(found)
@@ -58,21 +58,21 @@ class Clusters:
     def held(self) -> int:
         top = [team.name for team in FLEET.teams if team.parent is None]
         supplies = [supply for pool in FLEET.pools for supply in pool.supplies]
-        return sum(self.simulator.held_devices(s)[team].held for s in supplies for team in top)
+        return sum(self.simulator.held_devices(s)[team] for s in supplies for team in top)
 
 
 @pytest.mark.parametrize("speed", sized(ci=[60], nightly=[1, 60, 600]))
 def test_the_load_is_steady(speed: float) -> None:
     crowd = Users(FLEET, speed, seed=20)
     clusters = Clusters()
-    for wanted in crowd.first():
+    for wanted in crowd.initial_jobs():
         clusters.take(wanted)
     devices = sum(crowd.devices.values())
     assert clusters.held() > 0.85 * devices, "full from the beginning"
     full, queue = [], []
     beat = max(1.0, 60 / speed)  # a slow demo need not be played second by second
     for second in range(1, 601):
-        for wanted in crowd.next(beat, clusters.waiting()):
+        for wanted in crowd.next_jobs(beat, clusters.waiting()):
             clusters.take(wanted)
         clusters.simulator.advance(second * beat)
         full.append(clusters.held() / devices)
@@ -87,13 +87,13 @@ def test_the_load_is_steady(speed: float) -> None:
 
 
 def test_the_same_seed_asks_for_the_same() -> None:
-    assert list(Users(FLEET, 60, seed=1).first()) == list(Users(FLEET, 60, seed=1).first())
-    assert list(Users(FLEET, 60, seed=1).first()) != list(Users(FLEET, 60, seed=2).first())
+    assert list(Users(FLEET, 60, seed=1).initial_jobs()) == list(Users(FLEET, 60, seed=1).initial_jobs())
+    assert list(Users(FLEET, 60, seed=1).initial_jobs()) != list(Users(FLEET, 60, seed=2).initial_jobs())
 
 
 def test_everything_there_is_to_see_is_asked_for() -> None:
     crowd = Users(FLEET, 60, seed=20)
-    wanted = [job for _ in range(900) for job in crowd.next(1, {})]
+    wanted = [job for _ in range(900) for job in crowd.next_jobs(1, {})]
     assert {job.supply for job in wanted} == set(crowd.devices)
     assert {job.team for job in wanted} == {team.name for team in FLEET.teams if team.members}
     assert {job.user for job in wanted} == {user for team in FLEET.teams for user in team.members}
@@ -103,9 +103,9 @@ def test_everything_there_is_to_see_is_asked_for() -> None:
         [job.tasks > 1 for job in wanted],
         [job.exit_code > 0 for job in wanted],
         [job.limit_seconds < job.seconds for job in wanted],
-        [job.regretted_after is not None for job in wanted],
+        [job.cancelled_after is not None for job in wanted],
         [job.retries > 0 for job in wanted],
-        [job.picked for job in wanted],
+        [job.any_pool for job in wanted],
         [job.priority == "low" for job in wanted],
         [job.spot for job in wanted],
     ):

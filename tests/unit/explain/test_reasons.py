@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.reference.collect import collect
-from fairway.explain.engine_reasons import ENGINE_WORDS, EngineWord, kueue_code, pod_code, slurm_code
-from fairway.explain.reasons import REASONS, WANT_OF_ROOM
+from fairway.explain.engine_reasons import ENGINE_REASONS, EngineReason, kueue_code, pod_code, slurm_code
+from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
 
 Reads = Callable[[str], str]
 # What Slurm, Kueue and kube-scheduler were heard to say in the lab.
@@ -46,8 +46,8 @@ def test_what_nobody_wrote_down_is_not_guessed(read: Reads, words: str) -> None:
     assert read(words) == ""
 
 
-@given(word=st.sampled_from(ENGINE_WORDS["Slurm"]), more=st.from_regex(r"(\W.*)?", fullmatch=True))
-def test_whatever_slurm_adds_to_a_reason_its_code_stays(word: EngineWord, more: str) -> None:
+@given(word=st.sampled_from(ENGINE_REASONS["Slurm"]), more=st.from_regex(r"(\W.*)?", fullmatch=True))
+def test_whatever_slurm_adds_to_a_reason_its_code_stays(word: EngineReason, more: str) -> None:
     assert slurm_code(f"{word.shown}{more}") == word.code
 
 
@@ -66,7 +66,7 @@ def test_every_reason_has_words_and_a_remedy() -> None:
 
 
 def test_every_engine_word_stands_for_a_reason() -> None:
-    for words in ENGINE_WORDS.values():
+    for words in ENGINE_REASONS.values():
         for word in words:
             assert word.code in REASONS
 
@@ -102,11 +102,11 @@ def test_every_engine_word_stands_for_a_reason() -> None:
     ],
 )
 def test_who_waits_for_room(code: str, wants_room: bool) -> None:
-    assert (code in WANT_OF_ROOM) is wants_room
+    assert (code in WAITS_FOR_CAPACITY) is wants_room
 
 
 def test_only_reasons_are_for_want_of_room() -> None:
-    assert REASONS.keys() > WANT_OF_ROOM
+    assert REASONS.keys() > WAITS_FOR_CAPACITY
 
 
 def test_a_remedy_names_the_job() -> None:

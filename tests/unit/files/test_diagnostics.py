@@ -12,5 +12,5 @@ def test_nothing_near_gives_the_other_hint() -> None:
 
 def test_long_lists_are_cut() -> None:
     assert listed(["a", "b"]) == "a, b"
-    assert listed([str(i) for i in range(15)], most=3) == "0, 1, 2 and 12 more"
+    assert listed([str(i) for i in range(15)], limit=3) == "0, 1, 2 and 12 more"
     assert listed(["a\nb"]) == "a\\nb"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairway.files.diagnostics import Faults
-from fairway.files.yaml.parser import parse
-from fairway.files.yaml.tree import Listing, Mapping, Node, Scalar, ScalarKind
+from fairway.files.yaml import MappingNode, Node, ScalarKind, ScalarNode, SequenceNode, parse
 
 
 def plain(text: str) -> Any:
@@ -18,23 +17,23 @@ def plain(text: str) -> Any:
 
 def _value(node: Node) -> Any:
     match node:
-        case Mapping():
+        case MappingNode():
             return {entry.key.text: _value(entry.value) for entry in node.entries}
-        case Listing():
+        case SequenceNode():
             return [_value(item) for item in node.items]
-        case Scalar():
+        case ScalarNode():
             return _scalar(node)
 
 
-def _scalar(node: Scalar) -> Any:
+def _scalar(node: ScalarNode) -> Any:
     match node.kind:
-        case ScalarKind.NOTHING:
+        case ScalarKind.NULL:
             return None
-        case ScalarKind.TRUTH:
+        case ScalarKind.BOOLEAN:
             return node.text.lower() == "true"
-        case ScalarKind.WHOLE:
+        case ScalarKind.INTEGER:
             return int(node.text, 0) if node.text[:2] in {"0x", "0o"} else int(node.text[:4000])
-        case ScalarKind.DECIMAL:
+        case ScalarKind.FLOAT:
             return float(node.text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        case ScalarKind.TEXT:
+        case ScalarKind.STRING:
             return node.text

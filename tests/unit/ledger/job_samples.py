@@ -108,7 +108,7 @@ class Desk:
 
     async def sent(self, *sent: tuple[JobId, int, str]) -> None:
         async with self.ledger.writing(self.dispatch) as tx:
-            await tx.dispatch.keep_sent([(job, submission, EngineId(id_)) for job, submission, id_ in sent])
+            await tx.dispatch.record_sent([(job, submission, EngineId(id_)) for job, submission, id_ in sent])
 
     async def send(self, *ids: JobId) -> list[str]:
         """As the dispatch loop does; the engine's ids and names are `e<id>` and the right ones."""
@@ -121,14 +121,14 @@ class Desk:
 
     async def see(self, *jobs: SeenJob, mark: str | None = None) -> MirrorResult:
         async with self.ledger.writing(self.mirror) as tx:
-            return await tx.mirror.keep_seen(jobs, mark)
+            return await tx.mirror.write_jobs(jobs, mark)
 
     async def settle(self) -> int:
         async with self.ledger.writing(self.dispatch) as tx:
-            return await tx.dispatch.settle_after()
+            return await tx.dispatch.cancel_unsatisfiable()
 
     async def due(self) -> list[JobId]:
-        return [order.id for order in await self.ledger.dispatch.to_send(self.dispatch.cluster, 1000)]
+        return [order.id for order in await self.ledger.dispatch.pending_submits(self.dispatch.cluster, 1000)]
 
     async def row(self, id_: JobId) -> JobRow:
         (row,) = await self.ledger.jobs.rows([id_])

@@ -71,13 +71,13 @@ def rows(url: str, told: dict[str, list[str]] | None = None) -> dict[str, list[s
 @pytest.fixture
 async def filled_url(database_url: str, ledger: Ledger) -> str:
     """Something in every corner: fleet, token, observation, jobs, attempts, usage, an apply, a session."""
-    await ledger.revisions.keep("name: acme", "digest", "ann")
+    await ledger.revisions.add("name: acme", "digest", "ann")
     await ledger.tokens.create("ann", Role.ADMIN, b"hash", "test")
     await ledger.applies.queue("name: acme 2", "digest-2", {ClusterName("hpc"): "f"}, force=False, by="ann")
     lease = await ledger.leases.take("observe", "hpc", "me", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.observations.keep(many(20))
+        await tx.observations.write(many(20))
     await (await Desk.of(ledger)).submit(*(new_job(f"train-{n}") for n in range(10)))
     book = Book(database_url)
     hour = 1_790_000_000 // 3600 * 3600

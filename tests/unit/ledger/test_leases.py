@@ -76,7 +76,7 @@ async def test_releasing_twice_or_too_late_harms_nobody(ledger: Ledger) -> None:
     assert await ledger.leases.renew(new) is not None
     with pytest.raises(LeaseLost):
         async with ledger.writing(old) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
     assert await ledger.clusters.all() == ()
 
 
@@ -85,7 +85,7 @@ async def test_a_lease_that_ran_out_cannot_write(ledger: Ledger, database_url: s
     pass_time(database_url, 61)
     with pytest.raises(LeaseLost, match="token 1"):
         async with ledger.writing(lease) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
     assert await ledger.clusters.nodes() == ()
 
 
@@ -93,7 +93,7 @@ async def test_time_that_runs_out_inside_the_write_undoes_it(ledger: Ledger) -> 
     lease = await taken(ledger, "a", 0.4)
     with pytest.raises((LeaseLost, LedgerBusy, LedgerUnreachable)):
         async with ledger.writing(lease) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
             await asyncio.sleep(0.5)
     assert await ledger.clusters.nodes() == ()
 
@@ -103,7 +103,7 @@ async def test_the_clock_is_looked_at_again_before_the_commit(ledger: Ledger, da
     with pytest.raises(LeaseLost):
         async with ledger.writing(lease) as tx:
             for i in range(14):  # never idle for long, and yet past its end
-                await tx.observations.keep(observation(node(f"n{i}")))
+                await tx.observations.write(observation(node(f"n{i}")))
                 await asyncio.sleep(0.15)
     assert await ledger.clusters.nodes() == ()
 
@@ -117,7 +117,7 @@ async def test_nobody_takes_a_lease_while_its_holder_writes(ledger: Ledger, data
             assert await asyncio.wait_for(take(ledger, "b"), 20) is None
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute("SELECT FROM lease FOR UPDATE NOWAIT")
-        await tx.observations.keep(observation(node("a")))
+        await tx.observations.write(observation(node("a")))
     assert len(await ledger.clusters.nodes()) == 1
 
 
@@ -134,7 +134,7 @@ async def test_an_error_in_the_body_undoes_all_of_it(ledger: Ledger) -> None:
     lease = await taken(ledger, "a")
     with pytest.raises(RuntimeError):
         async with ledger.writing(lease) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
             raise RuntimeError
     assert await ledger.clusters.nodes() == ()
     assert await ledger.leases.renew(lease) is not None
@@ -149,5 +149,5 @@ async def test_an_older_writer_cannot_overwrite_a_newer_one(ledger: Ledger, data
         )
     with pytest.raises(LeaseLost):
         async with ledger.writing(lease) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
     assert await ledger.clusters.nodes() == ()

@@ -20,7 +20,7 @@ async def observe(ledger: Ledger) -> None:
     lease = await ledger.leases.take("observe", "hpc", "a", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.observations.keep(
+        await tx.observations.write(
             observation(
                 node("n1", gpus(in_use=8)),
                 node("n2", gpus(in_use=3), health=Health.DRAINED, reason="disk"),
@@ -77,15 +77,15 @@ async def test_what_waits_is_grouped_by_whose_it_is_and_why(ledger: Ledger) -> N
 
 async def test_devices_of_a_pool_are_its_own_with_the_health_of_their_node(ledger: Ledger) -> None:
     await observe(ledger)
-    rows = (await ledger.pools.pool("hpc", "a100", largest=1, look_at=all_nodes)).devices
+    rows = (await ledger.pools.pool("hpc", "a100", largest=1, select_nodes=all_nodes)).devices
     assert [(r.node, r.health, r.reason, r.total, r.in_use) for r in rows] == [
         ("n1", Health.READY, "", 8, 8),
         ("n2", Health.DRAINED, "disk", 8, 3),
         ("n3", Health.DOWN, "", 8, 0),
     ]
-    (cut,) = (await ledger.pools.pool("hpc", "mig", largest=1, look_at=all_nodes)).devices
+    (cut,) = (await ledger.pools.pool("hpc", "mig", largest=1, select_nodes=all_nodes)).devices
     assert (cut.node, cut.slice, cut.total, cut.in_use) == ("n4", SliceName("1g.10gb"), 7, 2)
-    assert (await ledger.pools.pool("cloud", "a100", largest=1, look_at=all_nodes)).devices == ()
+    assert (await ledger.pools.pool("cloud", "a100", largest=1, select_nodes=all_nodes)).devices == ()
 
 
 async def test_holders_are_the_largest_and_those_on_the_nodes_that_are_looked_at(ledger: Ledger) -> None:
@@ -98,7 +98,7 @@ async def test_holders_are_the_largest_and_those_on_the_nodes_that_are_looked_at
         seen("5", "other", JobState.RUNNING, holding("n3", devices=8), supply=Supply(PoolName("other"))),
         seen("6", "again", JobState.RUNNING, run(0, 1), holding("n3", devices=2)),
     )
-    now = await ledger.pools.pool("hpc", "hpc-a100", largest=1, look_at=lambda _: [NodeName("n3")])
+    now = await ledger.pools.pool("hpc", "hpc-a100", largest=1, select_nodes=lambda _: [NodeName("n3")])
     assert [(h.name, h.devices, h.nodes, h.rank) for h in now.holders] == [
         ("large", 16, ("n1", "n2"), 1),
         ("here", 2, ("n3",), 2),

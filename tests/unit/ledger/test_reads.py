@@ -16,18 +16,18 @@ from tests.unit.ledger.samples import gpus, many, node, observation, slices
 async def test_revisions(ledger: Ledger) -> None:
     assert await ledger.revisions.newest() is None
     assert await ledger.revisions.newest_id() is None
-    one = await ledger.revisions.keep("clusters: {}", "d1", "alice")
-    assert await ledger.revisions.keep("clusters: {}", "d1", "bob") == one
-    two = await ledger.revisions.keep("clusters: {a: }", "d2", "bob")
+    one = await ledger.revisions.add("clusters: {}", "d1", "alice")
+    assert await ledger.revisions.add("clusters: {}", "d1", "bob") == one
+    two = await ledger.revisions.add("clusters: {a: }", "d2", "bob")
     assert await ledger.revisions.newest() == two
     assert (two.created_by, two.text, two.digest) == ("bob", "clusters: {a: }", "d2")
     assert two.created_at.tzinfo is not None
-    back = await ledger.revisions.keep("clusters: {}", "d1", "alice")  # going back is a revision too
+    back = await ledger.revisions.add("clusters: {}", "d1", "alice")  # going back is a revision too
     assert await ledger.revisions.newest_id() == back.id > two.id > one.id
 
 
 async def test_one_revision_from_many_who_keep_the_same(ledger: Ledger) -> None:
-    kept = await asyncio.gather(*(ledger.revisions.keep("x", "d", f"server-{i}") for i in range(8)))
+    kept = await asyncio.gather(*(ledger.revisions.add("x", "d", f"server-{i}") for i in range(8)))
     assert len(set(kept)) == 1
 
 

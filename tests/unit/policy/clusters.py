@@ -21,7 +21,7 @@ from fairway.policy.objects import (
     Value,
     WantedObject,
 )
-from fairway.policy.plan import ClusterPlan, complete, compute_changes, touched_keys
+from fairway.policy.plan import ClusterPlan, build_plan, compute_changes, touched_keys
 
 patient = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 """The same examples in every run, however busy the machine is."""
@@ -94,7 +94,7 @@ class Situation:
     def plan(self) -> ClusterPlan:
         changes = compute_changes(self.wanted, self.found)
         activity = {key: self.jobs[key] for key in touched_keys(changes) if key in self.jobs}
-        return complete(HPC, EngineKind.VIRTUAL, self.wanted, self.found, changes, activity)
+        return build_plan(HPC, EngineKind.VIRTUAL, self.wanted, self.found, changes, activity)
 
 
 situations = st.builds(

@@ -18,9 +18,9 @@ from fairway.policy.capacity import (
     NodeDevices,
     NodeGroup,
     StoredCapacity,
+    capacity_samples,
+    capacity_update,
     fragmented,
-    shelves,
-    turn,
 )
 
 GPU = Supply(PoolName("gpu"))
@@ -57,20 +57,20 @@ def test_what_is_held_back_is_not_free() -> None:
 
 def test_unheld_devices_of_nodes_that_take_no_work() -> None:
     there = [nodes(READY, 8, 2, 1, count=2), nodes(DRAINED, 8, 3), nodes(DOWN, 8, 8), nodes(DOWN, 8, 0)]
-    (shelf,) = shelves((POOL,), there, {}, lambda pool, slices: 0)
-    assert shelf == CapacitySample(GPU, total=40, drained=5, down=2 + 8, fragmented=0, gpus=40)
+    (sample,) = capacity_samples((POOL,), there, {}, lambda pool, slices: 0)
+    assert sample == CapacitySample(GPU, total=40, drained=5, down=2 + 8, fragmented=0, gpus=40)
 
 
 def test_the_gpus_of_a_sliced_pool_are_counted_once() -> None:
     there = [NodeGroup(READY, (NodeDevices(SMALL, 7, 0), NodeDevices(LARGE, 2, 1)), 3)]
-    seen = shelves((MIG,), there, {}, lambda pool, slices: sum(slices.values()) // 4)
-    assert [(shelf.supply, shelf.total, shelf.gpus) for shelf in seen] == [(SMALL, 21, 6), (LARGE, 6, 0)]
-    told = shelves((replace(MIG, gpus=5),), there, {}, lambda pool, slices: 99)
-    assert [shelf.gpus for shelf in told] == [5, 0]
+    seen = capacity_samples((MIG,), there, {}, lambda pool, slices: sum(slices.values()) // 4)
+    assert [(sample.supply, sample.total, sample.gpus) for sample in seen] == [(SMALL, 21, 6), (LARGE, 6, 0)]
+    told = capacity_samples((replace(MIG, gpus=5),), there, {}, lambda pool, slices: 99)
+    assert [sample.gpus for sample in told] == [5, 0]
 
 
 def test_devices_of_no_pool_of_the_cluster_are_left_out() -> None:
-    assert shelves((MIG,), [nodes(READY, 8, 0)], {}, lambda pool, slices: 0) == ()
+    assert capacity_samples((MIG,), [nodes(READY, 8, 0)], {}, lambda pool, slices: 0) == ()
 
 
 A, B = CapacitySample(GPU, 8, gpus=8), CapacitySample(GPU, 8, drained=8, gpus=8)
@@ -79,15 +79,15 @@ HOUR = 3600
 
 def test_what_stays_is_closed_by_full_hours() -> None:
     known = [StoredCapacity(A, 2 * HOUR)]
-    assert turn(known, [A], 2 * HOUR + 50, 2 * HOUR) is None
-    later = turn(known, [A], 5 * HOUR + 50, 5 * HOUR)
+    assert capacity_update(known, [A], 2 * HOUR + 50, 2 * HOUR) is None
+    later = capacity_update(known, [A], 5 * HOUR + 50, 5 * HOUR)
     assert later is not None
     assert later.closed == (CapacitySpan(A, 2 * HOUR, 5 * HOUR),)
     assert later.now == (StoredCapacity(A, 5 * HOUR),)
 
 
 def test_what_changes_held_until_it_was_seen() -> None:
-    change = turn([StoredCapacity(A, HOUR)], [B], 3 * HOUR + 7, 3 * HOUR)
+    change = capacity_update([StoredCapacity(A, HOUR)], [B], 3 * HOUR + 7, 3 * HOUR)
     assert change is not None
     assert change.closed == (CapacitySpan(A, HOUR, 3 * HOUR + 7),)
     assert change.now == (StoredCapacity(B, 3 * HOUR + 7),)
@@ -95,7 +95,7 @@ def test_what_changes_held_until_it_was_seen() -> None:
 
 def test_what_is_gone_is_closed_and_what_is_new_begins() -> None:
     other = CapacitySample(SMALL, 7)
-    change = turn([StoredCapacity(A, HOUR)], [other], HOUR + 9, HOUR)
+    change = capacity_update([StoredCapacity(A, HOUR)], [other], HOUR + 9, HOUR)
     assert change is not None
     assert (change.closed, change.now, change.gone) == (
         (CapacitySpan(A, HOUR, HOUR + 9),),
@@ -105,7 +105,7 @@ def test_what_is_gone_is_closed_and_what_is_new_begins() -> None:
 
 
 def test_a_clock_that_went_back_closes_nothing_twice() -> None:
-    change = turn([StoredCapacity(A, HOUR + 100)], [B], HOUR + 90, HOUR)
+    change = capacity_update([StoredCapacity(A, HOUR + 100)], [B], HOUR + 90, HOUR)
     assert change is not None
     assert change.closed == ()
     assert change.now == (StoredCapacity(B, HOUR + 100),)

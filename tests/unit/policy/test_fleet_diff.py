@@ -26,7 +26,7 @@ def said(after: str, before: str = SHARED) -> list[tuple[str | None, str]]:
 
 def line(change: FieldDiff) -> str:
     values = " → ".join(v for v in (change.before, change.after) if v is not None)
-    return f"{change.sign} {change.word} {values}".strip()
+    return f"{change.sign} {change.what} {values}".strip()
 
 
 @pytest.mark.parametrize(

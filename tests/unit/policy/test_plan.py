@@ -17,7 +17,7 @@ from fairway.policy.objects import (
     Translation,
     WantedObject,
 )
-from fairway.policy.plan import ClusterPlan, complete, compute_adoption, compute_changes, depths
+from fairway.policy.plan import ClusterPlan, build_plan, compute_adoption, compute_changes, depths
 from tests.growth import grows_at_most
 from tests.unit.policy.clusters import HPC
 
@@ -30,7 +30,7 @@ def found(*objects: FoundObject) -> FoundPolicy:
 
 
 def plan(wanted: Translation, has: FoundPolicy, jobs: dict[ObjectKey, Activity] | None = None) -> ClusterPlan:
-    return complete(HPC, EngineKind.SLURM, wanted, has, compute_changes(wanted, has), jobs or {})
+    return build_plan(HPC, EngineKind.SLURM, wanted, has, compute_changes(wanted, has), jobs or {})
 
 
 def many(count: int, limit: int) -> list[WantedObject]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fairway.files import parse_fleet
 from fairway.model.fleet import VirtualPlace
 from fairway.model.names import ClusterName
-from fairway.server import Engines
+from fairway.server import EngineFactory
 from fairway.services.plans import Planner, plan_cluster
 from tests.plans import apply_plan
 
@@ -30,30 +30,30 @@ LARGER = replace(FLEET, pools=(replace(FLEET.pools[0], place=VirtualPlace(nodes=
 
 
 async def test_every_loop_and_every_plan_sees_the_same_virtual_cluster() -> None:
-    engines = Engines()
+    engines = EngineFactory()
     one = engines(FLEET.clusters[0], FLEET.pools)
     applied = await apply_plan(one, await plan_cluster(one, FLEET, DEMO))
     assert applied.done
     assert not applied.left
     other = engines(FLEET.clusters[0], FLEET.pools)
     assert (await plan_cluster(other, FLEET, DEMO)).changes == ()
-    plan = await Planner(engines.to_plan).plan(FLEET)
+    plan = await Planner(engines.for_reads).plan(FLEET)
     assert plan.failures == ()
     assert [c.changes for c in plan.clusters] == [()]
 
 
 async def test_a_plan_for_other_pools_leaves_the_cluster_as_it_is() -> None:
-    engines = Engines()
+    engines = EngineFactory()
     one = engines(FLEET.clusters[0], FLEET.pools)
-    await Planner(engines.to_plan).plan(LARGER)
+    await Planner(engines.for_reads).plan(LARGER)
     assert engines(FLEET.clusters[0], FLEET.pools) is one
 
 
 async def test_a_cluster_that_gets_more_nodes_keeps_its_policy() -> None:
-    engines = Engines()
+    engines = EngineFactory()
     one = engines(FLEET.clusters[0], FLEET.pools)
     await apply_plan(one, await plan_cluster(one, FLEET, DEMO))
-    before = (await Planner(engines.to_plan).plan(LARGER)).clusters[0]
+    before = (await Planner(engines.for_reads).plan(LARGER)).clusters[0]
     resized = engines(LARGER.clusters[0], LARGER.pools)
     assert len((await resized.observe()).nodes) == 3
     assert (await plan_cluster(resized, LARGER, DEMO)).fingerprint == before.fingerprint

@@ -17,7 +17,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
 from fairway.model.price import Sharing, cent
 from fairway.services.charges import CachedCosts, Costs
-from fairway.services.reports import CostReports, ReportQuestion, window_of
+from fairway.services.reports import CostReports, ReportQuery, window_of
 from tests.unit.services.cost_history import CLASSES, NOW, OCTOBER, CostBook, calendar, fill, with_rules
 
 EVERYTHING = tuple(label for label in Label if label is not Label.NAME)
@@ -38,7 +38,7 @@ async def book(ledger: Ledger, database_url: str) -> AsyncIterator[CostBook]:
     made.close()
 
 
-async def ungrouped(costs: Costs, fleet: Fleet, question: ReportQuestion) -> ReportTable:
+async def ungrouped(costs: Costs, fleet: Fleet, question: ReportQuery) -> ReportTable:
     """Every charge told apart by all there is, and only then summed by what was asked."""
     found: list[ReportEntry] = []
     places = [EVERYTHING.index(label) for label in question.by]
@@ -46,10 +46,10 @@ async def ungrouped(costs: Costs, fleet: Fleet, question: ReportQuestion) -> Rep
         each = await costs.entries(priced, EVERYTHING, question.which)
         found += [replace(entry, labels=tuple(entry.labels[i] for i in places)) for entry in each]
     days = [i for i, label in enumerate(question.by) if label is Label.DAY]
-    return table(found, cent(fleet.currency), most=question.most, in_order=days)
+    return table(found, cent(fleet.currency), max_rows=question.max_rows, sort_labels=days)
 
 
-def questions(dice: random.Random, count: int) -> list[ReportQuestion]:
+def questions(dice: random.Random, count: int) -> list[ReportQuery]:
     filters = [
         UsageFilter(),
         UsageFilter(),
@@ -60,11 +60,11 @@ def questions(dice: random.Random, count: int) -> list[ReportQuestion]:
     ]
     windows = ["2026-11", "6d", "2d", "2026-10-30..2026-11-02", "1d"]
     return [
-        ReportQuestion(
+        ReportQuery(
             dice.choice(windows),
             tuple(dice.sample(EVERYTHING, dice.randrange(0, 4))),
             dice.choice(filters),
-            most=dice.choice([3, 1000]),
+            max_rows=dice.choice([3, 1000]),
         )
         for _ in range(count)
     ]

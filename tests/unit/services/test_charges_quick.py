@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fairway.ledger import Ledger
 from fairway.model.charge import Label, Span
-from fairway.services.charges import SECONDS, WINDOWS, CachedCosts, Costs
+from fairway.services.charges import CACHE_SECONDS, MAX_CACHED, CachedCosts, Costs
 from tests.unit.services.cost_history import FLEET, NOW, OCTOBER, CostBook, calendar, fill
 
 MONTH = calendar().month_span(OCTOBER)
@@ -31,13 +31,13 @@ async def test_what_is_known_of_a_window_is_kept_a_while(ledger: Ledger) -> None
     first = await quick.priced(FLEET, MONTH, NOW)
     assert await quick.priced(replace(FLEET), MONTH, NOW) is not first  # another revision
     first = await quick.priced(FLEET, MONTH, NOW)
-    clock[0] += SECONDS
+    clock[0] += CACHE_SECONDS
     assert await quick.priced(FLEET, MONTH, NOW) is not first
 
 
 async def test_only_so_many_windows_are_kept(ledger: Ledger) -> None:
     quick = CachedCosts(ledger, clock=lambda: 0.0)
     first = await quick.priced(FLEET, MONTH, NOW)
-    for day in range(WINDOWS):
+    for day in range(MAX_CACHED):
         await quick.priced(FLEET, Span(MONTH.start, MONTH.start + 86400 * (day + 1)), NOW)
     assert await quick.priced(FLEET, MONTH, NOW) is not first

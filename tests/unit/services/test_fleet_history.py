@@ -9,13 +9,13 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, cast
 
+from fairway.cost.calendar import calendar_of
 from fairway.ledger import ApplyKind, ApplyState, Ledger
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import PoolName
 from fairway.model.price import Sharing
-from fairway.services.charges import calendar_of
-from fairway.services.fleets import FleetHistory, as_it_held
+from fairway.services.fleets import FleetHistory, Fleets, with_past_rules
 from tests.unit.services.cost_history import FLEET, OCTOBER, with_rules
 
 
@@ -49,7 +49,7 @@ class Past:
         return self._done
 
     def history(self) -> FleetHistory:
-        return FleetHistory(cast("Ledger", self), self)
+        return FleetHistory(cast("Ledger", self), cast("Fleets", self))
 
 
 def on(day: int, hour: int = 12) -> datetime:
@@ -106,15 +106,15 @@ def test_prices_are_the_newest_and_pools_that_are_gone_stay() -> None:
         pools=tuple(replace(p, price=Decimal(9)) for p in FLEET.pools if p.name != "spot"),
         clusters=FLEET.clusters[:1],
     )
-    held = as_it_held(newest, FLEET)
+    held = with_past_rules(newest, FLEET)
     assert {p.name: p.price for p in held.pools} == {"a100": 9, "mig": 9, "spot": Decimal("0.55")}
     assert held.clusters == FLEET.clusters
     cheaper = replace(FLEET.clusters[0], overhead=MappingProxyType({"power": Decimal(1)}))
-    assert as_it_held(newest, replace(FLEET, clusters=(cheaper,))).clusters == (cheaper,)
+    assert with_past_rules(newest, replace(FLEET, clusters=(cheaper,))).clusters == (cheaper,)
     assert PoolName("spot") not in {p.name for p in newest.pools}
 
 
 def test_days_stay_those_of_the_newest_zone() -> None:
     then = with_rules(Sharing.BY_USAGE, Sharing.BY_USAGE, "Asia/Kolkata")
-    held = as_it_held(FLEET, then)
+    held = with_past_rules(FLEET, then)
     assert (held.cost.timezone, held.cost.idle) == ("UTC", Sharing.BY_USAGE)

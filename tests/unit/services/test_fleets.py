@@ -11,8 +11,7 @@ from fairway.files import InvalidFile, parse_fleet
 from fairway.ledger import Ledger, Revision
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.fleets import MOST_PARSED, NO_FLEET, Fleets
+from fairway.services.fleets import MAX_PARSED, NO_FLEET, Fleets, LastApplied
 
 
 @dataclass
@@ -29,7 +28,7 @@ class Parser:
 
 
 async def keep(ledger: Ledger, *texts: str) -> list[int]:
-    return [(await ledger.revisions.keep(text, text, "test")).id for text in texts]
+    return [(await ledger.revisions.add(text, text, "test")).id for text in texts]
 
 
 async def test_a_new_revision_is_parsed_once_for_all_who_ask(ledger: Ledger) -> None:
@@ -48,7 +47,7 @@ async def test_a_new_revision_is_parsed_once_for_all_who_ask(ledger: Ledger) -> 
 async def test_what_is_used_stays_parsed_and_the_rest_goes(ledger: Ledger) -> None:
     parser = Parser()
     fleets = Fleets(ledger, parser)
-    first, *others = await keep(ledger, *(f"fleet {n}" for n in range(MOST_PARSED + 3)))
+    first, *others = await keep(ledger, *(f"fleet {n}" for n in range(MAX_PARSED + 3)))
     kept = await fleets.read(first)
     for other in others:
         await fleets.read(other)

@@ -11,7 +11,7 @@ from fairway.model.charge import Span
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName
-from fairway.services.fleets import as_it_held, held_on, with_gone
+from fairway.services.fleets import revisions_on, with_past_rules, with_removed_pools
 
 DAY = Span(1000, 2000)
 LAB = Cluster(ClusterName("lab"), VirtualConnection())
@@ -46,22 +46,22 @@ def _fleet(**prices: int) -> Fleet:
     ],
 )
 def test_what_held_on_a_day(moments: list[int], held: tuple[int | None, int | None]) -> None:
-    assert held_on(DAY, moments, range(len(moments))) == held
+    assert revisions_on(DAY, moments, range(len(moments))) == held
 
 
 def test_a_pool_counts_on_the_day_it_goes() -> None:
     before, after = _fleet(old=1, kept=2), _fleet(kept=3, new=4)
 
-    found = with_gone(after, before)
+    found = with_removed_pools(after, before)
 
     assert {p.name: p.price for p in found.pools} == {"kept": 3, "new": 4, "old": 1}
-    assert with_gone(after, after) is after
+    assert with_removed_pools(after, after) is after
 
 
 def test_older_days_have_newest_prices_and_the_pools_of_then() -> None:
     newest, then = _fleet(kept=3), replace(_fleet(old=1, kept=2), clusters=())
 
-    found = as_it_held(newest, then)
+    found = with_past_rules(newest, then)
 
     assert {p.name: p.price for p in found.pools} == {"kept": 3, "old": 1}
     assert found.clusters == ()

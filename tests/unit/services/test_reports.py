@@ -16,7 +16,7 @@ from fairway.model.errors import PermanentError
 from fairway.model.names import TeamName
 from fairway.model.price import Sharing
 from fairway.services.charges import Costs
-from fairway.services.reports import CostReports, ReportQuestion
+from fairway.services.reports import CostReports, ReportQuery
 from fairway.services.statements import MonthStatements
 from tests.unit.ledger.usage_samples import Class, Row
 from tests.unit.services.cost_history import FLEET, NOW, OCTOBER, CostBook, calendar, fill, with_rules
@@ -51,7 +51,7 @@ async def test_a_month_is_all_it_cost(
 ) -> None:
     await fill(ledger, book, OCTOBER, 31)
     fleet = with_rules(idle, overhead)
-    answer = await CostReports(Costs(ledger)).cost(fleet, ReportQuestion("2026-10", by), NOW)
+    answer = await CostReports(Costs(ledger)).cost(fleet, ReportQuery("2026-10", by), NOW)
     table = answer.table
     assert table.total.total == (capacity_cost(31) + 1201).quantize(Decimal("0.01"))
     assert sum(r.total for r in table.rows) == table.total.total
@@ -72,12 +72,12 @@ async def test_gpu_hours_are_those_held_with_slices_by_their_part(ledger: Ledger
     slices = sum(r.seconds * r.devices for r in rows if r.of.slice)
     wanted = (whole + Fraction(slices, 7)) / 3600  # seven of 1g.10gb are one GPU
     for answer in (
-        await reports.usage(FLEET, ReportQuestion("2026-10-01..2026-10-10", (Label.TEAM, Label.SLICE)), NOW),
-        await reports.cost(FLEET, ReportQuestion("2026-10-01..2026-10-10", (Label.USER,)), NOW),
+        await reports.usage(FLEET, ReportQuery("2026-10-01..2026-10-10", (Label.TEAM, Label.SLICE)), NOW),
+        await reports.cost(FLEET, ReportQuery("2026-10-01..2026-10-10", (Label.USER,)), NOW),
     ):
         assert answer.table.total.gpu_hours == round(wanted, 2).limit_denominator(100)
         assert answer.table.total.slice_seconds == slices
-    by_slice = await reports.usage(FLEET, ReportQuestion("2026-10", (Label.TEAM, Label.SLICE)), NOW)
+    by_slice = await reports.usage(FLEET, ReportQuery("2026-10", (Label.TEAM, Label.SLICE)), NOW)
     mig = {r.labels[0]: r.slice_seconds for r in by_slice.table.rows if r.labels[1] == "1g.10gb"}
     for team in ("vision", "product"):
         assert mig[team] == sum(r.seconds * r.devices for r in rows if r.of.slice and r.of.team == team)
@@ -107,8 +107,8 @@ async def test_a_team_sees_the_same_whoever_else_is_shown(
 async def test_most_rows_and_the_rest_in_one(ledger: Ledger, book: CostBook) -> None:
     await fill(ledger, book, OCTOBER, 5)
     reports = CostReports(Costs(ledger))
-    whole = await reports.cost(FLEET, ReportQuestion("2026-10", (Label.NAME,)), NOW)
-    cut = await reports.cost(FLEET, ReportQuestion("2026-10", (Label.NAME,), most=3), NOW)
+    whole = await reports.cost(FLEET, ReportQuery("2026-10", (Label.NAME,)), NOW)
+    cut = await reports.cost(FLEET, ReportQuery("2026-10", (Label.NAME,), max_rows=3), NOW)
     assert cut.table.total == whole.table.total
     somebody = [r for r in cut.table.rows if r.kind is None]
     assert len(somebody) == 4
@@ -118,7 +118,7 @@ async def test_most_rows_and_the_rest_in_one(ledger: Ledger, book: CostBook) -> 
 
 async def test_waste_is_what_was_there_less_what_was_used(ledger: Ledger, book: CostBook) -> None:
     rows = await fill(ledger, book, OCTOBER, 7)
-    answer = await CostReports(Costs(ledger)).waste(FLEET, ReportQuestion("2026-10", (Label.POOL,)), NOW)
+    answer = await CostReports(Costs(ledger)).waste(FLEET, ReportQuery("2026-10", (Label.POOL,)), NOW)
     by_pool = {r.labels[0]: r for r in answer.rows}
     for pool, devices in (("a100", 16), ("mig", 14), ("spot", 4)):
         assert by_pool[pool].capacity_hours == devices * 24 * 7
@@ -136,7 +136,7 @@ async def test_days_of_a_zone_with_half_an_hour(ledger: Ledger, database_url: st
     book.close()
     fleet = with_rules(Sharing.OWN_LINE, Sharing.OWN_LINE, "Asia/Kolkata")
     reports = CostReports(Costs(ledger))
-    answer = await reports.cost(fleet, ReportQuestion("2026-10", (Label.DAY,)), NOW)
+    answer = await reports.cost(fleet, ReportQuery("2026-10", (Label.DAY,)), NOW)
     days = {r.labels[0] for r in answer.table.rows}
     assert (min(days), max(days), len(days)) == ("2026-10-01", "2026-10-31", 31)
     assert answer.table.total.total == capacity_cost(31) + 1201
@@ -148,10 +148,10 @@ async def test_a_closed_month_stays_and_corrections_land_in_the_next(ledger: Led
     open_ = await closing.statement(FLEET, OCTOBER, NOW)
     assert open_.closed is None and open_.over
     assert open_.total == capacity_cost(31) + 1201
-    report = await CostReports(Costs(ledger)).cost(FLEET, ReportQuestion("2026-10", (Label.TEAM,)), NOW)
+    report = await CostReports(Costs(ledger)).cost(FLEET, ReportQuery("2026-10", (Label.TEAM,)), NOW)
     for row in report.table.rows:
         if row.labels[0]:
-            assert row.total == sum(x.told.amount for x in open_.lines if x.told.team == row.labels[0])
+            assert row.total == sum(x.billed.amount for x in open_.lines if x.billed.team == row.labels[0])
 
     closed = await closing.close(FLEET, OCTOBER, "finance", NOW)
     assert closed.closed is not None and closed.closed.by == "finance"
@@ -166,7 +166,7 @@ async def test_a_closed_month_stays_and_corrections_land_in_the_next(ledger: Led
     assert again.lines == closed.lines
     november = await closing.statement(FLEET, date(2026, 11, 1), NOW)
     corrections = [x for x in november.lines if x.used_in == OCTOBER]
-    amounts = {(x.told.team, x.told.kind): x.told.amount for x in corrections}
+    amounts = {(x.billed.team, x.billed.kind): x.billed.amount for x in corrections}
     assert amounts["product", ChargeKind.USAGE] == Decimal("4.11")
     assert sum(amounts.values()) == 0  # what was idle was not, after all
     assert {x.used_in for x in (await closing.statement(FLEET, date(2026, 12, 1), NOW)).lines} <= {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairway.ledger.records.jobs import JobRow
-from fairway.model.access import Deed, Role
+from fairway.model.access import JobPermission, Role
 from fairway.model.names import TeamName, UserName
 from fairway.services.rights import Person
 
@@ -41,10 +41,10 @@ def test_what_alice_of_nlp_may_do(
 ) -> None:
     alice = Person(UserName("alice"), role, frozenset({TeamName("nlp")}))
     job = job_of(user, team)
-    assert alice.may(Deed.SEE, job)
-    assert (alice.may(Deed.READ, job), alice.may(Deed.CHANGE, job)) == (reads, changes)
+    assert alice.may(JobPermission.SEE, job)
+    assert (alice.may(JobPermission.READ, job), alice.may(JobPermission.CHANGE, job)) == (reads, changes)
 
 
 def test_who_has_no_name_owns_no_job_without_one() -> None:
     nobody = Person(UserName(""), Role.MEMBER, frozenset())
-    assert not nobody.may(Deed.CHANGE, job_of("", None))
+    assert not nobody.may(JobPermission.CHANGE, job_of("", None))

@@ -18,9 +18,9 @@ from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.model.team import Grant, Supply
 from fairway.policy.placement import NoPoolFits, NotAllowed
-from fairway.services.engine_pool import EnginePool
+from fairway.services.engine_cache import EngineCache
 from fairway.services.job_logs import JobLogReader
-from fairway.services.submit_jobs import Submitter
+from fairway.services.jobs import Submitter
 from fairway.services.wakeup import Wakeup
 from tests.unit.control.job_toy import ADA, FLEET, HPC, POOL, Field, ToyRuns, give_fleet, submit
 from tests.unit.control.loops.test_dispatch import Bench as Dispatching
@@ -55,7 +55,7 @@ class Bench:
         self.ledger = ledger
         self.now = 0.0
         self.fields = {HPC: Field(), CLOUD: Field()}
-        self.held = EnginePool(self.build)
+        self.held = EngineCache(self.build)
         self.fleets = Fleets(fleet)
         self.wakeup = Wakeup()
         self.submitter = Submitter(ledger, self.fleets, self.held, wakeup=self.wakeup, clock=lambda: self.now)
@@ -71,7 +71,7 @@ class Bench:
         lease = await self.ledger.leases.take("observe", cluster, "test", 30)
         assert lease is not None
         async with self.ledger.writing(lease) as tx:
-            await tx.observations.keep(Observation(cluster, "1", seen))
+            await tx.observations.write(Observation(cluster, "1", seen))
         await self.ledger.leases.release(lease)
 
 
@@ -158,7 +158,7 @@ async def test_nothing_is_kept_of_a_batch_with_a_bad_job(bench: Bench) -> None:
 
 async def test_a_pool_whose_engine_would_never_run_it_is_passed_over(bench: Bench) -> None:
     bench.fields[HPC].refused["odd"] = Refused("NoRacks", "knows no racks", "leave it out")
-    job = await bench.submitter.decide(spec(1, name="odd"), ADA)
+    (job,) = await bench.submitter.submit([spec(1, name="odd")], ADA, by="ada")
     assert job.placement.supply.pool == DEAR
     tried = await bench.submitter.dry_run(spec(1, name="odd"), ADA)
     assert tried.could_run

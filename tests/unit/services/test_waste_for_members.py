@@ -7,7 +7,7 @@ from contextlib import closing
 from fairway.ledger import Ledger, UsageFilter
 from fairway.model.charge import Label
 from fairway.services.charges import Costs
-from fairway.services.reports import CostReports, ReportQuestion
+from fairway.services.reports import CostReports, ReportQuery
 from tests.unit.services.cost_history import FLEET, NOW, OCTOBER, CostBook, fill
 
 
@@ -16,7 +16,7 @@ async def test_a_member_sees_all_that_was_there(ledger: Ledger, database_url: st
         await fill(ledger, book, OCTOBER, 7)
     reports = CostReports(Costs(ledger))
     seen = [
-        await reports.waste(FLEET, ReportQuestion("2026-10", (Label.POOL,), which), NOW)
+        await reports.waste(FLEET, ReportQuery("2026-10", (Label.POOL,), which), NOW)
         for which in (UsageFilter(), UsageFilter(teams=frozenset({"nlp"})), UsageFilter(teams=frozenset()))
     ]
     assert seen[0].total.used_hours > 0

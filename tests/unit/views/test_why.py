@@ -14,7 +14,7 @@ from fairway.explain.reasons import REASONS
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.job import EngineId, JobState
-from fairway.views.why import why_of
+from fairway.views.why import build_why
 from fairway.wire import jobs as wire
 from tests.unit.api.conftest import bearer
 from tests.unit.api.test_jobs import HELLO, alice, http, submit
@@ -60,7 +60,7 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
 def told(
     one: wire.JobDetail, before: list[wire.Job] | None = None, away: str = "", *, plain: bool = False
 ) -> wire.Why:
-    return why_of(one, before or [], away, NOW, plain=plain)
+    return build_why(one, before or [], away, NOW, plain=plain)
 
 
 def said(code: str, engine: str, state: str = "waiting", **other: Any) -> wire.JobDetail:
@@ -222,6 +222,6 @@ async def test_what_fairway_says_is_not_the_engines_word(
     desk = await Desk.of(ledger, "lab")
     await desk.see(seen("1", "a", JobState.RUNNING, run(1)))
     async with ledger.writing(desk.mirror) as tx:
-        await tx.mirror.keep_lost([EngineId("1")])
+        await tx.mirror.mark_lost([EngineId("1")])
     (row,) = (await http.get("/v1/jobs", headers=alice)).json()["items"]
     assert (row["code"], row["engine_reason"]) == ("Lost", "") and row["reason"]

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS
+from fairway.api.openapi import NO_JOB_SERVICES
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Fleet
@@ -84,10 +84,10 @@ def memory() -> Memory:
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings) -> FastAPI:
     """The API and the pages, with `fleet` as the newest revision."""
-    await ledger.revisions.keep("the text does not matter here", "digest", "test")
-    policy = api.policy_parts(memory)
-    made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOBS)
-    add_pages(made, ledger, made.state.fleets, policy, NO_JOBS, settings)
+    await ledger.revisions.add("the text does not matter here", "digest", "test")
+    policy = api.build_policy_services(memory)
+    made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOB_SERVICES)
+    add_pages(made, ledger, made.state.fleets, policy, NO_JOB_SERVICES, settings)
     return made
 
 

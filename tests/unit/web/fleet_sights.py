@@ -42,7 +42,7 @@ async def observe(ledger: Ledger, *nodes: Node) -> None:
     lease = await ledger.leases.take("observe", HPC, "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.observations.keep(Observation(HPC, "24.11.5", nodes), engine=EngineKind.SLURM)
+        await tx.observations.write(Observation(HPC, "24.11.5", nodes), engine=EngineKind.SLURM)
     await ledger.leases.release(lease)
 
 
@@ -52,7 +52,7 @@ async def lose(ledger: Ledger) -> None:
     assert lease is not None
     error = Unreachable("Unreachable", "nobody answers at hpc:6820", "look whether slurmrestd runs")
     async with ledger.writing(lease) as tx:
-        await tx.observations.keep_failure(HPC, error, engine=EngineKind.SLURM)
+        await tx.observations.write_failure(HPC, error, engine=EngineKind.SLURM)
     await ledger.leases.release(lease)
 
 
@@ -100,5 +100,5 @@ async def mirror(ledger: Ledger, *jobs: SeenJob) -> None:
     lease = await ledger.leases.take("mirror", HPC, "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.mirror.keep_seen(jobs)
+        await tx.mirror.write_jobs(jobs)
     await ledger.leases.release(lease)

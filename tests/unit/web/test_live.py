@@ -63,9 +63,9 @@ async def test_what_changed_is_told_to_all_and_once() -> None:
     assert ledger.looks == 1  # one look for both, and nothing to tell yet
     assert await one.wait(0.01) == set()
     ledger.version[Topic.JOBS] = "2"
-    await pulse.look()
+    await pulse.poll_once()
     assert await one.wait(1) == await other.wait(1) == {Topic.JOBS}
-    await pulse.look()
+    await pulse.poll_once()
     assert await one.wait(0.01) == set()
     pulse.stop()
 
@@ -81,7 +81,7 @@ async def test_the_last_page_ends_the_looking_and_the_next_starts_it_anew() -> N
     assert pulse._task is None
     ledger.version[Topic.NODES] = "changed while nobody listened"
     third = pulse.open(b"a")
-    assert pulse.quiet_seconds()["nodes"] == 0  # so the page asks once
+    assert pulse.seconds_since_change()["nodes"] == 0  # so the page asks once
     await settle()
     assert ledger.looks == 2
     assert await third.wait(0.01) == set()
@@ -95,10 +95,10 @@ async def test_cost_rests_for_a_minute_and_is_not_forgotten() -> None:
     await settle()
     ledger.version[Topic.COST] = "2"
     ledger.now += 59
-    await pulse.look()
+    await pulse.poll_once()
     assert await page.wait(0.01) == set()
     ledger.now += 1
-    await pulse.look()
+    await pulse.poll_once()
     assert await page.wait(1) == {Topic.COST}
     pulse.stop()
 
@@ -110,9 +110,9 @@ async def test_how_long_it_was_quiet() -> None:
     await settle()
     ledger.now += 30
     ledger.version[Topic.JOBS] = "2"
-    await pulse.look()
+    await pulse.poll_once()
     ledger.now += 5
-    assert pulse.quiet_seconds() == {"nodes": 35, "jobs": 5, "policy": 35, "cost": 35}
+    assert pulse.seconds_since_change() == {"nodes": 35, "jobs": 5, "policy": 35, "cost": 35}
     pulse.stop()
 
 
@@ -136,10 +136,10 @@ async def test_a_session_that_ended_takes_its_streams_with_it() -> None:
     stays, goes = pulse.open(b"a"), pulse.open(b"b")
     await settle()
     ledger.live = {b"a"}
-    await pulse.look()
+    await pulse.poll_once()
     assert not goes.ended  # not at each look: once a minute is enough
     ledger.now += live.SESSIONS_SECONDS
-    await pulse.look()
+    await pulse.poll_once()
     assert [goes.ended, stays.ended] == ["signed-out", ""]
     pulse.stop()
 
@@ -147,15 +147,15 @@ async def test_a_session_that_ended_takes_its_streams_with_it() -> None:
 def test_room(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fill() -> None:
         pulse = Changing().pulse()
-        for _ in range(live.MOST_OF_SESSION):
-            pulse.check_room(b"a")
+        for _ in range(live.MAX_STREAMS_PER_SESSION):
+            pulse.check_stream_limit(b"a")
             pulse.open(b"a")
         with pytest.raises(ApiError, match="too many pages"):
-            pulse.check_room(b"a")
-        pulse.check_room(b"b")
-        monkeypatch.setattr(live, "MOST_STREAMS", live.MOST_OF_SESSION)
+            pulse.check_stream_limit(b"a")
+        pulse.check_stream_limit(b"b")
+        monkeypatch.setattr(live, "MAX_STREAMS", live.MAX_STREAMS_PER_SESSION)
         with pytest.raises(ApiError, match="too many pages"):
-            pulse.check_room(b"b")
+            pulse.check_stream_limit(b"b")
         pulse.stop()
 
     asyncio.run(fill())
@@ -167,7 +167,7 @@ async def test_stopping_ends_every_stream_at_once() -> None:
     assert told[0].startswith("event: hello\n")
     assert told[-1] == 'event: ended\ndata: "restart"\n\n'
     with pytest.raises(ApiError):
-        pulse.check_room(b"a")
+        pulse.check_stream_limit(b"a")
 
 
 async def _until_stopped(pulse: ChangePoller) -> AsyncIterator[str]:
@@ -183,7 +183,7 @@ async def test_a_heartbeat_when_nothing_happens() -> None:
     events = EventStream(pulse, b"a", heartbeat=0.01)._events(stream)
     assert (await anext(events)).startswith("event: hello")
     assert await anext(events) == ": still here\n\n"
-    stream.tell({Topic.JOBS, Topic.NODES})
+    stream.notify({Topic.JOBS, Topic.NODES})
     assert await anext(events) == 'event: changed\ndata: ["jobs", "nodes"]\n\n'
     pulse.stop()
 
@@ -260,19 +260,19 @@ class Listening:
 async def test_a_page_hears_of_jobs_nodes_and_policy(
     app: FastAPI, ledger: Ledger, viewer: httpx2.AsyncClient
 ) -> None:
-    app.state.pulse._seconds = 0.1
+    app.state.change_poller._seconds = 0.1
     async with Listening(app, viewer.cookies[COOKIE]).open() as page:
         await page.event("hello")
         assert page.status == 200
         assert page.headers["content-type"].startswith("text/event-stream")
         assert page.headers["cache-control"] == "no-store"
-        await ledger.revisions.keep("another one", "another digest", "test")
+        await ledger.revisions.add("another one", "another digest", "test")
         assert "policy" in str(await page.event("changed"))
-    assert app.state.pulse._task is None  # it looks no longer
+    assert app.state.change_poller._task is None  # it looks no longer
 
 
 async def test_it_ends_with_its_session(app: FastAPI, ledger: Ledger, sign_in: SignIn) -> None:
-    app.state.pulse._seconds = app.state.pulse._sessions_seconds = 0.1
+    app.state.change_poller._seconds = app.state.change_poller._sessions_seconds = 0.1
     client = await sign_in(Role.VIEWER, name="short")
     async with Listening(app, client.cookies[COOKIE]).open() as page:
         await page.event("hello")
@@ -294,7 +294,7 @@ async def test_versions_change_with_their_topic_and_only_then(ledger: Ledger) ->
     await asyncio.sleep(1.2)  # what other tests' writes left behind is counted late
     before = await ledger.change_feed.versions()
     assert await ledger.change_feed.versions() == before
-    await ledger.revisions.keep("text", "digest", "test")
+    await ledger.revisions.add("text", "digest", "test")
     after = await ledger.change_feed.versions()
     assert {topic for topic in Topic if after[topic] != before[topic]} == {Topic.POLICY}
 

@@ -74,7 +74,7 @@ def test_a_spec_travels_unchanged(spec: JobSpec) -> None:
         {"name": ""},
         {"name": "two\nlines"},
         {"command": ["with\0nul"]},
-        {"command": ["x" * (wire.MOST_TEXT + 1)]},
+        {"command": ["x" * (wire.MAX_TEXT + 1)]},
         {"env": {"not a name": "x"}},
         {"env": {f"V{i}": "" for i in range(1001)}},
         {"array": [1, 1]},
@@ -95,9 +95,9 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_script_may_be_a_megabyte() -> None:
-    wire.JobSpec(name="x", script="x" * wire.MOST_SCRIPT)
+    wire.JobSpec(name="x", script="x" * wire.MAX_SCRIPT)
     with pytest.raises(ValidationError):
-        wire.JobSpec(name="x", script="x" * (wire.MOST_SCRIPT + 1))
+        wire.JobSpec(name="x", script="x" * (wire.MAX_SCRIPT + 1))
 
 
 def test_tasks_count_as_jobs() -> None:

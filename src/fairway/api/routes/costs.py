@@ -1,34 +1,34 @@
-"""The routes of money: reports, statements and closing them, FOCUS files, prices."""
+"""The routes of costs: reports, monthly statements, FOCUS files, prices, budgets."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from fairway.api.auth import allow, caller_of
-from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name
+from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name, Responses, problems
 from fairway.model.access import Role
 from fairway.model.charge import Label
 from fairway.model.names import NAME_PATTERN
-from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.services.cost_queries import CostQueries, CostRequest
+from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as wire
 
-MOST_POINTS_BYTES: Final = 4 * 1024 * 1024
+MAX_POINTS_BYTES: Final = 4 * 1024 * 1024
 OPERATOR = allow(Role.OPERATOR)
-OPERATOR_WITH_POINTS = allow(Role.OPERATOR, most_body_bytes=MOST_POINTS_BYTES)
+OPERATOR_WITH_POINTS = allow(Role.OPERATOR, max_body_bytes=MAX_POINTS_BYTES)
 
-_REPORT: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    403: {**PROBLEMS[403], "description": "the token's role is too low, or it is not your team's money"},
-    404: {**PROBLEMS[422], "description": "there is no such team or pool, or no fleet yet"},
-}
-_CLOSE: dict[int | str, dict[str, Any]] = {
-    **_REPORT,
-    409: {**PROBLEMS[422], "description": "it is closed already, not over, or an earlier month is open"},
-}
-_FOCUS: dict[int | str, dict[str, Any]] = {
+_REPORT = problems(
+    {
+        403: "the token's role is too low, or it is not your team's money",
+        404: "there is no such team or pool, or no fleet yet",
+    },
+    PROBLEMS,
+)
+_CLOSE = problems({409: "it is closed already, not over, or an earlier month is open"}, _REPORT)
+_FOCUS: Responses = {
     **_REPORT,
     200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "FOCUS rows as CSV"},
 }
@@ -44,40 +44,38 @@ WindowText = Annotated[
 By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are told apart by")]
 Places = Annotated[list[Label], Query(min_length=1, max_length=8, description="pool, cluster, slice, day")]
 Most = Annotated[
-    int, Query(ge=1, le=wire.MOST_ROWS, description="most rows; what is beyond is summed up in one")
+    int, Query(ge=1, le=wire.MAX_ROWS, description="most rows; what is beyond is summed up in one")
 ]
 Month = Annotated[str, Path(pattern=wire.MONTH_PATTERN, max_length=7, examples=["2026-10"])]
 PoolPath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=40)]
 
 
+def _cost_request(
+    window: WindowText = "30d",
+    by: By = [Label.TEAM],  # noqa: B006 - FastAPI copies it
+    team: Name = None,
+    user: Name = None,
+    pool: Name = None,
+    most: Most = 1000,
+) -> CostRequest:
+    return CostRequest(window, tuple(by), team, user, pool, most)
+
+
+CostParams = Annotated[CostRequest, Depends(_cost_request)]
+
+
 def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
-    """What was used, what it cost, what nobody used."""
+    """Add the routes of reports: cost, usage, waste and capacity."""
 
     @app.get("/v1/reports/cost", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
-    async def report_cost(
-        request: Request,
-        window: WindowText = "30d",
-        by: By = [Label.TEAM],  # noqa: B006 - FastAPI copies it
-        team: Name = None,
-        user: Name = None,
-        pool: Name = None,
-        most: Most = 1000,
-    ) -> wire.CostReport:
+    async def report_cost(request: Request, params: CostParams) -> wire.CostReport:
         """What usage cost, with shares of what nobody used and of overhead. Rows sum to the total."""
-        return await costs.cost(caller_of(request), CostQuestion(window, tuple(by), team, user, pool, most))
+        return await costs.cost(caller_of(request), params)
 
     @app.get("/v1/reports/usage", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
-    async def report_usage(
-        request: Request,
-        window: WindowText = "30d",
-        by: By = [Label.TEAM],  # noqa: B006
-        team: Name = None,
-        user: Name = None,
-        pool: Name = None,
-        most: Most = 1000,
-    ) -> wire.UsageReport:
+    async def report_usage(request: Request, params: CostParams) -> wire.UsageReport:
         """What was held: GPU-hours with slices by their part, and slices as they are."""
-        return await costs.usage(caller_of(request), CostQuestion(window, tuple(by), team, user, pool, most))
+        return await costs.usage(caller_of(request), params)
 
     @app.get("/v1/reports/waste", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_waste(
@@ -88,7 +86,7 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
         most: Most = 1000,
     ) -> wire.WasteReport:
         """What nobody used, by why, and what it cost."""
-        return await costs.waste(caller_of(request), CostQuestion(window, tuple(by), pool=pool, most=most))
+        return await costs.waste(caller_of(request), CostRequest(window, tuple(by), pool=pool, max_rows=most))
 
     @app.get("/v1/reports/capacity", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def report_capacity(
@@ -96,12 +94,12 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
     ) -> wire.CapacityReport:
         """What was there, used or not, by day and pool: what a provider would bill."""
         return await costs.capacity(
-            caller_of(request), CostQuestion(window, (Label.POOL,), pool=pool, most=1)
+            caller_of(request), CostRequest(window, (Label.POOL,), pool=pool, max_rows=1)
         )
 
 
 def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
-    """Months, and closing them."""
+    """Add the routes of monthly statements and of the FOCUS export."""
 
     @app.get("/v1/statements/{month}", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
@@ -112,10 +110,6 @@ def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
     async def close_month(request: Request, month: Month) -> wire.Statements:
         """Keep a month as it is told now, for good. What is found later lands in the next."""
         return await costs.close(caller_of(request), month)
-
-
-def add_export_routes(app: FastAPI, costs: CostQueries) -> None:
-    """Files for other people's tools."""
 
     @app.get(
         "/v1/exports/focus",
@@ -133,7 +127,7 @@ def add_export_routes(app: FastAPI, costs: CostQueries) -> None:
 
 
 def add_price_routes(app: FastAPI, costs: CostQueries) -> None:
-    """What capacity costs."""
+    """Add the routes of prices and budgets."""
 
     @app.get("/v1/prices", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
     async def list_prices() -> wire.Prices:
@@ -144,7 +138,12 @@ def add_price_routes(app: FastAPI, costs: CostQueries) -> None:
         "/v1/pools/{pool}/price-points", dependencies=OPERATOR_WITH_POINTS, responses=_REPORT, tags=["cost"]
     )
     async def keep_price_points(
-        request: Request, pool: PoolPath, asked: wire.PricePointsRequest
+        request: Request, pool: PoolPath, points: wire.PricePointsRequest
     ) -> wire.StoredPricePoints:
         """Add to a pool's price series. A point of a moment that has one takes its place."""
-        return await costs.keep_price_points(caller_of(request), pool, asked)
+        return await costs.keep_price_points(caller_of(request), pool, points)
+
+    @app.get("/v1/budgets", dependencies=VIEWER, responses=PROBLEMS, tags=["cost"])
+    async def list_budgets(request: Request) -> budget_wire.Budgets:
+        """What is spent of each budget, how fast, and what is held for it. Members see their own teams'."""
+        return await costs.budgets(caller_of(request))

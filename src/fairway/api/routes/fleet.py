@@ -1,8 +1,8 @@
-"""The routes of the fleet, of tokens and of the server itself; `dependencies` says who may call each."""
+"""The routes of the fleet, of tokens and of the server itself; `dependencies` is the access rule of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -28,33 +28,36 @@ VIEWER = allow(Role.VIEWER)
 ADMIN = allow(Role.ADMIN)
 
 Item = TypeVar("Item")
-Limit = Annotated[int, Query(ge=1, le=wire.MOST_PER_PAGE, description="most items on a page")]
+Limit = Annotated[int, Query(ge=1, le=wire.MAX_PER_PAGE, description="most items on a page")]
 Cursor = Annotated[str | None, Query(description="next_cursor of the page before")]
-# PostgreSQL has no text with a NUL in it, so no name has one either.
+# PostgreSQL cannot store NUL in text, so no name contains it.
 Name = Annotated[str | None, Query(max_length=253, pattern=r"^[^\x00]*$")]
 TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
-_PROBLEM: dict[str, Any] = {"model": wire.Problem}
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {**_PROBLEM, "description": "no token, or one that is not valid"},
-    403: {**_PROBLEM, "description": "the token's role is too low"},
-    422: {**_PROBLEM, "description": "the request is not valid"},
-    503: {**_PROBLEM, "description": "the ledger does not answer; try again"},
-}
+Responses = dict[int | str, dict[str, Any]]
 
-_TOKEN_TAKEN: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    409: {**_PROBLEM, "description": "there is, or was, a token of that name"},
-}
-_NO_TOKEN: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    404: {**_PROBLEM, "description": "there is no such token"},
-    409: {**_PROBLEM, "description": "it is the last admin's"},
-}
+
+def problems(descriptions: Mapping[int, str], base: Responses) -> Responses:
+    """Return the `responses=` of a route: those of `base`, and a problem for each status described."""
+    described: Responses = {s: {"model": wire.Problem, "description": d} for s, d in descriptions.items()}
+    return {**base, **described}
+
+
+PROBLEMS = problems(
+    {
+        401: "no token, or one that is not valid",
+        403: "the token's role is too low",
+        422: "the request is not valid",
+        503: "the ledger does not answer; try again",
+    },
+    {},
+)
+_TOKEN_TAKEN = problems({409: "there is, or was, a token of that name"}, PROBLEMS)
+_NO_TOKEN = problems({404: "there is no such token", 409: "it is the last admin's"}, PROBLEMS)
 
 
 def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """What the fleet has and how it is."""
+    """Add the routes of clusters, pools and nodes."""
 
     @app.get("/v1/clusters", dependencies=VIEWER, responses=PROBLEMS, tags=["fleet"])
     async def list_clusters(limit: Limit = wire.PER_PAGE, cursor: Cursor = None) -> wire.Page[wire.Cluster]:
@@ -85,11 +88,11 @@ def add_fleet_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         rows = await fleet_queries.list_nodes(
             ledger, cluster=cluster, pool=pool, health=health, after=after, limit=limit + 1
         )
-        return first_of(rows, limit, lambda node: (node.cluster, node.name))
+        return first_page(rows, limit, lambda node: (node.cluster, node.name))
 
 
 def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Who may use this API."""
+    """Add the routes of tokens."""
 
     @app.get("/v1/whoami", dependencies=VIEWER, responses=PROBLEMS, tags=["access"])
     async def whoami(request: Request) -> wire.Whoami:
@@ -120,8 +123,8 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         return await tokens.revoke_token(ledger, name)
 
 
-def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) -> None:
-    """How the server itself is."""
+def add_status_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) -> None:
+    """Add the routes of health, metrics and the OpenAPI document."""
 
     @app.get("/healthz", dependencies=PUBLIC, tags=["server"])
     async def healthz() -> wire.Status:
@@ -154,15 +157,15 @@ def add_own_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) ->
 
 
 def page_of(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:
-    """A page of a list that is short enough to be read whole: clusters, pools, tokens."""
+    """Return a page of a list that is short enough to be read completely: clusters, pools, tokens."""
     if cursor is not None:
         (after,) = decode_cursor(cursor, 1)
         rows = [row for row in rows if key(row) > after]
-    return first_of(rows, limit, lambda row: (key(row),))
+    return first_page(rows, limit, lambda row: (key(row),))
 
 
-def first_of(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[str, ...]]) -> wire.Page[Item]:
-    """A page of rows of which one more than `limit` was asked for: that one tells whether more follow."""
+def first_page(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[str, ...]]) -> wire.Page[Item]:
+    """Return the first `limit` rows as a page; one more row than that means that there is a next page."""
     return wire.Page(
         items=list(rows[:limit]),
         next_cursor=encode_cursor(*key(rows[limit - 1])) if len(rows) > limit else None,

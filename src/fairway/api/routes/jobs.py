@@ -1,54 +1,52 @@
-"""The routes of jobs: submit, try, list, look, read the log, cancel, hold, release, count."""
+"""The routes of jobs: submit, dry run, list, show, log, cancel, hold, release, count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import AwareDatetime
 
 from fairway.api.auth import allow, caller_of
 from fairway.api.cursors import decode_number
-from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_of
+from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_page, problems
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import DesiredState, JobFilter
 from fairway.model.access import Role
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, parse_job_id
-from fairway.services import job_actions, job_queries
+from fairway.services import jobs as job_services
 from fairway.services.fleets import Fleets
-from fairway.services.job_actions import JobParts
+from fairway.services.jobs import JobServices
 from fairway.services.rights import Person, person_of
 from fairway.wire import jobs as wire
 from fairway.wire.fleet import PER_PAGE, Page
 
-MOST_BATCH_BYTES: Final = 32 * 1024 * 1024
-"""Ten thousand jobs of a kilobyte each, three times over; a script may be a megabyte."""
+MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Three times ten thousand jobs of a kilobyte each; a script may be a megabyte."""
 _LOG_BYTES: Final = 64 * 1024
 
 MEMBER = allow(Role.MEMBER)
-MEMBER_WITH_BATCH = allow(Role.MEMBER, most_body_bytes=MOST_BATCH_BYTES)
+MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES)
 
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    403: {**PROBLEMS[403], "description": "the token's role is too low, or the job is not yours"},
-    404: {**PROBLEMS[422], "description": "there is no such job"},
-}
-_SUBMIT: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    404: {**PROBLEMS[422], "description": "there is no such job to come after"},
-    403: {**PROBLEMS[403], "description": "the role is too low, or it is not your team"},
-    409: {**PROBLEMS[422], "description": "other jobs were submitted under this key"},
-}
-_LOG: dict[int | str, dict[str, Any]] = {
-    **_NOT_FOUND,
-    404: {**PROBLEMS[422], "description": "there is no such job or attempt, or no log of it"},
-    502: {**PROBLEMS[422], "description": "the cluster did not answer"},
-}
+_NOT_FOUND = problems(
+    {403: "the token's role is too low, or the job is not yours", 404: "there is no such job"}, PROBLEMS
+)
+_SUBMIT = problems(
+    {
+        404: "there is no such job to come after",
+        403: "the role is too low, or it is not your team",
+        409: "other jobs were submitted under this key",
+    },
+    PROBLEMS,
+)
+_LOG = problems(
+    {404: "there is no such job or attempt, or no log of it", 502: "the cluster did not answer"}, _NOT_FOUND
+)
 
-Word = Annotated[str, Path(description="a job's id", examples=["8f3k"])]
+JobIdPath = Annotated[str, Path(description="a job's id", examples=["8f3k"])]
 
 
 class Several(StrEnum):
@@ -61,8 +59,8 @@ class Several(StrEnum):
 States = Annotated[list[JobState | Several] | None, Query(max_length=20, description="any of these")]
 
 
-def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
-    """Asking for jobs."""
+def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobServices) -> None:
+    """Add the routes that submit jobs."""
 
     @app.post(
         "/v1/jobs",
@@ -72,22 +70,22 @@ def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobParts) -> None:
         status_code=201,
         response_model=wire.Submitted,
     )
-    async def submit_jobs(asked: wire.SubmitRequest, request: Request) -> Response:
+    async def submit_jobs(body: wire.SubmitRequest, request: Request) -> Response:
         """Keep jobs, at most 10,000 with all tasks. They go to an engine right after; this does not wait.
 
         With a `key`, asking again gives the same jobs and makes none: safe after a lost answer.
         """
-        answer = await job_actions.submit_jobs(parts.submitter, ledger, caller_of(request), asked)
-        return Response(answer.model_dump_json(), HTTPStatus.CREATED, media_type="application/json")
+        submitted = await job_services.submit_jobs(parts.submitter, ledger, caller_of(request), body)
+        return Response(submitted.model_dump_json(), HTTPStatus.CREATED, media_type="application/json")
 
     @app.post("/v1/jobs/dry-run", dependencies=MEMBER_WITH_BATCH, responses=_SUBMIT, tags=["jobs"])
-    async def try_job(asked: wire.DryRunRequest, request: Request) -> wire.DryRun:
+    async def try_job(body: wire.DryRunRequest, request: Request) -> wire.DryRun:
         """Say where a job would go, what would be sent there, and whether it could ever run."""
-        return await job_actions.dry_run_job(parts.submitter, ledger, caller_of(request), asked)
+        return await job_services.dry_run_job(parts.submitter, ledger, caller_of(request), body)
 
 
-def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts) -> None:
-    """Looking at jobs."""
+def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServices) -> None:
+    """Add the routes that read jobs."""
 
     @app.get("/v1/jobs", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def list_jobs(
@@ -105,7 +103,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         cursor: Cursor = None,
     ) -> Page[wire.Job]:
         """Jobs of all clusters, Fairway's and native ones, the newest first."""
-        which = JobFilter(
+        filters = JobFilter(
             cluster=cluster,
             team=team,
             user=user,
@@ -119,77 +117,77 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobParts
         )
         before = decode_number(cursor)
         after = None if before is None else JobId(before)
-        rows = await job_queries.list_jobs(ledger, fleets, which, before=after, limit=limit + 1)
-        return first_of(rows, limit, lambda job: (str(parse_job_id(job.id)),))
+        rows = await job_services.list_jobs(ledger, fleets, filters, before=after, limit=limit + 1)
+        return first_page(rows, limit, lambda job: (str(parse_job_id(job.id)),))
 
     @app.get("/v1/jobs/counts", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def count_jobs(cluster: Name = None) -> wire.JobCounts:
         """Open jobs by cluster, team, pool and state, with the GPUs or slices they hold or ask for."""
-        return await job_queries.count_jobs(ledger, cluster)
+        return await job_services.count_jobs(ledger, cluster)
 
     @app.get("/v1/jobs/{id}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
-    async def show_job(id: Word, request: Request) -> wire.JobDetail:  # noqa: A002
+    async def show_job(id: JobIdPath, request: Request) -> wire.JobDetail:  # noqa: A002
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""
-        found = await job_queries.find_job(ledger, id)
-        return await job_queries.job_explained(ledger, fleets, found, await _person(request, fleets))
+        found = await job_services.find_job(ledger, id)
+        return await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
 
     @app.get("/v1/jobs/{id}/why", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
-    async def explain_job(id: Word, request: Request) -> wire.Why:  # noqa: A002
+    async def explain_job(id: JobIdPath, request: Request) -> wire.Why:  # noqa: A002
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
-        found = await job_queries.find_job(ledger, id)
-        job = await job_queries.job_explained(ledger, fleets, found, await _person(request, fleets))
-        return await job_queries.why_job(ledger, await fleets.current(), job, found)
+        found = await job_services.find_job(ledger, id)
+        job = await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
+        return await job_services.why_job(ledger, await fleets.current(), job, found)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
-    async def count_tasks(id: Word) -> wire.TaskCounts:  # noqa: A002
+    async def count_tasks(id: JobIdPath) -> wire.TaskCounts:  # noqa: A002
         """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
-        return await job_queries.count_tasks_of(ledger, (await job_queries.find_job(ledger, id)).row)
+        return await job_services.count_tasks_of(ledger, (await job_services.find_job(ledger, id)).row)
 
     @app.get("/v1/jobs/{id}/log", dependencies=VIEWER, responses=_LOG, tags=["jobs"])
     async def read_log(
         request: Request,
-        id: Word,  # noqa: A002
+        id: JobIdPath,  # noqa: A002
         attempt: Annotated[int | None, Query(ge=1, le=10**6, description="from 1; the last one")] = None,
         node: Annotated[int, Query(ge=0, le=10_000, description="of several, from 0")] = 0,
         offset: Annotated[int, Query(ge=0, lt=2**60, description="in bytes")] = 0,
-        limit: Annotated[int, Query(ge=16, le=wire.MOST_LOG_BYTES, description="in bytes")] = _LOG_BYTES,
+        limit: Annotated[int, Query(ge=16, le=wire.MAX_LOG_BYTES, description="in bytes")] = _LOG_BYTES,
     ) -> wire.LogPart:
         """A piece of what an attempt printed. Ask on with next_offset."""
-        found = await job_queries.find_job(ledger, id)
+        found = await job_services.find_job(ledger, id)
         who = await _person(request, fleets)
-        return await job_queries.read_log_part(parts.log_reader, who, found, attempt, node, offset, limit)
+        return await job_services.read_log_part(parts.log_reader, who, found, attempt, node, offset, limit)
 
 
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Ending jobs and holding them back."""
+    """Add the routes that cancel, hold and release jobs."""
 
     @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
-    async def cancel_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+    async def cancel_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """End jobs: all of them, or none if one may not be. The first task of an array stands for all."""
-        return await change(asked, request, DesiredState.CANCEL)
+        return await change(body, request, DesiredState.CANCEL)
 
     @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
-    async def hold_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+    async def hold_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """Keep jobs from starting; what runs goes on. All of them, or none if one may not be."""
-        return await change(asked, request, DesiredState.HOLD)
+        return await change(body, request, DesiredState.HOLD)
 
     @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
-    async def release_jobs(asked: wire.ChangeRequest, request: Request) -> wire.Changed:
+    async def release_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """Let held jobs start. All of them, or none if one may not be."""
-        return await change(asked, request, DesiredState.RUN)
+        return await change(body, request, DesiredState.RUN)
 
-    async def change(asked: wire.ChangeRequest, request: Request, wish: DesiredState) -> wire.Changed:
+    async def change(body: wire.ChangeRequest, request: Request, desired: DesiredState) -> wire.Changed:
         who = await _person(request, fleets)
-        return await job_actions.change_jobs(ledger, who, asked.jobs, wish, by=caller_of(request).name)
+        return await job_services.change_jobs(ledger, who, body.jobs, desired, by=caller_of(request).name)
 
 
 async def _person(request: Request, fleets: Fleets) -> Person:
     return person_of(caller_of(request), await fleets.current())
 
 
-def _states(asked: Sequence[JobState | Several]) -> tuple[JobState, ...]:
+def _states(names: Sequence[JobState | Several]) -> tuple[JobState, ...]:
     groups = {Several.OPEN: OPEN_JOBS, Several.ENDED: ENDED_JOBS}
     found: list[JobState] = []
-    for word in asked:
-        found += groups[word] if isinstance(word, Several) else [word]
+    for name in names:
+        found += groups[name] if isinstance(name, Several) else [name]
     return tuple(dict.fromkeys(found))

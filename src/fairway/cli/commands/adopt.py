@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from fairway.cli.commands.plan import check_whole
+from fairway.cli.commands.plan import check_complete
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, count, output_option
+from fairway.cli.parameter import ParsedParam
 from fairway.cli.shared.apply_progress import follow
 from fairway.cli.shared.fleet_file import file_option, read_fleet_text
 from fairway.client.client import Client
@@ -19,24 +20,17 @@ Examples:
 """
 
 
-class Object(click.ParamType[wire.ObjectRef]):
-    """The click parameter type of KIND/NAME; the name may contain slashes."""
-
-    name = "kind/name"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> wire.ObjectRef:
-        """Parse the object's kind and name."""
-        kind, slash, name = str(value).partition("/")
-        if not (kind and slash and name):
-            self.fail(f"{value!r} is not an object; write it like qos/research_own", param, ctx)
-        return wire.ObjectRef(kind=kind, name=name)
+def _parse_object(text: str) -> wire.ObjectRef:
+    """Parse KIND/NAME; the name may contain slashes."""
+    kind, slash, name = text.partition("/")
+    if not (kind and slash and name):
+        raise ValueError(f"{text!r} is not an object; write it like qos/research_own")
+    return wire.ObjectRef(kind=kind, name=name)
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("cluster")
-@click.argument("objects", nargs=-1, type=Object(), metavar="[KIND/NAME]...")
+@click.argument("objects", nargs=-1, type=ParsedParam("kind/name", _parse_object), metavar="[KIND/NAME]...")
 @click.option("--all-in-the-way", is_flag=True, help="Every object that is in the way of the fleet file.")
 @file_option(required=False)
 @server_options
@@ -68,6 +62,6 @@ def adopt(
 
 def _in_the_way(client: Client, file: str, cluster: str) -> list[wire.ObjectRef]:
     fleet = read_fleet_text(file)
-    made = client.plan(fleet.text, fleet.source, cluster)
-    check_whole(made, cluster)
-    return [o for c in made.clusters for o in c.in_the_way]
+    plan = client.plan(fleet.text, fleet.source, cluster)
+    check_complete(plan, cluster)
+    return [o for c in plan.clusters for o in c.in_the_way]

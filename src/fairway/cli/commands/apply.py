@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fairway.cli.commands.plan import check_whole, show_plan
+from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_lines, text_width
 from fairway.cli.output.plan import plan_lines
@@ -58,73 +58,72 @@ def apply(
         raise click.UsageError("give a plan file, or a fleet file with -f")
     with connect(context, url) as client:
         if plan is not None:
-            fleet, shown = _from_file(plan)
+            fleet, planned = _from_file(plan)
         else:
-            fleet, shown = _from_fleet(client, file or "", cluster, output)
-        chosen = _chosen(shown, cluster)
+            fleet, planned = _from_fleet(client, file or "", cluster, output)
+        chosen = _chosen(planned, cluster)
         _check_objections(chosen, force=force)
-        if not _anything(shown, chosen):
+        if not _has_changes(planned, chosen):
             click.echo("nothing to apply", err=True)
             return
         if plan is None:
             click.echo(err=True)
             if not yes:
-                _ask()
+                _confirm()
         fingerprints = {c.cluster: c.fingerprint for c in chosen}
         follow(client, client.apply(fleet.text, fleet.source, fingerprints, force=force), output)
 
 
 def _from_file(path: Path) -> tuple[FleetText, wire.Plan]:
     """Read a plan file and print only its headline: the user has reviewed it."""
-    kept = read_plan(path)
-    width = text_width()
-    show_lines(plan_lines(kept.plan, width, wide=False)[:1], err=True)
-    return FleetText(kept.text, kept.source), kept.plan
+    file = read_plan(path)
+    show_lines(plan_lines(file.plan, text_width(), wide=False)[:1], err=True)
+    return FleetText(file.text, file.source), file.plan
 
 
 def _from_fleet(
     client: Client, file: str, cluster: str | None, output: Format
 ) -> tuple[FleetText, wire.Plan]:
     fleet = read_fleet_text(file)
-    made = client.plan(fleet.text, fleet.source, cluster)
-    show_plan(made, output if output in (Format.TABLE, Format.WIDE) else None)
-    check_whole(made, cluster)
-    return fleet, made
+    plan = client.plan(fleet.text, fleet.source, cluster)
+    show_plan(plan, output if output in (Format.TABLE, Format.WIDE) else None)
+    check_complete(plan, cluster)
+    return fleet, plan
 
 
-def _chosen(made: wire.Plan, cluster: str | None) -> list[wire.ClusterPlan]:
-    chosen = [c for c in made.clusters if cluster in (None, c.cluster)]
+def _chosen(plan: wire.Plan, cluster: str | None) -> list[wire.ClusterPlan]:
+    chosen = [c for c in plan.clusters if cluster in (None, c.cluster)]
     if not chosen:
         raise PermanentError(
             "NotPlanned",
             f"the plan has no cluster {cluster}" if cluster else "the plan has no cluster",
-            f"it has: {', '.join(c.cluster for c in made.clusters) or 'none'}",
+            f"it has: {', '.join(c.cluster for c in plan.clusters) or 'none'}",
         )
     return chosen
 
 
-def _anything(made: wire.Plan, chosen: list[wire.ClusterPlan]) -> bool:
+def _has_changes(plan: wire.Plan, chosen: list[wire.ClusterPlan]) -> bool:
     """Return whether there is anything to apply: changes that touch no object still update the fleet."""
-    return bool(made.diff) or any(c.changes for c in chosen)
+    return bool(plan.diff) or any(c.changes for c in chosen)
 
 
-class Objected(PermanentError):
-    """Objections refuse the plan; `details` lists all but the first."""
+class ObjectionsRaised(PermanentError):
+    """Raised if a plan has objections that refuse it; `details` lists all but the first."""
 
-    def __init__(self, against: list[tuple[str, wire.Objection]]) -> None:
-        (cluster, first), *more = against
+    def __init__(self, objections: list[tuple[str, wire.Objection]]) -> None:
+        (cluster, first), *more = objections
         super().__init__(first.code, f"not applied: {first.message} (on {cluster})", first.hint)
         self.details = [f"{o.message} (on {where})" for where, o in more]
 
 
 def _check_objections(chosen: list[wire.ClusterPlan], *, force: bool) -> None:
     """Raise the objections that the server would refuse the apply for, before sending it."""
-    against = [(c.cluster, o) for c in chosen for o in c.objections if not (force and o.forceable)]
-    if against:
-        raise Objected(against)
+    objections = [(c.cluster, o) for c in chosen for o in c.objections if not (force and o.forceable)]
+    if objections:
+        raise ObjectionsRaised(objections)
 
 
-def _ask() -> None:
+def _confirm() -> None:
     if not sys.stdin.isatty():
         raise PermanentError(
             "NobodyToAsk",

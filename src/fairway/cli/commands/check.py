@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairway.model.text import count
+
 if TYPE_CHECKING:
     from fairway.files import Fault, JobReport, Report
 
@@ -50,16 +52,16 @@ def check(file: str, output: str) -> None:
 
 def _report(file: str) -> Report | JobReport:
     from fairway.files import check_bytes, check_fleet, check_job_bytes, check_job_file, is_job_text
-    from fairway.files.fleet.load import LARGEST
+    from fairway.files.fleet.load import MAX_BYTES
 
     if file == "-":
-        data = sys.stdin.buffer.read(LARGEST + 1)
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
         is_job = is_job_text(data)
         return check_job_bytes(data, "<stdin>") if is_job else check_bytes(data, "<stdin>", Path.cwd())
     path = Path(file)
     try:
-        with path.open("rb") as opened:
-            is_job = is_job_text(opened.read(LARGEST))
+        with path.open("rb") as stream:
+            is_job = is_job_text(stream.read(MAX_BYTES))
     except (OSError, ValueError):
         is_job = False  # check_fleet reports the unreadable file
     return check_job_file(path) if is_job else check_fleet(path)
@@ -76,42 +78,35 @@ def _show(report: Report | JobReport) -> None:
     for fault in report.faults:
         show_fault(fault)
     counts = Counter(str(fault.severity) for fault in report.faults)
-    said = ", ".join(_count(counts[word], word) for word in ("error", "warning") if counts[word])
+    faults = ", ".join(count(counts[kind], kind) for kind in ("error", "warning") if counts[kind])
     if _refused(report):
-        click.echo(f"{report.source}: {said}", err=True)
+        click.echo(f"{report.source}: {faults}", err=True)
         return
     if isinstance(report, JobReport):
-        click.echo(f"{report.source}: {_count(len(report.jobs or ()), 'job')}, {said or 'no faults'}")
+        click.echo(f"{report.source}: {count(len(report.jobs or ()), 'job')}, {faults or 'no faults'}")
         return
     if (fleet := report.fleet) is None:
         return
-    things = ((fleet.clusters, "cluster"), (fleet.pools, "pool"), (fleet.teams, "team"))
-    counted = ", ".join(_count(len(found), thing) for found, thing in things if found)
-    click.echo(f"{report.source}: fleet {fleet.name}, {counted}, {said or 'no faults'}")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    parts = ((fleet.clusters, "cluster"), (fleet.pools, "pool"), (fleet.teams, "team"))
+    size = ", ".join(count(len(found), noun) for found, noun in parts if found)
+    click.echo(f"{report.source}: fleet {fleet.name}, {size}, {faults or 'no faults'}")
 
 
 def _as_json(report: Report | JobReport) -> dict[str, Any]:
     from fairway.files import JobReport
 
-    told: dict[str, Any] = {"source": report.source, "valid": not _refused(report)}
+    document: dict[str, Any] = {"source": report.source, "valid": not _refused(report)}
     if isinstance(report, JobReport):
-        told["jobs"] = [job.name for job in report.jobs or ()]
-        return told | {"faults": [_fault_as_json(fault) for fault in report.faults]}
-    fleet = report.fleet
-    return told | {
-        "fleet": fleet
-        and {
+        document["jobs"] = [job.name for job in report.jobs or ()]
+    else:
+        fleet = report.fleet
+        document["fleet"] = fleet and {
             "name": fleet.name,
             "clusters": [str(cluster.name) for cluster in fleet.clusters],
             "pools": [str(pool.name) for pool in fleet.pools],
             "teams": [str(team.name) for team in fleet.teams],
-        },
-        "faults": [_fault_as_json(fault) for fault in report.faults],
-    }
+        }
+    return document | {"faults": [_fault_as_json(fault) for fault in report.faults]}
 
 
 def _fault_as_json(fault: Fault) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from pydantic import BaseModel
 
 from fairway.cli.output.fleet import contexts_view
-from fairway.cli.output.format import Format, Shown, output_option, show
-from fairway.client.contexts import checked_context, config_file, read_contexts, read_token, write_contexts
+from fairway.cli.output.format import Format, Listing, output_option, show
+from fairway.client.contexts import config_file, read_contexts, read_token, validated_context, write_contexts
 from fairway.client.private_file import write_private
 
 
@@ -42,18 +43,9 @@ class ContextRow(BaseModel):
 @output_option
 def list_(output: Format) -> None:
     """Show the contexts; * marks the one in use."""
-    known = read_contexts(config_file())
-    rows = [
-        ContextRow(
-            name=c.name,
-            url=c.url,
-            token_file=c.token_file,
-            ca_file=c.ca_file,
-            current=c.name == known.current,
-        )
-        for c in known.known
-    ]
-    show(Shown(rows, contexts_view(known)), output)
+    contexts = read_contexts(config_file())
+    rows = [ContextRow(**asdict(c), current=c.name == contexts.current) for c in contexts.entries]
+    show(Listing(rows, contexts_view(contexts)), output)
 
 
 @context.command(epilog="\b\nExamples:\n  fairway context use prod\n")
@@ -85,19 +77,18 @@ Examples:
 def add(name: str, url: str, token_file: str | None, ca_file: str | None) -> None:
     """Add, or change, the context called NAME."""
     path = config_file()
-    added = checked_context(name, url, None, ca_file and str(Path(ca_file).absolute()))
+    added = validated_context(name, url, None, ca_file and str(Path(ca_file).absolute()))
     if token_file == "-":  # noqa: S105 - a file name
-        kept = path.parent / f"{name}.token"
-        write_private(kept, sys.stdin.readline().strip() + "\n")
-        token_file = str(kept)
+        token_file = str(path.parent / f"{name}.token")
+        write_private(Path(token_file), sys.stdin.readline().strip() + "\n")
     if token_file is not None:
         file = Path(token_file).expanduser().absolute()
         read_token(file)
-        added = checked_context(name, url, str(file), added.ca_file)
+        added = validated_context(name, url, str(file), added.ca_file)
     contexts = read_contexts(path).adding(added)
     write_contexts(path, contexts)
-    used = "" if contexts.current == name else f"; use it with:  fairway context use {name}"
-    click.echo(f"added {name}{used}", err=True)
+    usage = "" if contexts.current == name else f"; use it with:  fairway context use {name}"
+    click.echo(f"added {name}{usage}", err=True)
 
 
 @context.command(epilog="\b\nExamples:\n  fairway context remove prod\n")

@@ -16,8 +16,8 @@ import click
 if TYPE_CHECKING:
     from types import FrameType
 
-    from fairway.demo import DemoOptions, Opened
-    from fairway.demo.home import Home
+    from fairway.demo import DemoOptions, DemoSummary
+    from fairway.demo.home import DemoHome
 
 _EXAMPLES = """\b
 Examples:
@@ -77,23 +77,13 @@ def demo(
         return
     from fairway.demo.home import demo_home
 
-    words = [
-        "--speed",
-        str(speed),
-        "--port",
-        str(port),
-        "--days",
-        str(days),
-        "--seed",
-        str(seed),
-        *(["--quiet"] if quiet else []),
-    ]
-    if seconds is not None:
-        words += ["--for", str(seconds)]
-    stopped = _Stopped()
+    arguments = [f"--speed={speed}", f"--port={port}", f"--days={days}", f"--seed={seed}"]
+    arguments += ["--quiet"] if quiet else []
+    arguments += [f"--for={seconds}"] if seconds is not None else []
+    signals = _SignalForwarder()
     with demo_home() as home:
-        code = _keep(home, words, stopped)
-        stopped.ignore()
+        code = _supervise(home, arguments, signals)
+        signals.ignore()
     if not quiet:
         click.echo("the demo is over: nothing is left of it", err=True)
     if code:
@@ -108,9 +98,9 @@ def tour(*, yes: bool) -> None:
     Shows each command and runs it, against the demo that runs, or one that it starts for as long as it lasts.
     Its plan lets students borrow a few more GPUs; nothing else changes.
     """
-    from fairway.demo.tour import walk
+    from fairway.demo.tour import run_tour
 
-    code = walk(ask=not yes and sys.stdin.isatty() and sys.stdout.isatty())
+    code = run_tour(ask=not yes and sys.stdin.isatty() and sys.stdout.isatty())
     if code:
         raise click.exceptions.Exit(code)
 
@@ -118,12 +108,12 @@ def tour(*, yes: bool) -> None:
 # the parent process, which cleans up
 
 
-class _Stopped:
+class _SignalForwarder:
     """Signal handlers of the parent: forward the signal to the demo, then clean up."""
 
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
-        self.times = 0
+        self.received = 0
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
@@ -133,32 +123,32 @@ class _Stopped:
             signal.signal(number, signal.SIG_IGN)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.times += 1
+        self.received += 1
         if self.child is not None and self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
 
 
-def _keep(home: Home, words: list[str], stopped: _Stopped) -> int:
+def _supervise(home: DemoHome, arguments: list[str], signals: _SignalForwarder) -> int:
     """Run the demo as a child process until it ends. Returns its exit code, 0 if a signal stopped it."""
     # A session of its own: Ctrl-C reaches only this process. The child's stdin closes when this process ends.
     child = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "fairway.cli", "demo", "--inside", str(home.folder), *words],
+        [sys.executable, "-m", "fairway.cli", "demo", "--inside", str(home.folder), *arguments],
         stdin=subprocess.PIPE,
         pass_fds=[home.lock],
         start_new_session=True,
     )
-    stopped.child = child
-    if stopped.times:
+    signals.child = child
+    if signals.received:
         child.send_signal(signal.SIGTERM)
-    told_at: float | None = None
+    stopped_at: float | None = None
     while child.poll() is None:
         try:
             child.wait(0.5)
         except subprocess.TimeoutExpired:
-            told_at = told_at or (time.monotonic() if stopped.times else None)
-            if told_at is not None and time.monotonic() - told_at > END_SECONDS:
+            stopped_at = stopped_at or (time.monotonic() if signals.received else None)
+            if stopped_at is not None and time.monotonic() - stopped_at > END_SECONDS:
                 child.kill()
-    if stopped.times:
+    if signals.received:
         return 0
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
@@ -168,31 +158,31 @@ def _keep(home: Home, words: list[str], stopped: _Stopped) -> int:
 
 def _run_inside(options: DemoOptions, *, quiet: bool) -> None:
     from fairway.cli.shared.log import configure_logs
-    from fairway.demo import Telling, serve_demo
-    from fairway.demo.home import keep_contexts, take_away, uses_demo
+    from fairway.demo import DemoCallbacks, serve_demo
+    from fairway.demo.home import add_contexts, clean_up, is_current_context
     from fairway.demo.screen import Screen
 
     began = time.monotonic()
-    alone = threading.Event()
-    threading.Thread(target=_watch_keeper, args=(alone,), daemon=True).start()
+    orphaned = threading.Event()
+    threading.Thread(target=_stop_with_parent, args=(orphaned,), daemon=True).start()
     configure_logs("warning", "text")
-    shown = Screen(quiet=quiet)
+    screen = Screen(quiet=quiet)
 
-    def opened(ready: Opened) -> None:
-        names = keep_contexts(options.folder, ready.url, ready.token_files)
-        shown.opened(ready, names, time.monotonic() - began, current=uses_demo(names["admin"]))
+    def ready(summary: DemoSummary) -> None:
+        names = add_contexts(options.folder, summary.url, summary.token_files)
+        screen.ready(summary, names, time.monotonic() - began, current=is_current_context(names["admin"]))
 
     try:
-        serve_demo(options, Telling(shown.step, shown.part, opened, shown.beat))
+        serve_demo(options, DemoCallbacks(screen.step, screen.progress, ready, screen.status))
     finally:
-        shown.end()
-        if alone.is_set():
-            take_away(options.folder)
+        screen.end()
+        if orphaned.is_set():
+            clean_up(options.folder)
 
 
-def _watch_keeper(alone: threading.Event) -> None:
+def _stop_with_parent(orphaned: threading.Event) -> None:
     """Stop the demo and let it clean up if the parent process is gone."""
     while os.read(0, 1):
         pass
-    alone.set()
+    orphaned.set()
     os.kill(os.getpid(), signal.SIGTERM)

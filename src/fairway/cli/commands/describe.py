@@ -8,7 +8,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, text_width
-from fairway.cli.output.jobs import story
+from fairway.cli.output.jobs import job_lines
 
 _KINDS = ("job", "jobs")
 
@@ -26,10 +26,10 @@ Examples:
 @output_option
 def describe(what: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
     """Show a job: what was asked, where it went and why, its attempts and events in order."""
-    words = what[1:] if len(what) > 1 and what[0] in _KINDS else what
-    if len(words) != 1:
+    ids = what[1:] if len(what) > 1 and what[0] in _KINDS else what
+    if len(ids) != 1:
         raise click.UsageError("name one job, as in  fairway describe job 8f3k")
     with connect(context, url) as client:
-        job = client.job(words[0])
+        job = client.job(ids[0])
         tasks = client.task_counts(job.id) if job.array is not None else None
-    show_document(job, lambda: story(job, tasks, datetime.now(UTC), text_width()), output)
+    show_document(job, lambda: job_lines(job, tasks, datetime.now(UTC), text_width()), output)

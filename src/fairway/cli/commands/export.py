@@ -10,9 +10,8 @@ from typing import Final
 
 import click
 
-from fairway.cli.connect import connect, server_options
+from fairway.cli.connect import connect, server_options, spinner
 from fairway.cli.output.report_files import not_written
-from fairway.cli.shared.spinner import patience
 from fairway.model.errors import PermanentError
 
 _MONTHS: Final = "--month 2026-10, or --window 2026-10-01..2026-10-15"
@@ -68,29 +67,29 @@ def focus(
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
             return
-        with patience(f"writing {out}"):
+        with spinner(f"writing {out}"):
             rows = _write(out, pieces)
     click.echo(f"wrote {out}: {rows:,} rows", err=True)
 
 
 def _write(out: Path, pieces: Iterator[bytes]) -> int:
     """Write the file atomically, by way of a temporary file beside it. Returns its number of rows."""
-    beside = out.with_name(f".{out.name}.part")
-    made = beside
+    temporary = out.with_name(f".{out.name}.part")
+    finished = temporary
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-        rows = _count(beside)
+        rows = _count(temporary)
         if out.suffix.lower() == ".parquet":
-            made = out.with_name(f".{out.name}.parquet.part")
-            _as_parquet(beside, made)
-        made.replace(out)
+            finished = out.with_name(f".{out.name}.parquet.part")
+            _as_parquet(temporary, finished)
+        finished.replace(out)
     except OSError as error:
         raise not_written(out, error) from error
     finally:
-        beside.unlink(missing_ok=True)
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+        finished.unlink(missing_ok=True)
     return rows
 
 

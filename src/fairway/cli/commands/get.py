@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from functools import partial, wraps
+from typing import Any, Final
 
 import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.budgets import budgets_view
 from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view
-from fairway.cli.output.format import Format, Shown, output_option, show
-from fairway.cli.output.jobs import Group, grouped, jobs_view
+from fairway.cli.output.format import Format, Function, Listing, output_option, show
+from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view
 from fairway.cli.output.policy import drift_view, nudges_view, teams_view
-from fairway.cli.shared.params import Age
-from fairway.cli.shared.watch import watch as keep_showing
+from fairway.cli.parameter import ParsedParam
+from fairway.cli.shared.watch import watch as show_repeatedly
 from fairway.client.client import Client
-from fairway.client.requests_jobs import Filters
+from fairway.client.requests import Filters
 from fairway.model.job import JobState
 from fairway.model.observation import Health
+from fairway.model.text import parse_duration
 from fairway.wire.jobs import Job
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Ask = Callable[[Client], Shown]
-
-_MOST_READ: Final = 2000
+_MAX_READ: Final = 2000
 """The most jobs to read to fill a screen: an array of ten thousand tasks is one line of it."""
+
+
+def _parse_age(text: str) -> int:
+    """Parse an age into seconds."""
+    seconds = parse_duration(text)
+    if seconds is None or seconds > 100 * 366 * 86_400:
+        raise ValueError(f"{text!r} is not an age; write it like 30m, 2h or 7d")
+    return seconds
+
+
+_AGE: Final = ParsedParam("age", _parse_age)
 
 
 def _show_options(function: Function) -> Function:
@@ -40,6 +50,19 @@ def _show_options(function: Function) -> Function:
         metavar="SECONDS",
         help="How often --watch asks.",
     )(function)
+
+
+def _list_options(fetch: Callable[..., Listing]) -> Callable[..., None]:
+    """Turn `fetch`, which reads a list with a client, into a command that prints it once or repeatedly."""
+
+    @wraps(fetch)
+    def command(
+        *, context: str | None, url: str | None, output: Format, watch: bool, every: float, **filters: Any
+    ) -> None:
+        run = partial(fetch, output=output, **filters)
+        _run(run, context=context, url=url, output=output, watch=watch, every=every)
+
+    return _show_options(command)
 
 
 @click.group(
@@ -64,18 +87,14 @@ Examples:
   fairway get clusters -o json     for programs
 """
 )
-@_show_options
-def clusters(*, context: str | None, url: str | None, output: Format, watch: bool, every: float) -> None:
+@_list_options
+def clusters(client: Client, output: Format) -> Listing:
     """Show the fleet's clusters.
 
     One that cannot be reached is shown with the reason, since when, and its last known state.
     """
-
-    def ask(client: Client) -> Shown:
-        found = client.clusters()
-        return Shown(found, clusters_view(found, datetime.now(UTC), wide=output is Format.WIDE))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.clusters()
+    return Listing(found, clusters_view(found, datetime.now(UTC), wide=output is Format.WIDE))
 
 
 @get.command(
@@ -87,17 +106,11 @@ Examples:
 """
 )
 @click.option("--cluster", metavar="NAME", help="Only pools of this cluster.")
-@_show_options
-def pools(
-    *, cluster: str | None, context: str | None, url: str | None, output: Format, watch: bool, every: float
-) -> None:
+@_list_options
+def pools(client: Client, output: Format, *, cluster: str | None) -> Listing:
     """Show the fleet's pools: GPUs in use, free and unhealthy, by pool and kind of slice."""
-
-    def ask(client: Client) -> Shown:
-        found = client.pools(cluster)
-        return Shown(found, pools_view(found, wide=output is Format.WIDE))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.pools(cluster)
+    return Listing(found, pools_view(found, wide=output is Format.WIDE))
 
 
 @get.command(
@@ -111,27 +124,15 @@ Examples:
 @click.option("--cluster", metavar="NAME", help="Only nodes of this cluster.")
 @click.option("--pool", metavar="NAME", help="Only nodes with GPUs of this pool.")
 @click.option("--health", type=click.Choice([h.value for h in Health]), help="Only nodes that are so.")
-@_show_options
+@_list_options
 def nodes(
-    *,
-    cluster: str | None,
-    pool: str | None,
-    health: str | None,
-    context: str | None,
-    url: str | None,
-    output: Format,
-    watch: bool,
-    every: float,
-) -> None:
+    client: Client, output: Format, *, cluster: str | None, pool: str | None, health: str | None
+) -> Listing:
     """Show nodes: health, the engine's reason, GPUs by pool."""
-
-    def ask(client: Client) -> Shown:
-        found = list(client.nodes(cluster, pool, Health(health) if health else None))
-        filtered = any((cluster, pool, health))
-        view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
-        return Shown(found, view)
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = list(client.nodes(cluster, pool, Health(health) if health else None))
+    filtered = any((cluster, pool, health))
+    view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
+    return Listing(found, view)
 
 
 @get.command(
@@ -142,18 +143,14 @@ Examples:
   fairway get budgets -o json | jq '.[] | select(.hold)'
 """
 )
-@_show_options
-def budgets(*, context: str | None, url: str | None, output: Format, watch: bool, every: float) -> None:
+@_list_options
+def budgets(client: Client, output: Format) -> Listing:
     """Show budgets: what is spent of each, at what rate, when it runs out, and whom it holds.
 
     Members and leads see those of their own teams.
     """
-
-    def ask(client: Client) -> Shown:
-        found = client.budgets()
-        return Shown(found.budgets, budgets_view(found, wide=output is Format.WIDE))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.budgets()
+    return Listing(found.budgets, budgets_view(found, wide=output is Format.WIDE))
 
 
 @get.command(
@@ -163,15 +160,11 @@ Examples:
   fairway get teams -o wide      with limits, priorities and members
 """
 )
-@_show_options
-def teams(*, context: str | None, url: str | None, output: Format, watch: bool, every: float) -> None:
+@_list_options
+def teams(client: Client, output: Format) -> Listing:
     """Show teams: share, guarantee and borrowing by pool, as last applied."""
-
-    def ask(client: Client) -> Shown:
-        found = client.teams()
-        return Shown(found, teams_view(found, wide=output is Format.WIDE))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.teams()
+    return Listing(found, teams_view(found, wide=output is Format.WIDE))
 
 
 @get.command(
@@ -183,20 +176,14 @@ Examples:
 """
 )
 @click.option("--cluster", metavar="NAME", help="Only this cluster.")
-@_show_options
-def drift(
-    *, cluster: str | None, context: str | None, url: str | None, output: Format, watch: bool, every: float
-) -> None:
+@_list_options
+def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
     """Show what differs from what was last applied: object, field, both values, who did it.
 
     `fairway apply` with the same fleet file heals it.
     """
-
-    def ask(client: Client) -> Shown:
-        found = client.drift(cluster)
-        return Shown(found, drift_view(found, datetime.now(UTC)))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.drift(cluster)
+    return Listing(found, drift_view(found, datetime.now(UTC)))
 
 
 @get.command(
@@ -210,24 +197,11 @@ Examples:
 @click.option(
     "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
 )
-@_show_options
-def nudges(
-    *,
-    cluster: str | None,
-    most: int,
-    context: str | None,
-    url: str | None,
-    output: Format,
-    watch: bool,
-    every: float,
-) -> None:
+@_list_options
+def nudges(client: Client, *, output: Format, cluster: str | None, most: int) -> Listing:
     """Show where Fairway gave an engine a push so that a promise is kept."""
-
-    def ask(client: Client) -> Shown:
-        found = client.nudges(cluster, most)
-        return Shown(found, nudges_view(found, datetime.now(UTC)))
-
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    found = client.nudges(cluster, most)
+    return Listing(found, nudges_view(found, datetime.now(UTC)))
 
 
 @get.command(
@@ -255,8 +229,8 @@ Examples:
 @click.option("--name", metavar="NAME", help="Only jobs called so.")
 @click.option("--array", metavar="ID", help="Only tasks of this array, by its first task.")
 @click.option("--native/--ours", default=None, help="Only jobs made with the engine's own tools, or without.")
-@click.option("--since", type=Age(), metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
-@click.option("--before", type=Age(), metavar="AGE", help="Submitted longer ago than this.")
+@click.option("--since", type=_AGE, metavar="AGE", help="Submitted within this time: 30m, 2h, 7d.")
+@click.option("--before", type=_AGE, metavar="AGE", help="Submitted longer ago than this.")
 @click.option("--tasks", is_flag=True, help="A line for each task of an array.")
 @click.option(
     "--most", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many lines to show."
@@ -285,7 +259,7 @@ def jobs(
     filtered = mine or bool(states) or since is not None or before is not None
     filtered = filtered or any(value is not None for value in named.values())
 
-    def ask(client: Client) -> Shown:
+    def fetch(client: Client) -> Listing:
         now = datetime.now(UTC)
         filters: Filters = {**named, "states": states}  # type: ignore[typeddict-item]
         if mine:
@@ -296,46 +270,52 @@ def jobs(
             filters["until"] = now - timedelta(seconds=before)
         if output in (Format.JSON, Format.YAML):
             found = list(client.jobs(most=None if all_ else most, **filters))
-            return Shown(found, jobs_view([], now, wide=False, filtered=filtered, more=False))
+            return Listing(found, jobs_view([], now, wide=False, filtered=filtered, more=False))
         found, groups, more = _job_lines(client, filters, None if all_ else most, each=tasks)
         view = jobs_view(groups, now, wide=output is Format.WIDE, filtered=filtered, more=more)
-        return Shown(found, view)
+        return Listing(found, view)
 
-    _run(ask, context=context, url=url, output=output, watch=watch, every=every)
+    _run(fetch, context=context, url=url, output=output, watch=watch, every=every)
 
 
 def _job_lines(
-    client: Client, filters: Filters, most: int | None, *, each: bool
-) -> tuple[list[Job], list[Group], bool]:
+    client: Client, filters: Filters, max_lines: int | None, *, each: bool
+) -> tuple[list[Job], list[JobGroup], bool]:
     """Return the newest jobs as lines, and whether there are more.
 
     Tasks of an array share a line, so more jobs are read than lines shown, up to a limit. The server
     counts the tasks of an array that was not read to its end.
     """
     if each:
-        found = list(client.jobs(most=most and most + 1, **filters))
-        return found[:most], [Group(job) for job in found[:most]], most is not None and len(found) > most
-    reading = client.jobs(**filters) if most is None else client.jobs(most=_MOST_READ, **filters)
+        found = list(client.jobs(most=max_lines and max_lines + 1, **filters))
+        more = max_lines is not None and len(found) > max_lines
+        return found[:max_lines], [JobGroup(job) for job in found[:max_lines]], more
     found, lines, more = [], set(), False
-    for job in reading:
+    for job in client.jobs(most=None if max_lines is None else _MAX_READ, **filters):
         lines.add(job.array or job.id)
-        if most is not None and len(lines) > most:
+        if max_lines is not None and len(lines) > max_lines:
             more = True
             break
         found.append(job)
-    more = more or (most is not None and len(found) >= _MOST_READ)
-    # Only a filter that cuts through arrays makes what was read of one less than all of it.
-    whole = {}
+    more = more or (max_lines is not None and len(found) >= _MAX_READ)
+    # Reading may have stopped inside the last array. The server counts its tasks, but in all states.
+    task_counts = {}
     if more and found and found[-1].array is not None and not filters.get("states"):
-        whole[found[-1].array] = client.task_counts(found[-1].array)
-    return found, grouped(found, whole), more
+        task_counts[found[-1].array] = client.task_counts(found[-1].array)
+    return found, group_jobs(found, task_counts), more
 
 
 def _run(
-    ask: Ask, *, context: str | None, url: str | None, output: Format, watch: bool, every: float
+    fetch: Callable[[Client], Listing],
+    *,
+    context: str | None,
+    url: str | None,
+    output: Format,
+    watch: bool,
+    every: float,
 ) -> None:
     with connect(context, url) as client:
         if watch:
-            keep_showing(lambda: ask(client), output, every)
+            show_repeatedly(lambda: fetch(client), output, every)
         else:
-            show(ask(client), output)
+            show(fetch(client), output)

@@ -8,7 +8,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.applies import applies_view, apply_lines
-from fairway.cli.output.format import Format, Shown, output_option, show, show_document, text_width
+from fairway.cli.output.format import Format, Listing, output_option, show, show_document, text_width
 
 
 @click.command(
@@ -41,7 +41,7 @@ def history(
     with connect(context, url) as client:
         if apply is None:
             found = client.applies(cluster, most)
-            show(Shown(found, applies_view(found, now, filtered=cluster is not None)), output)
+            show(Listing(found, applies_view(found, now, filtered=cluster is not None)), output)
         else:
             detail = client.apply_detail(apply)
             wide = output is Format.WIDE

@@ -9,6 +9,7 @@ import click
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import count
 from fairway.cli.output.messages import show_hint
+from fairway.cli.output.report_files import not_written
 from fairway.client.private_file import write_private
 from fairway.model.errors import PermanentError
 
@@ -40,25 +41,28 @@ def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | N
     if out is None:
         click.echo(found.fleet, nl=False)
     else:
-        _keep(out, found.fleet)
+        try:
+            write_private(out, found.fleet)
+        except OSError as error:
+            raise not_written(out, error) from error
     remarks = f"; {count(found.remarks, 'comment')} in it to read: guesses, and what has no word in Fairway"
-    kept = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
-    click.echo(kept + (remarks if found.remarks else ""), err=True)
+    done = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
+    click.echo(done + (remarks if found.remarks else ""), err=True)
     if out is not None:
-        _tell_gaps(found.fleet, out)
+        _show_gaps(found.fleet, out)
         click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
 
 
-def _tell_gaps(text: str, out: Path) -> None:
+def _show_gaps(text: str, out: Path) -> None:
     """Print hints for what an engine does not know: prices of GPUs, and teams if it has none."""
     from fairway.files import FaultCode, check_text
 
     report = check_text(text, str(out), Path.cwd())
-    without = [fault.path.split(".")[1] for fault in report.faults if fault.code is FaultCode.NO_PRICE]
-    if without:
-        has = "has" if len(without) == 1 else "have"
+    unpriced = [fault.path.split(".")[1] for fault in report.faults if fault.code is FaultCode.NO_PRICE]
+    if unpriced:
+        has = "has" if len(unpriced) == 1 else "have"
         show_hint(
-            f"{', '.join(without)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
+            f"{', '.join(unpriced)} {has} no price yet, so charges would be 0: write what a GPU-hour costs "
             f"into {out}, as in  price: 1.90;  fairway price owned  computes it for GPUs you bought"
         )
     if report.fleet is not None and report.fleet.pools and not report.fleet.teams:
@@ -67,12 +71,3 @@ def _tell_gaps(text: str, out: Path) -> None:
             f"there are no teams on it yet: write who shares it into {out}, as in  "
             f"teams: {{ research: {{ guarantee: {{ {pool}: 4 }}, members: [alice] }} }}"
         )
-
-
-def _keep(out: Path, text: str) -> None:
-    try:
-        write_private(out, text)
-    except OSError as error:
-        raise PermanentError(
-            "FileNotWritten", f"cannot write {out}: {error.strerror or error}", "choose another --out FILE"
-        ) from error

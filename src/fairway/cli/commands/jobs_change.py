@@ -3,62 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
 from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, count, output_option, show_document
-from fairway.cli.output.table import ScreenLine
+from fairway.cli.output.format import Format, Function, ScreenLine, count, output_option, show_document
 from fairway.client.client import Client
 from fairway.model.text import first_few
 from fairway.wire import jobs as wire
 
-_NAMED = 20
+_MAX_LISTED = 20
 
 Change = Callable[[Client, Sequence[str]], wire.Changed]
 
 
-def change_jobs(
-    ids: Sequence[str],
-    change: Change,
-    done: str,
-    *,
-    context: str | None,
-    url: str | None,
-    output: Format,
+def _change_options(function: Function) -> Function:
+    """Add JOB..., the ids of the jobs to change, and the options."""
+    argument = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+    return argument(server_options(output_option(function)))
+
+
+def _change_jobs(
+    change: Change, done: str, *, jobs: Sequence[str], context: str | None, url: str | None, output: Format
 ) -> None:
     """Send the change and print the result; `done` is the verb for the jobs it changed."""
     with connect(context, url) as client:
-        changed = change(client, list(dict.fromkeys(ids)))
-    show_document(changed, lambda: _lines(ids, changed, done), output)
+        changed = change(client, list(dict.fromkeys(jobs)))
+    show_document(changed, lambda: _lines(jobs, changed, done), output)
 
 
 def _lines(ids: Sequence[str], changed: wire.Changed, done: str) -> list[ScreenLine]:
     lines: list[ScreenLine] = []
-    asked = {word.lower() for word in ids}
-    named = [word for word in changed.changed if word in asked]
+    requested = {job_id.lower() for job_id in ids}
+    named = [job_id for job_id in changed.changed if job_id in requested]
     tasks = len(changed.changed) - len(named)
     if changed.changed:
-        of = (
-            f"{count(tasks, 'more task')} of the same array"
-            if named
-            else f"{count(tasks, 'task')} of the array"
-        )
-        lines.append(ScreenLine(f"{done} {' and '.join(filter(None, (_named(named), of if tasks else '')))}"))
-    same = [word for word in changed.unchanged if word in asked]
-    if same:
-        is_ = "is" if len(same) == 1 else "are"
-        lines.append(ScreenLine(f"{_named(same)} {is_} over, or already so"))
+        noun, array = ("more task", "the same array") if named else ("task", "the array")
+        parts = (first_few(named, _MAX_LISTED), f"{count(tasks, noun)} of {array}" if tasks else "")
+        lines.append(ScreenLine(f"{done} {' and '.join(filter(None, parts))}"))
+    unchanged = [job_id for job_id in changed.unchanged if job_id in requested]
+    if unchanged:
+        is_ = "is" if len(unchanged) == 1 else "are"
+        lines.append(ScreenLine(f"{first_few(unchanged, _MAX_LISTED)} {is_} over, or already so"))
     return lines or [ScreenLine("nothing to do")]
-
-
-def _named(words: Sequence[str]) -> str:
-    return first_few(words, _NAMED)
-
-
-def ids_argument(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument JOB..., the ids of the jobs to change."""
-    return click.argument("jobs", nargs=-1, required=True, metavar="JOB...")(function)
 
 
 @click.command(
@@ -69,15 +57,13 @@ Examples:
   fairway get jobs --mine --state waiting -o json | jq -r '.[].id' | xargs fairway cancel
 """
 )
-@ids_argument
-@server_options
-@output_option
-def cancel(jobs: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
+@_change_options
+def cancel(**options: Any) -> None:
     """End jobs, whether they run or wait.
 
     All of them, or none if one is not yours. The first task of an array stands for the whole array.
     """
-    change_jobs(jobs, Client.cancel, "cancelling", context=context, url=url, output=output)
+    _change_jobs(Client.cancel, "cancelling", **options)
 
 
 @click.command(
@@ -87,15 +73,13 @@ Examples:
   fairway hold 8f3k 8f3m
 """
 )
-@ids_argument
-@server_options
-@output_option
-def hold(jobs: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
+@_change_options
+def hold(**options: Any) -> None:
     """Keep jobs from starting; what runs goes on.
 
     All of them, or none if one is not yours. The first task of an array stands for the whole array.
     """
-    change_jobs(jobs, Client.hold, "holding", context=context, url=url, output=output)
+    _change_jobs(Client.hold, "holding", **options)
 
 
 @click.command(
@@ -105,12 +89,10 @@ Examples:
   fairway get jobs --mine --state held -o json | jq -r '.[].id' | xargs fairway release
 """
 )
-@ids_argument
-@server_options
-@output_option
-def release(jobs: tuple[str, ...], context: str | None, url: str | None, output: Format) -> None:
+@_change_options
+def release(**options: Any) -> None:
     """Let held jobs start.
 
     All of them, or none if one is not yours. The first task of an array stands for the whole array.
     """
-    change_jobs(jobs, Client.release, "releasing", context=context, url=url, output=output)
+    _change_jobs(Client.release, "releasing", **options)

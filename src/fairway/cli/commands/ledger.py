@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairway.cli.parameter import ParsedParam
+
 if TYPE_CHECKING:
     from fairway.settings import Settings
 
 
-class TableStep(click.ParamType[str]):
-    """The click parameter type of a migration step, as `fairway ledger version` prints it; 5 is 0005."""
+def _parse_step(text: str) -> str:
+    """Parse a migration step and pad it to four digits, as `fairway ledger version` prints it."""
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise ValueError(f"{text!r} is not a step; write it like 5 or 0005")
+    return text.zfill(4)
 
-    name = "step"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Parse a step and pad it to four digits."""
-        if not re.fullmatch(r"[0-9]{1,4}", str(value)):
-            self.fail(f"{value!r} is not a step; write it like 5 or 0005", param, ctx)
-        return str(value).zfill(4)
+_STEP = ParsedParam("step", _parse_step)
 
 
 @click.group(
@@ -72,7 +72,7 @@ def upgrade() -> None:
 @ledger.command(
     epilog="\b\nExamples:\n  fairway ledger downgrade --to 5\n  fairway ledger downgrade --to 4 --force\n"
 )
-@click.option("--to", type=TableStep(), required=True, metavar="STEP", help="The step to go back to.")
+@click.option("--to", type=_STEP, required=True, metavar="STEP", help="The step to go back to.")
 @click.option("--force", is_flag=True, help="Also undo steps that lose something.")
 def downgrade(*, to: str, force: bool) -> None:
     """Undo the newest steps of the tables, to let an older Fairway have the ledger.

@@ -52,61 +52,61 @@ def plan(
     """
     fleet = read_fleet_text(file)
     with connect(context, url) as client:
-        made = client.plan(fleet.text, fleet.source, cluster)
-    show_plan(made, output)
-    check_whole(made, cluster)
-    _tell_next(made, fleet, file, out)
-    if detailed_exitcode and (made.changes or made.diff):
+        planned = client.plan(fleet.text, fleet.source, cluster)
+    show_plan(planned, output)
+    check_complete(planned, cluster)
+    _show_next_step(planned, fleet, file, out)
+    if detailed_exitcode and (planned.changes or planned.diff):
         raise click.exceptions.Exit(CHANGES)
 
 
-def show_plan(made: wire.Plan, output: Format | None) -> None:
+def show_plan(plan: wire.Plan, output: Format | None) -> None:
     """Print warnings to stderr and the plan to stdout; with `output` None, print the plan to stderr."""
     from fairway.cli.output.faults import from_wire, show_fault
 
-    for fault in filter(None, map(from_wire, made.warnings)):
+    for fault in filter(None, map(from_wire, plan.warnings)):
         show_fault(fault)
     if output is None:
-        show_lines(plan_lines(made, None, wide=False), err=True)
+        show_lines(plan_lines(plan, None, wide=False), err=True)
         return
     width, wide = text_width(), output is Format.WIDE
-    show_document(made, lambda: plan_lines(made, width, wide=wide), output)
+    show_document(plan, lambda: plan_lines(plan, width, wide=wide), output)
 
 
-class HalfAPlan(PermanentError):
-    """A cluster could not be planned; `details` lists further failures."""
+class IncompletePlan(PermanentError):
+    """Raised if a cluster could not be planned; `details` lists further failures."""
 
-    def __init__(self, made: wire.Plan, cluster: str | None) -> None:
-        first, *more = made.failures
+    def __init__(self, plan: wire.Plan, cluster: str | None) -> None:
+        first, *more = plan.failures
         super().__init__(first.code, f"{first.cluster} has no plan: {first.message}", first.hint)
         self.details = [f"{f.cluster} has none either: {f.message}" for f in more]
-        if made.clusters and cluster is None:
-            self.details.append(f"others can be planned alone:  --cluster {made.clusters[0].cluster}")
+        if plan.clusters and cluster is None:
+            self.details.append(f"others can be planned alone:  --cluster {plan.clusters[0].cluster}")
 
 
-def check_whole(made: wire.Plan, cluster: str | None) -> None:
-    """Raise HalfAPlan if the server could not plan every cluster: a partial plan must not be applied."""
-    if made.failures:
-        raise HalfAPlan(made, cluster)
+def check_complete(plan: wire.Plan, cluster: str | None) -> None:
+    """Raise IncompletePlan if the server could not plan every cluster: a partial plan must not be applied."""
+    if plan.failures:
+        raise IncompletePlan(plan, cluster)
 
 
-def _tell_next(made: wire.Plan, fleet: FleetText, file: str, out: Path | None) -> None:
+def _show_next_step(plan: wire.Plan, fleet: FleetText, file: str, out: Path | None) -> None:
     """Write the plan file if requested, and print the command to run next."""
-    kept = write_plan(out, made, fleet) if out else None
-    if not made.changes and not made.diff:
+    plan_file = write_plan(out, plan, fleet) if out else None
+    if not plan.changes and not plan.diff:
         return
-    against = [o for c in made.clusters for o in c.objections]
-    if not all(o.forceable for o in against):
+    objections = [o for c in plan.clusters for o in c.objections]
+    if not all(o.forceable for o in objections):
         return
-    force, how = (" --force", "If all of it is meant:") if against else ("", "Apply it with:")
-    if kept is not None:
-        exactly = how if against else "Apply exactly this with:"
-        click.echo(f"\n{exactly}  fairway apply {kept}{force}", err=True)
+    force, how = (" --force", "If all of it is meant:") if objections else ("", "Apply it with:")
+    if plan_file is not None:
+        prompt = how if objections else "Apply exactly this with:"
+        click.echo(f"\n{prompt}  fairway apply {plan_file}{force}", err=True)
     elif file == "-":
-        click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(made)}", err=True)
+        click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(plan)}", err=True)
     else:
         click.echo(
             f"\n{how}  fairway apply -f {file}{force}\n"
-            f"or keep exactly this:  fairway plan -f {file} --out {suggested_name(made)}",
+            f"or keep exactly this:  fairway plan -f {file} --out {suggested_name(plan)}",
             err=True,
         )

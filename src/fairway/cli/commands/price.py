@@ -8,64 +8,49 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
-from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, Shown, count, output_option, show
+from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.output.format import Format, Listing, count, output_option, show
 from fairway.cli.output.report import prices_view
-from fairway.cli.shared.spinner import patience
+from fairway.cli.parameter import ParsedParam
 from fairway.model.errors import PermanentError
 from fairway.wire import costs as wire
 
-_MOST_POINTS: Final = 1_000_000
+_MAX_POINTS: Final = 1_000_000
 _DAYS_A_YEAR: Final = Decimal("365.25")
 
 
-class Amount(click.ParamType[Decimal]):
-    """The click parameter type of a number such as 250000, 250,000 or 0.18, optionally with a unit."""
+def _amount(name: str, unit: str = "") -> ParsedParam[Decimal]:
+    """Return the type of a number such as 250000, 250,000 or 0.18, optionally with `unit`; `70%` is 0.7."""
 
-    def __init__(self, name: str, *units: str, percent: bool = False) -> None:
-        self.name = name
-        self._units = units
-        self._percent = percent
-
-    def convert(
-        self, value: str | Decimal, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        """Parse an amount into an exact Decimal; `70%` is 0.7."""
-        if isinstance(value, Decimal):
-            return value
-        text = value.strip().replace(",", "").replace("_", "")
-        part = self._percent and text.endswith("%")
-        for unit in (*self._units, *("%" if self._percent else "")):
-            text = text.removesuffix(unit).strip()
+    def parse(text: str) -> Decimal:
+        digits = text.strip().replace(",", "").replace("_", "")
         try:
-            found = Decimal(text)
+            number = Decimal(digits.removesuffix(unit).strip())
         except InvalidOperation:
-            found = Decimal("NaN")
-        if not found.is_finite() or abs(found) > 10**15:
-            self.fail(f"{value!r} is not {self.name}", param, ctx)
-        return found / 100 if part else found
+            number = Decimal("NaN")
+        if not number.is_finite() or abs(number) > 10**15:
+            raise ValueError(f"{text!r} is not {name}")
+        return number / 100 if unit == "%" and digits.endswith("%") else number
+
+    return ParsedParam(name, parse)
 
 
-class Years(click.ParamType[Decimal]):
-    """The click parameter type of a lifetime: `4y`, `48mo` or `1461d`."""
+def _parse_years(text: str) -> Decimal:
+    """Parse a lifetime, `4y`, `48mo` or `1461d`, into years."""
+    found = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,3})?)(y|mo|d)?", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no lifetime; write it like 4y, 48mo or 1461d")
+    units_per_year = {"mo": Decimal(12), "d": _DAYS_A_YEAR}.get(found[2], Decimal(1))
+    return Decimal(found[1]) / units_per_year
 
-    name = "years"
 
-    def convert(
-        self, value: str | Decimal, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        """Parse a lifetime into years."""
-        if isinstance(value, Decimal):
-            return value
-        found = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,3})?)(y|mo|d)?", value.strip())
-        if found is None:
-            self.fail(f"{value!r} is no lifetime; write it like 4y, 48mo or 1461d", param, ctx)
-        size = {"mo": Decimal(12), "d": _DAYS_A_YEAR}.get(found[2], Decimal(1))
-        return Decimal(found[1]) / size
+_MONEY: Final = _amount("an amount")
+_WATTS: Final = _amount("watts", "W")
+_YEARS: Final = ParsedParam("years", _parse_years)
 
 
 @click.group(
@@ -90,7 +75,7 @@ def list_(*, output: Format, context: str | None, url: str | None) -> None:
     """Show what each pool costs today."""
     with connect(context, url) as client:
         found = client.prices()
-    show(Shown([found], prices_view(found)), output)
+    show(Listing([found], prices_view(found)), output)
 
 
 @price.command(
@@ -101,40 +86,34 @@ Examples:
       --pue 1.3 --electricity 0.18 --utilisation 70% --upkeep 12000 --interest 5% --currency EUR
 """
 )
-@click.option(
-    "--purchase", type=Amount("an amount"), required=True, help="For all of them, with their servers."
-)
+@click.option("--purchase", type=_MONEY, required=True, help="For all of them, with their servers.")
 @click.option("--gpus", type=click.IntRange(1, 10**6), required=True, help="How many GPUs it bought.")
-@click.option("--lifetime", type=Years(), required=True, metavar="4y", help="How long they are kept.")
-@click.option("--residual", type=Amount("an amount"), default="0", help="What they still fetch then.  [0]")
-@click.option("--power", type=Amount("watts", "W"), default="0", metavar="700W", help="A GPU's at work.  [0]")
-@click.option("--idle-power", type=Amount("watts", "W"), default="0", metavar="W", help="A GPU's idle.  [0]")
-@click.option("--pue", type=Amount("a PUE"), default="1", help="What the building draws for each watt.  [1]")
-@click.option("--electricity", type=Amount("a price"), default="0", help="Per kWh.  [0]")
+@click.option("--lifetime", type=_YEARS, required=True, metavar="4y", help="How long they are kept.")
+@click.option("--residual", type=_MONEY, default="0", help="What they still fetch then.  [0]")
+@click.option("--power", type=_WATTS, default="0", metavar="700W", help="A GPU's at work.  [0]")
+@click.option("--idle-power", type=_WATTS, default="0", metavar="W", help="A GPU's idle.  [0]")
+@click.option("--pue", type=_amount("a PUE"), default="1", help="What the building draws for each watt.  [1]")
+@click.option("--electricity", type=_amount("a price"), default="0", help="Per kWh.  [0]")
 @click.option(
     "--utilisation",
-    type=Amount("a part", percent=True),
+    type=_amount("a part", "%"),
     default="100%",
     metavar="70%",
     help="Part of the time they work.  [100%]",
 )
-@click.option("--upkeep", type=Amount("an amount"), default="0", help="A year, for all of them.  [0]")
-@click.option("--interest", type=Amount("a rate", percent=True), default="0%", help="A year's.  [0%]")
+@click.option("--upkeep", type=_MONEY, default="0", help="A year, for all of them.  [0]")
+@click.option("--interest", type=_amount("a rate", "%"), default="0%", help="A year's.  [0%]")
 @click.option("--currency", default="USD", show_default=True, help="Only for the text.")
 def owned(
     *,
     purchase: Decimal,
     gpus: int,
     lifetime: Decimal,
-    residual: Decimal,
     power: Decimal,
     idle_power: Decimal,
-    pue: Decimal,
     electricity: Decimal,
-    utilisation: Decimal,
     upkeep: Decimal,
-    interest: Decimal,
-    currency: str,
+    **others: Any,
 ) -> None:
     """Compute the price of an hour of a GPU that you bought, with its formula (TCO).
 
@@ -142,22 +121,18 @@ def owned(
     """
     from fairway.cost.owned import owned_price
 
-    found = owned_price(
+    price = owned_price(
         purchase,
         lifetime,
         gpus,
-        residual=residual,
         watts_per_gpu=power,
         idle_watts_per_gpu=idle_power,
-        pue=pue,
         price_per_kwh=electricity,
-        utilisation=utilisation,
         upkeep_per_year=upkeep,
-        interest=interest,
-        currency=currency,
+        **others,
     )
-    click.echo(found.formula)
-    click.echo(f"\nin the fleet file:  price: {float(found.per_gpu_hour):.4f}", err=True)
+    click.echo(price.formula)
+    click.echo(f"\nin the fleet file:  price: {float(price.per_gpu_hour):.4f}", err=True)
 
 
 @price.command(
@@ -182,9 +157,9 @@ def points(*, pool: str, file: TextIO, context: str | None, url: str | None) -> 
     already takes its place; months that are closed stay, and the difference lands in the next.
     """
     found = list(_points(file))
-    with connect(context, url) as client, patience(f"sending {count(len(found), 'price')}"):
-        kept = client.keep_price_points(pool, found)
-    click.echo(f"{pool}: {count(len(found), 'price')} read, {kept} new", err=True)
+    with connect(context, url) as client, spinner(f"sending {count(len(found), 'price')}"):
+        new = client.keep_price_points(pool, found)
+    click.echo(f"{pool}: {count(len(found), 'price')} read, {new} new", err=True)
 
 
 def _points(file: TextIO) -> Iterator[wire.PricePoint]:
@@ -194,8 +169,8 @@ def _points(file: TextIO) -> Iterator[wire.PricePoint]:
     if heading[:2] != ["at", "per_gpu_hour"]:
         raise _bad(f"{name}: the first line is not at,per_gpu_hour")
     for number, row in enumerate(rows, 2):
-        if number > _MOST_POINTS:
-            raise _bad(f"{name}: more than {_MOST_POINTS} lines; send it in parts")
+        if number > _MAX_POINTS:
+            raise _bad(f"{name}: more than {_MAX_POINTS} lines; send it in parts")
         if row:
             yield _point(name, number, row)
 

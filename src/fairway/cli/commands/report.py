@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import click
 from pydantic import BaseModel
 
 from fairway.cli.commands.report_reconcile import reconcile
-from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, Shown, show, yaml_text
-from fairway.cli.output.report import cost_view, statements_view, usage_view, waste_view
-from fairway.cli.output.report_files import (
-    Record,
-    csv_text,
-    parquet_bytes,
-    report_records,
-    statement_records,
-    write_file,
+from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.output.format import (
+    Format,
+    Function,
+    Listing,
+    TableView,
+    data_text,
+    note_lines,
+    show,
+    table_lines,
 )
-from fairway.cli.output.table import TableView
-from fairway.cli.shared.spinner import patience
+from fairway.cli.output.report import cost_view, statements_view, usage_view, waste_view
+from fairway.cli.output.report_files import parquet_bytes, write_file
+from fairway.cli.parameter import ParsedParam
 from fairway.client.client import Client
-from fairway.client.requests_cost import CostFilters
+from fairway.client.requests import CostFilters
 from fairway.model.charge import Label
+from fairway.views.cost_records import Record, Report, csv_text, report_records, statement_records
 from fairway.wire import costs as wire
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PLACES: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
 
@@ -67,28 +66,22 @@ class ReportTarget:
     out: Path | None
 
 
-class Labels(click.ParamType[tuple[str, ...]]):
-    """The click parameter type of comma-separated labels, e.g. `team,user`, out of a given set."""
+def labels_param(allowed: Sequence[Label]) -> ParsedParam[tuple[str, ...]]:
+    """Return the type of comma-separated labels, e.g. `team,user`; duplicates are removed."""
 
-    name = "labels"
+    def parse(text: str) -> tuple[str, ...]:
+        labels = [x.strip() for x in text.split(",") if x.strip()]
+        if not labels or any(label not in allowed for label in labels):
+            raise ValueError(f"{text!r}: say any of {', '.join(allowed)}, with commas between")
+        return tuple(dict.fromkeys(labels))
 
-    def __init__(self, allowed: Sequence[Label]) -> None:
-        self._allowed = [label.value for label in allowed]
-
-    def convert(
-        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Parse labels, removing duplicates and preserving their order."""
-        words = value if isinstance(value, tuple) else tuple(w.strip() for w in value.split(",") if w.strip())
-        if not words or any(word not in self._allowed for word in words):
-            self.fail(f"{value!r}: say any of {', '.join(self._allowed)}, with commas between", param, ctx)
-        return tuple(dict.fromkeys(words))
+    return ParsedParam("labels", parse)
 
 
 def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], Function]:
     return click.option(
         "--by",
-        type=Labels(allowed),
+        type=labels_param(allowed),
         default=default,
         show_default=True,
         metavar="LABELS",
@@ -100,7 +93,7 @@ def _report_options(function: Function) -> Function:
     function = _out_options([s.value for s in ReportFormat])(server_options(function))
     function = click.option(
         "--most",
-        type=click.IntRange(1, wire.MOST_ROWS),
+        type=click.IntRange(1, wire.MAX_ROWS),
         default=200,
         show_default=True,
         help="Rows to show; what is beyond is summed up in one.",
@@ -165,28 +158,12 @@ Examples:
 @_by_option("team", list(Label))
 @_people_options
 @_report_options
-def cost(
-    *,
-    by: tuple[str, ...],
-    output: str | None,
-    out: Path | None,
-    context: str | None,
-    url: str | None,
-    **only: Any,
-) -> None:
+def cost(**options: Any) -> None:
     """Show what usage cost, with shares of what nobody used and of overhead.
 
     What nobody carries, by the fleet's cost rules, is a line of its own. Rows sum to the total.
     """
-    target = _target(output, out)
-    asked = cast("CostFilters", {"by": by, **only})
-    with connect(context, url) as client:
-        with patience("adding up what was used"):
-            found = client.report_cost(**asked)
-        html = _html(client, asked, found, target)
-    _show(
-        found, cost_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
-    )
+    _run(Client.report_cost, cost_view, "adding up what was used", **options)
 
 
 @report.command(
@@ -201,28 +178,12 @@ Examples:
 @_by_option("team", list(Label))
 @_people_options
 @_report_options
-def usage(
-    *,
-    by: tuple[str, ...],
-    output: str | None,
-    out: Path | None,
-    context: str | None,
-    url: str | None,
-    **only: Any,
-) -> None:
+def usage(**options: Any) -> None:
     """Show what was held: GPU-hours, slices by their part of the GPU, and slice-seconds.
 
     Running jobs count up to now; so do jobs made by sbatch or kubectl.
     """
-    target = _target(output, out)
-    asked = cast("CostFilters", {"by": by, **only})
-    with connect(context, url) as client:
-        with patience("adding up what was used"):
-            found = client.report_usage(**asked)
-        html = _html(client, asked, found, target)
-    _show(
-        found, usage_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
-    )
+    _run(Client.report_usage, usage_view, "adding up what was used", **options)
 
 
 @report.command(
@@ -236,28 +197,12 @@ Examples:
 )
 @_by_option("pool", _PLACES)
 @_report_options
-def waste(
-    *,
-    by: tuple[str, ...],
-    output: str | None,
-    out: Path | None,
-    context: str | None,
-    url: str | None,
-    **only: Any,
-) -> None:
+def waste(**options: Any) -> None:
     """Show what nobody used and what it cost: idle, fragmented, drained, down, unused commitments.
 
     Fragmented: free, but too few on each node for anything that waits.
     """
-    target = _target(output, out)
-    asked = cast("CostFilters", {"by": by, **only})
-    with connect(context, url) as client:
-        with patience("adding up what was not used"):
-            found = client.report_waste(**asked)
-        html = _html(client, asked, found, target)
-    _show(
-        found, waste_view(found, wide=target.shape is ReportFormat.WIDE), report_records(found), target, html
-    )
+    _run(Client.report_waste, waste_view, "adding up what was not used", **options)
 
 
 @report.command(
@@ -296,7 +241,7 @@ def chargeback(
     with connect(context, url) as client:
         if close:
             _confirm(month, yes=yes)
-        with patience(f"making the statements of {month}"):
+        with spinner(f"making the statements of {month}"):
             found = client.close_month(month) if close else client.statements(month, team)
     html = None
     if target.shape is ReportFormat.HTML:
@@ -304,6 +249,32 @@ def chargeback(
 
         html = statements_page(found)
     _show(found, statements_view(found), statement_records(found), target, html)
+
+
+def _run(
+    fetch: Callable[..., Report],
+    view: Callable[..., TableView],
+    doing: str,
+    *,
+    output: str | None,
+    out: Path | None,
+    context: str | None,
+    url: str | None,
+    **filters: Any,
+) -> None:
+    """Fetch a report and print or write it."""
+    target = _target(output, out)
+    with connect(context, url) as client:
+        with spinner(doing):
+            found = fetch(client, **filters)
+        html = None
+        if target.shape is ReportFormat.HTML:
+            from fairway.cli.output.report_html import report_page
+
+            with spinner("drawing"):
+                html = report_page(client, cast("CostFilters", filters), found)
+    table = view(found, wide=target.shape is ReportFormat.WIDE)
+    _show(found, table, report_records(found), target, html)
 
 
 def _confirm(month: str, *, yes: bool) -> None:
@@ -330,40 +301,21 @@ def _target(output: str | None, out: Path | None) -> ReportTarget:
     return ReportTarget(shape, out)
 
 
-def _html(
-    client: Client,
-    asked: CostFilters,
-    found: wire.CostReport | wire.UsageReport | wire.WasteReport,
-    target: ReportTarget,
-) -> str | None:
-    """Render the report as HTML, with the further data it needs. Returns None for other formats."""
-    if target.shape is not ReportFormat.HTML:
-        return None
-    from fairway.cli.output.report_html import page_of
-
-    with patience("drawing"):
-        return page_of(client, asked, found)
-
-
 def _show(
     document: BaseModel, view: TableView, records: Sequence[Record], target: ReportTarget, html: str | None
 ) -> None:
     match target.shape:
         case ReportFormat.TABLE | ReportFormat.WIDE if target.out is None:
-            show(Shown([document], view), Format.WIDE if target.shape is ReportFormat.WIDE else Format.TABLE)
+            show(Listing([document], view), Format(target.shape))
             return
         case ReportFormat.TABLE | ReportFormat.WIDE:
-            from fairway.cli.output.format import note_lines, table_lines
-
             data: str | bytes = "\n".join(
                 [*table_lines(view, Format.WIDE, colour=False), "", *note_lines(view), ""]
             )
         case ReportFormat.CSV:
             data = csv_text(records)
-        case ReportFormat.JSON:
-            data = json.dumps(document.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-        case ReportFormat.YAML:
-            data = yaml_text(document.model_dump(mode="json"))
+        case ReportFormat.JSON | ReportFormat.YAML:
+            data = data_text(document.model_dump(mode="json"), Format(target.shape))
         case ReportFormat.PARQUET:
             data = parquet_bytes(records)
         case ReportFormat.HTML:

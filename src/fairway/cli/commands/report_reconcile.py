@@ -11,12 +11,10 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, Shown, count, show
+from fairway.cli.connect import connect, server_options, spinner
+from fairway.cli.output.format import Column, Fit, Format, Listing, TableView, count, show
 from fairway.cli.output.report import figure
-from fairway.cli.output.report_files import csv_text
-from fairway.cli.output.table import Column, Fit, TableView
-from fairway.cli.shared.spinner import patience
+from fairway.cli.parameter import ParsedParam
 from fairway.client.client import Client
 from fairway.cost.bill_comparison import BillComparison, Gap, Reconciliation
 from fairway.cost.bill_comparison import reconcile as compare
@@ -25,25 +23,20 @@ from fairway.model.bill import Bill, OwnDay
 from fairway.model.errors import PermanentError
 from fairway.model.names import PoolName
 from fairway.model.price import cent
+from fairway.views.cost_records import csv_text
 
 _AGREE: Final = (Gap.NONE, Gap.ROUNDING)
 
 
-class Pair(click.ParamType[tuple[str, str]]):
-    """The click parameter type of `LEFT=RIGHT`, e.g. `p4d.24xlarge=cloud-a100`."""
+def _parse_pair(text: str) -> tuple[str, str]:
+    """Parse `LEFT=RIGHT`, e.g. `p4d.24xlarge=cloud-a100`, at the last equals sign."""
+    left, equals, right = text.rpartition("=")
+    if not (left.strip() and equals and right.strip()):
+        raise ValueError(f"{text!r} is not like p4d.24xlarge=cloud-a100")
+    return left.strip(), right.strip()
 
-    name = "pair"
 
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split a pair at its last equals sign."""
-        if isinstance(value, tuple):
-            return value
-        left, equals, right = value.rpartition("=")
-        if not (left.strip() and equals and right.strip()):
-            self.fail(f"{value!r} is not like p4d.24xlarge=cloud-a100", param, ctx)
-        return left.strip(), right.strip()
+_PAIR: Final = ParsedParam("pair", _parse_pair)
 
 
 @click.command(
@@ -69,13 +62,13 @@ Examples:
 @click.option(
     "--map",
     "rules",
-    type=Pair(),
+    type=_PAIR,
     multiple=True,
     metavar="WHAT=POOL",
     help="An instance type, TYPE@REGION or resource id, and the pool it is of; may be repeated.",
 )
 @click.option(
-    "--gpus", type=Pair(), multiple=True, metavar="TYPE=N", help="GPUs of an instance type that is not known."
+    "--gpus", type=_PAIR, multiple=True, metavar="TYPE=N", help="GPUs of an instance type that is not known."
 )
 @click.option("--all", "all_", is_flag=True, help="Also days on which both agree.")
 @click.option(
@@ -102,24 +95,24 @@ def reconcile(
 
     Exits with 1 if a line of the bill belongs to no pool or a pool's day is only on one side.
     """
-    with connect(context, url) as client, patience(f"comparing with {bill.name}"):
+    with connect(context, url) as client, spinner(f"comparing with {bill.name}"):
         prices = client.prices()
         matching = Matching(
             frozenset(PoolName(p.pool) for p in prices.pools),
             tag,
             tuple((what, PoolName(pool)) for what, pool in rules),
-            {kind: _number(n) for kind, n in gpus},
+            {kind: _parse_gpu_count(n) for kind, n in gpus},
         )
         zone = client.report_capacity(window="1d").window.timezone
-        read = read_bill(bill, matching, ZoneInfo(zone))
-        _same_currency(read, prices.currency)
-        found = compare(_ours(client, read), read, cent(prices.currency))
-    _show(found, read, prices.currency, output, all_=all_)
-    if any(c.gap in (Gap.NO_POOL, Gap.ONLY_OURS, Gap.ONLY_THEIRS) for c in found.comparisons):
+        parsed = read_bill(bill, matching, ZoneInfo(zone))
+        _check_currency(parsed, prices.currency)
+        result = compare(_own_days(client, parsed), parsed, cent(prices.currency))
+    _show(result, parsed, prices.currency, output, all_=all_)
+    if any(c.gap in (Gap.NO_POOL, Gap.ONLY_OURS, Gap.ONLY_THEIRS) for c in result.comparisons):
         raise click.exceptions.Exit(1)
 
 
-def _ours(client: Client, bill: Bill) -> list[OwnDay]:
+def _own_days(client: Client, bill: Bill) -> list[OwnDay]:
     """Fetch the cost of capacity for the bill's days and pools; other pools are of other providers."""
     if not bill.lines:
         raise PermanentError("EmptyBill", "the bill has no lines of compute", "is it the right file?")
@@ -133,33 +126,31 @@ def _ours(client: Client, bill: Bill) -> list[OwnDay]:
     ]
 
 
-def _show(found: Reconciliation, bill: Bill, currency: str, output: str, *, all_: bool) -> None:
-    shown = [c for c in found.comparisons if all_ or c.gap not in _AGREE]
+def _show(result: Reconciliation, bill: Bill, currency: str, output: str, *, all_: bool) -> None:
+    shown = [c for c in result.comparisons if all_ or c.gap not in _AGREE]
     if output == "csv":
         click.echo(csv_text([_record(c) for c in shown]), nl=False)
     elif output == "json":
         document = {
             "currency": currency,
-            "ours": str(found.ours),
-            "bill": str(found.bill),
-            "by_gap": {gap.value: str(amount) for gap, amount in found.by_gap},
+            "ours": str(result.ours),
+            "bill": str(result.bill),
+            "by_gap": {gap.value: str(amount) for gap, amount in result.by_gap},
             "comparisons": [{k: str(v) for k, v in _record(c).items()} for c in shown],
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        show(Shown([], reconciliation_view(found, shown, bill, currency)), Format.TABLE)
+        show(Listing([], reconciliation_view(result, shown, bill, currency)), Format.TABLE)
 
 
 def reconciliation_view(
-    found: Reconciliation, shown: Sequence[BillComparison], bill: Bill, currency: str
+    result: Reconciliation, shown: Sequence[BillComparison], bill: Bill, currency: str
 ) -> TableView:
     """Return a table with one row for each pool and day that differs, then both totals."""
     columns = [
         Column("DAY"),
         Column("POOL", fit=Fit.MIDDLE),
-        Column("OURS", right=True),
-        Column("BILL", right=True),
-        Column(f"MORE {currency}", right=True),
+        *Column.numbers("OURS", "BILL", f"MORE {currency}"),
         Column("WHY", fit=Fit.END),
     ]
     rows = [
@@ -174,16 +165,16 @@ def reconciliation_view(
         for c in shown
     ]
     if rows:
-        totals = [f"{found.ours:,.2f}", f"{found.bill:,.2f}", f"{found.bill - found.ours:+,.2f}"]
+        totals = [f"{result.ours:,.2f}", f"{result.bill:,.2f}", f"{result.bill - result.ours:+,.2f}"]
         rows.append(["TOTAL", "", *totals, ""])
     reasons = [
-        f"{gap.value.replace('-', ' ')}: {amount:+,.2f} {currency}" for gap, amount in found.by_gap if amount
+        f"{gap.value.replace('-', ' ')}: {amount:+,.2f} {currency}" for gap, amount in result.by_gap if amount
     ]
-    days = len({(c.day, c.pool) for c in found.comparisons})
+    days = len({(c.day, c.pool) for c in result.comparisons})
     return TableView(
         columns,
         rows,
-        empty=f"the bill and the report agree: {figure(found.bill)} {currency} on {count(days, 'pool-day')}",
+        empty=f"the bill and the report agree: {figure(result.bill)} {currency} on {count(days, 'pool-day')}",
         hint="see each of them:  --all",
         notes=[
             f"{count(bill.rows, 'row')} of the bill; the difference is  {'; '.join(reasons) or 'nothing'}"
@@ -209,13 +200,13 @@ def _record(c: BillComparison) -> dict[str, Any]:
     }
 
 
-def _number(text: str) -> int:
+def _parse_gpu_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 10_000):
         raise click.UsageError(f"--gpus: {text!r} is no number of GPUs")
     return int(text)
 
 
-def _same_currency(bill: Bill, ours: str) -> None:
+def _check_currency(bill: Bill, ours: str) -> None:
     if bill.currency and bill.currency != ours:
         raise PermanentError(
             "OtherCurrency",

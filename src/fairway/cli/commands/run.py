@@ -1,14 +1,76 @@
-"""The command `fairway run`."""
+"""The commands `fairway run` and `fairway submit`: submit jobs given by flags or by files."""
 
 from __future__ import annotations
 
-from typing import Unpack
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
 
 import click
+from pydantic import BaseModel
 
-from fairway.cli.connect import server_options
-from fairway.cli.output.format import Format, output_option
-from fairway.cli.shared.submit import Flags, SubmitOptions, given, job_flags, send, sending_options
+from fairway.cli.connect import connect, server_options
+from fairway.cli.errors import INTERRUPTED
+from fairway.cli.output.faults import show_fault
+from fairway.cli.output.format import (
+    Format,
+    Function,
+    ScreenLine,
+    count,
+    data_text,
+    output_option,
+    show_document,
+    show_lines,
+    to_dicts,
+)
+from fairway.files import (
+    Fault,
+    JobReport,
+    check_flags,
+    check_job_bytes,
+    check_job_file,
+    given_by_flags,
+    gpus_text,
+    name_of_command,
+)
+from fairway.files.job.load import MAX_CHARACTERS
+from fairway.files.yaml import MappingNode
+from fairway.model.errors import PermanentError
+from fairway.model.job import JobSpec, JobState
+from fairway.model.text import clean
+from fairway.wire import jobs as wire
+
+_MAX_LISTED: Final = 20
+"""The most jobs that are listed one by one; the rest are counted."""
+
+_FLAGS: Final = (
+    ("gpus", "GPUS", "GPUs on each node: A100-80GB:8, H100:8, 8, 40GB..80GB, 1g.10gb:2."),
+    ("name", "NAME", "What people call it."),
+    ("team", "NAME", "Whose job it is.  [your default team]"),
+    ("priority", "NAME", "One of the fleet's priorities.  [its default]"),
+    ("pool", "NAME", "Where it runs.  [Fairway picks, and says why]"),
+    ("nodes", "N", "How many nodes; they start together or not at all.  [1]"),
+    ("cpus", "N", "Cores on each node."),
+    ("memory", "64GB", "Memory on each node."),
+    ("time", "TIME", "The longest it may run: 72h, 90m, 1-12:00:00."),
+    ("image", "IMAGE", "What pods run on Kubernetes; Slurm has none."),
+    ("setup", "LINE", "A shell line before the command: 'module load cuda'."),
+    ("workdir", "FOLDER", "The folder it starts in; a relative one counts from here."),
+    ("array", "INDICES", "One task for each index: 0-99 or 1,3,5-7."),
+    ("retries", "N", "How often it comes back after a failure."),
+    ("together", "rack", "All its nodes in one rack, or it waits."),
+)
+
+_LISTS: Final = (
+    ("tolerates", "WORD", "What it puts up with: preemption, spot. Again for more."),
+    ("after", "JOB[:WHEN]", "A job that must have ended first: ok, failed or ended. Again for more."),
+    ("env", "NAME=VALUE", "A variable of its environment. Again for more; no secrets."),
+)
 
 _EXAMPLES = """\b
 Examples:
@@ -18,39 +80,271 @@ Examples:
   fairway run --gpus H100:8 --nodes 4 --together rack --dry-run -- torchrun train.py
 """
 
+_SUBMIT_EXAMPLES = """\b
+Examples:
+  fairway submit job.yaml                          a job file; several jobs in it are several jobs
+  fairway submit train.sh                          a script with #SBATCH lines
+  fairway submit k8s-job.yaml --team research      a Kubernetes Job; flags count before the file
+  fairway submit job.yaml --dry-run                what would be sent; could it ever run
+  make-job | fairway submit -                      from a pipe
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """The options of a submission that do not depend on the job."""
+
+    hold: bool
+    as_user: str | None
+    key: str | None
+    dry_run: bool
+    follow: bool
+    context: str | None
+    url: str | None
+    output: Format
+
+
+class DryRunResult(BaseModel):
+    """A job that was not submitted, and what would become of it."""
+
+    job: wire.JobSpec
+    answer: wire.DryRun
+
+
+def job_flags(function: Function) -> Function:
+    """Add a flag for each key of a job file."""
+    for name, metavar, about in reversed(_LISTS):
+        function = click.option(f"--{name}", multiple=True, metavar=metavar, help=about)(function)
+    for name, metavar, about in reversed(_FLAGS):
+        function = click.option(f"--{name}", metavar=metavar, help=about)(function)
+    return function
+
+
+def submit_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a submission, and pass them to `function` as one SubmitOptions."""
+
+    @wraps(function)
+    def collect(
+        *,
+        hold: bool,
+        as_user: str | None,
+        key: str | None,
+        dry_run: bool,
+        follow: bool,
+        context: str | None,
+        url: str | None,
+        output: Format,
+        **others: Any,
+    ) -> None:
+        function(SubmitOptions(hold, as_user, key, dry_run, follow, context, url, output), **others)
+
+    decorated = server_options(output_option(collect))
+    for option in (
+        click.option("--follow", is_flag=True, help="Show what it prints until it is over."),
+        click.option("--dry-run", is_flag=True, help="Say what would be sent and whether it could run."),
+        click.option("--key", metavar="KEY", help="Submitting again under the same key makes no second job."),
+        click.option("--as", "as_user", metavar="USER", help="Whose job it is; others' need an operator."),
+        click.option("--hold", is_flag=True, help="Keep it back until  fairway release."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
 
 @click.command(epilog=_EXAMPLES, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @job_flags
-@sending_options
-@server_options
-@output_option
-def run(
-    *,
-    command: tuple[str, ...],
-    hold: bool,
-    as_user: str | None,
-    key: str | None,
-    dry_run: bool,
-    follow: bool,
-    context: str | None,
-    url: str | None,
-    output: Format,
-    **flags: Unpack[Flags],
-) -> None:
+@submit_options
+def run(options: SubmitOptions, *, command: tuple[str, ...], **flags: Any) -> None:
     """Run a command on GPUs, wherever the fleet serves it best.
 
     The command is run as it is, without a shell. Nothing of your own environment goes with it: name what it
     needs by --env, --workdir, --setup or --image.
     """
-    from fairway.cli.output.faults import show_fault
-    from fairway.files import check_flags, name_of_command
-
     if not flags.get("gpus"):
         raise click.UsageError("say which GPUs:  --gpus A100-80GB:8, or just how many:  --gpus 1")
     if not flags.get("name"):
         flags["name"] = name_of_command(command)
-    report = check_flags(given(flags, command))
+    report = check_flags(_flag_values(flags, command))
     for fault in report.warnings:
         show_fault(fault)
-    send(report.jobs or (), SubmitOptions(hold, as_user, key, dry_run, follow, context, url, output))
+    _submit(report.jobs or (), options)
+
+
+@click.command(epilog=_SUBMIT_EXAMPLES)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@job_flags
+@submit_options
+def submit(options: SubmitOptions, *, files: tuple[str, ...], **flags: Any) -> None:
+    """Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.
+
+    All of them or, if one has a fault, none. What a flag says counts instead of what the file says.
+    """
+    overrides = _flag_values(flags)
+    _submit(_jobs([_check_file(file, overrides) for file in files]), options)
+
+
+# --- read flags and files ---------------------------------------------------------------------------------
+
+
+def _flag_values(flags: Mapping[str, Any], command: Sequence[str] = ()) -> MappingNode:
+    """Convert the flags to the keys of a job file. Raises UsageError with every fault."""
+    values = {key: value for key, value in flags.items() if value is not None and value != ()}
+    if "env" in values:
+        values["env"] = _parse_env(values["env"])
+    if "workdir" in values:
+        values["workdir"] = os.path.normpath(Path(values["workdir"]).absolute())
+    if command:
+        values["command"] = command
+    tree = given_by_flags(values)
+    errors = [fault for fault in check_flags(tree).faults if fault.severity == "error"]
+    if errors:
+        raise click.UsageError("; ".join(_flag_error(fault) for fault in errors))
+    return tree
+
+
+def _flag_error(fault: Fault) -> str:
+    flag = fault.path.replace("[", ".").split(".")[0]
+    return f"--{flag}: {fault.message} ({fault.hint})"
+
+
+def _parse_env(pairs: Sequence[str]) -> dict[str, str]:
+    variables = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--env: {name} has no value (write {name}=VALUE)")
+        variables[name] = value
+    return variables
+
+
+def _check_file(file: str, overrides: MappingNode) -> JobReport:
+    if file == "-":
+        return check_job_bytes(sys.stdin.buffer.read(4 * MAX_CHARACTERS + 1), "<stdin>", overrides)
+    return check_job_file(Path(file), overrides)
+
+
+def _jobs(reports: list[JobReport]) -> list[JobSpec]:
+    """Return the jobs of all files. Prints their faults and exits with 1 if one is an error."""
+    for report in reports:
+        for fault in report.faults:
+            show_fault(fault)
+    refused = [report for report in reports if report.jobs is None]
+    for report in refused:
+        errors = sum(fault.severity == "error" for fault in report.faults)
+        click.echo(f"{report.source}: {count(errors, 'error')}, nothing was submitted", err=True)
+    if refused:
+        raise click.exceptions.Exit(1)
+    return [job for report in reports for job in report.jobs or ()]
+
+
+# --- submit -----------------------------------------------------------------------------------------------
+
+
+def _submit(jobs: Sequence[JobSpec], options: SubmitOptions) -> None:
+    """Submit the jobs, or with `--dry-run` show where they would be placed."""
+    if options.follow and (options.dry_run or len(jobs) != 1 or jobs[0].array):
+        raise click.UsageError("--follow goes with exactly one job that is no array and is submitted")
+    if options.follow and options.output not in (Format.TABLE, Format.WIDE):
+        raise click.UsageError("--follow shows what the job prints, which is neither JSON nor YAML")
+    tasks = sum(len(job.array) or 1 for job in jobs)
+    if tasks > wire.MAX_JOBS:
+        raise PermanentError(
+            "TooManyJobs",
+            f"these are {tasks:,} jobs with every task, and the most at once is {wire.MAX_JOBS:,}",
+            "submit fewer files at once, or split an array",
+        )
+    specs = [wire.JobSpec.from_model(job) for job in jobs]
+    if options.dry_run:
+        _dry_run(jobs, specs, options)
+        return
+    # One key for all tries: a response that was lost on the way must not lead to a second job.
+    key = options.key or secrets.token_hex(16)
+    with connect(options.context, options.url) as client:
+        submitted = client.submit(specs, key=key, as_user=options.as_user, hold=options.hold)
+    show_document(wire.Submitted(jobs=submitted), lambda: list(_submitted_lines(submitted)), options.output)
+    if options.follow:
+        _follow(submitted[0], options)
+    elif options.output in (Format.TABLE, Format.WIDE):
+        click.echo("\n" + _next_step(submitted, hold=options.hold), err=True)
+
+
+def _submitted_lines(jobs: Sequence[wire.SubmittedJob]) -> Iterator[ScreenLine]:
+    for job in jobs[:_MAX_LISTED]:
+        what = f"array {job.id} of {count(len(job.ids), 'task')}" if len(job.ids) > 1 else f"job {job.id}"
+        yield ScreenLine(f"{clean(job.name)} is {what}: {_placement_text(job.placement)}")
+    if len(jobs) > _MAX_LISTED:
+        yield ScreenLine(f"and {count(len(jobs) - _MAX_LISTED, 'more job')}; -o json has them all")
+
+
+def _placement_text(placement: wire.Placement) -> str:
+    """Format a placement: `hpc-a100 on hpc, because it has 8 GPUs free now`."""
+    supply = _supply_text(placement)
+    why = clean(placement.why)
+    because = f"it {why.removeprefix(supply).lstrip()}" if why.startswith(f"{supply} ") else why
+    return f"{supply} on {placement.cluster}, because {because}"
+
+
+def _supply_text(placement: wire.Placement) -> str:
+    return f"{placement.pool}/{placement.slice}" if placement.slice else placement.pool
+
+
+def _next_step(jobs: Sequence[wire.SubmittedJob], *, hold: bool) -> str:
+    if hold:
+        return f"Let it start with:  fairway release {' '.join(job.id for job in jobs[:_MAX_LISTED])}"
+    if len(jobs) > 1:
+        return "See how they go with:  fairway get jobs --mine"
+    (job,) = jobs
+    if len(job.ids) > 1:
+        return f"See how its tasks go with:  fairway describe job {job.id}"
+    return f"See what it prints with:  fairway logs -f {job.id}"
+
+
+def _follow(job: wire.SubmittedJob, options: SubmitOptions) -> None:
+    """Follow the job's log as `fairway logs -f` does. Exits with 1 unless the job succeeds."""
+    from fairway.cli.shared.job_log import print_log
+
+    with connect(options.context, options.url) as client:
+        try:
+            print_log(client, job.id, attempt=None, node=0, follow=True)
+        except KeyboardInterrupt:
+            click.echo(f"\n{job.id} goes on; see it again with:  fairway logs -f {job.id}", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        if client.job(job.id).state is not JobState.DONE:
+            raise click.exceptions.Exit(1)
+
+
+def _dry_run(jobs: Sequence[JobSpec], specs: Sequence[wire.JobSpec], options: SubmitOptions) -> None:
+    """Print where each job would be placed. Exits with 1 if one could never run."""
+    if len(jobs) > _MAX_LISTED:
+        raise click.UsageError(f"--dry-run takes at most {_MAX_LISTED} jobs")
+    with connect(options.context, options.url) as client:
+        answers = [client.dry_run(spec, as_user=options.as_user) for spec in specs]
+    results = [DryRunResult(job=spec, answer=answer) for spec, answer in zip(specs, answers, strict=True)]
+    if options.output in (Format.JSON, Format.YAML):
+        click.echo(data_text(to_dicts(results), options.output), nl=False)
+    else:
+        for i, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
+            show_lines([*([ScreenLine("")] if i else []), *_dry_run_lines(job, answer)])
+    sys.stdout.flush()
+    if not all(answer.could_run for answer in answers):
+        raise click.exceptions.Exit(1)
+
+
+def _dry_run_lines(job: JobSpec, answer: wire.DryRun) -> list[ScreenLine]:
+    """Format the result of a dry run: placement, reason, alternatives, and what the engine would get."""
+    size = f"{gpus_text(job.gpus)} on {count(job.nodes, 'node')}"
+    tasks = f", {count(len(job.array), 'task')}" if job.array else ""
+    if not answer.could_run or answer.placement is None:
+        lines = [ScreenLine(f"{job.name} ({size}{tasks}) could never run: {clean(answer.why)}", "red")]
+        return [*lines, ScreenLine(""), ScreenLine(f"hint: {clean(answer.hint)}")] if answer.hint else lines
+    chosen = answer.placement
+    lines = [ScreenLine(f"{job.name} ({size}{tasks}) would go to {_placement_text(chosen)}")]
+    others = [o for o in answer.options if (o.pool, o.slice) != (chosen.pool, chosen.slice)]
+    if others:
+        lines += [ScreenLine(""), ScreenLine("It would also fit on")]
+    for option in others[:_MAX_LISTED]:
+        lines.append(ScreenLine(f"  {_supply_text(option)} on {option.cluster}, which {clean(option.why)}"))
+    if answer.preview:
+        sent = [ScreenLine(f"  {clean(line)}") for line in answer.preview.splitlines()]
+        lines += [ScreenLine(""), ScreenLine(f"What {chosen.cluster} would get"), *sent]
+    return [*lines, ScreenLine(""), ScreenLine("Nothing was submitted.")]

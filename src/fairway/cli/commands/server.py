@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from fairway.cli.parameter import ParsedParam
+
 _EXAMPLES = """\b
 Examples:
   fairway server -f examples/quickstart.yaml      a virtual cluster, nothing else needed
@@ -17,24 +19,20 @@ Then, in another terminal:
 """
 
 
-class Listen(click.ParamType[tuple[str, int]]):
-    """The click parameter type of HOST:PORT, [IPV6]:PORT or a port."""
+def parse_address(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT, [IPV6]:PORT or a port; the host defaults to loopback."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not an address; write it like 127.0.0.1:8470")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
-    name = "listen"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Parse host and port; the host defaults to loopback."""
-        host, _, port = str(value).rpartition(":")
-        if not port.isdecimal() or int(port) > 65535:
-            self.fail(f"{value!r} is not an address; write it like 127.0.0.1:8470", param, ctx)
-        return host.strip("[]") or "127.0.0.1", int(port)
+_ADDRESS = ParsedParam("listen", parse_address)
 
 
 @click.command(epilog=_EXAMPLES)
 @click.option("-f", "--file", metavar="FILE", type=click.Path(path_type=Path), help="The fleet file.")
-@click.option("--listen", type=Listen(), metavar="HOST:PORT", help="Where the API answers.  [127.0.0.1:8470]")
+@click.option("--listen", type=_ADDRESS, metavar="HOST:PORT", help="Where the API answers.  [127.0.0.1:8470]")
 @click.option(
     "--state-dir", metavar="DIR", help="What this server keeps on disk, e.g. the embedded PostgreSQL."
 )
@@ -57,14 +55,15 @@ def server(
     Without FILE it serves the fleet it was given before. Without FAIRWAY_DATABASE_URL it starts a PostgreSQL
     of its own. Ctrl-C stops it in good order, a second one at once.
     """
-    from fairway.cli.shared.local_context import tell
+    from fairway.cli.shared.local_context import announce
     from fairway.cli.shared.log import configure_logs
-    from fairway.server import Serving, serve
+    from fairway.server import ServerOptions, serve
     from fairway.settings import read_settings
 
     host, port = listen or (None, None)
     settings = read_settings({"listen_host": host, "listen_port": port, "state_dir": state_dir})
     configure_logs(settings.log_level, settings.log_format)
     serve(
-        Serving(settings, file, tls_cert, tls_key, insecure_listen), lambda started: tell(started, tls_cert)
+        ServerOptions(settings, file, tls_cert, tls_key, insecure_listen),
+        lambda started: announce(started, tls_cert),
     )

@@ -9,23 +9,19 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.fleet import tokens_view
-from fairway.cli.output.format import Format, Shown, moment, output_option, show
+from fairway.cli.output.format import Format, Listing, moment, output_option, show
+from fairway.cli.parameter import ParsedParam
 from fairway.model.access import Role
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class DurationParam(click.ParamType[int]):
-    """The click parameter type of a duration: 12h, 90d."""
-
-    name = "duration"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse a duration into seconds."""
-        found = re.fullmatch(r"([1-9][0-9]{0,8})([mhdw])", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a length of time; write it like 12h, 90d or 4w", param, ctx)
-        return int(found[1]) * _UNITS[found[2]]
+def parse_lifetime(text: str) -> int:
+    """Parse the lifetime of a token, e.g. 12h or 90d, into seconds."""
+    found = re.fullmatch(r"([1-9][0-9]{0,8})([mhdw])", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a length of time; write it like 12h, 90d or 4w")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 @click.group(
@@ -64,7 +60,7 @@ Roles, each may do all that the ones before it may:
 )
 @click.option(
     "--expires",
-    type=DurationParam(),
+    type=ParsedParam("duration", parse_lifetime),
     metavar="TIME",
     help="How long it lives, e.g. 12h or 90d.  [never ends]",
 )
@@ -77,11 +73,11 @@ def create(
     The token goes to stdout, everything else to stderr, so that it can be sent straight to a file.
     """
     with connect(context, url) as client:
-        made = client.create_token(name, Role(role), expires, user)
-    click.echo(made.secret)
-    ends = f"expires {moment(made.expires_at, '')}" if made.expires_at else "never expires"
-    whose = f" of {made.user}" if made.user != made.name else ""
-    click.echo(f"made token {made.name}{whose} ({made.role}, {ends}); it is not shown again", err=True)
+        token = client.create_token(name, Role(role), expires, user)
+    click.echo(token.secret)
+    expiry = f"expires {moment(token.expires_at, '')}" if token.expires_at else "never expires"
+    owner = f" of {token.user}" if token.user != token.name else ""
+    click.echo(f"made token {token.name}{owner} ({token.role}, {expiry}); it is not shown again", err=True)
 
 
 @token.command("list", epilog="\b\nExamples:\n  fairway token list\n  fairway token list -o json\n")
@@ -91,7 +87,7 @@ def list_(context: str | None, url: str | None, output: Format) -> None:
     """Show every token ever made, never their secrets."""
     with connect(context, url) as client:
         found = client.tokens()
-    show(Shown(found, tokens_view(found, datetime.now(UTC))), output)
+    show(Listing(found, tokens_view(found, datetime.now(UTC))), output)
 
 
 @token.command(epilog="\b\nExamples:\n  fairway token revoke grafana\n")

@@ -10,17 +10,16 @@ from typing import Final
 import click
 
 from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, colourful, count, table_lines
-from fairway.cli.output.jobs import Group, grouped
-from fairway.cli.output.table import TableView
+from fairway.cli.output.format import Format, TableView, count, supports_colour, table_lines
+from fairway.cli.output.jobs import JobGroup, group_jobs
 from fairway.cli.output.top import headline, open_jobs, pools_in_use
 from fairway.cli.shared.watch import watch_in_place
 from fairway.client.client import Client
 from fairway.model.job import JobState
 
 _JOBS_WITHOUT_TERMINAL: Final = 30
-_LEAST_JOBS: Final = 5
-_MOST_READ: Final = 500
+_MIN_JOBS: Final = 5
+_MAX_READ: Final = 500
 _AROUND: Final = 9
 """Lines of the screen that show neither pools nor jobs."""
 
@@ -61,31 +60,31 @@ def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]
     pools = client.pools(cluster)
     counts = client.job_counts(cluster)
     now = datetime.now(UTC)
-    above = _table(pools_in_use(pools, counts))
-    room = _JOBS_WITHOUT_TERMINAL
+    pool_lines = _table(pools_in_use(pools, counts))
+    max_lines = _JOBS_WITHOUT_TERMINAL
     if sys.stdout.isatty():
-        room = max(_LEAST_JOBS, shutil.get_terminal_size().lines - len(above) - _AROUND)
+        max_lines = max(_MIN_JOBS, shutil.get_terminal_size().lines - len(pool_lines) - _AROUND)
     running = _groups(client, cluster, JobState.RUNNING)
     waiting = _groups(client, cluster, JobState.WAITING, JobState.QUEUED, JobState.HELD)
     # Always show some waiting jobs: they are what people ask about.
-    most_running = max(room - len(waiting), room * 2 // 3)
-    shown = [*running[:most_running], *waiting][:room]
-    open_now = sum(c.jobs for c in counts)
-    hidden = open_now - sum(sum(g.tasks.values()) if g.tasks else 1 for g in shown)
+    max_running = max(max_lines - len(waiting), max_lines * 2 // 3)
+    shown = [*running[:max_running], *waiting][:max_lines]
+    open_count = sum(c.jobs for c in counts)
+    hidden = open_count - sum(sum(g.tasks.values()) if g.tasks else 1 for g in shown)
     more = [f"… {count(hidden, 'more job')};  fairway get jobs --state open --all"]
     return [
         headline(fleet, pools, counts, now),
         "",
-        *above,
+        *pool_lines,
         "",
         *_table(open_jobs(shown, now)),
         *(more if hidden > 0 else []),
     ]
 
 
-def _groups(client: Client, cluster: str | None, *states: JobState) -> list[Group]:
-    return grouped(list(client.jobs(most=_MOST_READ, cluster=cluster, states=states)), {})
+def _groups(client: Client, cluster: str | None, *states: JobState) -> list[JobGroup]:
+    return group_jobs(list(client.jobs(most=_MAX_READ, cluster=cluster, states=states)), {})
 
 
 def _table(view: TableView) -> list[str]:
-    return table_lines(view, Format.TABLE, colour=colourful()) if view.rows else [view.empty]
+    return table_lines(view, Format.TABLE, colour=supports_colour()) if view.rows else [view.empty]

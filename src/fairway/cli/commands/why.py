@@ -6,7 +6,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, text_width
-from fairway.cli.output.jobs import answer
+from fairway.cli.output.jobs import why_lines
 
 
 @click.command(
@@ -26,4 +26,4 @@ def why(job: str, context: str | None, url: str | None, output: Format) -> None:
     """
     with connect(context, url) as client:
         found = client.why(job)
-    show_document(found, lambda: answer(found, text_width()), output)
+    show_document(found, lambda: why_lines(found, text_width()), output)

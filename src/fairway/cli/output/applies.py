@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from fairway.cli.output.format import count, moment, since, span
-from fairway.cli.output.plan import change_lines, said_lines
-from fairway.cli.output.table import Column, Fit, ScreenLine, TableView, folded
+from fairway.cli.output.format import Column, Fit, ScreenLine, TableView, count, folded, moment, since, span
+from fairway.cli.output.plan import change_lines, diff_lines
 from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
 from fairway.model.text import clean
 from fairway.views.plans import outcome
 from fairway.wire import policy as wire
 
-_MOST_LEFT: Final = 10
+_MAX_LISTED: Final = 10
 
 
 def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool) -> TableView:
@@ -26,8 +25,7 @@ def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool
         Column("WHAT"),
         Column("CLUSTER", fit=Fit.MIDDLE),
         Column("STATE"),
-        Column("CHANGES", right=True),
-        Column("TOOK", right=True),
+        *Column.numbers("CHANGES", "TOOK"),
         Column("REASON", fit=Fit.END, hide_if_empty=True),
     ]
     rows: list[list[str]] = []
@@ -70,9 +68,9 @@ def apply_lines(
     lines = [
         ScreenLine(f"{kind} {detail.id} by {clean(detail.created_by)}, {when} ({ago} ago){revision}{force}")
     ]
-    said = said_lines(detail.diff, wide=wide)
-    if said:
-        lines += [ScreenLine(), *said]
+    diff = diff_lines(detail.diff, wide=wide)
+    if diff:
+        lines += [ScreenLine(), *diff]
     lines.append(ScreenLine())
     for c in detail.clusters:
         lines += _cluster_lines(c, width)
@@ -99,14 +97,15 @@ def _cluster_lines(c: wire.ApplyClusterDetail, width: int | None) -> list[Screen
     if c.code:
         lines += folded(f"    {c.code}: {c.message}", width, "red")
         lines += folded(f"    hint: {c.hint}", width)
-    left = [k for k in c.changes if not k.made]
-    if left and c.state is ApplyState.FAILED:
-        lines.append(ScreenLine(f"    not made: {count(len(left), 'change')}"))
+    missing = [change for change in c.changes if not change.made]
+    if missing and c.state is ApplyState.FAILED:
+        lines.append(ScreenLine(f"    not made: {count(len(missing), 'change')}"))
         lines += [
-            ScreenLine(f"      {k.action.value} {clean(k.kind)} {clean(k.name)}") for k in left[:_MOST_LEFT]
+            ScreenLine(f"      {change.action.value} {clean(change.kind)} {clean(change.name)}")
+            for change in missing[:_MAX_LISTED]
         ]
-        if len(left) > _MOST_LEFT:
-            lines.append(ScreenLine(f"      … and {len(left) - _MOST_LEFT} more"))
+        if len(missing) > _MAX_LISTED:
+            lines.append(ScreenLine(f"      … and {len(missing) - _MAX_LISTED} more"))
     return lines
 
 

@@ -1,11 +1,10 @@
-"""Format budgets as a table. Pure: wire types in, a View out."""
+"""Format budgets as a table. Pure: wire types in, a TableView out."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from fairway.cli.output.format import UNKNOWN
-from fairway.cli.output.table import Column, Fit, TableView
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView
 from fairway.model.budget import Every
 from fairway.wire import budgets as wire
 
@@ -15,10 +14,7 @@ def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
     columns = [
         Column("TEAM", fit=Fit.MIDDLE),
         Column("PERIOD"),
-        Column("AMOUNT", right=True),
-        Column("SPENT", right=True),
-        Column("%", right=True),
-        Column("A DAY", right=True),
+        *Column.numbers("AMOUNT", "SPENT", "%", "A DAY"),
         Column("RUNS OUT"),
         Column("HOLD", hide_if_empty=True),
     ]
@@ -65,5 +61,5 @@ def period_name(b: wire.Budget) -> str:
 
 
 def _money(amount: Decimal) -> str:
-    whole = amount == amount.to_integral_value()
-    return f"{amount:,.0f}" if whole or abs(amount) >= 10_000 else f"{amount:,.2f}"
+    is_integer = amount == amount.to_integral_value()
+    return f"{amount:,.0f}" if is_integer or abs(amount) >= 10_000 else f"{amount:,.2f}"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairway.cli.output.messages import say, show_hint
-from fairway.files import Fault, FaultCode, Severity, Spot, location_lines
+from fairway.cli.output.messages import print_labelled, show_hint
+from fairway.files import Fault, FaultCode, Location, Severity, location_lines
 
 if TYPE_CHECKING:
     from fairway.wire import fleet as wire
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def show_fault(fault: Fault) -> None:
     """Print one fault: message, location, expected value, hint."""
     colour = "red" if fault.severity is Severity.ERROR else "yellow"
-    say(f"{fault.severity}:", colour, fault.message)
+    print_labelled(f"{fault.severity}:", colour, fault.message)
     for line in location_lines(fault):
         click.echo(f"  {line}", err=True)
     if fault.expected and fault.expected not in fault.message:
-        say("", "", f"  expected {fault.expected}")
+        print_labelled("", "", f"  expected {fault.expected}")
     show_hint(fault.hint)
     click.echo(err=True)
 
@@ -42,5 +42,5 @@ def from_wire(fault: wire.Fault) -> Fault | None:
         file.found,
         file.expected,
         file.hint,
-        tuple(Spot(s.line, s.column, s.path, s.found) for s in file.related),
+        tuple(Location(s.line, s.column, s.path, s.found) for s in file.related),
     )

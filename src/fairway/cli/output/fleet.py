@@ -1,12 +1,11 @@
-"""Format clusters, pools, nodes, tokens and contexts as tables. Pure: wire types in, a View out."""
+"""Format clusters, pools, nodes, tokens and contexts as tables. Pure: wire types in, a TableView out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fairway.cli.output.format import UNKNOWN, age, moment, number, price, since
-from fairway.cli.output.table import Column, Fit, TableView
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, age, moment, number, price, since
 from fairway.client.contexts import Contexts
 from fairway.model.observation import Health
 from fairway.wire import fleet as wire
@@ -14,21 +13,15 @@ from fairway.wire import fleet as wire
 _STALE = " !"
 """Suffix of an age: the cluster does not respond, so this is its last known state."""
 
-_COUNTS = (
-    Column("IN USE", right=True),
-    Column("FREE", right=True),
-    Column("UNHEALTHY", right=True),
-)
+_COUNTS = Column.numbers("IN USE", "FREE", "UNHEALTHY")
 
 
 def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool) -> TableView:
     """Return a table with one row for each cluster; reasons of unreachable clusters are notes below it."""
     columns = [
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("ENGINE", fit=Fit.MIDDLE),
+        *Column.names("CLUSTER", "ENGINE"),
         Column("STATE"),
-        Column("SINCE", right=True),
-        Column("GPUS", right=True),
+        *Column.numbers("SINCE", "GPUS"),
         *_COUNTS,
         Column("SLICES", right=True, hide_if_empty=True),
         Column("AGE", right=True),
@@ -40,7 +33,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
             _state(c),
             since(c.since, now),
             *_counts(c.gpus),
-            _slices_held(c),
+            _slices_text(c),
             _age(c),
         ]
         for c in clusters
@@ -68,9 +61,7 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
     """Return a table with one row for each pool and kind of device: whole GPUs, and each kind of slice."""
     currency = pools[0].currency if pools else "PRICE"
     columns = [
-        Column("POOL", fit=Fit.MIDDLE),
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("GPU", fit=Fit.MIDDLE),
+        *Column.names("POOL", "CLUSTER", "GPU"),
         Column("SLICE", hide_if_empty=True),
         Column("CAPACITY"),
         Column("TOTAL", right=True),
@@ -96,7 +87,8 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
                 _age(pool),
             ]
             if wide:
-                row += [*(number(n) for n in _node_counts(counts)), price(pool.price_per_gpu_hour)]
+                nodes = (counts.nodes, counts.nodes_drained, counts.nodes_down) if counts else (None,) * 3
+                row += [*map(number, nodes), price(pool.price_per_gpu_hour)]
             rows.append(row)
     return TableView(
         columns,
@@ -111,9 +103,7 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
 def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtered: bool) -> TableView:
     """Return a table with one row for each node and kind of device."""
     columns = [
-        Column("NODE", fit=Fit.MIDDLE),
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("POOL", fit=Fit.MIDDLE),
+        *Column.names("NODE", "CLUSTER", "POOL"),
         Column("SLICE", hide_if_empty=True),
         Column("HEALTH"),
         Column("TOTAL", right=True),
@@ -181,7 +171,7 @@ def contexts_view(contexts: Contexts) -> TableView:
     columns += [Column("TOKEN FILE", fit=Fit.MIDDLE)]
     rows = [
         ["*" if c.name == contexts.current else "", c.name, c.url, c.token_file or UNKNOWN]
-        for c in contexts.known
+        for c in contexts.entries
     ]
     return TableView(
         columns,
@@ -191,8 +181,8 @@ def contexts_view(contexts: Contexts) -> TableView:
     )
 
 
-def _state(seen: wire.Seen) -> str:
-    match seen.reachable:
+def _state(observed: wire.Seen) -> str:
+    match observed.reachable:
         case None:
             return "not observed yet"
         case True:
@@ -201,14 +191,14 @@ def _state(seen: wire.Seen) -> str:
             return "unreachable"
 
 
-def _slices_held(cluster: wire.Cluster) -> str:
+def _slices_text(cluster: wire.Cluster) -> str:
     """Format the slices in use and in total, of all kinds. Returns an empty string if there are none."""
     slices = cluster.slices or ()
     return f"{sum(s.in_use for s in slices)}/{sum(s.total for s in slices)}" if slices else ""
 
 
-def _age(seen: wire.Seen) -> str:
-    return age(seen.age_seconds) + (_STALE if seen.reachable is False else "")
+def _age(observed: wire.Seen) -> str:
+    return age(observed.age_seconds) + (_STALE if observed.reachable is False else "")
 
 
 def _counts(counts: wire.Counts | None) -> list[str]:
@@ -217,18 +207,12 @@ def _counts(counts: wire.Counts | None) -> list[str]:
     return [str(n) for n in (counts.total, counts.in_use, counts.free, counts.unhealthy)]
 
 
-def _node_counts(counts: wire.PoolCounts | None) -> tuple[int | None, int | None, int | None]:
-    if counts is None:
-        return None, None, None
-    return counts.nodes, counts.nodes_drained, counts.nodes_down
-
-
 def _pool_rows(pool: wire.Pool) -> list[tuple[str, wire.PoolCounts | None]]:
     """List whole GPUs, unless the pool has only slices, then each kind of slice."""
     if pool.slices is None:
         return [(kind, None) for kind in pool.slice_kinds or [""]]
-    whole = [("", pool.gpus)] if not pool.slices or (pool.gpus and pool.gpus.total) else []
-    return [*whole, *((s.slice, s) for s in pool.slices)]
+    whole_gpus = [("", pool.gpus)] if not pool.slices or (pool.gpus and pool.gpus.total) else []
+    return [*whole_gpus, *((s.slice, s) for s in pool.slices)]
 
 
 def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
@@ -246,13 +230,13 @@ def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
 
 def _stale_notes(rows: Sequence[wire.Pool] | Sequence[wire.Node]) -> list[str]:
     notes = []
-    for seen, shown in ((True, "their last known state is shown"), (False, "they were never observed")):
-        lost = sorted(
-            {r.cluster for r in rows if r.reachable is False and (r.observed_at is not None) is seen}
+    for observed, text in ((True, "their last known state is shown"), (False, "they were never observed")):
+        clusters = sorted(
+            {r.cluster for r in rows if r.reachable is False and (r.observed_at is not None) is observed}
         )
-        if lost:
-            it = shown if len(lost) > 1 else shown.replace("their", "its").replace("they were", "it was")
-            notes.append(f"! {', '.join(lost)} cannot be reached; {it}")
+        if clusters:
+            what = text if len(clusters) > 1 else text.replace("their", "its").replace("they were", "it was")
+            notes.append(f"! {', '.join(clusters)} cannot be reached; {what}")
     return [*notes, "  hint: fairway get clusters"] if notes else []
 
 

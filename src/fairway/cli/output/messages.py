@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 
 import click
@@ -11,29 +12,35 @@ import click
 
 def show_error(message: str, hint: str, details: Sequence[str] = ()) -> None:
     """Print an error with its details and hint to stderr."""
-    say("error:", "red", message)
+    print_labelled("error:", "red", message)
     for line in details:
-        say("", "", f"  {line}")
+        print_labelled("", "", f"  {line}")
     show_hint(hint)
 
 
 def show_hint(hint: str) -> None:
     """Print a hint after a blank line."""
     click.echo(err=True)
-    say("hint:", "cyan", hint)
+    print_labelled("hint:", "cyan", hint)
 
 
-def say(word: str, colour: str, text: str) -> None:
+def print_labelled(label_text: str, colour: str, text: str) -> None:
     """Print a sentence to stderr after a coloured word; folded only on a terminal."""
-    lines = [f"{word} {text}" if word else text]
+    lines = [f"{label_text} {text}" if label_text else text]
     if sys.stderr.isatty():
         import shutil
 
-        from fairway.cli.output.table import fold
-
         lines = fold(lines[0], shutil.get_terminal_size((100, 24)).columns)
-    first = label(word, colour) + lines[0].removeprefix(word) if word else lines[0]
+    first = label(label_text, colour) + lines[0].removeprefix(label_text) if label_text else lines[0]
     click.echo("\n".join([first, *lines[1:]]), err=True)
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Wrap a sentence between words; continuation lines are indented."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def label(text: str, colour: str) -> str:

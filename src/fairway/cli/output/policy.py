@@ -1,12 +1,11 @@
-"""Format teams, drift and nudges as tables. Pure: wire types in, a View out."""
+"""Format teams, drift and nudges as tables. Pure: wire types in, a TableView out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from fairway.cli.output.format import UNKNOWN, count, since, span
-from fairway.cli.output.table import Column, Fit, TableView
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, since, span
 from fairway.views.plans import wanted_and_found
 from fairway.wire import policy as wire
 
@@ -18,11 +17,8 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
     columns = [
         Column("TEAM", fit=Fit.MIDDLE),
         Column("SHARE", right=True),
-        Column("POOL", fit=Fit.MIDDLE),
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("GUARANTEE", right=True),
-        Column("BORROW", right=True),
-        Column("MEMBERS", right=True),
+        *Column.names("POOL", "CLUSTER"),
+        *Column.numbers("GUARANTEE", "BORROW", "MEMBERS"),
         Column("STATE", hide_if_empty=True),
     ]
     if wide:
@@ -55,8 +51,7 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
 def drift_view(drift: Sequence[wire.Drift], now: datetime) -> TableView:
     """Return a table with one row for each difference."""
     columns = [
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("OBJECT", fit=Fit.MIDDLE),
+        *Column.names("CLUSTER", "OBJECT"),
         Column("FIELD", fit=Fit.MIDDLE, hide_if_empty=True),
         Column("APPLIED", fit=Fit.END),
         Column("FOUND", fit=Fit.END),
@@ -97,8 +92,7 @@ def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> TableView:
         Column("WHEN", right=True),
         Column("CLUSTER", fit=Fit.MIDDLE),
         Column("PROMISE"),
-        Column("JOB", fit=Fit.MIDDLE),
-        Column("DONE", fit=Fit.MIDDLE),
+        *Column.names("JOB", "DONE"),
         Column("WHY", fit=Fit.END),
     ]
     rows = [[f"{since(n.at, now)} ago", n.cluster, n.promise, n.job, n.verb, n.why] for n in nudges]

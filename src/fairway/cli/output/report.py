@@ -1,15 +1,17 @@
-"""Format reports and statements as tables. Pure: wire types in, a View or lines out."""
+"""Format reports and statements as tables. Pure: wire types in, a TableView or lines out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
-from fairway.cli.output.table import Column, Fit, TableView
+from fairway.cli.output.format import Column, Fit, TableView
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
-from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.views.costs import KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
+
+Row = TypeVar("Row", bound=AnyRow)
 
 _TOTAL: Final = "TOTAL"
 _NOTHING_YET: Final = (
@@ -21,7 +23,7 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
     """Return a table with one row for each set of labels, then unallocated cost, the total last."""
     columns = [
         *(_label_column(label) for label in report.by),
-        # Where many labels need the room, hours and parts of the whole are for -o wide.
+        # Where many labels need the width, hours and percentages are left to -o wide.
         *([Column("GPU-HOURS", right=True)] if wide or len(report.by) < 4 else []),
         Column("USAGE", right=True),
         Column("IDLE SHARE", right=True, hide_if_empty=True),
@@ -31,10 +33,9 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
         *([Column("PER GPU-HOUR", right=True)] if wide else []),
     ]
     titles = {column.title for column in columns}
-    every = [*report.rows, report.total] if report.rows else []
     total = report.total
     rows = []
-    for i, row in enumerate(every):
+    for names, row in _named_rows(report.rows, total, report.by):
         cells = {
             "GPU-HOURS": _or_dash(row.gpu_hours),
             "USAGE": _or_dash(row.usage),
@@ -44,7 +45,6 @@ def cost_view(report: wire.CostReport, *, wide: bool) -> TableView:
             "%": percent(row.total, total.total),
             "PER GPU-HOUR": f"{row.total / row.gpu_hours:,.4f}" if row.gpu_hours else "-",
         }
-        names = _names(row, report.by, total=i == len(report.rows))
         rows.append([*names, *(text for title, text in cells.items() if title in titles)])
     return TableView(
         columns,
@@ -65,11 +65,8 @@ def usage_view(report: wire.UsageReport, *, wide: bool) -> TableView:
     if wide:
         columns.append(Column("DEVICE-SECONDS", right=True))
     rows = []
-    every = [*report.rows, report.total] if report.rows else []
-    for i, row in enumerate(every):
-        last = i == len(report.rows)
-        cells = [*_names(row, report.by, total=last), figure(row.gpu_hours)]
-        cells.append(percent(row.gpu_hours, report.total.gpu_hours))
+    for names, row in _named_rows(report.rows, report.total, report.by):
+        cells = [*names, figure(row.gpu_hours), percent(row.gpu_hours, report.total.gpu_hours)]
         if slices:
             cells += [_or_dash(row.slice_hours), _or_dash(row.slice_seconds)]
         if wide:
@@ -88,30 +85,26 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
     """Return a table of unused device-hours by reason, and their cost; `wide` adds each reason's cost."""
     zero = Decimal(0)
     kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT and report.total.hours.get(k)]
-    paid = [k for k in UNUSED_KINDS if report.total.amounts.get(k)] if wide else []
+    cost_kinds = [k for k in UNUSED_KINDS if report.total.amounts.get(k)] if wide else []
     columns = [
         *(_label_column(label) for label in report.by),
-        Column("HOURS", right=True),
-        Column("USED", right=True),
+        *Column.numbers("HOURS", "USED"),
         *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
-        Column("UNUSED %", right=True),
-        Column(f"COST {report.currency}", right=True),
-        *(Column(f"{k.value.upper()} {report.currency}", right=True) for k in paid),
+        *Column.numbers("UNUSED %", f"COST {report.currency}"),
+        *(Column(f"{k.value.upper()} {report.currency}", right=True) for k in cost_kinds),
     ]
-    rows = []
-    every = [*report.rows, report.total] if report.rows else []
-    for i, row in enumerate(every):
-        rows.append(
-            [
-                *_names(row, report.by, total=i == len(report.rows)),
-                _hours(row.capacity_hours, report),
-                _hours(row.used_hours, report),
-                *(_hours(row.hours.get(k, zero), report) for k in kinds),
-                percent(row.capacity_hours - row.used_hours, row.capacity_hours),
-                figure(row.amount),
-                *(_or_dash(row.amounts.get(k, zero)) for k in paid),
-            ]
-        )
+    rows = [
+        [
+            *names,
+            _hours(row.capacity_hours, report),
+            _hours(row.used_hours, report),
+            *(_hours(row.hours.get(k, zero), report) for k in kinds),
+            percent(row.capacity_hours - row.used_hours, row.capacity_hours),
+            figure(row.amount),
+            *(_or_dash(row.amounts.get(k, zero)) for k in cost_kinds),
+        ]
+        for names, row in _named_rows(report.rows, report.total, report.by)
+    ]
     notes = document_notes(report)
     if rows:
         notes.append("hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason")
@@ -144,7 +137,7 @@ def statements_view(found: wire.Statements) -> TableView:
             correction = line.used_in != found.month
             if correction:
                 alarming.add(len(rows))
-            what = kind_word(line.kind) + (
+            what = KIND_WORDS[line.kind] + (
                 " share" if statement.team and line.kind is not ChargeKind.USAGE else ""
             )
             where = (
@@ -180,9 +173,7 @@ def statements_view(found: wire.Statements) -> TableView:
 def prices_view(found: wire.Prices) -> TableView:
     """Return a table with one row for each pool; slices with a price of their own follow it."""
     columns = [
-        Column("POOL", fit=Fit.MIDDLE),
-        Column("CLUSTER", fit=Fit.MIDDLE),
-        Column("GPU", fit=Fit.MIDDLE),
+        *Column.names("POOL", "CLUSTER", "GPU"),
         Column("CAPACITY"),
         Column(f"{found.currency}/GPU-HOUR", right=True),
         Column("DISCOUNT", right=True, hide_if_empty=True),
@@ -255,13 +246,15 @@ def figure(value: Decimal | int) -> str:
     return f"{value:,}"
 
 
-def percent(part: Decimal, whole: Decimal) -> str:
-    """Format `part` as a percentage of `whole`, e.g. `12.5`; a dash if `whole` is zero."""
-    return f"{part / whole * 100:.1f}" if whole else "-"
+def percent(part: Decimal, total: Decimal) -> str:
+    """Format `part` as a percentage of `total`, e.g. `12.5`; a dash if `total` is zero."""
+    return f"{part / total * 100:.1f}" if total else "-"
 
 
-def _names(row: AnyRow, by: Sequence[Label], *, total: bool = False) -> list[str]:
-    return [_TOTAL, *[""] * (len(by) - 1)] if total else row_names(row, by)
+def _named_rows(rows: Sequence[Row], total: Row, by: Sequence[Label]) -> list[tuple[list[str], Row]]:
+    """Return the rows with their names, the total last."""
+    named = [(row_names(row, by), row) for row in rows]
+    return [*named, ([_TOTAL, *[""] * (len(by) - 1)], total)] if named else []
 
 
 def _label_column(label: Label) -> Column:

@@ -1,4 +1,4 @@
-"""Write reports as CSV and Parquet files. The rows sum to the report's total, which is not a row itself."""
+"""Write the files of reports. Their rows sum to the report's total, which is not a row itself."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.model.errors import PermanentError
-from fairway.views.cost_records import Record, Report, Value, csv_text, report_records, statement_records
-
-__all__ = [
-    "Record",
-    "Report",
-    "csv_text",
-    "not_written",
-    "parquet_bytes",
-    "report_records",
-    "statement_records",
-    "write_file",
-]
+from fairway.views.cost_records import Record, Value
 
 
 def parquet_bytes(records: Sequence[Record]) -> bytes:
@@ -34,12 +23,12 @@ def parquet_bytes(records: Sequence[Record]) -> bytes:
 
 def write_file(path: Path, data: str | bytes) -> None:
     """Write a file atomically, replacing an existing one."""
-    beside = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        beside.write_bytes(data.encode() if isinstance(data, str) else data)
-        beside.replace(path)
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+        temporary.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise not_written(path, error) from error
 
 

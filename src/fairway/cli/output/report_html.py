@@ -1,4 +1,4 @@
-"""Reports as one HTML file: no scripts, and nothing is loaded from anywhere, so that it can be mailed."""
+"""Render reports as one HTML file without scripts or external resources, so that it can be mailed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fairway.cli.output.format import TableView
 from fairway.cli.output.report import (
     cost_view,
     during,
@@ -20,11 +21,10 @@ from fairway.cli.output.report import (
     waste_view,
 )
 from fairway.cli.output.svg import COLOURS, NARROW, WIDE, Bar, SvgPlot, SvgSeries, bars_plot, columns_plot
-from fairway.cli.output.table import TableView
 from fairway.client.client import Client
-from fairway.client.requests_cost import CostFilters
+from fairway.client.requests import CostFilters
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
-from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.views.costs import KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
 
 _BARS: Final = 15
@@ -36,32 +36,32 @@ _TEMPLATE: Final = Environment(
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """A part of a page: a plot at both widths, or a table."""
+    """A section of a page: a plot at both widths, or a table."""
 
     title: str
     css: str = ""
     legend: Sequence[tuple[str, int]] | None = None
-    """What the colours mean."""
+    """The names of the colours."""
     plots: Sequence[SvgPlot] = ()
     view: TableView | None = None
     marked: Mapping[int, str] = field(default_factory=dict)
-    """The CSS class of a row, by its place."""
+    """CSS classes of rows, by their index."""
 
 
 @dataclass(frozen=True, slots=True)
-class Daily:
-    """What a plot over time shows: each name's figure on each day."""
+class DailyValues:
+    """The data of a plot over time: a value for each name and day."""
 
     days: Sequence[str]
     by_name: dict[str, dict[str, Decimal]]
-    """Day by name."""
+    """Name to day to value."""
     unit: str
     colours: Mapping[str, int] = field(default_factory=dict)
-    """Of names that have one of their own; the others take theirs in order."""
+    """Fixed colours of names; the others are assigned in order."""
 
 
-def cost_page(report: wire.CostReport, daily: Daily) -> str:
-    """What it cost."""
+def cost_page(report: wire.CostReport, daily: DailyValues) -> str:
+    """Render a cost report."""
     total = report.total
     figures = [
         (f"total, {report.currency}", figure(total.total)),
@@ -84,11 +84,11 @@ def cost_page(report: wire.CostReport, daily: Daily) -> str:
         *_bars(f"Cost by {_by(report)}", bars, names, report.currency),
         _table(f"All of it, by {_by(report)}", cost_view(report, wide=True), own),
     ]
-    return _page(f"What {_whose(report)} cost", report, figures, sections)
+    return _page(f"What {_subject(report)} cost", report, figures, sections)
 
 
-def usage_page(report: wire.UsageReport, daily: Daily) -> str:
-    """What was held."""
+def usage_page(report: wire.UsageReport, daily: DailyValues) -> str:
+    """Render a usage report."""
     total = report.total
     figures = [("GPU-hours", figure(total.gpu_hours))]
     if total.slice_seconds:
@@ -103,11 +103,11 @@ def usage_page(report: wire.UsageReport, daily: Daily) -> str:
         *_bars(f"GPU-hours by {_by(report)}", bars, ["GPU-hours"], "GPU-hours"),
         _table(f"All of it, by {_by(report)}", usage_view(report, wide=True), {}),
     ]
-    return _page(f"What {_whose(report)} used", report, figures, sections)
+    return _page(f"What {_subject(report)} used", report, figures, sections)
 
 
-def waste_page(report: wire.WasteReport, daily: Daily) -> str:
-    """What nobody used."""
+def waste_page(report: wire.WasteReport, daily: DailyValues) -> str:
+    """Render a waste report."""
     total, zero = report.total, Decimal(0)
     unused = sum((total.hours.get(k, zero) for k in _WASTED), zero)
     figures = [
@@ -116,7 +116,7 @@ def waste_page(report: wire.WasteReport, daily: Daily) -> str:
         ("hours unused", figure(unused)),
         ("hours there", figure(total.capacity_hours)),
     ]
-    names = ["used", *(kind_word(k) for k in _WASTED)]
+    names = ["used", *(KIND_WORDS[k] for k in _WASTED)]
     bars = [
         Bar(
             _name(row, report.by),
@@ -134,7 +134,7 @@ def waste_page(report: wire.WasteReport, daily: Daily) -> str:
 
 
 def statements_page(found: wire.Statements) -> str:
-    """A month's statements, a team each; printed, each on a page of its own."""
+    """Render the statements of a month, one section for each team; printed, each begins a page."""
     figures = [(f"total, {found.currency}", figure(found.total)), ("teams", str(len(found.statements)))]
     bars = [
         Bar(s.team or "(nobody)", [max(Decimal(0), s.total)], f"{figure(s.total)} {found.currency}")
@@ -142,8 +142,8 @@ def statements_page(found: wire.Statements) -> str:
     ]
     sections = [*_bars("By team", bars, ["charged"], found.currency)]
     for statement in found.statements:
-        one = found.model_copy(update={"statements": [statement], "total": statement.total})
-        view = statements_view(one)
+        single = found.model_copy(update={"statements": [statement], "total": statement.total})
+        view = statements_view(single)
         view = replace(view, columns=view.columns[1:], rows=[row[1:] for row in view.rows[:-2]])
         marked = {i: "correction" for i, x in enumerate(statement.lines) if x.used_in != found.month}
         name = statement.team or "Nobody: what is a line of its own"
@@ -173,8 +173,8 @@ def _page(
     )
 
 
-def _over_time(title: str, daily: Daily) -> list[ReportSection]:
-    """Stacked by name; nothing for a single day."""
+def _over_time(title: str, daily: DailyValues) -> list[ReportSection]:
+    """Return a plot over time, stacked by name; none for a single day."""
     if len(daily.days) < 2 or not daily.by_name:
         return []
     ranked = sorted(daily.by_name, key=lambda n: -sum(daily.by_name[n].values(), Decimal(0)))
@@ -196,17 +196,17 @@ def _over_time(title: str, daily: Daily) -> list[ReportSection]:
 def _bars(title: str, bars: Sequence[Bar], names: Sequence[str], unit: str) -> list[ReportSection]:
     if not bars:
         return []
-    used = [(name, i) for i, name in enumerate(names) if any(b.parts[i] for b in bars)]
+    legend = [(name, i) for i, name in enumerate(names) if any(b.parts[i] for b in bars)]
     plots = [bars_plot(bars, names, unit, width) for width in (WIDE, NARROW)]
-    return [ReportSection(title, "plot", used if len(names) > 1 else None, plots)]
+    return [ReportSection(title, "plot", legend if len(names) > 1 else None, plots)]
 
 
 def _table(title: str, view: TableView, marked: Mapping[int, str], css: str = "") -> ReportSection:
-    """All but the columns that are hidden when nothing is in them; the last row is the total."""
-    kept = [i for i, c in enumerate(view.columns) if not c.hide_if_empty or any(row[i] for row in view.rows)]
-    rows = [[row[i] for i in kept] for row in view.rows]
-    shown = replace(view, columns=[view.columns[i] for i in kept], rows=rows)
-    return ReportSection(title, css, view=shown, marked={**marked, len(rows) - 1: "total"})
+    """Return a table without its empty optional columns; the last row is the total."""
+    shown = [i for i, c in enumerate(view.columns) if not c.hide_if_empty or any(row[i] for row in view.rows)]
+    rows = [[row[i] for i in shown] for row in view.rows]
+    table = replace(view, columns=[view.columns[i] for i in shown], rows=rows)
+    return ReportSection(title, css, view=table, marked={**marked, len(rows) - 1: "total"})
 
 
 def _name(row: AnyRow, by: Sequence[Label]) -> str:
@@ -217,50 +217,50 @@ def _by(report: wire.Document) -> str:
     return " and ".join(label.value for label in report.by)
 
 
-def _whose(report: wire.Document) -> str:
+def _subject(report: wire.Document) -> str:
     return report.team or (", ".join(report.of_teams) if report.of_teams else report.fleet)
 
 
-def daily_of(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> Daily:
-    """A report by day, and by one more label if it has two, as a plot over time takes it."""
+def daily_values(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> DailyValues:
+    """Convert a report by day, and by one more label if it has two, to the data of a plot over time."""
     by_name: dict[str, dict[str, Decimal]] = {}
-    place = report.by.index(Label.DAY)
+    day_col = report.by.index(Label.DAY)
     days: set[str] = set()
     unit = "GPU-hours" if isinstance(report, wire.UsageReport) else report.currency
     for row in report.rows:
-        day = row.labels[place]
+        day = row.labels[day_col]
         if not day:
             continue
         days.add(day)
-        for name, value in _parts(row, report.by, place):
-            of_name = by_name.setdefault(name, {})
-            of_name[day] = of_name.get(day, Decimal(0)) + value
-    # As in the bars, after what was used.
-    kinds = {kind_word(kind): i for i, kind in enumerate(UNUSED_KINDS, 1)}
-    return Daily(sorted(days), by_name, unit, kinds if isinstance(report, wire.WasteReport) else {})
+        for name, value in _parts(row, report.by, day_col):
+            by_day = by_name.setdefault(name, {})
+            by_day[day] = by_day.get(day, Decimal(0)) + value
+    # The same colours as in the bars, where usage is the first.
+    kinds = {KIND_WORDS[kind]: i for i, kind in enumerate(UNUSED_KINDS, 1)}
+    return DailyValues(sorted(days), by_name, unit, kinds if isinstance(report, wire.WasteReport) else {})
 
 
-def _parts(row: AnyRow, by: Sequence[Label], place: int) -> list[tuple[str, Decimal]]:
+def _parts(row: AnyRow, by: Sequence[Label], day_col: int) -> list[tuple[str, Decimal]]:
     if isinstance(row, wire.WasteRow):
-        return [(kind_word(kind), amount) for kind, amount in row.amounts.items() if amount]
-    named = row_names(row, by)
-    name = " ".join(filter(None, (text for i, text in enumerate(named) if i != place))) or named[place]
+        return [(KIND_WORDS[kind], amount) for kind, amount in row.amounts.items() if amount]
+    names = row_names(row, by)
+    name = " ".join(filter(None, (text for i, text in enumerate(names) if i != day_col))) or names[day_col]
     if isinstance(row, wire.CostRow):
-        return [(kind_word(row.kind) if row.kind else name, row.total)]
+        return [(KIND_WORDS[row.kind] if row.kind else name, row.total)]
     return [(name, row.gpu_hours)]
 
 
-def page_of(
-    client: Client, asked: CostFilters, found: wire.CostReport | wire.UsageReport | wire.WasteReport
+def report_page(
+    client: Client, filters: CostFilters, report: wire.CostReport | wire.UsageReport | wire.WasteReport
 ) -> str:
-    """The page of a report; rows by day are few, for only one more label is told apart."""
-    first = next((label for label in found.by if label is not Label.DAY), None)
-    by_day: CostFilters = {**asked, "by": ["day", *([first.value] if first else [])], "most": wire.MOST_ROWS}
-    match found:
+    """Render a report with a plot over time, for which it is fetched again by day and its first label."""
+    first = next((label for label in report.by if label is not Label.DAY), None)
+    by_day: CostFilters = {**filters, "by": ["day", *([first.value] if first else [])], "most": wire.MAX_ROWS}
+    match report:
         case wire.CostReport():
-            return cost_page(found, daily_of(client.report_cost(**by_day)))
+            return cost_page(report, daily_values(client.report_cost(**by_day)))
         case wire.UsageReport():
-            return usage_page(found, daily_of(client.report_usage(**by_day)))
+            return usage_page(report, daily_values(client.report_usage(**by_day)))
         case wire.WasteReport():
             by_day["by"] = ["day"]
-            return waste_page(found, daily_of(client.report_waste(**by_day)))
+            return waste_page(report, daily_values(client.report_waste(**by_day)))

@@ -1,1 +1,1 @@
-"""Code shared by several commands: options, spinner, `--watch`, submitting jobs."""
+"""Code shared by several commands: fleet and plan files, logs, `--watch`, the progress of an apply."""

@@ -4,68 +4,64 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from fairway.cli.errors import INTERRUPTED
 from fairway.cli.output.applies import outcome_lines
 from fairway.cli.output.format import Format, show_document, text_width
+from fairway.client.client import Client
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.errors import TemporaryError
 from fairway.model.text import clean
 from fairway.wire import policy as wire
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fairway.client.client import Client
-
 _EVERY_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 300.0
+_MAX_OUTAGE_SECONDS: Final = 300.0
 """How long the server may be unreachable (a restart, a failover) before following is abandoned."""
 
 Show = Callable[[wire.Apply], None]
 
 
-def follow(client: Client, begun: wire.Apply, output: Format) -> None:
-    """Show the progress and outcome of apply `begun`. Exits with 1 unless all changes were made."""
+def follow(client: Client, pending: wire.Apply, output: Format) -> None:
+    """Show the progress and outcome of apply `pending`. Exits with 1 unless all changes were made."""
     try:
-        _until_ended(client, begun)
+        _until_ended(client, pending)
     except KeyboardInterrupt:
         click.echo(
-            f"\nthe server goes on with apply {begun.id}; look at it with:  fairway history {begun.id}",
+            f"\nthe server goes on with apply {pending.id}; look at it with:  fairway history {pending.id}",
             err=True,
         )
         raise click.exceptions.Exit(INTERRUPTED) from None
-    ended = client.apply_detail(begun.id)
+    ended = client.apply_detail(pending.id)
     show_document(ended, lambda: outcome_lines(ended, text_width()), output)
     if ended.state not in (ApplyState.DONE, ApplyState.SKIPPED):
         raise click.exceptions.Exit(1)
 
 
-def _until_ended(client: Client, begun: wire.Apply) -> None:
-    with _bars(begun) if sys.stderr.isatty() else _lines(begun) as show:
-        seen, lost_at = begun, None
+def _until_ended(client: Client, pending: wire.Apply) -> None:
+    with _bars(pending) if sys.stderr.isatty() else _lines(pending) as show:
+        apply, outage_start = pending, None
         while True:
-            show(seen)
-            if seen.state not in OPEN_STATES:
+            show(apply)
+            if apply.state not in OPEN_STATES:
                 return
             time.sleep(_EVERY_SECONDS)
             try:
-                seen, lost_at = client.apply_progress(begun.id), None
+                apply, outage_start = client.apply_progress(pending.id), None
             except TemporaryError as error:
-                if lost_at is None:
-                    lost_at = time.monotonic()
+                if outage_start is None:
+                    outage_start = time.monotonic()
                     click.echo(f"{error.message}; the apply goes on, trying again", err=True)
-                elif time.monotonic() - lost_at > _PATIENCE_SECONDS:
+                elif time.monotonic() - outage_start > _MAX_OUTAGE_SECONDS:
                     raise
 
 
 @contextmanager
-def _bars(begun: wire.Apply) -> Iterator[Show]:
+def _bars(pending: wire.Apply) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -78,16 +74,16 @@ def _bars(begun: wire.Apply) -> Iterator[Show]:
         console=Console(stderr=True, highlight=False),
         transient=True,
     )
-    tasks = {c.cluster: progress.add_task(c.cluster, total=None, now="") for c in begun.clusters}
+    tasks = {c.cluster: progress.add_task(c.cluster, total=None, now="") for c in pending.clusters}
 
-    def show(seen: wire.Apply) -> None:
-        for c in seen.clusters:
-            known = c.state is not ApplyState.WAITING
+    def show(apply: wire.Apply) -> None:
+        for c in apply.clusters:
+            started = c.state is not ApplyState.WAITING
             progress.update(
                 tasks[c.cluster],
-                total=max(c.total, 1) if known else None,
+                total=max(c.total, 1) if started else None,
                 completed=c.done if c.state in OPEN_STATES else max(c.total, 1),
-                now=clean(c.message or c.current or ("" if known else "waits for its turn"))[:40],
+                now=clean(c.message or c.current or ("" if started else "waits for its turn"))[:40],
             )
 
     with progress:
@@ -95,17 +91,17 @@ def _bars(begun: wire.Apply) -> Iterator[Show]:
 
 
 @contextmanager
-def _lines(begun: wire.Apply) -> Iterator[Show]:
-    told: dict[str, object] = {}
+def _lines(pending: wire.Apply) -> Iterator[Show]:
+    printed: dict[str, object] = {}
 
-    def show(seen: wire.Apply) -> None:
-        for c in seen.clusters:
+    def show(apply: wire.Apply) -> None:
+        for c in apply.clusters:
             # One line for each new state and each tenth of the changes: a log should stay readable.
-            now = (c.state, 10 * c.done // c.total if c.total else 0, c.code)
-            if told.get(c.cluster) != now and c.state is ApplyState.RUNNING:
-                held_up = f"; {clean(c.message)}" if c.code else ""
-                click.echo(f"{c.cluster}: {c.done} of {c.total} changes made{held_up}", err=True)
-            told[c.cluster] = now
+            progress = (c.state, 10 * c.done // c.total if c.total else 0, c.code)
+            if printed.get(c.cluster) != progress and c.state is ApplyState.RUNNING:
+                problem = f"; {clean(c.message)}" if c.code else ""
+                click.echo(f"{c.cluster}: {c.done} of {c.total} changes made{problem}", err=True)
+            printed[c.cluster] = progress
 
-    click.echo(f"apply {begun.id}: {', '.join(c.cluster for c in begun.clusters)}", err=True)
+    click.echo(f"apply {pending.id}: {', '.join(c.cluster for c in pending.clusters)}", err=True)
     yield show

@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import click
 
+from fairway.cli.output.format import Function
 from fairway.model.errors import PermanentError
 from fairway.model.text import clean
-from fairway.wire.policy import MOST_FLEET_CHARACTERS
+from fairway.wire.policy import MAX_FLEET_CHARACTERS
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-MOST_SOURCE = 300
+MAX_SOURCE = 300
 
 
 class FleetText(NamedTuple):
@@ -38,13 +37,13 @@ def file_option(*, required: bool) -> Callable[[Function], Function]:
 
 def read_fleet_text(file: str) -> FleetText:
     """Read a fleet file, or standard input if `file` is `-`."""
-    source = "<stdin>" if file == "-" else clean(file)[:MOST_SOURCE]
+    source = "<stdin>" if file == "-" else clean(file)[:MAX_SOURCE]
     try:
         if file == "-":
-            data = sys.stdin.buffer.read(4 * MOST_FLEET_CHARACTERS + 1)
+            data = sys.stdin.buffer.read(4 * MAX_FLEET_CHARACTERS + 1)
         else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(4 * MOST_FLEET_CHARACTERS + 1)
+            with Path(file).open("rb") as stream:
+                data = stream.read(4 * MAX_FLEET_CHARACTERS + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PermanentError("NotUtf8", f"{source} is not UTF-8 text", "save the file as UTF-8") from error
@@ -54,10 +53,10 @@ def read_fleet_text(file: str) -> FleetText:
             f"cannot read {source}: {getattr(error, 'strerror', None) or error}",
             "name a file that exists and that you may read",
         ) from error
-    if len(text) > MOST_FLEET_CHARACTERS:
+    if len(text) > MAX_FLEET_CHARACTERS:
         raise PermanentError(
             "FileTooLarge",
-            f"{source} is larger than {MOST_FLEET_CHARACTERS:,} characters",
+            f"{source} is larger than {MAX_FLEET_CHARACTERS:,} characters",
             "is it the right file? A fleet of thousands of teams is smaller",
         )
     if not text.strip():

@@ -13,15 +13,15 @@ from fairway.views.jobs import headline
 
 def print_log(client: Client, job: str, *, attempt: int | None, node: int, follow: bool) -> None:
     """Print a job's log to stdout and its state to stderr."""
-    shown = 0
+    attempt_shown = 0
     for part in client.follow_log(job, attempt=attempt, node=node, follow=follow):
-        if shown and part.attempt != shown:
+        if attempt_shown and part.attempt != attempt_shown:
             click.echo(f"attempt {part.attempt}", err=True)
-        shown = part.attempt
+        attempt_shown = part.attempt
         click.echo(part.text, nl=False)
         sys.stdout.flush()
-    if follow or not shown:
-        seen = client.job(job)
-        click.echo(headline(seen, datetime.now(UTC)), err=True)
-        if not shown and seen.attempt_count:
+    if follow or not attempt_shown:
+        detail = client.job(job)
+        click.echo(headline(detail, datetime.now(UTC)), err=True)
+        if not attempt_shown and detail.attempt_count:
             click.echo("it printed nothing", err=True)

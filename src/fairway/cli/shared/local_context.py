@@ -12,38 +12,38 @@ from fairway.client.contexts import Context, config_file, read_contexts, write_c
 from fairway.model.errors import FairwayError
 
 if TYPE_CHECKING:
-    from fairway.server import Started
+    from fairway.server import StartedServer
 
 LOCAL: Final = "local"
 
 
-def tell(started: Started, ca_file: Path | None) -> None:
+def announce(started: StartedServer, ca_file: Path | None) -> None:
     """Print the server's URL and fleet, and add the context `local` for it."""
     fleet = f"fleet {started.fleet}" if started.fleet else "no fleet yet (give it one with -f FILE)"
     verb = "serves" if started.answers else "looks after"
     click.echo(f"fairway {verb} {fleet} on {started.url}", err=True)
     if started.answers and os.access(started.admin_token_file, os.R_OK):
-        _keep_context(started, ca_file)
+        _add_context(started, ca_file)
 
 
-def _keep_context(started: Started, ca_file: Path | None) -> None:
+def _add_context(started: StartedServer, ca_file: Path | None) -> None:
     """Point the context `local` to this server, unless the user gave that name to another server."""
     path = config_file()
-    wanted = Context(
+    context = Context(
         LOCAL, started.url, str(started.admin_token_file), str(ca_file.absolute()) if ca_file else None
     )
     try:
         contexts = read_contexts(path)
         found = contexts.find(LOCAL)
-        if found is not None and found.token_file != wanted.token_file:
-            click.echo(f"context {LOCAL} is another server's; the token is in {wanted.token_file}", err=True)
+        if found is not None and found.token_file != context.token_file:
+            click.echo(f"context {LOCAL} is another server's; the token is in {context.token_file}", err=True)
             return
-        changed = contexts.adding(wanted)
+        changed = contexts.adding(context)
         if changed != contexts:
             write_contexts(path, changed)
     except FairwayError as error:  # the server works without a context
-        click.echo(f"no context added: {error.message}; the token is in {wanted.token_file}", err=True)
+        click.echo(f"no context added: {error.message}; the token is in {context.token_file}", err=True)
         return
     if started.made_admin:
-        used = "" if changed.current == LOCAL else f"; use it with:  fairway context use {LOCAL}"
-        click.echo(f"made an admin token in {wanted.token_file}, added context {LOCAL}{used}", err=True)
+        usage = "" if changed.current == LOCAL else f"; use it with:  fairway context use {LOCAL}"
+        click.echo(f"made an admin token in {context.token_file}, added context {LOCAL}{usage}", err=True)

@@ -14,12 +14,13 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 _SECRET: Final = re.compile(
     r"fw_[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]+|://[^/@\s]*:[^/@\s]*@"
 )
-_LOUD: Final = ("uvicorn", "uvicorn.error", "httpx2", "httpcore2", "alembic", "sqlalchemy", "asyncio")
+_NOISY: Final = ("uvicorn", "uvicorn.error", "httpx2", "httpcore2", "alembic", "sqlalchemy", "asyncio")
 """Libraries whose debug and info messages do not help an operator."""
 
 
 def configure_logs(level: str, format: str) -> None:
     """Configure logging for this process. Call it once."""
+    number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -28,7 +29,7 @@ def configure_logs(level: str, format: str) -> None:
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(_number(level)),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
@@ -36,32 +37,25 @@ def configure_logs(level: str, format: str) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(format)],
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(_number(level))
-    for name in _LOUD:
-        logging.getLogger(name).setLevel(max(_number(level), logging.WARNING))
+    root.setLevel(number)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
 
 
-def _rendering(format: str) -> list[Processor]:
-    if format == "json":
-        return [structlog.processors.format_exc_info, hide_secrets, structlog.processors.JSONRenderer()]
-    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+def _renderers(format: str) -> list[Processor]:
     # Plain tracebacks: the rich ones print local variables, which may be secrets.
-    return [
-        structlog.processors.format_exc_info,
-        hide_secrets,
-        structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False),
-    ]
+    first: list[Processor] = [structlog.processors.format_exc_info, hide_secrets]
+    if format == "json":
+        return [*first, structlog.processors.JSONRenderer()]
+    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    return [*first, structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False)]
 
 
 def hide_secrets(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
     """Mask what looks like a token, or a password in a URL: the last safeguard before the log."""
     return {key: _SECRET.sub("***", v) if isinstance(v, str) else v for key, v in event.items()}
-
-
-def _number(level: str) -> int:
-    return logging.getLevelNamesMapping()[level.upper()]

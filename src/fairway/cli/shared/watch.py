@@ -12,17 +12,17 @@ import click
 
 from fairway.cli.output.format import (
     Format,
-    Shown,
-    colourful,
+    Listing,
     note_lines,
-    plain,
     span,
+    supports_colour,
     table_lines,
+    to_dicts,
     yaml_text,
 )
 from fairway.model.errors import TemporaryError
 
-Fetch = Callable[[], Shown]
+Fetch = Callable[[], Listing]
 
 
 def watch(fetch: Fetch, output: Format, every_seconds: float) -> None:
@@ -39,51 +39,51 @@ def watch_in_place(fetch: Callable[[], list[str]], every_seconds: float) -> None
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(no_color=not colourful(), highlight=False)
+    console = Console(no_color=not supports_colour(), highlight=False)
     lines: list[str] = ["waiting for the first answer"]
-    lost_at: float | None = None
+    outage_start: float | None = None
     with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
-            trouble = ""
+            problem = ""
             try:
-                lines, lost_at = fetch(), None
+                lines, outage_start = fetch(), None
             except TemporaryError as error:
-                lost_at = lost_at or time.monotonic()
-                trouble = f"{error.message} (for {span(time.monotonic() - lost_at)}; trying again)"
-            footer = trouble or f"{datetime.now(UTC):%H:%M:%S}Z, every {every_seconds:g} s; Ctrl-C ends"
-            body = [*lines, "", click.style(footer, fg="red" if trouble else None, dim=not trouble)]
+                outage_start = outage_start or time.monotonic()
+                problem = f"{error.message} (for {span(time.monotonic() - outage_start)}; trying again)"
+            footer = problem or f"{datetime.now(UTC):%H:%M:%S}Z, every {every_seconds:g} s; Ctrl-C ends"
+            body = [*lines, "", click.style(footer, fg="red" if problem else None, dim=not problem)]
             live.update(Text.from_ansi("\n".join(body), no_wrap=True, overflow="crop"), refresh=True)
             time.sleep(every_seconds)
 
 
-def _screen(shown: Shown, output: Format) -> list[str]:
-    view = shown.view
+def _screen(listing: Listing, output: Format) -> list[str]:
+    view = listing.view
     if not view.rows:
         return [view.empty, f"hint: {view.hint}"]
     notes = ["", *note_lines(view)] if view.notes else []
-    return [*table_lines(view, output, colour=colourful()), *notes]
+    return [*table_lines(view, output, colour=supports_colour()), *notes]
 
 
 def _watch_appending(fetch: Fetch, output: Format, every_seconds: float) -> None:
-    told = False
+    reported = False
     while True:
         try:
             click.echo(_document(fetch(), output))
             sys.stdout.flush()
-            told = False
+            reported = False
         except TemporaryError as error:
-            if not told:  # once per outage, not per attempt
+            if not reported:  # once per outage, not per attempt
                 click.echo(f"{error.message}; trying again", err=True)
-            told = True
+            reported = True
         time.sleep(every_seconds)
 
 
-def _document(shown: Shown, output: Format) -> str:
+def _document(listing: Listing, output: Format) -> str:
     """Format one refresh so that others can follow: a JSON line, a YAML document, a table with its time."""
     match output:
         case Format.JSON:
-            return json.dumps(plain(shown.data), ensure_ascii=False, separators=(",", ":"))
+            return json.dumps(to_dicts(listing.data), ensure_ascii=False, separators=(",", ":"))
         case Format.YAML:
-            return "---\n" + yaml_text(plain(shown.data)).rstrip("\n")
+            return "---\n" + yaml_text(to_dicts(listing.data)).rstrip("\n")
         case _:
-            return "\n".join([f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", *_screen(shown, output), ""])
+            return "\n".join([f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", *_screen(listing, output), ""])

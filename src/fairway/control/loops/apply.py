@@ -21,9 +21,8 @@ from fairway.model.errors import FairwayError, PermanentError, TemporaryError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.policy.objects import Change, ObjectKey
 from fairway.policy.plan import ClusterPlan
-from fairway.services.applied_fleet import with_budget_holds
-from fairway.services.engine_pool import time_limit
-from fairway.services.fleets import Fleets
+from fairway.services.engine_cache import time_limit
+from fairway.services.fleets import Fleets, with_budget_holds
 from fairway.services.plans import (
     PlanRefused,
     blocking,
@@ -36,13 +35,13 @@ from fairway.services.plans import (
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 PROGRESS_SECONDS: Final = 0.5
-PATIENCE_SECONDS: Final = 120.0
+RETRY_SECONDS: Final = 120.0
 """How long an unreachable engine is retried before an apply fails."""
 PLAN_SECONDS: Final = 120.0
 
 
 class ApplyToCluster:
-    """Carries out the applies queued for one cluster, oldest first, until none is left."""
+    """Executes the applies queued for one cluster, oldest first, until none is left."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class ApplyToCluster:
         metrics: PolicyMetrics,
         writing: asyncio.Lock,
         *,
-        patience_seconds: float = PATIENCE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -66,29 +65,29 @@ class ApplyToCluster:
         self._fleets = fleets
         self._metrics = metrics
         self._writing = writing
-        self._patience_seconds = patience_seconds
+        self._retry_seconds = retry_seconds
         self._clock = clock
         self._now = now
-        self._trouble: tuple[int, float] | None = None
+        self._delayed: tuple[int, float] | None = None
         """The apply that is delayed by a temporary error, and since when."""
 
     async def __call__(self, lease: Lease) -> None:
-        """Carry out all queued applies. A temporary error is recorded and raised: the loop backs off."""
+        """Execute all queued applies. A temporary error is recorded and raised: the loop backs off."""
         while (work := await self._ledger.applies.next_work(self._cluster.name)) is not None:
             apply = _Apply(work, self._ledger, lease, self._metrics)
             try:
                 async with self._writing:
                     fleet = None if work.revision is None else await self._fleets.parsed(work.revision)
-                    if await self._is_anothers(work, fleet):
+                    if await self._restart_pending(work, fleet):
                         return
-                    await self._carry_out(apply, fleet)
+                    await self._execute(apply, fleet)
             except LeaseLost:
                 raise
             except TemporaryError as error:
-                if apply.made_any or self._is_new_trouble(work):
-                    self._trouble = (work.apply, self._clock())
-                if not self._is_over(work):
-                    await apply.hold_up(error)
+                if apply.made_any or self._delayed is None or self._delayed[0] != work.apply:
+                    self._delayed = (work.apply, self._clock())
+                if self._clock() - self._delayed[1] < self._retry_seconds:
+                    await apply.record(error)
                     raise
                 await apply.end(ApplyState.FAILED, error)
             except PermanentError as error:
@@ -96,10 +95,10 @@ class ApplyToCluster:
                 refused = isinstance(error, PlanRefused) and not begun
                 await apply.end(ApplyState.REFUSED if refused else ApplyState.FAILED, error)
             except Exception as error:
-                await apply.end(ApplyState.FAILED, _defect(error))
+                await apply.end(ApplyState.FAILED, _internal_error(error))
                 raise
 
-    async def _is_anothers(self, work: ApplyWork, fleet: Fleet | None) -> bool:
+    async def _restart_pending(self, work: ApplyWork, fleet: Fleet | None) -> bool:
         """Return whether the loops are about to restart with the fleet of this apply.
 
         Its pools differ: this loop's engine would look for them in the wrong place.
@@ -108,18 +107,18 @@ class ApplyToCluster:
             return False
         return work.revision.id == await self._ledger.revisions.newest_id()
 
-    async def _carry_out(self, apply: _Apply, fleet: Fleet | None) -> None:
-        late = TemporaryError(
+    async def _execute(self, apply: _Apply, fleet: Fleet | None) -> None:
+        timed_out = TemporaryError(
             "PlanTimedOut",
             f"cluster {self._cluster.name} did not show its policy within {PLAN_SECONDS:g} s",
             "look whether the cluster answers slowly:  fairway get clusters",
         )
         engine = self._build()
         try:
-            async with time_limit(PLAN_SECONDS, late):
+            async with time_limit(PLAN_SECONDS, timed_out):
                 plan = await self._plan(engine, apply.work, fleet)
-            apply.take_up(plan)
-            _check(apply.work, plan)
+            apply.resume(plan)
+            _check_plan(apply.work, plan)
             await apply.begin(plan)
             await apply.write(engine, plan)
         finally:
@@ -128,18 +127,8 @@ class ApplyToCluster:
     async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
         if fleet is None:
             return await plan_adoption(engine, work.cluster, self._cluster.engine, work.objects)
-        held = await with_budget_holds(fleet, self._ledger, self._now)
-        return await plan_cluster(engine, held, work.cluster)
-
-    def _is_new_trouble(self, work: ApplyWork) -> bool:
-        return self._trouble is None or self._trouble[0] != work.apply
-
-    def _is_over(self, work: ApplyWork) -> bool:
-        return (
-            self._trouble is not None
-            and self._trouble[0] == work.apply
-            and self._clock() - self._trouble[1] >= self._patience_seconds
-        )
+        with_holds = await with_budget_holds(fleet, self._ledger, self._now)
+        return await plan_cluster(engine, with_holds, work.cluster)
 
 
 class _Apply:
@@ -156,36 +145,38 @@ class _Apply:
         self._current = ""
         self._log = log.bind(apply=work.apply, cluster=work.cluster)
 
-    def take_up(self, plan: ClusterPlan) -> None:
+    def resume(self, plan: ClusterPlan) -> None:
         """Mark changes of an interrupted run as made if the new plan no longer has them."""
         if self.work.state is ApplyState.RUNNING:
-            self._changes = _taken_up(self._changes, plan)
+            self._changes = _merged_changes(self._changes, plan)
 
     async def begin(self, plan: ClusterPlan) -> None:
         """Record the changes to make before making the first one."""
-        self._changes = _taken_up(self._changes, plan)
+        self._changes = _merged_changes(self._changes, plan)
         async with self._ledger.writing(self._lease) as tx:
             await tx.applies.start(self.work.apply, tuple(self._changes.values()))
         self.begun = True
-        again = self.work.state is ApplyState.RUNNING
+        resumed = self.work.state is ApplyState.RUNNING
         self._log.info(
-            "apply goes on" if again else "apply begins", changes=len(plan.changes), by=self.work.created_by
+            "apply goes on" if resumed else "apply begins", changes=len(plan.changes), by=self.work.created_by
         )
 
     async def write(self, engine: Governs, plan: ClusterPlan) -> None:
         """Make the changes, recording the progress and the outcome in the ledger."""
-        keeping = asyncio.create_task(self._keep_progress())
-        writing = asyncio.create_task(write_plan(engine, plan, force=self.work.force, progress=self._note))
+        recording = asyncio.create_task(self._record_progress())
+        writing = asyncio.create_task(
+            write_plan(engine, plan, force=self.work.force, progress=self._on_change)
+        )
         try:
-            # If the lease is lost the writing must end too: somebody else writes now.
-            await asyncio.wait([keeping, writing], return_when=asyncio.FIRST_COMPLETED)
-            if keeping.done():
-                keeping.result()
+            # If the lease is lost, writing must stop too: another server writes now.
+            await asyncio.wait([recording, writing], return_when=asyncio.FIRST_COMPLETED)
+            if recording.done():
+                recording.result()
             refusal = (await writing).refusal
         finally:
-            for task in (keeping, writing):
+            for task in (recording, writing):
                 task.cancel()
-            for task in (keeping, writing):
+            for task in (recording, writing):
                 with suppress(asyncio.CancelledError, Exception):
                     await task
         if refusal is not None:
@@ -200,44 +191,41 @@ class _Apply:
                 self.work.apply, state, tuple(self._changes.values()), error=error, applied=applied
             )
         self._metrics.ended(self.work.cluster, state.value)
-        said = {} if error is None else {"code": error.code, "message": error.message}
+        fields = {} if error is None else {"code": error.code, "message": error.message}
         done = sum(c.made for c in self._changes.values())
-        self._log.info(f"apply {state.value}", done=done, of=len(self._changes), **said)
+        self._log.info(f"apply {state.value}", done=done, of=len(self._changes), **fields)
 
-    async def hold_up(self, error: TemporaryError) -> None:
-        """Record the temporary error that delays the apply."""
-        await self._keep(error)
-
-    def _note(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         self.made_any = True
         self._changes[change.key] = StoredChange(self._changes[change.key].change, made=True)
         self._current = str(change.key)
 
-    async def _keep_progress(self) -> None:
+    async def _record_progress(self) -> None:
         """Record the progress at most twice a second, however fast the writes are; ends only by LeaseLost."""
-        shown = ""
+        recorded = ""
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
-            if self._current == shown:
+            if self._current == recorded:
                 continue
-            shown = self._current
+            recorded = self._current
             try:
-                await self._keep()
+                await self.record()
             except LeaseLost:
                 raise
-            except TemporaryError as error:  # the ledger may be back for the next; the engine's work goes on
+            except TemporaryError as error:  # the next record may succeed; the engine continues
                 self._log.warning("progress not kept", code=error.code, message=error.message)
 
-    async def _keep(self, trouble: FairwayError | None = None) -> None:
+    async def record(self, delay: TemporaryError | None = None) -> None:
+        """Record the progress, and the temporary error that delays the apply, if any."""
         done, current = sum(c.made for c in self._changes.values()), self._current
         async with self._ledger.writing(self._lease) as tx:
-            await tx.applies.progress(self.work.apply, done, current, trouble)
+            await tx.applies.progress(self.work.apply, done, current, delay)
 
 
-def _check(work: ApplyWork, plan: ClusterPlan) -> None:
+def _check_plan(work: ApplyWork, plan: ClusterPlan) -> None:
     """Raise PlanRefused if the plan is not the one that was reviewed, or if it has objections."""
     if work.state is ApplyState.RUNNING:
-        # Its own first half moved the cluster on, and how much may change was judged then.
+        # The first part of this apply changed the cluster, and the number of changes was checked then.
         raise_if_blocked([o for o in blocking(plan, force=work.force) if o.code != "TooManyChanges"])
         return
     if work.fingerprint and work.fingerprint != plan.fingerprint:
@@ -249,13 +237,15 @@ def _check(work: ApplyWork, plan: ClusterPlan) -> None:
     raise_if_blocked(blocking(plan, force=work.force))
 
 
-def _taken_up(before: Mapping[ObjectKey, StoredChange], plan: ClusterPlan) -> dict[ObjectKey, StoredChange]:
+def _merged_changes(
+    before: Mapping[ObjectKey, StoredChange], plan: ClusterPlan
+) -> dict[ObjectKey, StoredChange]:
     """Merge recorded and planned changes: recorded ones are made unless the plan still has them."""
     left = {c.key: StoredChange(c, made=False) for c in plan.changes}
     return {key: left.get(key, StoredChange(c.change, made=True)) for key, c in before.items()} | left
 
 
-def _defect(error: Exception) -> PermanentError:
+def _internal_error(error: Exception) -> PermanentError:
     return PermanentError(
         "Unexpected",
         f"a defect of Fairway's stopped it: {type(error).__name__}: {error}",

@@ -18,24 +18,22 @@ import structlog
 
 from fairway.control.metrics import BudgetMetrics
 from fairway.cost.budget_text import money_text, period_text
-from fairway.cost.budgets import burn_window, per_day, period, period_start, standing, with_holds
-from fairway.cost.calendar import Calendar
+from fairway.cost.budgets import budget_status, burn_window, per_day, period, period_start, with_holds
+from fairway.cost.calendar import Calendar, calendar_of
 from fairway.engines.port import Governs
-from fairway.ledger import BudgetLevel, Lease, Ledger, StoredBudgetStatus
+from fairway.ledger import Lease, Ledger, StoredBudgetStatus
 from fairway.ledger.records.jobs import DesiredState, JobFilter
-from fairway.model.budget import Budget, Every, Hold, Running
+from fairway.model.budget import Budget, BudgetLevel, Every, Hold, Running
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobId, JobState
 from fairway.model.names import ClusterName, TeamName
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Change, FoundPolicy, Translation
-from fairway.policy.plan import complete
+from fairway.policy.plan import build_plan
 from fairway.policy.team_holds import hold_changes
-from fairway.services.applied_fleet import Clock, LastApplied, has_budgets, holds_of
-from fairway.services.charges import calendar_of
-from fairway.services.engine_pool import LazyEngine
-from fairway.services.fleets import Fleets
+from fairway.services.engine_cache import LazyEngine
+from fairway.services.fleets import Clock, Fleets, LastApplied, has_budgets, holds_of
 from fairway.services.plans import write_plan
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
@@ -45,7 +43,7 @@ BY: Final = "budget"
 BURN_SECONDS: Final = 60.0
 """How often the rate of spending is computed: it changes slowly and costs a second sum."""
 PAGE: Final = 2000
-_SMALLEST: Final = Decimal("0.000001")
+_AMOUNT_STEP: Final = Decimal("0.000001")
 
 
 class ReadsCharges(Protocol):
@@ -58,7 +56,7 @@ class ReadsCharges(Protocol):
         ...
 
 
-class CountBudgets:
+class TrackBudgets:
     """Records the state of each budget, and cancels running jobs where a spent budget says so."""
 
     def __init__(
@@ -75,43 +73,43 @@ class CountBudgets:
         self._fleets = fleets
         self._costs = costs
         self._clock = clock
-        self._burnt: dict[Every, tuple[float, Mapping[TeamName, Fraction]]] = {}
+        self._rates: dict[Every, tuple[float, Mapping[TeamName, Fraction]]] = {}
 
     async def __call__(self, lease: Lease) -> None:
         """Compute the sums from the ledger, then write briefly."""
         fleet = await self._fleet()
         if fleet is None:
             return
-        known = {s.team: s for s in await self._ledger.budgets.standings()}
-        if not has_budgets(fleet) and not known:
+        previous = {s.team: s for s in await self._ledger.budgets.statuses()}
+        if not has_budgets(fleet) and not previous:
             return
         now = int(self._clock())
-        standings = [s async for s in self._standings(fleet, now)]
-        events = [e for s in standings for e in events_of(fleet, known.get(s.team), s)]
+        statuses = [s async for s in self._statuses(fleet, now)]
+        events = [e for s in statuses for e in events_of(fleet, previous.get(s.team), s)]
         async with self._ledger.writing(lease) as tx:
-            await tx.budgets.keep(standings, events)
+            await tx.budgets.write(statuses, events)
         calendar = calendar_of(fleet)
-        days = {s.team: calendar.day_start(s.runs_out) for s in standings if s.runs_out is not None}
-        self._metrics.counted(standings, days)
+        days = {s.team: calendar.day_start(s.runs_out) for s in statuses if s.runs_out is not None}
+        self._metrics.counted(statuses, days)
         for team, text in events:
             log.info("budget", team=team, said=text)
-        await self._end_running(fleet, standings, now)
+        await self._cancel_running(fleet, statuses, now)
 
     async def close(self) -> None:
         """Clear the cached rates and metrics at the end of a tenure."""
-        self._burnt.clear()
+        self._rates.clear()
         self._metrics.forget()
 
     async def _fleet(self) -> Fleet | None:
-        """The fleet whose budgets hold: the newest that was applied to a cluster.
+        """Read the newest fleet that was applied to a cluster, or before the first apply the newest one.
 
-        Before the first apply the newest revision; None: there is none.
+        Returns None if there is none.
         """
         applied = [a.revision for a in await self._ledger.applies.applied()]
         number = max(applied) if applied else await self._ledger.revisions.newest_id()
         return None if number is None else await self._fleets.read(number)
 
-    async def _standings(self, fleet: Fleet, now: int) -> AsyncIterator[StoredBudgetStatus]:
+    async def _statuses(self, fleet: Fleet, now: int) -> AsyncIterator[StoredBudgetStatus]:
         calendar, tree = calendar_of(fleet), TeamTree(fleet.teams)
         spent: dict[Every, Mapping[TeamName, Fraction]] = {}
         for team in fleet.teams:
@@ -122,41 +120,37 @@ class CountBudgets:
             if every not in spent:
                 span = period(every, calendar.day_of(now), calendar)
                 spent[every] = await self._costs.by_team(fleet, span, now)
-            burnt = await self._per_day(fleet, every, calendar, now)
-            yield stand(
-                team, budget, _subtree(tree, team, spent[every]), _subtree(tree, team, burnt), now, calendar
+            rates = await self._per_day(fleet, every, calendar, now)
+            yield stored_status(
+                team, budget, _subtree(tree, team, spent[every]), _subtree(tree, team, rates), now, calendar
             )
 
     async def _per_day(
         self, fleet: Fleet, every: Every, calendar: Calendar, now: int
     ) -> Mapping[TeamName, Fraction]:
-        at, known = self._burnt.get(every, (0.0, {}))
-        if now - at >= BURN_SECONDS:
+        computed_at, rates = self._rates.get(every, (0.0, {}))
+        if now - computed_at >= BURN_SECONDS:
             window = burn_window(every, now, calendar)
             sums = await self._costs.by_team(fleet, window, now)
-            known = {team: per_day(amount, window, now) for team, amount in sums.items()}
-            self._burnt[every] = (now, known)
-        return known
+            rates = {team: per_day(amount, window, now) for team, amount in sums.items()}
+            self._rates[every] = (now, rates)
+        return rates
 
-    # what runs
-
-    async def _end_running(self, fleet: Fleet, standings: Sequence[StoredBudgetStatus], now: int) -> None:
+    async def _cancel_running(self, fleet: Fleet, statuses: Sequence[StoredBudgetStatus], now: int) -> None:
         tree = TeamTree(fleet.teams)
-        for name, hold in holds_of(fleet, standings, now).items():
+        for name, hold in holds_of(fleet, statuses, now).items():
             budget = tree[name].budget
             if budget is None or budget.running is not Running.END:
                 continue
             for team in tree.subtree(tree[name]):
-                found = [number async for number in self._ending(fleet, team.name, hold)]
-                changed = (
-                    await self._ledger.jobs.set_desired_state(found, DesiredState.CANCEL, by=BY)
-                    if found
-                    else ()
-                )
+                found = [job async for job in self._jobs_to_cancel(fleet, team.name, hold)]
+                if not found:
+                    continue
+                changed = await self._ledger.jobs.set_desired_state(found, DesiredState.CANCEL, by=BY)
                 if changed:
                     log.info("jobs ended for a spent budget", team=team.name, budget=name, jobs=len(changed))
 
-    async def _ending(self, fleet: Fleet, team: TeamName, hold: Hold) -> AsyncIterator[JobId]:
+    async def _jobs_to_cancel(self, fleet: Fleet, team: TeamName, hold: Hold) -> AsyncIterator[JobId]:
         low = {p.name for p in fleet.priorities if p.preemptible} if hold is Hold.LOW_ONLY else set()
         which, before = JobFilter(team=team, states=(JobState.RUNNING,)), None
         while True:
@@ -173,21 +167,21 @@ def _subtree(tree: TeamTree, team: Team, amounts: Mapping[TeamName, Fraction]) -
     return sum((amounts.get(t.name, Fraction(0)) for t in tree.subtree(team)), Fraction(0))
 
 
-def stand(
-    team: Team, budget: Budget, spent: Fraction, burnt: Fraction, now: int, calendar: Calendar
+def stored_status(
+    team: Team, budget: Budget, spent: Fraction, daily: Fraction, now: int, calendar: Calendar
 ) -> StoredBudgetStatus:
     """Compute the state of a team's budget. Spending is rounded down: nobody is held because of rounding."""
-    kept = _floor(spent)
-    found = standing(budget, Fraction(kept), burnt, now, calendar)
+    rounded_spent = _floor(spent)
+    status = budget_status(budget, Fraction(rounded_spent), daily, now, calendar)
     return StoredBudgetStatus(
         team=team.name,
         period=period_start(budget.every, calendar.day_of(now)),
         amount=budget.amount,
-        spent=kept,
-        per_day=_floor(burnt),
-        runs_out=found.runs_out,
-        level=BudgetLevel(found.level.value),
-        hold=found.hold,
+        spent=rounded_spent,
+        per_day=_floor(daily),
+        runs_out=status.runs_out,
+        level=status.level,
+        hold=status.hold,
     )
 
 
@@ -195,10 +189,10 @@ def _floor(amount: Fraction) -> Decimal:
     with localcontext() as context:
         context.prec = 60
         exact = Decimal(amount.numerator) / Decimal(amount.denominator)
-        return exact.quantize(_SMALLEST, ROUND_FLOOR)
+        return exact.quantize(_AMOUNT_STEP, ROUND_FLOOR)
 
 
-_SAID: Final = {
+_EFFECTS: Final = {
     None: "nothing else happens: at_limit is warn",
     Hold.LOW_ONLY: "held: only what is always preemptible starts",
     Hold.STOP: "held: nothing of it starts",
@@ -206,12 +200,12 @@ _SAID: Final = {
 
 
 def events_of(
-    fleet: Fleet, was: StoredBudgetStatus | None, now: StoredBudgetStatus
+    fleet: Fleet, previous: StoredBudgetStatus | None, now: StoredBudgetStatus
 ) -> Iterator[tuple[TeamName, str]]:
     """Generate the events of a budget: warned, spent, lifted."""
-    same = was is not None and was.period == now.period
-    before = was.level if was is not None and same else BudgetLevel.OK
-    held = was.hold if was is not None else None
+    same = previous is not None and previous.period == now.period
+    before = previous.level if previous is not None and same else BudgetLevel.OK
+    held = previous.hold if previous is not None else None
     budget = TeamTree(fleet.teams)[now.team].budget
     if budget is None or (before is now.level and held is now.hold):
         return
@@ -219,7 +213,7 @@ def events_of(
     amount = money_text(now.amount, like=now.amount)
     of = f"{spent} of {amount} {fleet.currency} for {period_text(now.period, budget.every)}"
     if now.level is BudgetLevel.SPENT:
-        yield now.team, f"spent {of}; {_SAID[now.hold]}"
+        yield now.team, f"spent {of}; {_EFFECTS[now.hold]}"
     elif held is not None:
         why = "a new period began" if not same else "the budget is larger than what is spent"
         yield now.team, f"lifted: {why}; spent {of}"
@@ -228,7 +222,7 @@ def events_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _WrittenHolds:
     """The holds that were last written to a cluster, and the apply they are based on."""
 
     apply: int
@@ -252,7 +246,7 @@ class HoldTeams:
         self._ledger = ledger
         self._applied = applied
         self._writing = writing
-        self._made: _Made | None = None
+        self._written: _WrittenHolds | None = None
 
     async def __call__(self, lease: Lease) -> None:
         """Write the holds if they changed since the last round, or in the first; else run two small queries.
@@ -261,28 +255,29 @@ class HoldTeams:
         """
         if self._writing.locked() or await self._ledger.applies.next_work(self._cluster) is not None:
             return
-        shall = await self._applied.get()
-        if shall is None or not has_budgets(shall.fleet):
-            self._made = None
+        applied = await self._applied.get()
+        if applied is None or not has_budgets(applied.fleet):
+            self._written = None
             return
-        wanted = _Made(shall.apply, {t.name: t.hold for t in shall.fleet.teams if t.hold is not None})
-        if wanted == self._made:
+        holds = {t.name: t.hold for t in applied.fleet.teams if t.hold is not None}
+        wanted = _WrittenHolds(applied.apply, holds)
+        if wanted == self._written:
             return
         async with self._writing:
-            changed = await write_holds(self._engine.get(), shall.fleet, self._cluster)
-        self._made = wanted
+            changed = await write_holds(self._engine.get(), applied.fleet, self._cluster)
+        self._written = wanted
         if changed:
             log.info(
                 "holds of spent budgets written",
                 cluster=self._cluster,
-                teams=len(wanted.holds),
+                teams=len(holds),
                 objects=len(changed),
                 first=str(changed[0].key),
             )
 
     async def close(self) -> None:
         """Close the engine; the next round builds a new one and compares again."""
-        self._made = None
+        self._written = None
         await self._engine.close()
 
 
@@ -292,20 +287,20 @@ async def write_holds(engine: Governs, fleet: Fleet, cluster: ClusterName) -> tu
     wanted, changes = await asyncio.to_thread(_compare, engine, fleet, found)
     if not changes:
         return ()
-    plan = complete(cluster, fleet.cluster(cluster).engine, wanted, found, changes, {})
-    done = await write_plan(engine, plan, force=True, progress=lambda change: None)
-    if done.refusal is not None:
-        raise done.refusal
-    return done.done
+    plan = build_plan(cluster, fleet.cluster(cluster).engine, wanted, found, changes, {})
+    result = await write_plan(engine, plan, force=True)
+    if result.refusal is not None:
+        raise result.refusal
+    return result.done
 
 
 def _compare(engine: Governs, fleet: Fleet, found: FoundPolicy) -> tuple[Translation, tuple[Change, ...]]:
     wanted = engine.translate(fleet, found)
-    others = [engine.translate(other, found) for other in _otherwise(fleet)]
+    others = [engine.translate(other, found) for other in _alternatives(fleet)]
     return wanted, hold_changes(wanted, others, found)
 
 
-def _otherwise(fleet: Fleet) -> Iterator[Fleet]:
+def _alternatives(fleet: Fleet) -> Iterator[Fleet]:
     """Generate the fleet with no team held, and with all teams held in each way."""
     yield with_holds(fleet, {})
     for hold in Hold:

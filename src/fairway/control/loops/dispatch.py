@@ -14,26 +14,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from fairway.control.metrics import JobMetrics
-from fairway.engines.port import Refused, Runs, Sent
+from fairway.engines.port import Refused, Runs, SubmitResult
 from fairway.ledger import Lease, LeaseLost, Ledger
 from fairway.ledger.records.jobs import DesiredState, PendingAction, PendingSubmit
 from fairway.model.errors import FairwayError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, JobId, JobState
 from fairway.model.names import ClusterName
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.engine_pool import LazyEngine
+from fairway.services.engine_cache import LazyEngine
+from fairway.services.fleets import LastApplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DispatchLimits:
     """Batch sizes and time limits of the dispatch loop. Tests use smaller ones."""
 
     batch: int = 400
@@ -41,21 +41,24 @@ class Patience:
     window: int = 800
     """Jobs read to fill a batch: those with unknown outcome must not block the rest."""
     sending_seconds: float = 30.0
-    """How long after `begin` an order may still arrive."""
+    """How long after `begin` an order can still arrive."""
     stop_seconds: float = 15.0
     """When sending stops: requests in flight have as long again to arrive."""
-    keep_seconds: float = 0.5
+    record_seconds: float = 0.5
     """How often results are written to the ledger while more orders are being sent."""
     step_seconds: float = 20.0
     """How long a step continues while there are more orders to send."""
-    ask_again_seconds: float = 5.0
+    retry_seconds: float = 5.0
     """How soon a cancel, hold or release is repeated if the engine has not done it yet."""
     settle_seconds: float = 2.0
 
 
-PATIENCE: Final = Patience()
-_DO_AT_ONCE: Final = 1000
-_FEWEST: Final = 5
+DISPATCH_LIMITS: Final = DispatchLimits()
+_MAX_ACTIONS: Final = 1000
+_MIN_BATCH: Final = 5
+
+_JobAction = Callable[[Sequence[EngineId]], Awaitable[Mapping[EngineId, Refused]]]
+"""An engine method that changes jobs: cancel, hold or release."""
 
 
 class DispatchJobs:
@@ -69,7 +72,7 @@ class DispatchJobs:
         applied: LastApplied,
         metrics: JobMetrics,
         *,
-        patience: Patience = PATIENCE,
+        limits: DispatchLimits = DISPATCH_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
@@ -77,182 +80,176 @@ class DispatchJobs:
         self._ledger = ledger
         self._applied = applied
         self._metrics = metrics
-        self._patience = patience
+        self._limits = limits
         self._clock = clock
-        self._times = _NEVER
-        self._batch = patience.batch
-        self._unkept: list[Sent] = []
+        self._ledger_time = _NEVER
+        self._batch = limits.batch
+        self._unrecorded: list[SubmitResult] = []
         """Sent or refused orders that the ledger has not recorded yet."""
-        self._asked: dict[tuple[EngineId, DesiredState], float] = {}
+        self._requested_at: dict[tuple[EngineId, DesiredState], float] = {}
         self._settled = float("-inf")
 
     async def __call__(self, lease: Lease) -> None:
         """Send due jobs until none is left or the time is up; then cancel, hold and release jobs."""
-        if self._times.token != lease.token:
-            self._times = _LedgerTime.of(lease, self._clock())
-        await self._keep(lease)
+        if self._ledger_time.token != lease.token:
+            self._ledger_time = _LedgerTime.of(lease, self._clock())
+        await self._record(lease)
         fleet = await self._applied.fleet()
         if fleet is None:
             return
-        until = self._clock() + self._patience.step_seconds
+        until = self._clock() + self._limits.step_seconds
         try:
             while await self._send(lease, fleet) and self._clock() < until:
-                await self._do(lease)  # who wants to stop a job need not wait for all others to be sent
+                await self._change_jobs(lease)  # a cancel need not wait until all jobs are sent
         except LeaseLost:
             raise
         except FairwayError:
-            await self._do(lease)  # an engine that takes no orders may still end jobs
+            await self._change_jobs(lease)  # an engine that accepts no orders may still cancel jobs
             raise
-        await self._do(lease)
-        if self._clock() >= self._settled + self._patience.settle_seconds:
+        await self._change_jobs(lease)
+        if self._clock() >= self._settled + self._limits.settle_seconds:
             async with self._ledger.writing(lease) as tx:
-                await tx.dispatch.settle_after()
+                await tx.dispatch.cancel_unsatisfiable()
             self._settled = self._clock()
 
     async def close(self) -> None:
         """Close the engine; the next step builds a new one."""
-        self._unkept.clear()  # whoever comes next finds them by their names
-        self._asked.clear()
+        self._unrecorded.clear()  # the next holder of the lease finds them by their names
+        self._requested_at.clear()
         await self._engine.close()
-
-    # sending
 
     async def _send(self, lease: Lease, fleet: Fleet) -> bool:
         """Send one batch. Returns whether more jobs may be due."""
-        due = await self._ledger.dispatch.to_send(self._cluster, self._patience.window)
+        due = await self._ledger.dispatch.pending_submits(self._cluster, self._limits.window)
         if not due:
             return False
         fresh = [job for job in due if job.sending_until is None]
-        again = await self._not_there(lease, [job for job in due if job.sending_until is not None])
-        # One order that an engine chokes on must not hold up the rest: after a failure those go first that
-        # had no part in it, and few at a time, for all of a batch that fails are in doubt.
-        first, second = (fresh, again) if self._batch < self._patience.batch else (again, fresh)
+        resend = await self._never_arrived(lease, [job for job in due if job.sending_until is not None])
+        # One order that an engine fails on must not block the rest: after a failure, orders that were not
+        # part of it go first, and few at a time: the outcome of every order of a failed batch is unknown.
+        first, second = (fresh, resend) if self._batch < self._limits.batch else (resend, fresh)
         batch = (first or second)[: self._batch]
         if not batch:
             return False
-        self._batch, whole = max(_FEWEST, self._batch // 4), self._batch
+        self._batch, full_size = max(_MIN_BATCH, self._batch // 4), self._batch
         await self._send_batch(lease, fleet, batch)
-        self._batch = min(self._patience.batch, 2 * whole)
-        return len(fresh) + len(again) > len(batch) or len(due) >= self._patience.window
+        self._batch = min(self._limits.batch, 2 * full_size)
+        return len(fresh) + len(resend) > len(batch) or len(due) >= self._limits.window
 
-    async def _not_there(self, lease: Lease, doubtful: Sequence[PendingSubmit]) -> list[PendingSubmit]:
+    async def _never_arrived(self, lease: Lease, doubtful: Sequence[PendingSubmit]) -> list[PendingSubmit]:
         """Return the orders that certainly never arrived, and record those that are found on the engine."""
         engine = self._engine.get()
         if engine.unique_names or not doubtful:
             return list(doubtful)
-        now = self._times.now(self._clock())
-        over = [job for job in doubtful if job.sending_until is not None and job.sending_until < now]
-        if not over:
+        now = self._ledger_time.now(self._clock())
+        expired = [job for job in doubtful if job.sending_until is not None and job.sending_until < now]
+        if not expired:
             return []
-        there: Mapping[EngineName, EngineId] = await engine.find([job.engine_name for job in over])
-        found = [(j.id, j.submission, there[j.engine_name]) for j in over if j.engine_name in there]
+        by_name: Mapping[EngineName, EngineId] = await engine.find([job.engine_name for job in expired])
+        found = [(j.id, j.submission, by_name[j.engine_name]) for j in expired if j.engine_name in by_name]
         if found:
-            log.info("found again", cluster=self._cluster, jobs=len(found), sent_again=len(over) - len(found))
+            log.info(
+                "found again", cluster=self._cluster, jobs=len(found), sent_again=len(expired) - len(found)
+            )
             async with self._ledger.writing(lease) as tx:
-                await tx.dispatch.keep_sent(found)
-        return [job for job in over if job.engine_name not in there]
+                await tx.dispatch.record_sent(found)
+        return [job for job in expired if job.engine_name not in by_name]
 
     async def _send_batch(self, lease: Lease, fleet: Fleet, batch: Sequence[PendingSubmit]) -> None:
         """Send a batch, recording results at least every half second."""
         # The clock starts before the mark is written: by the ledger's clock there is even more time.
-        stop_at = self._clock() + self._patience.stop_seconds
+        stop_at = self._clock() + self._limits.stop_seconds
         async with self._ledger.writing(lease) as tx:
-            begun = await tx.dispatch.begin([job.id for job in batch], self._patience.sending_seconds)
+            begun = await tx.dispatch.begin([job.id for job in batch], self._limits.sending_seconds)
         # Without those that somebody cancelled, or the mirror found, since they were read.
-        sending = asyncio.create_task(self._collect([j for j in batch if j.id in begun], fleet, stop_at))
+        sending = asyncio.create_task(self._send_orders([j for j in batch if j.id in begun], fleet, stop_at))
         try:
             while not sending.done():
-                await asyncio.wait([sending], timeout=self._patience.keep_seconds)
-                await self._keep_meanwhile(lease)
-            await self._keep(lease)
+                await asyncio.wait([sending], timeout=self._limits.record_seconds)
+                await self._try_record(lease)
+            await self._record(lease)
             sending.result()
         finally:
             sending.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await sending
 
-    async def _collect(self, batch: Sequence[PendingSubmit], fleet: Fleet, stop_at: float) -> None:
+    async def _send_orders(self, batch: Sequence[PendingSubmit], fleet: Fleet, stop_at: float) -> None:
         stream = self._engine.get().submit([job.order() for job in batch], fleet)
         left = stop_at - self._clock()
         if left <= 0:
-            raise _too_slow(self._cluster)
+            raise _timed_out(self._cluster)
         try:
             async with asyncio.timeout(left):
                 async for sent in stream:
-                    self._unkept.append(sent)
+                    self._unrecorded.append(sent)
         except TimeoutError as error:
-            raise _too_slow(self._cluster) from error
+            raise _timed_out(self._cluster) from error
 
-    async def _keep_meanwhile(self, lease: Lease) -> None:
+    async def _try_record(self, lease: Lease) -> None:
         """Record results, ignoring temporary errors: to stop sending would leave more outcomes unknown."""
         try:
-            await self._keep(lease)
+            await self._record(lease)
         except LeaseLost:
             raise
         except TemporaryError as error:
             log.warning("not kept yet", cluster=self._cluster, code=error.code, message=error.message)
 
-    async def _keep(self, lease: Lease) -> None:
-        known = self._unkept[:]
-        if not known:
+    async def _record(self, lease: Lease) -> None:
+        results = self._unrecorded[:]
+        if not results:
             return
-        made = [(s.order.job, s.order.submission, s.engine_id) for s in known if s.engine_id is not None]
+        accepted = [
+            (s.order.job, s.order.submission, s.engine_id) for s in results if s.engine_id is not None
+        ]
         refused = [
             (s.order.job, s.order.submission, s.refusal or _no_reason(self._cluster))
-            for s in known
+            for s in results
             if s.engine_id is None
         ]
         async with self._ledger.writing(lease) as tx:
-            if made:
-                await tx.dispatch.keep_sent(made)
+            if accepted:
+                await tx.dispatch.record_sent(accepted)
             if refused:
-                await tx.dispatch.keep_refused(refused)
-        del self._unkept[: len(known)]
-        self._metrics.sent(self._cluster, len(made))
+                await tx.dispatch.record_refused(refused)
+        del self._unrecorded[: len(results)]
+        self._metrics.sent(self._cluster, len(accepted))
         self._metrics.refused(self._cluster, len(refused))
 
-    # what people ask
-
-    async def _do(self, lease: Lease) -> None:
+    async def _change_jobs(self, lease: Lease) -> None:
         """Send requested cancels, holds and releases to the engine, not repeating them too soon."""
-        wanted = await self._ledger.dispatch.to_do(self._cluster, _DO_AT_ONCE)
+        pending = await self._ledger.dispatch.pending_actions(self._cluster, _MAX_ACTIONS)
         now = self._clock()
-        open_ = {(job.engine_id, job.desired_state) for job in wanted}
-        self._asked = {
+        open_ = {(job.engine_id, job.desired_state) for job in pending}
+        self._requested_at = {
             key: at
-            for key, at in self._asked.items()
-            if key in open_ and now < at + self._patience.ask_again_seconds
+            for key, at in self._requested_at.items()
+            if key in open_ and now < at + self._limits.retry_seconds
         }
-        todo = [job for job in wanted if (job.engine_id, job.desired_state) not in self._asked]
+        todo = [job for job in pending if (job.engine_id, job.desired_state) not in self._requested_at]
         if not todo:
             return
         engine = self._engine.get()
-        verbs: tuple[tuple[DesiredState, _Verb], ...] = (
+        actions: tuple[tuple[DesiredState, _JobAction], ...] = (
             (DesiredState.CANCEL, engine.cancel),
             (DesiredState.HOLD, engine.hold),
             (DesiredState.RUN, engine.release),
         )
-        for wish, verb in verbs:
-            jobs = [job for job in todo if job.desired_state is wish and _is_open(job)]
+        for desired, action in actions:
+            jobs = [job for job in todo if job.desired_state is desired and _is_open(job)]
             if jobs:
-                await self._ask(lease, verb, jobs)
+                await self._request(lease, action, jobs)
 
-    async def _ask(self, lease: Lease, verb: _Verb, jobs: Sequence[PendingAction]) -> None:
-        refusals = await verb([job.engine_id for job in jobs])
+    async def _request(self, lease: Lease, action: _JobAction, jobs: Sequence[PendingAction]) -> None:
+        refusals = await action([job.engine_id for job in jobs])
         now = self._clock()
-        self._asked |= {(job.engine_id, job.desired_state): now for job in jobs}
+        self._requested_at |= {(job.engine_id, job.desired_state): now for job in jobs}
         refused: list[tuple[JobId, FairwayError]] = [
             (job.id, refusals[job.engine_id]) for job in jobs if job.engine_id in refusals
         ]
         if refused:
             async with self._ledger.writing(lease) as tx:
-                await tx.dispatch.keep_wish_refused(refused)
-
-
-class _Verb(Protocol):
-    """An engine method that changes jobs: cancel, hold or release."""
-
-    def __call__(self, ids: Sequence[EngineId], /) -> Awaitable[Mapping[EngineId, Refused]]: ...
+                await tx.dispatch.record_request_refused(refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +279,7 @@ def _is_open(job: PendingAction) -> bool:
     return job.state in {JobState.WAITING, JobState.HELD, JobState.RUNNING}
 
 
-def _too_slow(cluster: ClusterName) -> TemporaryError:
+def _timed_out(cluster: ClusterName) -> TemporaryError:
     return TemporaryError(
         "SendingTimedOut",
         f"cluster {cluster} did not take a batch of jobs in time",

@@ -15,19 +15,19 @@ from fairway.engines.port import Governs
 from fairway.ledger import Lease, Ledger
 from fairway.model.names import ClusterName
 from fairway.policy.drift import find_drift, without_holds
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.engine_pool import LazyEngine
+from fairway.services.engine_cache import LazyEngine
+from fairway.services.fleets import LastApplied
 from fairway.services.plans import compare_cluster
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 
-ON_ITS_WAY_SECONDS: Final = 30.0
+PENDING_HOLD_SECONDS: Final = 30.0
 """How long a hold may take to reach its engine before it counts as drift."""
 
 
 class FindDrift:
-    """Detects drift on one cluster; does nothing before the first apply."""
+    """Detects drift on one cluster, after its first apply."""
 
     def __init__(
         self,
@@ -45,45 +45,45 @@ class FindDrift:
         self._ledger = ledger
         self._applied = applied
         self._metrics = metrics
-        self._shown = 0
+        self._reported = 0
 
     async def __call__(self, lease: Lease) -> None:
         """Record how the cluster differs now; nothing is recorded while an apply is running."""
-        holds = await self._applied.get()
-        if holds is None:
+        applied = await self._applied.get()
+        if applied is None:
             return
         engine = self._engine.get()
-        seen = await compare_cluster(engine, holds.fleet)
-        entries = find_drift(seen.wanted, seen.found, seen.changes)
-        if entries and await self._holds_on_their_way():
-            plain = await self._applied.fleet()
-            if plain is not None:
-                free = await asyncio.to_thread(engine.translate, plain, seen.found)
-                entries = without_holds(entries, free)
+        compared = await compare_cluster(engine, applied.fleet)
+        entries = find_drift(compared.wanted, compared.found, compared.changes)
+        if entries and await self._hold_pending():
+            fleet = await self._applied.fleet()
+            if fleet is not None:
+                unheld = await asyncio.to_thread(engine.translate, fleet, compared.found)
+                entries = without_holds(entries, unheld)
         async with self._ledger.writing(lease) as tx:
-            kept = await tx.drift.keep(holds.apply, entries)
-        if not kept:
+            recorded = await tx.drift.write(applied.apply, entries)
+        if not recorded:
             return
         objects = len({e.key for e in entries})
         self._metrics.drifted(self._cluster, objects)
-        if objects != self._shown:
+        if objects != self._reported:
             first = f"{entries[0].key} {entries[0].field}".strip() if entries else ""
             log.warning(
                 "drift" if objects else "no drift", cluster=self._cluster, objects=objects, first=first
             )
-        self._shown = objects
+        self._reported = objects
 
-    async def _holds_on_their_way(self) -> bool:
+    async def _hold_pending(self) -> bool:
         """Return whether a budget was spent just now, so that the hold loop has yet to write its hold.
 
         A hold that is still missing later was removed by hand, and that is drift.
         """
-        youngest = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=ON_ITS_WAY_SECONDS)
-        standings = await self._ledger.budgets.standings()
-        return any(s.hold is not None and s.since is not None and s.since > youngest for s in standings)
+        recent = datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=PENDING_HOLD_SECONDS)
+        statuses = await self._ledger.budgets.statuses()
+        return any(s.hold is not None and s.since is not None and s.since > recent for s in statuses)
 
     async def close(self) -> None:
         """Close the engine and remove the metrics; the next round builds a new one."""
         self._metrics.forget_drift(self._cluster)
-        self._shown = 0
+        self._reported = 0
         await self._engine.close()

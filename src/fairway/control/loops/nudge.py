@@ -12,8 +12,8 @@ from fairway.engines.port import Governs, Nudges
 from fairway.ledger import Lease, Ledger
 from fairway.model.names import ClusterName
 from fairway.policy.objects import Nudge
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.engine_pool import LazyEngine
+from fairway.services.engine_cache import LazyEngine
+from fairway.services.fleets import LastApplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
@@ -37,7 +37,7 @@ class NudgeCluster:
         self._applied = applied
         self._metrics = metrics
         self._writing = writing
-        self._unkept: tuple[Nudge, ...] = ()
+        self._unrecorded: tuple[Nudge, ...] = ()
         """Nudges given that the ledger has not recorded yet."""
 
     async def __call__(self, lease: Lease) -> None:
@@ -48,14 +48,14 @@ class NudgeCluster:
         """
         if self._writing.locked() or await self._ledger.applies.next_work(self._cluster) is not None:
             return
-        holds = await self._applied.get()
-        if holds is None:
+        applied = await self._applied.get()
+        if applied is None:
             return
         engine = self._engine.get()
         if not isinstance(engine, Nudges):
             return
         async with self._writing:
-            given = await engine.nudge(holds.fleet)
+            given = await engine.nudge(applied.fleet)
         for nudge in given:
             self._metrics.nudged(self._cluster, nudge.promise)
             log.info(
@@ -66,11 +66,11 @@ class NudgeCluster:
                 job=nudge.job,
                 why=nudge.why,
             )
-        self._unkept += given
-        if self._unkept:
+        self._unrecorded += given
+        if self._unrecorded:
             async with self._ledger.writing(lease) as tx:
-                await tx.drift.keep_nudges(self._unkept)
-            self._unkept = ()
+                await tx.drift.write_nudges(self._unrecorded)
+            self._unrecorded = ()
 
     async def close(self) -> None:
         """Close the engine; the next round builds a new one."""

@@ -9,7 +9,7 @@ from fairway.ledger import Lease, Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster
 from fairway.model.observation import Observation
-from fairway.services.engine_pool import LazyEngine, time_limit
+from fairway.services.engine_cache import LazyEngine, time_limit
 
 
 class ObserveCluster:
@@ -27,24 +27,24 @@ class ObserveCluster:
         """Write the observation, or the error; the error is raised, so that the loop backs off."""
         name, kind = self._cluster.name, self._cluster.engine
         try:
-            seen = await self._look()
+            observation = await self._observe()
         except FairwayError as error:
             async with self._ledger.writing(lease) as tx:
-                await tx.observations.keep_failure(name, error, engine=kind)
+                await tx.observations.write_failure(name, error, engine=kind)
             raise
         async with self._ledger.writing(lease) as tx:
-            await tx.observations.keep(seen, engine=kind)
+            await tx.observations.write(observation, engine=kind)
 
     async def close(self) -> None:
         """Close the engine; the next round builds a new one."""
         await self._engine.close()
 
-    async def _look(self) -> Observation:
-        late = Unreachable(
+    async def _observe(self) -> Observation:
+        timed_out = Unreachable(
             "Unreachable",
             f"cluster {self._cluster.name} did not answer within {self._engine_seconds:g} s",
             "look whether its engine is overloaded",
         )
         engine = self._engine.get()
-        async with time_limit(self._engine_seconds, late):
+        async with time_limit(self._engine_seconds, timed_out):
             return await engine.observe()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-FOCUS_VERSION: Final = "1.2"
-"""The version that every row conforms to; columns of 1.3 are additional."""
-
 _OF_1_2: Final = (
     "BilledCost",
     "BillingAccountId",

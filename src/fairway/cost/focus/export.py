@@ -24,29 +24,29 @@ from fairway.cost.focus.rows import (
     HOUR,
     PRICE_DIGITS,
     QUANTITY_DIGITS,
-    Frame,
-    Frames,
+    RowTemplate,
+    RowTemplates,
     decimal_text,
     moment,
     statement_id,
 )
 from fairway.cost.focus.totals import (
-    FINE,
-    MICRO,
-    Book,
+    COST_PLACES,
+    FINE_DIGITS,
     Carry,
     DayCharges,
+    ExportContext,
     Group,
     Totals,
     divided,
     fine_of,
-    place_of,
+    label_index,
 )
 from fairway.model.charge import Charge, ChargeKind, Label
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply
 
-__all__ = ["COLUMNS", "Book", "Correction", "DayCharges", "Row", "Totals", "export", "rows"]
+__all__ = ["COLUMNS", "Correction", "DayCharges", "ExportContext", "Row", "Totals", "export", "rows"]
 
 Row = tuple[str, ...]
 """One string per column, as in CSV; an empty string is null."""
@@ -64,31 +64,33 @@ class Correction:
     team: TeamName | None
     used_in: date
     """First day of the month that is corrected."""
-    told_in: date
+    billed_in: date
     """First day of the month that reports the correction."""
     amount: Decimal
 
 
 def rows(totals: Totals, days: Iterable[DayCharges], corrections: Iterable[Correction] = ()) -> Iterator[Row]:
     """Yield the rows (second pass): one per day, supply, charge kind and set of labels, then corrections."""
-    book, carriers = totals.book, totals.carriers()
-    frames = Frames(book.fleet, book.calendar)
+    context, carriers = totals.context, totals.carriers()
+    templates = RowTemplates(context.fleet, context.calendar)
     for day in days:
-        yield from _Day(book, frames, day).rows(carriers)
+        yield from _Day(context, templates, day).rows(carriers)
     for correction in corrections:
-        yield _corrected(book, frames, correction)
+        yield _correction_row(context, templates, correction)
 
 
-def export(book: Book, days: Sequence[DayCharges], corrections: Iterable[Correction] = ()) -> Iterator[Row]:
+def export(
+    context: ExportContext, days: Sequence[DayCharges], corrections: Iterable[Correction] = ()
+) -> Iterator[Row]:
     """Run both passes over charges in memory and yield the rows."""
-    totals = Totals(book)
+    totals = Totals(context)
     for day in days:
         totals.add(day)
     return rows(totals, days, corrections)
 
 
 @dataclass(slots=True)
-class _Whole:
+class _Origin:
     """A sum of which other amounts are shares."""
 
     fine: int = 0
@@ -98,15 +100,15 @@ class _Whole:
 class _Part:
     """Charges of one kind and supply on one day."""
 
-    frame: Frame
-    gpus: _Whole | None
+    template: RowTemplate
+    gpus: _Origin | None
     """For a slice, the cost of the GPUs of its pool, which it is a share of; None otherwise."""
-    shared: _Whole = field(default_factory=_Whole)
+    shared: _Origin = field(default_factory=_Origin)
     """The sum of the part's charges that are shared out to labels."""
     carries: dict[str, Carry] = field(default_factory=dict)
     """Carry by team."""
 
-    def whole(self, charge: Charge) -> _Whole | None:
+    def origin(self, charge: Charge) -> _Origin | None:
         """Return the sum that the charge is a share of. Returns None if it is not a share."""
         is_share = charge.kind is not ChargeKind.USAGE and charge.labels is not None
         return self.shared if is_share else self.gpus
@@ -115,26 +117,26 @@ class _Part:
 class _Day:
     """The rows of one day, computed in the integers of `totals`: exact fractions with many rates are long."""
 
-    def __init__(self, book: Book, frames: Frames, day: DayCharges) -> None:
-        self._book = book
-        self._frames = frames
+    def __init__(self, context: ExportContext, templates: RowTemplates, day: DayCharges) -> None:
+        self._context = context
+        self._templates = templates
         self._day = day
         self._month = day.day.replace(day=1)
         self._parts: dict[tuple[ChargeKind, ClusterName, Supply | None], _Part] = {}
-        self._gpus: dict[PoolName, _Whole] = {}
+        self._gpus: dict[PoolName, _Origin] = {}
         self._tags: dict[tuple[str, ...], str] = {}
-        self._team = place_of(book, Label.TEAM)
-        self._user = place_of(book, Label.USER)
-        self._priority = place_of(book, Label.PRIORITY)
+        self._team = label_index(context, Label.TEAM)
+        self._user = label_index(context, Label.USER)
+        self._priority = label_index(context, Label.PRIORITY)
 
     def rows(self, carriers: dict[Group, Carry]) -> Iterator[Row]:
         charges = []
         for charge in self._day.charges:
             part, fine = self._part(charge), fine_of(charge.amount)
             charges.append((charge, part, fine))
-            whole = part.whole(charge)
-            if whole is not None:
-                whole.fine += fine
+            origin = part.origin(charge)
+            if origin is not None:
+                origin.fine += fine
         for charge, part, fine in charges:
             team = charge.labels[self._team] if charge.labels and self._team is not None else ""
             carry = part.carries.get(team)
@@ -149,18 +151,18 @@ class _Day:
         found = self._parts.get(key)
         if found is None:
             supply = charge.supply
-            gpus = self._gpus.setdefault(supply.pool, _Whole()) if supply and supply.slice else None
-            found = self._parts[key] = _Part(self._frames.frame(*key, self._day.day), gpus)
+            gpus = self._gpus.setdefault(supply.pool, _Origin()) if supply and supply.slice else None
+            found = self._parts[key] = _Part(self._templates.template(*key, self._day.day), gpus)
         return found
 
     def _row(self, charge: Charge, part: _Part, fine: int, millionths: int) -> Row:
-        cells = list(part.frame.cells)
-        cells[_BILLED] = cells[_EFFECTIVE] = cells[_PRICING_EFFECTIVE] = decimal_text(millionths, MICRO)
-        _quantities(cells, part.frame, charge, fine)
+        cells = list(part.template.cells)
+        cells[_BILLED] = cells[_EFFECTIVE] = cells[_PRICING_EFFECTIVE] = decimal_text(millionths, COST_PLACES)
+        _quantities(cells, part.template, charge, fine)
         self._carrier(cells, charge)
-        whole = part.whole(charge)
-        if whole is not None:
-            _allocation(cells, part.frame, charge, fine, whole.fine)
+        origin = part.origin(charge)
+        if origin is not None:
+            _allocation(cells, part.template, charge, fine, origin.fine)
         return tuple(cells)
 
     def _carrier(self, cells: list[str], charge: Charge) -> None:
@@ -180,37 +182,37 @@ class _Day:
         cells[_TAGS] = tags
 
     def _tag_text(self, charge: Charge) -> str:
-        told = {"fairway/cluster": str(charge.cluster)}
+        tags = {"fairway/cluster": str(charge.cluster)}
         if charge.supply is not None:
-            told["fairway/pool"] = charge.supply.pool
-        for label, word in zip(self._book.labels, charge.labels or (), strict=False):
-            if word and label not in _ELSEWHERE:
-                told[f"fairway/{label}"] = word
-        return json.dumps(told)
+            tags["fairway/pool"] = charge.supply.pool
+        for label, value in zip(self._context.labels, charge.labels or (), strict=False):
+            if value and label not in _OWN_COLUMNS:
+                tags[f"fairway/{label}"] = value
+        return json.dumps(tags)
 
 
-def _quantities(cells: list[str], frame: Frame, charge: Charge, fine: int) -> None:
+def _quantities(cells: list[str], template: RowTemplate, charge: Charge, fine: int) -> None:
     """Fill in the quantities and their costs at list and contracted prices."""
-    listed, paid = frame.list_price, frame.contracted_price
+    listed, paid = template.list_price, template.contracted_price
     seconds = charge.device_seconds
     if seconds:
         quantity = divided(seconds * 10**QUANTITY_DIGITS, HOUR)
         consumed = f"{seconds}.0"
-        if frame.derived is not None:
-            cost, of = max(0, fine * HOUR), abs(seconds) * 10 ** (FINE - PRICE_DIGITS)
+        if template.derived is not None:
+            cost, of = max(0, fine * HOUR), abs(seconds) * 10 ** (FINE_DIGITS - PRICE_DIGITS)
             paid = divided(cost, of)
-            listed = divided(cost * frame.derived.denominator, of * frame.derived.numerator)
+            listed = divided(cost * template.derived.denominator, of * template.derived.numerator)
     else:
         # A share has the quantity that its amount would buy.
-        quantity = divided(fine, paid * 10 ** (FINE - PRICE_DIGITS - QUANTITY_DIGITS)) if paid else 0
+        quantity = divided(fine, paid * 10 ** (FINE_DIGITS - PRICE_DIGITS - QUANTITY_DIGITS)) if paid else 0
         consumed = decimal_text(quantity * (1 if charge.supply is None else HOUR), QUANTITY_DIGITS)
     hours = decimal_text(quantity, QUANTITY_DIGITS)
     cells[_PRICING_QUANTITY] = hours
-    if frame.consumes:
+    if template.consumes:
         cells[_CONSUMED] = consumed
     else:
         cells[_CONSUMED_UNIT] = ""
-    if frame.committed:
+    if template.committed:
         cells[_COMMITMENT_QUANTITY] = hours
     list_price, list_cost = decimal_text(listed, PRICE_DIGITS), _product(listed, quantity)
     cells[_LIST_PRICE] = cells[_PRICING_LIST] = list_price
@@ -222,65 +224,58 @@ def _quantities(cells: list[str], frame: Frame, charge: Charge, fine: int) -> No
     cells[_CONTRACTED_COST] = list_cost if same else _product(paid, quantity)
 
 
-def _allocation(cells: list[str], frame: Frame, charge: Charge, fine: int, origin: int) -> None:
+def _allocation(cells: list[str], template: RowTemplate, charge: Charge, fine: int, origin: int) -> None:
     """Fill in the allocation columns of FOCUS 1.3: origin, method and ratio of a share."""
     ratio = decimal_text(divided(fine * 10**_RATIO, origin) if origin else 0, _RATIO)
-    words = [word for word in charge.labels or () if word]
+    names = [value for value in charge.labels or () if value]
     if charge.kind is not ChargeKind.USAGE and charge.labels is not None:
-        cells[_METHOD] = frame.sharing
+        cells[_METHOD] = template.sharing
         cells[_METHOD_DETAILS] = f'{{"Elements": [{{"AllocatedRatio": {ratio}}}]}}'
         cells[_ALLOCATED_TAGS] = f'{{"fairway/share-of": "{charge.kind}"}}'
     elif charge.supply is not None:
-        cells[_METHOD] = frame.slicing
+        cells[_METHOD] = template.slicing
         cells[_METHOD_DETAILS] = (
             f'{{"Elements": [{{"AllocatedRatio": {ratio}, "UsageUnit": "Slice-Seconds", '
             f'"UsageQuantity": {charge.device_seconds}}}]}}'
         )
         cells[_ALLOCATED_TAGS] = f'{{"fairway/slice": "{charge.supply.slice}"}}'
-        words.insert(0, str(charge.supply.slice))
+        names.insert(0, str(charge.supply.slice))
     # A charge without labels is the unallocated part: it has a method, but no allocated resource.
     if charge.labels is not None:
-        cells[_ALLOCATED_ID] = cells[_ALLOCATED_NAME] = "/".join(words) or "no team"
+        cells[_ALLOCATED_ID] = cells[_ALLOCATED_NAME] = "/".join(names) or "no team"
 
 
-def _corrected(book: Book, frames: Frames, told: Correction) -> Row:
+def _correction_row(context: ExportContext, templates: RowTemplates, correction: Correction) -> Row:
     """Build the row of a correction: for a whole month, without quantities, which were already reported."""
-    cells = list(frames.frame(told.kind, told.cluster, told.supply, told.used_in).cells)
-    for column in _ONLY_MEASURED:
-        cells[PLACE[column]] = ""
-    calendar, amount = book.calendar, decimal_text(int(told.amount.scaleb(MICRO)), MICRO)
-    for column in (
-        "BilledCost",
-        "ContractedCost",
-        "EffectiveCost",
-        "ListCost",
-        "PricingCurrencyEffectiveCost",
-    ):
-        cells[PLACE[column]] = amount
-    span = calendar.month_span(told.used_in)
-    cells[PLACE["BillingPeriodStart"]] = moment(calendar.month_start(told.told_in))
-    cells[PLACE["BillingPeriodEnd"]] = moment(calendar.month_end(told.told_in))
-    cells[PLACE["ChargePeriodStart"]] = moment(span.start)
-    cells[PLACE["ChargePeriodEnd"]] = moment(span.end)
-    cells[PLACE["InvoiceId"]] = statement_id(book.fleet, told.told_in)
-    cells[PLACE["ChargeFrequency"]] = "One-Time"
+    fleet, calendar = context.fleet, context.calendar
+    used_in, billed_in, team = correction.used_in, correction.billed_in, correction.team or ""
+    template = templates.template(correction.kind, correction.cluster, correction.supply, used_in)
+    cells = dict(zip(COLUMNS, template.cells, strict=True)) | dict.fromkeys(_ONLY_MEASURED, "")
+    cells |= dict.fromkeys(_COSTS, decimal_text(int(correction.amount.scaleb(COST_PLACES)), COST_PLACES))
+    span = calendar.month_span(used_in)
+    month = f"{used_in.year:04d}-{used_in.month:02d}"
+    cells |= {
+        "BillingPeriodStart": moment(calendar.month_start(billed_in)),
+        "BillingPeriodEnd": moment(calendar.month_end(billed_in)),
+        "ChargePeriodStart": moment(span.start),
+        "ChargePeriodEnd": moment(span.end),
+        "InvoiceId": statement_id(fleet, billed_in),
+        "ChargeFrequency": "One-Time",
+        "ChargeDescription": f"Correction of {month}: {cells['ChargeDescription']}",
+        "SubAccountId": team,
+        "SubAccountName": team,
+        "SubAccountType": "Team" if team else "",
+        "Tags": json.dumps({"fairway/cluster": correction.cluster}),
+        "x_UsedIn": month,
+    }
     # FOCUS has corrections of earlier periods only; within a period, an unmeasured amount is an adjustment.
-    if told.used_in < told.told_in:
-        cells[PLACE["ChargeClass"]] = "Correction"
-    else:
-        cells[PLACE["ChargeCategory"]] = "Adjustment"
-    month = f"{told.used_in.year:04d}-{told.used_in.month:02d}"
-    cells[PLACE["ChargeDescription"]] = f"Correction of {month}: {cells[PLACE['ChargeDescription']]}"
-    cells[PLACE["x_UsedIn"]] = month
-    cells[_TAGS] = json.dumps({"fairway/cluster": told.cluster})
-    if told.team:
-        cells[_SUB_ID] = cells[_SUB_NAME] = told.team
-        cells[_SUB_TYPE] = "Team"
-    return tuple(cells)
+    cells |= {"ChargeClass": "Correction"} if used_in < billed_in else {"ChargeCategory": "Adjustment"}
+    return tuple(cells.values())
 
 
-_ELSEWHERE: Final = frozenset({Label.TEAM, Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY})
+_OWN_COLUMNS: Final = frozenset({Label.TEAM, Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY})
 """Labels that have their own columns."""
+_COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "PricingCurrencyEffectiveCost")
 _ONLY_MEASURED: Final = (
     "CapacityReservationId",
     "CapacityReservationStatus",

@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import Final
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.focus.columns import COLUMNS, PLACE
+from fairway.cost.focus.columns import COLUMNS
 from fairway.cost.focus.totals import divided
-from fairway.cost.slicing import memory_part
+from fairway.cost.rates import memory_part
 from fairway.model.charge import UNUSED_KINDS, ChargeKind
 from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.names import ClusterName
@@ -41,7 +41,7 @@ _DESCRIPTIONS: Final[Mapping[ChargeKind, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RowTemplate:
     """The common part of rows: all cells except payer, quantity and amount."""
 
     cells: tuple[str, ...]
@@ -61,53 +61,52 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
-    """A factory of the frames of one fleet."""
+class RowTemplates:
+    """Builds the row templates of one fleet."""
 
     fleet: Fleet
     calendar: Calendar
 
-    def frame(self, kind: ChargeKind, cluster: ClusterName, supply: Supply | None, day: date) -> Frame:
-        """Build the frame of one kind of charge on one day."""
-        pool = self._pool(supply)
-        cells = [""] * len(COLUMNS)
-        self._account(cells, cluster, day)
-        cells[PLACE["x_Kind"]] = kind
+    def template(
+        self, kind: ChargeKind, cluster: ClusterName, supply: Supply | None, day: date
+    ) -> RowTemplate:
+        """Build the template of one kind of charge on one day."""
+        cells = self._account(cluster, day) | {"x_Kind": kind}
         if supply is None:
             return self._overhead(cells, cluster, day)
+        pool = next((p for p in self.fleet.pools if p.name == supply.pool), None)
         if pool is None:
-            return self._gone(cells, kind, supply)
-        self._resource(cells, kind, pool, supply)
+            return self._removed_pool(cells, kind, cluster, supply)
+        cells |= self._resource(kind, pool, supply)
         committed = any(c.since <= day < c.until for c in pool.pricing.commitments)
         committed = committed or kind is ChargeKind.COMMITMENT
         if committed:
-            self._commitment(cells, kind, pool)
+            cells |= self._commitment(kind, pool, cells["PricingUnit"])
         category = "Committed" if committed else "Dynamic" if pool.capacity is Capacity.SPOT else "Standard"
-        cells[PLACE["PricingCategory"]] = category
-        own = pool.pricing.slices.get(supply.slice) if supply.slice else None
-        whole = Fraction(pool.list_price(day))
-        listed = Fraction(own) if own is not None else whole * memory_part(pool.gpu, supply.slice)
-        paid = listed if own is not None else listed * (1 - Fraction(pool.pricing.discount))
-        return Frame(
-            tuple(cells),
+        cells["PricingCategory"] = category
+        slice_price = pool.pricing.slices.get(supply.slice) if supply.slice else None
+        if slice_price is not None:
+            listed = paid = Fraction(slice_price)
+        else:
+            listed = Fraction(pool.list_price(day)) * memory_part(pool.gpu, supply.slice)
+            paid = listed * (1 - Fraction(pool.pricing.discount))
+        return RowTemplate(
+            _row(cells),
             scaled(listed, PRICE_DIGITS),
             scaled(paid, PRICE_DIGITS),
             consumes=not (committed and kind in UNUSED_KINDS),
             committed=committed,
             # With blended or spot rates, a list price cannot be derived from the cost of slices.
             derived=1 - Fraction(pool.pricing.discount)
-            if supply.slice and own is None and not committed and pool.capacity is not Capacity.SPOT
+            if supply.slice and slice_price is None and not committed and pool.capacity is not Capacity.SPOT
             else None,
             sharing=f"fairway/idle-{self.fleet.cost.idle}",
-            slicing="fairway/slice-by-memory" if own is None else "fairway/slice-by-price",
+            slicing="fairway/slice-by-memory" if slice_price is None else "fairway/slice-by-price",
         )
 
-    def _pool(self, supply: Supply | None) -> Pool | None:
-        return next((p for p in self.fleet.pools if supply and p.name == supply.pool), None)
-
-    def _account(self, cells: list[str], cluster: ClusterName, day: date) -> None:
+    def _account(self, cluster: ClusterName, day: date) -> dict[str, str]:
         fleet, calendar = self.fleet, self.calendar
-        told = {
+        return {
             "BillingAccountId": fleet.name,
             "BillingAccountName": fleet.name,
             "BillingAccountType": "Fleet",
@@ -126,59 +125,60 @@ class Frames:
             "RegionName": cluster,
             "x_Cluster": cluster,
         }
-        for column, text in told.items():
-            cells[PLACE[column]] = text
 
-    def _resource(self, cells: list[str], kind: ChargeKind, pool: Pool, supply: Supply) -> None:
-        where = f"{self.fleet.name}/{pool.cluster}/{pool.name}"
-        device = f"{pool.gpu.name}/{supply.slice}" if supply.slice else pool.gpu.name
+    def _devices(
+        self, kind: ChargeKind, cluster: ClusterName, supply: Supply, device: str, sku: str
+    ) -> dict[str, str]:
         unit = "Slice" if supply.slice else "GPU"
-        details = {"x_Slice": supply.slice} if supply.slice else {"GpuCount": 1}
-        told = {
-            "CapacityReservationId": where,
-            "CapacityReservationStatus": "Used" if kind is ChargeKind.USAGE else "Unused",
-            "ChargeDescription": f"{device} of pool {pool.name}, {_DESCRIPTIONS[kind]}",
+        return {
+            "ChargeDescription": f"{device} of pool {supply.pool}, {_DESCRIPTIONS[kind]}",
             "ChargeFrequency": "Usage-Based",
             "ConsumedUnit": f"{unit}-Seconds",
             "PricingUnit": f"{unit}-Hours",
-            "ResourceId": where,
-            "ResourceName": pool.name,
+            "ResourceId": f"{self.fleet.name}/{cluster}/{supply.pool}",
+            "ResourceName": supply.pool,
             "ResourceType": "GPU pool",
             "ServiceCategory": "Compute",
             "ServiceName": GPU_SERVICE,
             "ServiceSubcategory": "Other (Compute)",
-            "SkuId": device,
+            "SkuId": sku,
             "SkuMeter": f"{unit} time",
-            "SkuPriceDetails": json.dumps(details),
-            "SkuPriceId": f"{pool.cluster}/{supply}",
-            "x_Pool": pool.name,
+            "SkuPriceId": f"{cluster}/{supply}",
+            "x_Pool": supply.pool,
             "x_Slice": supply.slice or "",
         }
-        for column, text in told.items():
-            cells[PLACE[column]] = text
 
-    def _commitment(self, cells: list[str], kind: ChargeKind, pool: Pool) -> None:
-        name = f"{self.fleet.name}/{pool.cluster}/{pool.name}/commitments"
-        told = {
+    def _resource(self, kind: ChargeKind, pool: Pool, supply: Supply) -> dict[str, str]:
+        device = f"{pool.gpu.name}/{supply.slice}" if supply.slice else pool.gpu.name
+        details = {"x_Slice": supply.slice} if supply.slice else {"GpuCount": 1}
+        return self._devices(kind, pool.cluster, supply, device, device) | {
+            "CapacityReservationId": f"{self.fleet.name}/{pool.cluster}/{pool.name}",
+            "CapacityReservationStatus": "Used" if kind is ChargeKind.USAGE else "Unused",
+            "SkuPriceDetails": json.dumps(details),
+        }
+
+    def _commitment(self, kind: ChargeKind, pool: Pool, unit: str) -> dict[str, str]:
+        id_ = f"{self.fleet.name}/{pool.cluster}/{pool.name}/commitments"
+        cells = {
             "CommitmentDiscountCategory": "Usage",
-            "CommitmentDiscountId": name,
+            "CommitmentDiscountId": id_,
             "CommitmentDiscountName": f"Commitments of {pool.name}",
             "CommitmentDiscountStatus": "Unused" if kind in UNUSED_KINDS else "Used",
             "CommitmentDiscountType": "Committed GPUs",
-            "CommitmentDiscountUnit": cells[PLACE["PricingUnit"]],
+            "CommitmentDiscountUnit": unit,
         }
         if kind is ChargeKind.COMMITMENT:
-            told |= {"ResourceId": name, "ResourceName": f"Commitments of {pool.name}"}
-            told |= {
+            cells |= {
+                "ResourceId": id_,
+                "ResourceName": f"Commitments of {pool.name}",
                 "ResourceType": "Commitment",
                 "CapacityReservationId": "",
                 "CapacityReservationStatus": "",
             }
-        for column, text in told.items():
-            cells[PLACE[column]] = text
+        return cells
 
-    def _overhead(self, cells: list[str], cluster: ClusterName, day: date) -> Frame:
-        told = {
+    def _overhead(self, cells: dict[str, str], cluster: ClusterName, day: date) -> RowTemplate:
+        cells |= {
             "ChargeDescription": f"Overhead of cluster {cluster}: power, space, people, storage",
             "ChargeFrequency": "Recurring",
             "ConsumedUnit": "Days",
@@ -195,15 +195,13 @@ class Frames:
             "SkuPriceDetails": "{}",
             "SkuPriceId": f"{cluster}/overhead",
         }
-        for column, text in told.items():
-            cells[PLACE[column]] = text
         monthly = sum(
             (Fraction(a) for c in self.fleet.clusters if c.name == cluster for a in c.overhead.values()),
             Fraction(0),
         )
         price = scaled(monthly / self.calendar.days_in_month(day), PRICE_DIGITS)
-        return Frame(
-            tuple(cells),
+        return RowTemplate(
+            _row(cells),
             price,
             price,
             consumes=True,
@@ -213,32 +211,15 @@ class Frames:
             slicing="",
         )
 
-    def _gone(self, cells: list[str], kind: ChargeKind, supply: Supply) -> Frame:
-        """Build the frame of a pool that the fleet no longer has: only its name is known."""
-        unit = "Slice" if supply.slice else "GPU"
-        told = {
-            "ChargeDescription": f"{unit} of pool {supply.pool}, {_DESCRIPTIONS[kind]}",
-            "ChargeFrequency": "Usage-Based",
-            "ConsumedUnit": f"{unit}-Seconds",
-            "PricingCategory": "Other",
-            "PricingUnit": f"{unit}-Hours",
-            "ResourceId": f"{self.fleet.name}/{cells[PLACE['x_Cluster']]}/{supply.pool}",
-            "ResourceName": supply.pool,
-            "ResourceType": "GPU pool",
-            "ServiceCategory": "Compute",
-            "ServiceName": GPU_SERVICE,
-            "ServiceSubcategory": "Other (Compute)",
-            "SkuId": f"{supply.pool}/{supply.slice}" if supply.slice else str(supply.pool),
-            "SkuMeter": f"{unit} time",
-            "SkuPriceDetails": "{}",
-            "SkuPriceId": f"{cells[PLACE['x_Cluster']]}/{supply}",
-            "x_Pool": supply.pool,
-            "x_Slice": supply.slice or "",
-        }
-        for column, text in told.items():
-            cells[PLACE[column]] = text
-        return Frame(
-            tuple(cells),
+    def _removed_pool(
+        self, cells: dict[str, str], kind: ChargeKind, cluster: ClusterName, supply: Supply
+    ) -> RowTemplate:
+        """Build the template of a pool that the fleet no longer has: only its name is known."""
+        device = "Slice" if supply.slice else "GPU"
+        cells |= self._devices(kind, cluster, supply, device, str(supply))
+        cells |= {"PricingCategory": "Other", "SkuPriceDetails": "{}"}
+        return RowTemplate(
+            _row(cells),
             0,
             0,
             consumes=True,
@@ -247,6 +228,10 @@ class Frames:
             sharing=f"fairway/idle-{self.fleet.cost.idle}",
             slicing="fairway/slice-by-memory",
         )
+
+
+def _row(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(cells.get(column, "") for column in COLUMNS)
 
 
 def statement_id(fleet: Fleet, day: date) -> str:

@@ -17,18 +17,18 @@ from fairway.model.names import ClusterName
 from fairway.model.price import cent
 from fairway.model.team import Supply
 
-MICRO: Final = 6
+COST_PLACES: Final = 6
 """Decimal places of a row's cost."""
-FINE: Final = 20
+FINE_DIGITS: Final = 20
 """Decimal places of sums in both passes; both round each charge the same way, so their sums agree."""
-_STEP: Final = 10 ** (FINE - MICRO)
+_STEP: Final = 10 ** (FINE_DIGITS - COST_PLACES)
 
 Group = tuple[date, str, ChargeKind, ClusterName, Supply | None]
 """Month, team, kind, cluster and supply: one line of a month's statement."""
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class ExportContext:
     """The fleet, calendar and labels that an export uses."""
 
     fleet: Fleet
@@ -58,12 +58,12 @@ class _GroupTotal:
 class Totals:
     """The totals of each group of rows (first pass), so that the second pass can make rows sum to cents."""
 
-    book: Book
+    context: ExportContext
     _sums: dict[Group, _GroupTotal] = field(default_factory=dict)
 
     def add(self, day: DayCharges) -> None:
         """Add the charges of a day."""
-        month, place = day.day.replace(day=1), place_of(self.book, Label.TEAM)
+        month, place = day.day.replace(day=1), label_index(self.context, Label.TEAM)
         for charge in day.charges:
             group = self._sums.setdefault(group_of(month, charge, place), _GroupTotal())
             amount = charge.amount
@@ -75,25 +75,22 @@ class Totals:
     @property
     def total(self) -> Decimal:
         """Return the sum of all rows, without corrections."""
-        return sum(self._told().values(), Decimal(0))
+        return sum(self._rounded().values(), Decimal(0))
 
     def carriers(self) -> dict[Group, Carry]:
         """Return a Carry for each group, which computes the amounts of its rows."""
-        told = self._told()
-        found = {}
-        for group, amount in told.items():
-            kept = self._sums[group]
-            gap = int(amount.scaleb(FINE)) - kept.fine
-            found[group] = Carry(gap, kept.size)
-        return found
-
-    def _told(self) -> dict[Group, Decimal]:
-        amounts = {
-            group: sum((Fraction(n, d) for d, n in kept.exact.items()), Fraction(0))
-            for group, kept in sorted(self._sums.items(), key=lambda item: _order(item[0]))
+        return {
+            group: Carry(int(amount.scaleb(FINE_DIGITS)) - self._sums[group].fine, self._sums[group].size)
+            for group, amount in self._rounded().items()
         }
-        quantum = cent(self.book.fleet.currency)
-        return {(p[0], p[1], p[2], p[3], p[4]): a for p, a in apportion_paths(amounts, quantum).items()}
+
+    def _rounded(self) -> dict[Group, Decimal]:
+        amounts = {
+            group: sum((Fraction(n, d) for d, n in total.exact.items()), Fraction(0))
+            for group, total in sorted(self._sums.items(), key=lambda item: _order(item[0]))
+        }
+        quantum = cent(self.context.fleet.currency)
+        return apportion_paths(amounts, quantum)
 
 
 @dataclass(slots=True)
@@ -103,21 +100,21 @@ class Carry:
     gap: int
     """The difference made by rounding the group, spread over its rows by size."""
     size: int
-    so_far: int = 0
-    size_so_far: int = 0
-    given: int = 0
+    running_sum: int = 0
+    running_size: int = 0
+    assigned: int = 0
 
     def next(self, fine: int) -> int:
-        self.so_far += fine
-        self.size_so_far += abs(fine)
-        spread = self.gap * self.size_so_far // self.size if self.size else 0
-        upto = (2 * (self.so_far + spread) + _STEP) // (2 * _STEP)
-        amount, self.given = upto - self.given, upto
+        self.running_sum += fine
+        self.running_size += abs(fine)
+        spread = self.gap * self.running_size // self.size if self.size else 0
+        upto = (2 * (self.running_sum + spread) + _STEP) // (2 * _STEP)
+        amount, self.assigned = upto - self.assigned, upto
         return amount
 
 
-def place_of(book: Book, label: Label) -> int | None:
-    return book.labels.index(label) if label in book.labels else None
+def label_index(context: ExportContext, label: Label) -> int | None:
+    return context.labels.index(label) if label in context.labels else None
 
 
 def group_of(month: date, charge: Charge, team: int | None) -> Group:
@@ -132,7 +129,7 @@ def _order(group: Group) -> tuple[date, str, str, str, str]:
 
 
 def fine_of(amount: Fraction) -> int:
-    return divided(amount.numerator * 10**FINE, amount.denominator)
+    return divided(amount.numerator * 10**FINE_DIGITS, amount.denominator)
 
 
 def divided(number: int, by: int) -> int:

@@ -1,4 +1,4 @@
-"""The Kubernetes engine: the engine protocols, implemented with informers, Kueue and Jobs."""
+"""Implement the engine protocols with informers, Kueue and Jobs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from typing import Final
 import structlog
 
 from fairway.engines.kubernetes.api.client import ApiServer
-from fairway.engines.kubernetes.api.connection import Reconnecting
+from fairway.engines.kubernetes.api.connection import ApiConnection
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, WatchedKind
-from fairway.engines.kubernetes.api.wire import NodeObject, PodObject, Version
-from fairway.engines.kubernetes.governor import Governor
+from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject, PodObject, Version
+from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
+from fairway.engines.kubernetes.jobs.recover import LostNodeRecovery
 from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
 from fairway.engines.kubernetes.nodes.devices import PRODUCT
-from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_keeper, pod_keeper
+from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
 from fairway.engines.kubernetes.policy.import_ import import_policy
+from fairway.engines.kubernetes.policy.nudge.nudge import KubernetesNudger
+from fairway.engines.kubernetes.policy.read import find_policy
 from fairway.engines.kubernetes.policy.translate import translate
-from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent
+from fairway.engines.kubernetes.policy.workloads import activity
+from fairway.engines.kubernetes.policy.write import write
+from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -34,11 +39,10 @@ _log = structlog.get_logger(__name__)
 
 _FRESH_SECONDS: Final = 2.0
 """A watch that has been silent for longer is probed before an answer is given."""
+_READ_SECONDS: Final = 120.0
+"""Reading the policy of thousands of teams takes a dozen lists, each in pages."""
 _VERSION_SECONDS: Final = 300.0
-"""How long a reply of /version is cached: clusters are upgraded while we watch."""
-
-# Only what is bound and unfinished can hold a device; the API server drops the rest before it is sent.
-_BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""How long a reply of /version is cached: clusters are upgraded while they are observed."""
 
 
 @dataclass(slots=True)
@@ -65,10 +69,10 @@ class _NodeWatch:
 
 
 class KubernetesEngine:
-    """Observes a Kubernetes cluster from memory that informers keep up to date, and governs it through Kueue.
+    """An engine that observes a cluster with informers, governs it through Kueue and runs jobs on it.
 
     Nothing is opened before the first `observe`. GPUs allocated by dynamic resource allocation
-    (ResourceClaims) are not extended resources and are not seen.
+    (ResourceClaims) are not extended resources and are not observed.
     """
 
     def __init__(
@@ -83,22 +87,25 @@ class KubernetesEngine:
         self._pools = tuple(p for p in pools if p.cluster == cluster.name)
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._connection = Reconnecting(cluster, timeout_seconds)
+        self._connection = ApiConnection(cluster, timeout_seconds)
         self._watch: _NodeWatch | None = None
-        self._turn = asyncio.Lock()
-        self._noted: frozenset[Overlap] = frozenset()
-        self._governor = Governor(Reconnecting(cluster, timeout_seconds), self._pools)
-        self._runner = KubernetesRunner(Reconnecting(cluster, timeout_seconds), self._pools)
-        self._mirror = KubernetesMirror(Reconnecting(cluster, timeout_seconds), self._pools, clock)
+        self._lock = asyncio.Lock()
+        self._logged_overlaps: frozenset[Overlap] = frozenset()
+        self._policy_connection = ApiConnection(cluster, timeout_seconds)
+        self._nudger = KubernetesNudger(cluster.name)
+        self._recovery = LostNodeRecovery(time.monotonic)
+        self._runner = KubernetesRunner(ApiConnection(cluster, timeout_seconds), self._pools)
+        self._mirror = KubernetesMirror(ApiConnection(cluster, timeout_seconds), self._pools, clock)
 
     async def observe(self) -> Observation:
-        """Observe the cluster from memory, after proof that the memory is current."""
-        async with self._connection.use(self._timeout_seconds) as api, self._turn:
+        """Observe the cluster from the informers' stores, after proof that they are current."""
+        async with self._connection.use(self._timeout_seconds) as api, self._lock:
             return await self._observe(api)
 
     async def find_policy(self) -> FoundPolicy:
         """Return every object of the governed kinds, ours or not, and Kueue's configuration."""
-        return await self._governor.find_policy()
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return await find_policy(requests, self._pools)
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to this cluster's objects. Pure."""
@@ -106,17 +113,24 @@ class KubernetesEngine:
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count running and waiting jobs under each of these objects."""
-        return await self._governor.activity(keys)
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return await activity(requests, keys)
 
-    def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
+    async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         """Make changes of one stage, sixteen at a time, by server-side apply."""
-        return self._governor.write(changes)
+        # Each request is bounded in time, and so are all: their number is that of the changes.
+        async with self._policy_connection.requests() as requests:
+            async for change in write(requests, changes):
+                yield change
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Help Kueue with what it falls short of: contiguous placement, order of arrival, past usage."""
-        return await self._governor.nudge(fleet)
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            nudges = await self._nudger.nudge(requests, fleet)
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return (*nudges, *await self._recovery.recover(requests))
 
-    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a hand-made policy to a fleet, with pools of GPUs that no queue counts."""
         products: dict[str, list[str]] = {}
         for facts in self._watch.nodes.store.values() if self._watch else ():
@@ -129,9 +143,9 @@ class KubernetesEngine:
 
     def preview(self, order: Order, fleet: Fleet) -> str:
         """Return the Job that would be created, as YAML. Pure."""
-        return self._runner.preview(order, fleet)
+        return preview(job_manifest(order, fleet, self._cluster))
 
-    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Create Jobs, sixteen at a time; yield each once it is created, found to exist, or refused."""
         return self._runner.submit(orders, fleet)
 
@@ -155,10 +169,10 @@ class KubernetesEngine:
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0
     ) -> LogPart:
         """Read the log of an attempt's pod, as long as the pod exists."""
-        known = self._mirror.known(engine_id)
-        return await self._runner.read_log(known, engine_id, attempt, offset, limit, node)
+        job = self._mirror.observed(engine_id)
+        return await self._runner.read_log(job, engine_id, attempt, offset, limit, node)
 
-    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+    async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Return Jobs that changed since the batch with this mark; any other mark gets all of them."""
         return await self._mirror.changes(mark, fleet)
 
@@ -169,7 +183,7 @@ class KubernetesEngine:
     async def close(self) -> None:
         """Stop the informers and close all connections."""
         await self._connection.close()
-        await self._governor.close()
+        await self._policy_connection.close()
         await self._runner.close()
         await self._mirror.close()
         await self._stop_watching()
@@ -181,41 +195,35 @@ class KubernetesEngine:
             version = await self._version(watch)
             self._connection.raise_if_closed()
             watch.start()
-            await asyncio.gather(watch.nodes.fresh(_FRESH_SECONDS), watch.pods.fresh(_FRESH_SECONDS))
-            return self._seen(watch, version)
+            await asyncio.gather(
+                watch.nodes.ensure_fresh(_FRESH_SECONDS), watch.pods.ensure_fresh(_FRESH_SECONDS)
+            )
+            return self._observation(watch, version)
         except FairwayError as e:
-            # A refusal may be cured by new credentials in the file, and a dead informer by a new one.
+            # New credentials in the file may resolve a refusal, and a new informer a dead one.
             if isinstance(e, Refused) or not watch.alive:
                 await self._stop_watching()
             if isinstance(e, Refused):
                 await self._connection.discard(api)
             raise
 
-    def _seen(self, watch: _NodeWatch, version: str) -> Observation:
-        seen = observe_nodes(
-            {name: held.value for (_, name), held in watch.nodes.store.items()},
-            watch.pods.store.values(),
-            self._pools,
-        )
-        self._note(seen.overlaps)
-        return Observation(self._cluster.name, version, seen.nodes)
+    def _observation(self, watch: _NodeWatch, version: str) -> Observation:
+        nodes = {name: stored.value for (_, name), stored in watch.nodes.store.items()}
+        observed = observe_nodes(nodes, watch.pods.store.values(), self._pools)
+        self._log_overlaps(observed.overlaps)
+        return Observation(self._cluster.name, version, observed.nodes)
 
     async def _watch_on(self, api: ApiServer) -> _NodeWatch:
         if self._watch is None or self._watch.api is not api:
             await self._stop_watching()
-            pace = InformerTiming(request_seconds=self._timeout_seconds)
-            nodes = WatchedKind("nodes", "/api/v1/nodes", NodeObject, node_keeper(self._pools))
-            pods = WatchedKind(
-                "pods",
-                "/api/v1/pods",
-                PodObject,
-                pod_keeper(self._pools),
-                {"fieldSelector": _BOUND_AND_UNFINISHED},
-            )
+            timing = InformerTiming(request_seconds=self._timeout_seconds)
+            nodes = WatchedKind("nodes", "/api/v1/nodes", NodeObject, node_transform(self._pools))
+            selector = {"fieldSelector": BOUND_AND_UNFINISHED}
+            pods = WatchedKind("pods", "/api/v1/pods", PodObject, pod_transform(self._pools), selector)
             self._watch = _NodeWatch(
                 api,
-                Informer(api, nodes, pace=pace, clock=self._clock),
-                Informer(api, pods, pace=pace, clock=self._clock),
+                Informer(api, nodes, timing=timing, clock=self._clock),
+                Informer(api, pods, timing=timing, clock=self._clock),
             )
         return self._watch
 
@@ -228,17 +236,16 @@ class KubernetesEngine:
         if self._clock() - watch.version_at > _VERSION_SECONDS:
             call = ApiCall(watch.api.server, "get")
             try:
-                answer = await watch.api.get(
-                    "/version", {}, Version, call, timeout_seconds=self._timeout_seconds
-                )
-                watch.version = f"kubernetes {answer.git_version}"
-            except Refused:  # may see nodes but not /version: no reason to show nothing
+                timeout = self._timeout_seconds
+                version = await watch.api.get("/version", {}, Version, call, timeout_seconds=timeout)
+                watch.version = f"kubernetes {version.git_version}"
+            except Refused:  # nodes can be observed without the permission to read /version
                 watch.version = "kubernetes"
             watch.version_at = self._clock()
         return watch.version
 
-    def _note(self, overlaps: frozenset[Overlap]) -> None:
-        for overlap in overlaps - self._noted:
+    def _log_overlaps(self, overlaps: frozenset[Overlap]) -> None:
+        for overlap in overlaps - self._logged_overlaps:
             _log.warning(
                 "two pools claim the same devices; the first in the fleet file gets them",
                 cluster=self._cluster.name,
@@ -246,4 +253,4 @@ class KubernetesEngine:
                 gets=overlap.gets,
                 misses=overlap.misses,
             )
-        self._noted |= overlaps
+        self._logged_overlaps |= overlaps

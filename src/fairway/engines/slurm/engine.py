@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from fairway.engines.port import Batch, Imported, LogPart, Refused, Sent
+from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.logs import SlurmLogReader
 from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
-from fairway.engines.slurm.nodes.devices import Claims
-from fairway.engines.slurm.nodes.observe import node
-from fairway.engines.slurm.policy import activity, import_, read
-from fairway.engines.slurm.policy import advice as notices
-from fairway.engines.slurm.policy import advice as settings
+from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.nodes.observe import to_node
+from fairway.engines.slurm.policy import activity, advice, import_, read
 from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
-from fairway.engines.slurm.policy.write import Writer
+from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -39,48 +36,39 @@ class SlurmEngine:
         if not isinstance(cluster.connection, SlurmConnection):
             raise TypeError(f"cluster {cluster.name} is not a Slurm cluster")
         self._cluster = cluster
-        self._claims = Claims(pools)
+        self._pools = PoolMatcher(pools)
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
-        self._writer = Writer(self._rest)
+        self._writer = SlurmPolicyWriter(self._rest)
         self._nudger = SlurmNudger(self._rest)
-        tools = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
-        self._mirror = SlurmMirror(tools, self._claims)
+        commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
+        self._mirror = SlurmMirror(commands, self._pools)
         self._runner = SlurmRunner(self._rest, cluster)
-        self._reader = SlurmLogReader(self._rest, tools, cluster.folders)
+        self._reader = SlurmLogReader(self._rest, commands, cluster.folders)
 
     async def observe(self) -> Observation:
         """Observe with one request, whatever the size; a second one if a pool's partition has no node."""
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                reply = await self._rest.nodes()
-                await self._partitions_exist(found={name for node in reply.nodes for name in node.partitions})
-        except TimeoutError as error:
-            raise self._rest.silent() from error
-        nodes = sorted((node(wire, self._claims) for wire in reply.nodes), key=lambda node: node.name)
+        async with self._rest.time_limit(self._timeout_seconds):
+            reply = await self._rest.nodes()
+            await self._check_partitions({name for node in reply.nodes for name in node.partitions})
+        nodes = sorted((to_node(wire, self._pools) for wire in reply.nodes), key=lambda node: node.name)
         return Observation(self._cluster.name, f"slurm {reply.meta.slurm.release}", tuple(nodes))
 
     async def find_policy(self) -> FoundPolicy:
         """Return every QOS, account, association and user, ours or not."""
-        try:
-            async with asyncio.timeout(POLICY_SECONDS):
-                return await read.find_policy(self._rest)
-        except TimeoutError as error:
-            raise self._rest.silent() from error
+        async with self._rest.time_limit(POLICY_SECONDS):
+            return await read.find_policy(self._rest)
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to objects, notices of what Slurm cannot quite do, and lines of slurm.conf."""
         context = PolicyContext.of(fleet, self._cluster.name, found.settings)
-        advice = settings.advice(context, found.settings)
-        return Translation(wanted_objects(context), tuple(notices.notices(context, advice)), advice)
+        lines = advice.advice(context, found.settings)
+        return Translation(wanted_objects(context), tuple(advice.notices(context, lines)), lines)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count jobs under accounts, associations and QOS."""
-        try:
-            async with asyncio.timeout(POLICY_SECONDS):
-                return await activity.count_jobs(self._rest, keys)
-        except TimeoutError as error:
-            raise self._rest.silent() from error
+        async with self._rest.time_limit(POLICY_SECONDS):
+            return await activity.count_jobs(self._rest, keys)
 
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         """Make changes of one stage; each request has its own time limit."""
@@ -88,15 +76,12 @@ class SlurmEngine:
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Requeue a team's lower-priority job where its urgent one waits at a limit."""
-        # Only names and limits are needed here, not what the cluster tells of itself.
+        # Only names and limits are needed here, not the cluster's own settings.
         context = PolicyContext.of(fleet, self._cluster.name, {})
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._nudger.nudge(context)
-        except TimeoutError as error:
-            raise self._rest.silent() from error
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await self._nudger.nudge(context)
 
-    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> Imported:
+    def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a hand-made policy to a fleet. Pure; nodes are not needed for it."""
         return import_.import_policy(fleet, self._cluster.name, found)
 
@@ -104,7 +89,7 @@ class SlurmEngine:
         """Return the script with the `sbatch` options it would be submitted with."""
         return self._runner.preview(order, fleet)
 
-    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+    def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Submit each order as its own user, eight at a time."""
         return self._runner.submit(orders, fleet)
 
@@ -130,7 +115,7 @@ class SlurmEngine:
         """
         return await self._reader.read(order, engine_id, attempt, offset, limit)
 
-    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+    async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Poll `squeue`, at most once a second, and add what the accounting has."""
         return await self._mirror.changes(mark, fleet)
 
@@ -141,14 +126,14 @@ class SlurmEngine:
     async def close(self) -> None:
         await self._rest.close()
 
-    async def _partitions_exist(self, found: Iterable[str]) -> None:
+    async def _check_partitions(self, with_nodes: Iterable[str]) -> None:
         """Raise Refused if a pool's partition does not exist; one without nodes is fine."""
-        unseen = self._claims.partitions.keys() - found
-        if not unseen:
+        without_nodes = self._pools.partitions.keys() - with_nodes
+        if not without_nodes:
             return
         existing = {partition.name for partition in (await self._rest.partitions()).partitions}
-        if missing := sorted(unseen - existing):
-            pool = self._claims.partitions[missing[0]]
+        if missing := sorted(without_nodes - existing):
+            pool = self._pools.partitions[missing[0]]
             raise Refused(
                 "PartitionMissing",
                 f"pool {pool} names partition {missing[0]}, but cluster {self._cluster.name} has only "

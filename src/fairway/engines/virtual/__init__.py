@@ -1,6 +1,6 @@
-"""The virtual engine: a cluster in memory, for demos, tests and what-if runs with a clock of its own.
+"""The virtual engine: a simulated cluster in memory, for demos, tests and what-if runs.
 
-`VirtualEngine` is what a server uses; `Simulator` is the cluster behind it, for callers that move its clock.
+A server uses `VirtualEngine`. Callers that advance the clock themselves use its `Simulator`.
 """
 
 from fairway.engines.virtual.engine import OccupiedDevices, VirtualEngine

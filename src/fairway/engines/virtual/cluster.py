@@ -1,4 +1,4 @@
-"""One life of a virtual cluster: its simulator, the clock it follows, and how its jobs are called outside."""
+"""Connect a simulator to a clock and to engine ids: one instance of a virtual cluster."""
 
 from __future__ import annotations
 
@@ -9,67 +9,69 @@ from typing import Final
 from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.job import EngineId, EngineName, format_job_id
 
-_MARKS: Final = 32**6
+_ID_COUNT: Final = 32**6
 
 
-class Life:
-    """From the moment a cluster is made until its server forgets it.
+class ClusterInstance:
+    """A virtual cluster from its creation until its server stops.
 
-    The ids of its jobs carry the moment it began: a cluster made anew, with nothing of the old one in its
-    memory, never takes an old job's id for one of its own.
+    The engine ids of its jobs contain its start time, so that the next instance of the same cluster, which
+    starts empty, does not take the ids of old jobs for its own.
     """
 
     def __init__(self, simulator: Simulator, clock: Callable[[], float] | None, speed: float) -> None:
-        """`clock`: seconds since 1970 that the cluster follows; None: it moves only when it is told."""
+        """`clock` returns seconds since 1970. Without one, time passes only when `tick` is called."""
         self.simulator: Final = simulator
         self._clock: Final = clock
         self._speed: Final = speed
-        self._began: Final = 0.0 if clock is None else clock()
-        self._began_at: Final = simulator.now
-        self._ticked: float | None = None if clock is None else self._began
-        self.mark: Final = format_job_id(int(self._began * 10) % _MARKS)
+        self._clock_start: Final = 0.0 if clock is None else clock()
+        self._simulator_start: Final = simulator.now
+        self._last_tick: float | None = None if clock is None else self._clock_start
+        self.id: Final = format_job_id(int(self._clock_start * 10) % _ID_COUNT)
         self._names: dict[EngineName, int] = {}
-        self._swept_at = 1000
+        self._prune_at = 1000
 
     # time
 
-    def follow(self) -> None:
-        """Let the cluster's clock catch up."""
+    def sync(self) -> None:
+        """Advance the simulator to the time of the clock."""
         if self._clock is not None:
             self.tick(self._clock())
 
     def tick(self, now: float) -> None:
-        """Let the cluster's clock follow another, in seconds; without its own, the first sets the watch."""
-        if self._ticked is not None and now > self._ticked:
-            self.simulator.advance(self.simulator.now + (now - self._ticked) * self._speed)
-        self._ticked = now if self._ticked is None else max(now, self._ticked)
+        """Advance the simulator to `now`, in seconds; without a clock, the first call only sets the time."""
+        if self._last_tick is not None and now > self._last_tick:
+            self.simulator.advance(self.simulator.now + (now - self._last_tick) * self._speed)
+        self._last_tick = now if self._last_tick is None else max(now, self._last_tick)
 
-    def moment(self, at: float) -> datetime:
-        """A moment of the simulator as the clock outside showed it."""
-        return datetime.fromtimestamp(self._began + (at - self._began_at) / self._speed, UTC)
+    def wall_time(self, at: float) -> datetime:
+        """Convert a time of the simulator to wall-clock time."""
+        return datetime.fromtimestamp(self._clock_start + (at - self._simulator_start) / self._speed, UTC)
 
     def seconds_until(self, at: float) -> float:
-        """How long until a moment of the simulator, by the clock outside."""
+        """Return the wall-clock seconds until a time of the simulator."""
         return (at - self.simulator.now) / self._speed
 
-    # what jobs are called
+    # ids and names of jobs
 
     def engine_id(self, number: int) -> EngineId:
-        return EngineId(f"v{self.mark}-{number}")
+        return EngineId(f"v{self.id}-{number}")
 
-    def number(self, engine_id: EngineId) -> int | None:
-        """None: of another life, or of none."""
-        mark, _, number = engine_id.removeprefix("v").partition("-")
-        return int(number) if mark == self.mark and number.isdecimal() else None
+    def job_number(self, engine_id: EngineId) -> int | None:
+        """Return the number of a job. None if it is of another instance or no longer in the history."""
+        instance_id, _, number = engine_id.removeprefix("v").partition("-")
+        if instance_id != self.id or not number.isdecimal() or not self.simulator.has_job(int(number)):
+            return None
+        return int(number)
 
-    def named(self, name: EngineName) -> int | None:
-        """The job made under a name, ended ones too, as long as they are remembered."""
+    def find_by_name(self, name: EngineName) -> int | None:
+        """Return the number of the job with this name, None if there is none or it left the history."""
         number = self._names.get(name)
-        return number if number is not None and self.simulator.remembers(number) else None
+        return number if number is not None and self.simulator.has_job(number) else None
 
-    def name(self, name: EngineName, number: int) -> None:
-        """Keep what a job is called. Names of jobs that the simulator forgot go, many at a time."""
-        if len(self._names) >= self._swept_at:
-            self._names = {n: job for n, job in self._names.items() if self.simulator.remembers(job)}
-            self._swept_at = 2 * len(self._names) + 1000
+    def register_name(self, name: EngineName, number: int) -> None:
+        """Store the name of a job. Names of jobs that left the history are removed in batches."""
+        if len(self._names) >= self._prune_at:
+            self._names = {n: job for n, job in self._names.items() if self.simulator.has_job(job)}
+            self._prune_at = 2 * len(self._names) + 1000
         self._names[name] = number

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from fairway.model.bill import BillForm
+
+AmortizedColumns = Mapping[str, Sequence[tuple[str, int]]]
+"""Line types whose unblended cost is not that of the line's hours, and the signed columns that have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,30 @@ class Columns:
     service: tuple[str, ...]
     tags: str
     """The JSON column with all tags; empty if each tag has its own column."""
+    amortized: AmortizedColumns = field(default_factory=lambda: MappingProxyType({}))
+
+
+_AMORTIZED: Final[AmortizedColumns] = MappingProxyType(
+    {
+        "DiscountedUsage": (("reservation/EffectiveCost", 1),),
+        "SavingsPlanCoveredUsage": (("savingsPlan/SavingsPlanEffectiveCost", 1),),
+        "SavingsPlanNegation": (),
+        "RIFee": (
+            ("reservation/UnusedRecurringFee", 1),
+            ("reservation/UnusedAmortizedUpfrontFeeForBillingPeriod", 1),
+        ),
+        "SavingsPlanRecurringFee": (
+            ("savingsPlan/TotalCommitmentToDate", 1),
+            ("savingsPlan/UsedCommitment", -1),
+        ),
+        "SavingsPlanUpfrontFee": (),
+    }
+)
+
+
+def _snake_case(column: str) -> str:
+    """Return the name in version 2.0 of a column of the legacy report."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|/", "_", column).lower()
 
 
 AWS: Final = Columns(
@@ -47,6 +75,7 @@ AWS: Final = Columns(
     kind="lineItem/LineItemType",
     service=("lineItem/ProductCode", "product/ProductName"),
     tags="",
+    amortized=_AMORTIZED,
 )
 AWS_2: Final = Columns(
     BillForm.AWS_2,
@@ -63,6 +92,10 @@ AWS_2: Final = Columns(
     kind="line_item_line_item_type",
     service=("line_item_product_code",),
     tags="resource_tags",
+    amortized={
+        kind: [(_snake_case(column), sign) for column, sign in columns]
+        for kind, columns in _AMORTIZED.items()
+    },
 )
 FOCUS: Final = Columns(
     BillForm.FOCUS,
@@ -80,42 +113,7 @@ FOCUS: Final = Columns(
     service=("ServiceName",),
     tags="Tags",
 )
-FORMS: Final = (AWS, AWS_2, FOCUS)
-
-AMORTIZED: Final[Mapping[str, Sequence[tuple[str, int]]]] = MappingProxyType(
-    {
-        "DiscountedUsage": (("reservation/EffectiveCost", 1),),
-        "SavingsPlanCoveredUsage": (("savingsPlan/SavingsPlanEffectiveCost", 1),),
-        "SavingsPlanNegation": (),
-        "RIFee": (
-            ("reservation/UnusedRecurringFee", 1),
-            ("reservation/UnusedAmortizedUpfrontFeeForBillingPeriod", 1),
-        ),
-        "SavingsPlanRecurringFee": (
-            ("savingsPlan/TotalCommitmentToDate", 1),
-            ("savingsPlan/UsedCommitment", -1),
-        ),
-        "SavingsPlanUpfrontFee": (),
-    }
-)
-"""AWS line types whose unblended cost is not the cost of the line's hours, and the columns that have it."""
-
-AMORTIZED_2: Final[Mapping[str, Sequence[tuple[str, int]]]] = MappingProxyType(
-    {
-        "DiscountedUsage": (("reservation_effective_cost", 1),),
-        "SavingsPlanCoveredUsage": (("savings_plan_savings_plan_effective_cost", 1),),
-        "SavingsPlanNegation": (),
-        "RIFee": (
-            ("reservation_unused_recurring_fee", 1),
-            ("reservation_unused_amortized_upfront_fee_for_billing_period", 1),
-        ),
-        "SavingsPlanRecurringFee": (
-            ("savings_plan_total_commitment_to_date", 1),
-            ("savings_plan_used_commitment", -1),
-        ),
-        "SavingsPlanUpfrontFee": (),
-    }
-)
+FORMATS: Final = (AWS, AWS_2, FOCUS)
 
 INSTANCE_GPUS: Final[Mapping[str, int]] = MappingProxyType(
     {

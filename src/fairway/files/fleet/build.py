@@ -1,4 +1,4 @@
-"""Build prices and cost rules from a fleet file, and check those that depend on several keys."""
+"""Build supplies, teams and prices from the sections of a fleet file, and check its prices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Any, Final
 from zoneinfo import available_timezones
 
-from fairway.files.diagnostics import FaultCode, Faults, Severity, Spot, did_you_mean, listed
+from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed
 from fairway.files.fleet import schema as fs
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
-from fairway.files.schema.containers import Key, Section
-from fairway.files.schema.values import ParsedValue
+from fairway.files.schema.containers import Key, Section, Sections
+from fairway.files.schema.values import ParsedValue, Problem
 from fairway.model.budget import Budget
 from fairway.model.gpu import GpuType
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
@@ -33,10 +33,10 @@ class PoolSupply:
 
     supply: Supply
     pool: Section
-    most: int | None
+    max_devices: int | None
     """Upper bound on the number of devices; None if only the engine knows."""
     exact: bool
-    """Whether `most` is the exact number: for slices that are cut on demand it is only a bound."""
+    """Whether `max_devices` is the exact number: for slices that are cut on demand it is only a bound."""
     gpu_part: float
     """The part of a GPU that one device takes: 1, or a slice's share of the memory."""
 
@@ -46,65 +46,51 @@ class Supplies:
 
     def __init__(self, file: Section, gpu_types: Mapping[str, GpuType]) -> None:
         self.pools: Final = {name: found.value for name, found in (file.get(fs.POOLS) or {}).items()}
-        self.written: Final = frozenset(file.names_in(fs.POOLS))
-        stocks = [stock for pool in self.pools.values() for stock in _stocks(pool, gpu_types)]
-        self.stocks: Final = {stock.supply: stock for stock in stocks}
-        self._by_text: Final = {str(stock.supply): stock.supply for stock in stocks}
-        self.order: Final = {supply: i for i, supply in enumerate(self.stocks)}
+        self.pool_names: Final = frozenset(file.names_in(fs.POOLS))
+        found = (supply for pool in self.pools.values() for supply in _pool_supplies(pool, gpu_types))
+        self.by_supply: Final = {one.supply: one for one in found}
+        self._by_name: Final = {str(supply): supply for supply in self.by_supply}
+        self.order: Final = {supply: i for i, supply in enumerate(self.by_supply)}
 
-    def named(self, text: str) -> Supply | None:
-        """Return the supply named `text`. Returns None if there is none."""
-        return self._by_text.get(text)
+    def find(self, name: str) -> Supply | None:
+        """Return the supply with this name. Returns None if there is none."""
+        return self._by_name.get(name)
 
-    def explain(self, text: str, spot: Spot, faults: Faults) -> None:
+    def report_unknown(self, text: str, location: Location, faults: Faults) -> None:
         """Report why `text` names no supply, unless its pool already has a fault."""
         if faults.full:
-            faults.add(FaultCode.UNKNOWN_POOL, spot, "", hint="")  # counted, not shown
+            faults.add(FaultCode.UNKNOWN_POOL, location, "", hint="")  # counted, not shown
             return
         name, _, slice_ = text.partition("/")
         pool = self.pools.get(name)
-        if name not in self.written:
-            faults.add(
-                FaultCode.UNKNOWN_POOL,
-                spot,
-                f"{name} is not a pool of this fleet",
-                expected=f"one of {listed(self._by_text)}" if self._by_text else "a pool",
-                hint=did_you_mean(text, self._by_text, "add it under pools, or name one that is there"),
-            )
-        elif pool is None or not pool.sound(fs.SLICES):
+        supplies = [supply for supply in self.by_supply if supply.pool == name]
+        if name not in self.pool_names:
+            expected = f"one of {listed(self._by_name)}" if self._by_name else "a pool"
+            hint = did_you_mean(text, self._by_name, "add it under pools, or name one that is there")
+            problem = Problem(FaultCode.UNKNOWN_POOL, f"{name} is not a pool of this fleet", hint)
+        elif pool is None or not pool.valid(fs.SLICES):
             return
         elif not slice_:
-            slices = [str(supply) for supply in self.stocks if supply.pool == name]
-            faults.add(
-                FaultCode.SLICED_POOL,
-                spot,
-                f"the GPUs of pool {name} are cut into slices; whole ones cannot be granted",
-                expected=f"one of {listed(slices)}",
-                hint=f"name the slice:  {slices[0]}",
-            )
+            expected = f"one of {listed(str(supply) for supply in supplies)}"
+            message = f"the GPUs of pool {name} are cut into slices; whole ones cannot be granted"
+            problem = Problem(FaultCode.SLICED_POOL, message, f"name the slice:  {supplies[0]}")
         elif not pool.get(fs.SLICES):
-            faults.add(
-                FaultCode.WHOLE_POOL,
-                spot,
-                f"the GPUs of pool {name} are not cut into slices",
-                expected=name,
-                hint=f"grant whole GPUs:  {name}; or cut them:  slices: [{slice_}]",
-            )
+            expected, message = name, f"the GPUs of pool {name} are not cut into slices"
+            hint = f"grant whole GPUs:  {name}; or cut them:  slices: [{slice_}]"
+            problem = Problem(FaultCode.WHOLE_POOL, message, hint)
         else:
-            have = [str(supply.slice) for supply in self.stocks if supply.pool == name]
-            faults.add(
-                FaultCode.UNKNOWN_SLICE,
-                spot,
-                f"the GPUs of pool {name} are not cut into {slice_}",
-                expected=f"one of {listed(have)}",
-                hint=did_you_mean(slice_, have, f"use one of {listed(have)}"),
-            )
+            slices = [str(supply.slice) for supply in supplies]
+            expected = f"one of {listed(slices)}"
+            message = f"the GPUs of pool {name} are not cut into {slice_}"
+            hint = did_you_mean(slice_, slices, f"use {expected}")
+            problem = Problem(FaultCode.UNKNOWN_SLICE, message, hint)
+        problem.report(location, expected, faults)
 
 
-def _stocks(pool: Section, gpu_types: Mapping[str, GpuType]) -> Iterator[PoolSupply]:
+def _pool_supplies(pool: Section, gpu_types: Mapping[str, GpuType]) -> Iterator[PoolSupply]:
     gpus, exact = gpus_of(pool)
     place = pool.get(fs.VIRTUAL_PLACE)
-    cut = (place.get(fs.SLICES_PER_GPU) if place else None) or {}
+    counts = (place.get(fs.SLICES_PER_GPU) if place else None) or {}
     name, gpu = PoolName(pool.name), gpu_types.get(pool.get(fs.GPU) or "")
     slices = pool.get(fs.SLICES)
     if not slices:
@@ -113,12 +99,11 @@ def _stocks(pool: Section, gpu_types: Mapping[str, GpuType]) -> Iterator[PoolSup
     for found in slices:
         profile = gpu.profile(found.value) if gpu else None
         part = float(gpu.fraction(profile)) if gpu and profile else 0.0
-        counted = cut.get(found.value)
-        each = counted.value if counted else profile.max_instances if profile else None
-        most = gpus * each if gpus is not None and each is not None else None
-        yield PoolSupply(
-            Supply(name, SliceName(found.value)), pool, most, exact and counted is not None, part
-        )
+        count = counts.get(found.value)
+        per_gpu = count.value if count else profile.max_instances if profile else None
+        devices = gpus * per_gpu if gpus is not None and per_gpu is not None else None
+        supply = Supply(name, SliceName(found.value))
+        yield PoolSupply(supply, pool, devices, exact and count is not None, part)
 
 
 def gpus_of(pool: Section) -> tuple[int | None, bool]:
@@ -126,22 +111,22 @@ def gpus_of(pool: Section) -> tuple[int | None, bool]:
 
     The number is None if the file does not state it or the pool has errors.
     """
-    if not pool.sound(fs.POOL_GPUS, fs.VIRTUAL_PLACE, fs.SLICES):
+    if not pool.valid(fs.POOL_GPUS, fs.VIRTUAL_PLACE, fs.SLICES):
         return None, False
     place = pool.get(fs.VIRTUAL_PLACE)
     nodes = place.get(fs.NODES) if place else None
     if place is not None and nodes is not None:
         return nodes * (place.get(fs.GPUS_PER_NODE) or GPUS_PER_NODE), True
-    told = pool.get(fs.POOL_GPUS)
-    return told, told is not None
+    gpus = pool.get(fs.POOL_GPUS)
+    return gpus, gpus is not None
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTeam:
+class TeamSection:
     """A team's section of the file, and the Team built from it with inherited values."""
 
     section: Section
-    parent: WrittenTeam | None
+    parent: TeamSection | None
     team: Team
     """In a file with faults, built from the valid parts."""
 
@@ -149,33 +134,33 @@ class WrittenTeam:
     def name(self) -> str:
         return self.team.name
 
-    def told(self, key: Key[Any], supply: Supply) -> ParsedValue[int | None] | None:
+    def amount(self, key: Key[Any], supply: Supply) -> ParsedValue[int | None] | None:
         """Return the team's own value for a supply under `guarantee` or `borrow`. Returns None if not set."""
-        said: Mapping[str, ParsedValue[int | None]] = self.section.get(key) or {}
-        return said.get(str(supply))
+        amounts: Mapping[str, ParsedValue[int | None]] = self.section.get(key) or {}
+        return amounts.get(str(supply))
 
 
 def priorities_of(file: Section) -> tuple[Priority, ...]:
     """Return the fleet's priorities, highest rank first; the three defaults if the file has none."""
-    told = file.get(ts.PRIORITIES)
-    if told is None:
+    sections = file.get(ts.PRIORITIES)
+    if sections is None:
         return DEFAULT_PRIORITIES
-    found = (
+    priorities = (
         Priority(
             PriorityName(name),
             entry.value.get(ts.RANK) or 0,
             default=entry.value.get(ts.IS_DEFAULT) is True,
             preemptible=entry.value.get(ts.PREEMPTIBLE) is not None,
         )
-        for name, entry in told.items()
+        for name, entry in sections.items()
     )
-    return tuple(sorted(found, key=lambda p: -p.rank))
+    return tuple(sorted(priorities, key=lambda p: -p.rank))
 
 
 def fairness_of(file: Section) -> Fairness:
     """Return the fleet's fairness settings, or the defaults."""
-    told = file.get(ts.FAIRNESS)
-    half_life = told.get(ts.HALF_LIFE) if told else None
+    fairness = file.get(ts.FAIRNESS)
+    half_life = fairness.get(ts.HALF_LIFE) if fairness else None
     return Fairness() if half_life is None else Fairness(half_life)
 
 
@@ -183,57 +168,56 @@ def chosen_teams_of(file: Section) -> Mapping[UserName, TeamName]:
     """Return the default teams that the file assigns to users."""
     return MappingProxyType(
         {
-            UserName(user): TeamName(found.value.need(ts.DEFAULT_TEAM))
+            UserName(user): TeamName(found.value.require(ts.DEFAULT_TEAM))
             for user, found in (file.get(ts.USERS) or {}).items()
         }
     )
 
 
-def teams_of(file: Section, supplies: Supplies, priorities: tuple[Priority, ...]) -> tuple[WrittenTeam, ...]:
+def teams_of(file: Section, supplies: Supplies, priorities: tuple[Priority, ...]) -> tuple[TeamSection, ...]:
     """Build all teams, parents before children, otherwise in file order."""
     ranked = tuple(p.name for p in priorities)
     return tuple(_walk(file.get(ts.TEAMS) or {}, None, supplies, ranked))
 
 
 def _walk(
-    teams: Mapping[str, ParsedValue[Section]],
-    parent: WrittenTeam | None,
-    supplies: Supplies,
-    ranked: tuple[PriorityName, ...],
-) -> Iterator[WrittenTeam]:
+    teams: Sections, parent: TeamSection | None, supplies: Supplies, ranked: tuple[PriorityName, ...]
+) -> Iterator[TeamSection]:
     for name, found in teams.items():
         section = found.value
-        above = parent.team if parent else None
-        told = section.get(ts.TEAM_PRIORITIES)
-        chosen = {item.value for item in told} if told is not None else None
-        inherited = above.priorities if above else ranked
-        written = WrittenTeam(
+        parent_team = parent.team if parent else None
+        listed_priorities = section.get(ts.TEAM_PRIORITIES)
+        priorities = parent_team.priorities if parent_team else ranked
+        if listed_priorities is not None:
+            own = {item.value for item in listed_priorities}
+            priorities = tuple(p for p in ranked if p in own)
+        team = TeamSection(
             section,
             parent,
             Team(
                 name=TeamName(name),
-                parent=above.name if above else None,
+                parent=parent_team.name if parent_team else None,
                 share=section.get(ts.SHARE) or 1,
-                grants=_grants(section, above, supplies),
-                limits=_limits(section, above.limits if above else Limits()),
-                priorities=inherited if chosen is None else tuple(p for p in ranked if p in chosen),
+                grants=_grants(section, parent_team, supplies),
+                limits=_limits(section, parent_team.limits if parent_team else Limits()),
+                priorities=priorities,
                 members=tuple(UserName(item.value) for item in section.get(ts.MEMBERS) or ()),
-                draining=section.get(ts.DRAINING) is True or (above is not None and above.draining),
+                draining=section.get(ts.DRAINING) is True or bool(parent_team and parent_team.draining),
                 budget=_budget(section),
             ),
         )
-        yield written
-        yield from _walk(section.get(ts.INNER_TEAMS) or {}, written, supplies, ranked)
+        yield team
+        yield from _walk(section.get(ts.INNER_TEAMS) or {}, team, supplies, ranked)
 
 
-def _grants(section: Section, above: Team | None, supplies: Supplies) -> tuple[Grant, ...]:
+def _grants(section: Section, parent: Team | None, supplies: Supplies) -> tuple[Grant, ...]:
     guarantee, borrow = section.get(ts.GUARANTEE) or {}, section.get(ts.BORROW) or {}
-    if above is not None and not guarantee and not borrow:
-        return tuple(Grant(g.supply) for g in above.grants)
-    named = {supply for text in (*guarantee, *borrow) if (supply := supplies.named(text)) is not None}
-    inherited = {g.supply for g in above.grants} if above else set()
+    if parent is not None and not guarantee and not borrow:
+        return tuple(Grant(g.supply) for g in parent.grants)
+    granted = {supply for text in (*guarantee, *borrow) if (supply := supplies.find(text)) is not None}
+    inherited = {g.supply for g in parent.grants} if parent else set()
     found = []
-    for supply in sorted(named | inherited, key=supplies.order.__getitem__):
+    for supply in sorted(granted | inherited, key=supplies.order.__getitem__):
         text = str(supply)
         grant = Grant(
             supply,
@@ -252,29 +236,29 @@ def _limits(section: Section, inherited: Limits) -> Limits:
     if job is None and user is None:
         return inherited
     return Limits(
-        job_gpus=_told(job, ts.JOB_GPUS, inherited.job_gpus),
-        job_seconds=_told(job, ts.JOB_TIME, inherited.job_seconds),
-        user_gpus=_told(user, ts.USER_GPUS, inherited.user_gpus),
+        job_gpus=_limit(job, ts.JOB_GPUS, inherited.job_gpus),
+        job_seconds=_limit(job, ts.JOB_TIME, inherited.job_seconds),
+        user_gpus=_limit(user, ts.USER_GPUS, inherited.user_gpus),
     )
 
 
 def _budget(section: Section) -> Budget | None:
     """Build the team's own budget. A parent's budget is not inherited: it covers the team anyway."""
-    told = section.get(ts.BUDGET)
-    amount = told.get(ts.AMOUNT) if told else None
-    if told is None or amount is None:
+    budget = section.get(ts.BUDGET)
+    amount = budget.get(ts.AMOUNT) if budget else None
+    if budget is None or amount is None:
         return None
-    usual = Budget(amount)
+    default = Budget(amount)
     return Budget(
         amount,
-        told.get(ts.EVERY) or usual.every,
-        told.get(ts.WARN_AT) or usual.warn_at,
-        told.get(ts.AT_LIMIT) or usual.at_limit,
-        told.get(ts.RUNNING) or usual.running,
+        budget.get(ts.EVERY) or default.every,
+        budget.get(ts.WARN_AT) or default.warn_at,
+        budget.get(ts.AT_LIMIT) or default.at_limit,
+        budget.get(ts.RUNNING) or default.running,
     )
 
 
-def _told(section: Section | None, key: Key[int | None], inherited: int | None) -> int | None:
+def _limit(section: Section | None, key: Key[int | None], inherited: int | None) -> int | None:
     """Return a limit or the inherited one. `unlimited` reads as None and removes the parent's limit."""
     found = section.found(key) if section else None
     return inherited if found is None else found.value
@@ -282,15 +266,15 @@ def _told(section: Section | None, key: Key[int | None], inherited: int | None) 
 
 def pricing_of(pool: Section) -> tuple[Decimal, Pricing]:
     """Return a pool's first list price, and its Pricing: later prices, discount, commitments, slices."""
-    written = pool.need(ps.PRICE)
+    price = pool.require(ps.PRICE)
     slices = pool.get(ps.SLICE_PRICES) or {}
     pricing = Pricing(
-        steps=tuple(PriceStep(day.value, price) for day, price in written.steps),
+        steps=tuple(PriceStep(day.value, amount) for day, amount in price.steps),
         discount=pool.get(ps.DISCOUNT) or Decimal(0),
         commitments=tuple(_commitment(section) for section in pool.get(ps.COMMITMENTS) or ()),
         slices=MappingProxyType({SliceName(name): found.value for name, found in slices.items()}),
     )
-    return written.first, DEFAULT_PRICING if pricing == DEFAULT_PRICING else pricing
+    return price.first, DEFAULT_PRICING if pricing == DEFAULT_PRICING else pricing
 
 
 def overhead_of(cluster: Section) -> MappingProxyType[str, Decimal]:
@@ -300,21 +284,20 @@ def overhead_of(cluster: Section) -> MappingProxyType[str, Decimal]:
 
 def cost_rules_of(file: Section) -> CostRules:
     """Return the fleet's cost rules, with defaults for missing keys."""
-    cost, usual = file.get(ps.COST), DEFAULT_COST_RULES
+    cost, default = file.get(ps.COST), DEFAULT_COST_RULES
     if cost is None:
-        return usual
+        return default
     return CostRules(
-        timezone=cost.get(ps.TIMEZONE) or usual.timezone,
-        idle=cost.get(ps.IDLE) or usual.idle,
-        overhead=cost.get(ps.OVERHEAD_RULE) or usual.overhead,
+        timezone=cost.get(ps.TIMEZONE) or default.timezone,
+        idle=cost.get(ps.IDLE) or default.idle,
+        overhead=cost.get(ps.OVERHEAD_RULE) or default.overhead,
     )
 
 
 def check_prices(file: Section, faults: Faults) -> None:
     """Run the checks of prices that compare several values."""
     _zone_exists(file, faults)
-    for found in (file.get(fs.POOLS) or {}).values():
-        pool = found.value
+    for pool in (found.value for found in (file.get(fs.POOLS) or {}).values()):
         _steps_in_order(pool, faults)
         _commitments_hold(pool, faults)
         _committed_gpus_exist(pool, faults)
@@ -324,10 +307,10 @@ def check_prices(file: Section, faults: Faults) -> None:
 
 def _commitment(section: Section) -> Commitment:
     return Commitment(
-        section.need(ps.COMMITTED_GPUS),
-        section.need(ps.COMMITTED_PRICE),
-        section.need(ps.COMMITTED_FROM),
-        section.need(ps.COMMITTED_UNTIL),
+        section.require(ps.COMMITTED_GPUS),
+        section.require(ps.COMMITTED_PRICE),
+        section.require(ps.COMMITTED_FROM),
+        section.require(ps.COMMITTED_UNTIL),
     )
 
 
@@ -339,21 +322,21 @@ def _zones() -> frozenset[str]:
 
 def _zone_exists(file: Section, faults: Faults) -> None:
     cost = file.get(ps.COST)
-    named = cost.found(ps.TIMEZONE) if cost else None
-    if named is None or named.value in _zones():
+    zone = cost.found(ps.TIMEZONE) if cost else None
+    if zone is None or zone.value in _zones():
         return
     # Users often write the city: Berlin, new york.
-    word = named.value.rsplit("/", 1)[-1].replace(" ", "_").lower()
-    cities = sorted(z for z in _zones() if z.rsplit("/", 1)[-1].lower() == word)
+    city = zone.value.rsplit("/", 1)[-1].replace(" ", "_").lower()
+    cities = sorted(z for z in _zones() if z.rsplit("/", 1)[-1].lower() == city)
     otherwise = "write one like Europe/Berlin, America/New_York or UTC"
     faults.add(
         FaultCode.UNKNOWN_TIME_ZONE,
-        named.spot,
-        f"there is no time zone {named.value}",
+        zone.location,
+        f"there is no time zone {zone.value}",
         expected="a name of the IANA time zones",
         hint=f"did you mean {' or '.join(cities[:2])}?"
         if cities
-        else did_you_mean(named.value, sorted(z for z in _zones() if "/" in z or z == "UTC"), otherwise),
+        else did_you_mean(zone.value, sorted(z for z in _zones() if "/" in z or z == "UTC"), otherwise),
     )
 
 
@@ -363,11 +346,11 @@ def _steps_in_order(pool: Section, faults: Faults) -> None:
         if following.value <= day.value:
             faults.add(
                 FaultCode.NOT_IN_ORDER,
-                following.spot,
+                following.location,
                 f"pool {pool.name} has a price from {following.value} after one from {day.value}",
                 expected="days in their order",
                 hint="write prices in the order in which they hold",
-                related=[day.spot],
+                related=[day.location],
             )
             return
 
@@ -381,7 +364,7 @@ def _has_a_price(pool: Section, faults: Faults) -> None:
         return
     faults.add(
         FaultCode.NO_PRICE,
-        price.spot,
+        price.location,
         f"pool {pool.name} has no price: its charges will be 0",
         hint="write what a GPU-hour costs, as in  price: 1.90;"
         "  fairway price owned  computes it for GPUs you bought",
@@ -395,28 +378,28 @@ def _commitments_hold(pool: Section, faults: Faults) -> None:
         if since is not None and until is not None and until.value <= since.value:
             faults.add(
                 FaultCode.NOT_IN_ORDER,
-                until.spot,
+                until.location,
                 f"a commitment of pool {pool.name} ends on {until.value}, before a day of it was over",
                 expected=f"a day after {since.value}",
                 hint="until is the first day on which it no longer holds",
-                related=[since.spot],
+                related=[since.location],
             )
 
 
 def _committed_gpus_exist(pool: Section, faults: Faults) -> None:
     """Warn about commitments for more GPUs than the pool has. Valid and charged, but usually a mistake."""
-    has, _ = gpus_of(pool)
+    gpus, _ = gpus_of(pool)
     sections = pool.get(ps.COMMITMENTS) or ()
-    if has is None or not sections or not pool.sound(ps.COMMITMENTS):
+    if gpus is None or not sections or not pool.valid(ps.COMMITMENTS):
         return
-    day, committed = max(_committed(sections), key=lambda known: known[1], default=(None, 0))
-    if committed > has:
-        held = [s for s in sections if s.need(ps.COMMITTED_FROM) <= (day or date.min)]
+    day, committed = max(_committed(sections), key=lambda found: found[1], default=(None, 0))
+    if committed > gpus:
+        begun = [s for s in sections if s.require(ps.COMMITTED_FROM) <= (day or date.min)]
         faults.add(
             FaultCode.COMMITTED_TOO_MUCH,
-            held[-1].spot,
-            f"commitments of pool {pool.name} add up to {committed} GPUs on {day}, but it has {has}",
-            expected=f"at most {has}",
+            begun[-1].location,
+            f"commitments of pool {pool.name} add up to {committed} GPUs on {day}, but it has {gpus}",
+            expected=f"at most {gpus}",
             hint="lower them, or keep them: what is committed and not there is charged as a line of its own",
             severity=Severity.WARNING,
         )
@@ -431,25 +414,19 @@ def _committed(sections: tuple[Section, ...]) -> Iterator[tuple[date, int]]:
 
 def _priced_slices_exist(pool: Section, faults: Faults) -> None:
     prices = pool.get(ps.SLICE_PRICES)
-    if not prices or not pool.sound(fs.SLICES, ps.SLICE_PRICES):
+    if not prices or not pool.valid(fs.SLICES, ps.SLICE_PRICES):
         return
-    has = [found.value for found in pool.get(fs.SLICES) or ()]
+    slices = [found.value for found in pool.get(fs.SLICES) or ()]
     for name, found in prices.items():
-        if name in has:
+        if name in slices:
             continue
-        if has:
-            faults.add(
-                FaultCode.UNKNOWN_SLICE,
-                found.spot,
-                f"the GPUs of pool {pool.name} are not cut into {name}",
-                expected=f"one of {listed(has)}",
-                hint=did_you_mean(name, has, f"price one of {listed(has)}"),
-            )
+        if slices:
+            expected = f"one of {listed(slices)}"
+            message = f"the GPUs of pool {pool.name} are not cut into {name}"
+            hint = did_you_mean(name, slices, f"price {expected}")
+            problem = Problem(FaultCode.UNKNOWN_SLICE, message, hint)
         else:
-            faults.add(
-                FaultCode.WHOLE_POOL,
-                found.spot,
-                f"the GPUs of pool {pool.name} are not cut into slices",
-                expected="no slice_prices",
-                hint=f"take slice_prices away, or cut the GPUs:  slices: [{name}]",
-            )
+            expected, message = "no slice_prices", f"the GPUs of pool {pool.name} are not cut into slices"
+            hint = f"take slice_prices away, or cut the GPUs:  slices: [{name}]"
+            problem = Problem(FaultCode.WHOLE_POOL, message, hint)
+        problem.report(found.location, expected, faults)

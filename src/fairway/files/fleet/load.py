@@ -9,11 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Spot, shown
+from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Location, shown
 from fairway.files.fleet import schema as fs
 from fairway.files.fleet.build import (
     Supplies,
-    WrittenTeam,
+    TeamSection,
     check_prices,
     chosen_teams_of,
     cost_rules_of,
@@ -23,12 +23,11 @@ from fairway.files.fleet.build import (
     priorities_of,
     teams_of,
 )
-from fairway.files.fleet.checks.pools import check, resource_of
+from fairway.files.fleet.checks.pools import check_pools, resource_of
 from fairway.files.fleet.checks.teams import check_teams
 from fairway.files.schema.containers import Section
-from fairway.files.schema.values import At, ParsedValue
-from fairway.files.yaml.parser import parse
-from fairway.files.yaml.tree import Mark
+from fairway.files.schema.values import FieldPath
+from fairway.files.yaml import Mark, parse
 from fairway.model.fleet import (
     Cluster,
     Connection,
@@ -48,7 +47,7 @@ from fairway.model.gpu import GpuType, Vendor
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, PoolName, SliceName
 
-LARGEST: Final = 1024 * 1024
+MAX_BYTES: Final = 1024 * 1024
 """Maximum size of a fleet file in bytes; ten thousand pools take less."""
 
 
@@ -79,7 +78,7 @@ def check_fleet(path: Path) -> Report:
     source = shown(str(path), 300)
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _refused(
@@ -93,13 +92,13 @@ def check_fleet(path: Path) -> Report:
 
 def check_bytes(data: bytes, source: str, folder: Path | None = None) -> Report:
     """Check the bytes of a fleet file, e.g. from a pipe."""
-    if len(data) > LARGEST:
+    if len(data) > MAX_BYTES:
         return _too_large(source)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        at = Spot(before.count(b"\n") + 1, len(before) - before.rfind(b"\n"), "", "")
+        at = Location(before.count(b"\n") + 1, len(before) - before.rfind(b"\n"))
         message = f"byte 0x{data[error.start]:02x} here is not UTF-8"
         return _refused(source, FaultCode.NOT_UTF8, message, "save the file as UTF-8", at)
     return check_text(text, source, folder)
@@ -107,16 +106,16 @@ def check_bytes(data: bytes, source: str, folder: Path | None = None) -> Report:
 
 def check_text(text: str, source: str, folder: Path | None = None) -> Report:
     """Check the text of a fleet file."""
-    if len(text) > LARGEST:
+    if len(text) > MAX_BYTES:
         return _too_large(source)
     faults = Faults(source)
     root = parse(text.removeprefix("\ufeff"), faults)
-    found = fs.FLEET.read(root, At((), Mark(*root.mark)), faults) if root is not None else None
+    found = fs.FLEET.read(root, FieldPath((), Mark(*root.mark)), faults) if root is not None else None
     if found is None:
         return Report(source, None, faults.sorted())
     file = found.value
     gpu_types = _gpu_types(file)
-    check(file, gpu_types, faults)
+    check_pools(file, gpu_types, faults)
     check_prices(file, faults)
     supplies = Supplies(file, gpu_types)
     teams = teams_of(file, supplies, priorities_of(file))
@@ -138,15 +137,15 @@ def _fleet_or_raise(report: Report) -> Fleet:
     return report.fleet
 
 
-def _refused(source: str, code: FaultCode, message: str, hint: str, at: Spot | None = None) -> Report:
+def _refused(source: str, code: FaultCode, message: str, hint: str, at: Location | None = None) -> Report:
     faults = Faults(source)
-    faults.add(code, at or Spot(1, 1, "", ""), message, hint=hint)
+    faults.add(code, at or Location(1, 1), message, hint=hint)
     return Report(source, None, faults.sorted())
 
 
 def _too_large(source: str) -> Report:
     hint = "is it the right file? A fleet of thousands of pools is smaller"
-    return _refused(source, FaultCode.FILE_TOO_LARGE, f"the file is larger than {LARGEST:,} bytes", hint)
+    return _refused(source, FaultCode.FILE_TOO_LARGE, f"the file is larger than {MAX_BYTES:,} bytes", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,40 +160,37 @@ class _Paths:
             return
         for cluster in (file.get(fs.CLUSTERS) or {}).values():
             credentials = cluster.value.get(fs.CREDENTIALS)
-            named = [cluster.value.found(fs.KUBECONFIG), cluster.value.found(fs.SLURM_TOOLS)]
+            paths = [cluster.value.found(fs.KUBECONFIG), cluster.value.found(fs.SLURM_TOOLS)]
             if credentials:
-                named += [credentials.found(fs.JWT_KEY_FILE), credentials.found(fs.TOKEN_FILE)]
-            for found in named:
+                paths += [credentials.found(fs.JWT_KEY_FILE), credentials.found(fs.TOKEN_FILE)]
+            for found in paths:
                 if found and not found.value.startswith("/"):
-                    self._relative(found)
+                    self.faults.add(
+                        FaultCode.BAD_PATH,
+                        found.location,
+                        f"{found.location.value} is relative, but this fleet is not in a folder",
+                        expected="a path that begins with /",
+                        hint="write the whole path",
+                    )
 
     def absolute(self, path: str | None) -> str | None:
         return None if path is None else str(self.folder / path) if self.folder else path
 
-    def _relative(self, found: ParsedValue[str]) -> None:
-        self.faults.add(
-            FaultCode.BAD_PATH,
-            found.spot,
-            f"{found.spot.value} is relative, but this fleet is not in a folder",
-            expected="a path that begins with /",
-            hint="write the whole path",
-        )
-
 
 def _gpu_types(file: Section) -> Mapping[str, GpuType]:
     """Return the built-in GPU types and the file's own, including invalid ones so that pools can use them."""
-    sound = file.get(fs.GPU_TYPES) or {}
+    valid = file.get(fs.GPU_TYPES) or {}
     own = {
-        name: _gpu_type(name, sound[name].value if name in sound else None)
+        name: _gpu_type(name, valid[name].value if name in valid else None)
         for name in file.names_in(fs.GPU_TYPES)
     }
     return {**own, **CATALOGUE}
 
 
-def _gpu_type(name: str, told: Section | None) -> GpuType:
-    memory = told.get(fs.GPU_MEMORY) if told else None
-    products = told.get(fs.GPU_PRODUCTS) if told else None
-    vendor = told.get(fs.GPU_VENDOR) if told else None
+def _gpu_type(name: str, section: Section | None) -> GpuType:
+    memory = section.get(fs.GPU_MEMORY) if section else None
+    products = section.get(fs.GPU_PRODUCTS) if section else None
+    vendor = section.get(fs.GPU_VENDOR) if section else None
     return GpuType(
         name,
         int(memory.removesuffix("GB")) if memory else 0,
@@ -204,25 +200,25 @@ def _gpu_type(name: str, told: Section | None) -> GpuType:
 
 
 def _build(
-    file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths, teams: Sequence[WrittenTeam]
+    file: Section, gpu_types: Mapping[str, GpuType], paths: _Paths, teams: Sequence[TeamSection]
 ) -> Fleet:
     return Fleet(
-        name=file.need(fs.FLEET_NAME),
-        currency=file.need(fs.FLEET_CURRENCY),
+        name=file.require(fs.FLEET_NAME),
+        currency=file.require(fs.FLEET_CURRENCY),
         clusters=tuple(
             Cluster(
                 ClusterName(name),
                 _connection(found.value, paths),
-                _folders(found.value),
+                Folders(*(found.value.get(key) for key in fs.FOLDERS)),
                 overhead_of(found.value),
             )
-            for name, found in file.need(fs.CLUSTERS).items()
+            for name, found in file.require(fs.CLUSTERS).items()
         ),
         pools=tuple(
             _pool(PoolName(name), found.value, gpu_types)
             for name, found in (file.get(fs.POOLS) or {}).items()
         ),
-        teams=tuple(written.team for written in teams),
+        teams=tuple(section.team for section in teams),
         priorities=priorities_of(file),
         fairness=fairness_of(file),
         chosen_teams=chosen_teams_of(file),
@@ -231,11 +227,11 @@ def _build(
 
 
 def _connection(cluster: Section, paths: _Paths) -> Connection:
-    match cluster.need(fs.ENGINE):
+    match cluster.require(fs.ENGINE):
         case EngineKind.SLURM:
-            credentials = cluster.need(fs.CREDENTIALS)
+            credentials = cluster.require(fs.CREDENTIALS)
             return SlurmConnection(
-                url=cluster.need(fs.SLURM_URL),
+                url=cluster.require(fs.SLURM_URL),
                 user=credentials.get(fs.SLURM_USER) or "fairway",
                 jwt_key_file=paths.absolute(credentials.get(fs.JWT_KEY_FILE)),
                 token_file=paths.absolute(credentials.get(fs.TOKEN_FILE)),
@@ -249,18 +245,14 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
             return VirtualConnection()
 
 
-def _folders(cluster: Section) -> Folders:
-    return Folders(cluster.get(fs.LOGS), cluster.get(fs.LOGS_SEEN_AT), cluster.get(fs.CHECKPOINTS))
-
-
 def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Pool:
-    gpu = gpu_types[pool.need(fs.GPU)]
+    gpu = gpu_types[pool.require(fs.GPU)]
     price, pricing = pricing_of(pool)
     return Pool(
         name=name,
-        cluster=ClusterName(pool.need(fs.POOL_CLUSTER)),
+        cluster=ClusterName(pool.require(fs.POOL_CLUSTER)),
         gpu=gpu,
-        capacity=pool.need(fs.CAPACITY),
+        capacity=pool.require(fs.CAPACITY),
         price=price,
         place=_place(pool, gpu),
         slices=tuple(SliceName(found.value) for found in pool.get(fs.SLICES) or ()),
@@ -272,7 +264,7 @@ def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Po
 
 def _place(pool: Section, gpu: GpuType) -> Place:
     if slurm := pool.get(fs.SLURM_PLACE):
-        return SlurmPlace(slurm.need(fs.SLURM_PARTITION), slurm.get(fs.SLURM_GRES))
+        return SlurmPlace(slurm.require(fs.SLURM_PARTITION), slurm.get(fs.SLURM_GRES))
     if kubernetes := pool.get(fs.KUBERNETES_PLACE):
         labels = kubernetes.get(fs.NODE_LABELS) or {}
         return KubernetesPlace(
@@ -280,10 +272,10 @@ def _place(pool: Section, gpu: GpuType) -> Place:
             taints=tuple(found.value for found in kubernetes.get(fs.TAINTS) or ()),
             resource=resource_of(kubernetes, gpu),
         )
-    virtual = pool.need(fs.VIRTUAL_PLACE)
+    virtual = pool.require(fs.VIRTUAL_PLACE)
     counts = virtual.get(fs.SLICES_PER_GPU) or {}
     return VirtualPlace(
-        nodes=virtual.need(fs.NODES),
+        nodes=virtual.require(fs.NODES),
         gpus_per_node=virtual.get(fs.GPUS_PER_NODE) or 8,
         slices_per_gpu=MappingProxyType({SliceName(key): found.value for key, found in counts.items()}),
         nodes_per_rack=virtual.get(fs.NODES_PER_RACK),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from fairway.files.fleet import schema_prices as ps
@@ -13,38 +12,19 @@ from fairway.files.schema.values import Integer, OneOf, Schema
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.gpu import Vendor
 
-
-class ApiVersion(StrEnum):
-    """The values of `apiVersion` that this release supports."""
-
-    V1ALPHA1 = "fairway/v1alpha1"
-
-
-class FileKind(StrEnum):
-    """The allowed values of `kind` in a fleet file."""
-
-    FLEET = "Fleet"
-
-
 # --- clusters --------------------------------------------------------------------------------------------
 
-ENGINE: Final = Key("engine", OneOf(EngineKind), "Who schedules on the cluster.", example="slurm")
+ENGINE: Final = Key(
+    "engine", OneOf(EngineKind), "Who schedules on the cluster.", example="slurm", required=True
+)
 
 JWT_KEY_FILE: Final = Key(
-    "jwt_key_file",
-    values.PATH,
-    "File with the cluster's HS256 key; Fairway signs short-lived tokens itself.",
-    required=False,
+    "jwt_key_file", values.PATH, "File with the cluster's HS256 key; Fairway signs short-lived tokens itself."
 )
 TOKEN_FILE: Final = Key(
-    "token_file",
-    values.PATH,
-    "File with a ready token (scontrol token), read again whenever it is needed.",
-    required=False,
+    "token_file", values.PATH, "File with a ready token (scontrol token), read again whenever it is needed."
 )
-SLURM_USER: Final = Key(
-    "user", values.USER, "The Slurm user that Fairway acts as.", required=False, default="fairway"
-)
+SLURM_USER: Final = Key("user", values.USER, "The Slurm user that Fairway acts as.", default="fairway")
 SLURM_CREDENTIALS: Final = Record(
     "Credentials for slurmrestd",
     (JWT_KEY_FILE, TOKEN_FILE, SLURM_USER),
@@ -53,46 +33,40 @@ SLURM_CREDENTIALS: Final = Record(
     ),
 )
 SLURM_URL: Final = Key(
-    "url", values.URL, "Address of the cluster's slurmrestd.", example="https://slurm.example.org:6820"
+    "url",
+    values.URL,
+    "Address of the cluster's slurmrestd.",
+    example="https://slurm.example.org:6820",
+    required=True,
 )
 CREDENTIALS: Final = Key(
     "credentials",
     SLURM_CREDENTIALS,
     "How to sign in. Secrets stay in files of their own.",
     example="{ jwt_key_file: /etc/fairway/hpc.jwt }",
+    required=True,
 )
 KUBECONFIG: Final = Key(
-    "kubeconfig",
-    values.PATH,
-    "Path of a kubeconfig; without it Fairway uses its pod's service account.",
-    required=False,
+    "kubeconfig", values.PATH, "Path of a kubeconfig; without it Fairway uses its pod's service account."
 )
 KUBE_CONTEXT: Final = Key(
-    "context", values.CONTEXT, "Context within the kubeconfig; without it the current one.", required=False
+    "context", values.CONTEXT, "Context within the kubeconfig; without it the current one."
 )
 SLURM_TOOLS: Final = Key(
-    "tools",
-    values.PATH,
-    "Folder of squeue and sacct on the Fairway server; without it they are on its PATH.",
-    required=False,
+    "tools", values.PATH, "Folder of squeue and sacct on the Fairway server; without it they are on its PATH."
 )
 LOGS: Final = Key(
-    "logs",
-    values.SHARED_PATH,
-    "Slurm: folder, as the nodes see it, that what jobs print goes to.",
-    required=False,
+    "logs", values.SHARED_PATH, "Slurm: folder, as the nodes see it, that what jobs print goes to."
 )
 LOGS_SEEN_AT: Final = Key(
     "logs_seen_at",
     values.SHARED_PATH,
     "The same folder as the Fairway server sees it; without it by the same path.",
-    required=False,
 )
 CHECKPOINTS: Final = Key(
     "checkpoints",
     values.CHECKPOINTS,
     "Shared folder for checkpoints, as the nodes see it; on Kubernetes also pvc/CLAIM.",
-    required=False,
 )
 FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
 _COMMON: Final = (*FOLDERS, ps.OVERHEAD)
@@ -111,90 +85,87 @@ CLUSTER: Final = variants(
 # --- pools -----------------------------------------------------------------------------------------------
 
 SLURM_PARTITION: Final = Key(
-    "partition", values.PARTITION, "The partition whose nodes have the GPUs.", example="gpu"
+    "partition", values.PARTITION, "The partition whose nodes have the GPUs.", example="gpu", required=True
 )
 SLURM_GRES: Final = Key(
-    "gres", values.GRES, "The GRES type (gpu:TYPE); needed where the partition has several.", required=False
+    "gres", values.GRES, "The GRES type (gpu:TYPE); needed where the partition has several."
 )
 NODE_LABELS: Final = Key(
     "node_labels",
     MapOf(values.LABEL_KEY, values.LABEL_VALUE, "node labels"),
     "Labels that every node of the pool has; without any, all nodes of the cluster.",
-    required=False,
 )
 TAINTS: Final = Key(
-    "taints",
-    ListOf(values.TAINT, "taints"),
-    "Taints of the pool's nodes, which its jobs tolerate.",
-    required=False,
+    "taints", ListOf(values.TAINT, "taints"), "Taints of the pool's nodes, which its jobs tolerate."
 )
 GPU_RESOURCE: Final = Key(
     "resource",
     values.RESOURCE,
     "Name of the GPU resource; by default that of the GPU's maker, e.g. nvidia.com/gpu.",
-    required=False,
 )
-NODES: Final = Key("nodes", Integer(1, 100_000), "How many nodes the virtual pool has.", example="4")
-GPUS_PER_NODE: Final = Key(
-    "gpus_per_node", Integer(1, 64), "How many GPUs each node has.", required=False, default=8
+NODES: Final = Key(
+    "nodes", Integer(1, 100_000), "How many nodes the virtual pool has.", example="4", required=True
 )
+GPUS_PER_NODE: Final = Key("gpus_per_node", Integer(1, 64), "How many GPUs each node has.", default=8)
 SLICES_PER_GPU: Final = Key(
     "slices_per_gpu",
     MapOf(values.SLICE, Integer(1, 8), "slices"),
     "How many slices of each kind every GPU is cut into.",
-    required=False,
 )
 NODES_PER_RACK: Final = Key(
     "nodes_per_rack",
     Integer(1, 100_000),
     "How many nodes share a rack, for jobs that ask for one; all of them unless said.",
-    required=False,
 )
 
-POOL_CLUSTER: Final = Key("cluster", values.NAME, "The cluster, by its name under clusters.", example="hpc")
+POOL_CLUSTER: Final = Key(
+    "cluster", values.NAME, "The cluster, by its name under clusters.", example="hpc", required=True
+)
 GPU: Final = Key(
-    "gpu", values.GPU_NAME, "The GPU type: a built-in one, or one from gpu_types.", example="A100-80GB"
+    "gpu",
+    values.GPU_NAME,
+    "The GPU type: a built-in one, or one from gpu_types.",
+    example="A100-80GB",
+    required=True,
 )
 SLICES: Final = Key(
     "slices",
     ListOf(values.SLICE, "MIG profiles"),
     "MIG profiles the GPUs are cut into; a slice costs its part of the GPU, or its slice_prices.",
-    required=False,
 )
 CAPACITY: Final = Key(
-    "capacity", OneOf(Capacity), "How the GPUs are paid for, and whether they can vanish.", example="owned"
+    "capacity",
+    OneOf(Capacity),
+    "How the GPUs are paid for, and whether they can vanish.",
+    example="owned",
+    required=True,
 )
 POOL_GPUS: Final = Key(
     "gpus",
-    Integer(1, ts.MOST_DEVICES),
+    Integer(1, ts.MAX_DEVICES),
     "How many GPUs it has, so that `check` can add up guarantees; the engine is asked otherwise.",
-    required=False,
 )
 TOPOLOGY: Final = Key(
     "topology",
     ListOf(values.LABEL_KEY, "node labels"),
     "Node labels from the widest to the narrowest level, e.g. block, rack.",
-    required=False,
 )
 SLURM_PLACE: Final = Key(
     "slurm",
     Record("Where the pool is on Slurm", (SLURM_PARTITION, SLURM_GRES)),
     "Where the pool is, on a Slurm cluster.",
-    required=False,
     example="{ partition: gpu }",
 )
 KUBERNETES_PLACE: Final = Key(
     "kubernetes",
     Record("Where the pool is on Kubernetes", (NODE_LABELS, TAINTS, GPU_RESOURCE)),
     "Where the pool is, on a Kubernetes cluster.",
-    required=False,
     example="{ node_labels: { nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB } }",
 )
 VIRTUAL_PLACE: Final = Key(
     "virtual",
     Record("How large a virtual pool is", (NODES, GPUS_PER_NODE, SLICES_PER_GPU, NODES_PER_RACK)),
     "How large the pool is, on a virtual cluster.",
-    required=False,
     example="{ nodes: 4 }",
 )
 PLACES: Final = {
@@ -213,34 +184,36 @@ POOL: Final = Record(
 
 # --- custom GPU types, and the file ----------------------------------------------------------------------
 
-GPU_MEMORY: Final = Key("memory", values.MEMORY, "Memory of one GPU.", example="48GB")
+GPU_MEMORY: Final = Key("memory", values.MEMORY, "Memory of one GPU.", example="48GB", required=True)
 GPU_PRODUCTS: Final = Key(
-    "products", ListOf(values.PRODUCT, "product names"), "Names the driver uses for it.", required=False
+    "products", ListOf(values.PRODUCT, "product names"), "Names the driver uses for it."
 )
-GPU_VENDOR: Final = Key("vendor", OneOf(Vendor), "Who makes it.", required=False, default="nvidia")
+GPU_VENDOR: Final = Key("vendor", OneOf(Vendor), "Who makes it.", default="nvidia")
 GPU_TYPE: Final = Record("A GPU type that Fairway does not know", (GPU_MEMORY, GPU_PRODUCTS, GPU_VENDOR))
 
 API_VERSION: Final = Key(
-    "apiVersion", OneOf(ApiVersion), "Version of the file's form.", example="fairway/v1alpha1"
+    "apiVersion",
+    OneOf(("fairway/v1alpha1",)),
+    "Version of the file's form.",
+    example="fairway/v1alpha1",
+    required=True,
 )
-KIND: Final = Key("kind", OneOf(FileKind), "What the file is.", example="Fleet")
-FLEET_NAME: Final = Key("name", values.NAME, "The fleet's name.", example="acme")
+KIND: Final = Key("kind", OneOf(("Fleet",)), "What the file is.", example="Fleet", required=True)
+FLEET_NAME: Final = Key("name", values.NAME, "The fleet's name.", example="acme", required=True)
 FLEET_CURRENCY: Final = Key(
-    "currency", values.CURRENCY, "Currency of every price in the file.", example="USD"
+    "currency", values.CURRENCY, "Currency of every price in the file.", example="USD", required=True
 )
 GPU_TYPES: Final = Key(
-    "gpu_types",
-    MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"),
-    "GPU types Fairway does not know.",
-    required=False,
+    "gpu_types", MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"), "GPU types Fairway does not know."
 )
 CLUSTERS: Final = Key(
     "clusters",
-    MapOf(values.NAME, CLUSTER, "clusters", least=1),
+    MapOf(values.NAME, CLUSTER, "clusters", min_entries=1),
     "The clusters, by name.",
     example="{ lab: { engine: virtual } }",
+    required=True,
 )
-POOLS: Final = Key("pools", MapOf(values.NAME, POOL, "pools"), "The GPU pools, by name.", required=False)
+POOLS: Final = Key("pools", MapOf(values.NAME, POOL, "pools"), "The GPU pools, by name.")
 FLEET: Final = Record(
     "Fairway fleet",
     (

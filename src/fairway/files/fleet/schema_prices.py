@@ -12,50 +12,40 @@ from fairway.files.diagnostics import FaultCode, Faults, shown
 from fairway.files.schema import values
 from fairway.files.schema.containers import Key, MapOf, Record, Section
 from fairway.files.schema.values import (
-    At,
+    FieldPath,
     Integer,
     OneOf,
     ParsedValue,
     Percent,
     Price,
+    Problem,
+    ScalarSchema,
     Schema,
     Text,
     ValueSchema,
+    bad_value,
     wrong_type,
 )
-from fairway.files.yaml.tree import Listing, Mapping, MappingEntry, Node, Scalar, ScalarKind
+from fairway.files.yaml import MappingEntry, MappingNode, Node, SequenceNode
 from fairway.model.price import Sharing
 
 BEFORE: Final = "before"
 """The key used instead of a date for a pool's first price."""
-MOST_GPUS: Final = 10_000_000
+MAX_GPUS: Final = 10_000_000
 _FIRST_YEAR: Final = 1971
 _LAST_YEAR: Final = 2199
 _DAY_PATTERN: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_MOST_STEPS: Final = 1000
+_MAX_STEPS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Day(ValueSchema[date]):
+class Day(ScalarSchema[date]):
     """A date such as `2026-07-01`, quoted or not: YAML 1.2 reads both as text."""
 
     expected = "a day, for example 2026-07-01"
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[date] | None:
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
-            wrong_type(node, at, faults, self.expected, f"write {self.expected}")
-            return None
-        day = _day(node.text)
-        if day is None:
-            faults.add(
-                FaultCode.BAD_VALUE,
-                at.spot(node),
-                f"{shown(node.text) or 'an empty text'} is not a day",
-                expected=self.expected,
-                hint=_day_hint(node.text),
-            )
-            return None
-        return ParsedValue(day, at.spot(node))
+    def parse(self, text: str, _label: str) -> date | Problem:
+        return _day(text) or bad_value(text, "a day", _day_hint(text))
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{_DAY_PATTERN}$", "examples": ["2026-07-01"]}
@@ -73,14 +63,14 @@ def _day(text: str) -> date | None:
 def _day_hint(text: str) -> str:
     """Return a hint on what was probably meant by `2026-7-1`, `2026/07/01`, `1.7.2026` or 31 June."""
     parts = re.fullmatch(r"([0-9]{4})[-/.]([0-9]{1,2})[-/.]([0-9]{1,2})(?:[T ].{0,40})?", text.strip())
-    german = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
-    if parts is None and german is None:
+    day_first = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
+    if parts is None and day_first is None:
         return "write year, month and day, for example 2026-07-01"
-    year, month, day = parts.groups() if parts else reversed(german.groups()) if german else ()
-    mended = f"{year}-{int(month):02d}-{int(day):02d}"
-    if mended == text or _day(mended) is None:
+    year, month, day = parts.groups() if parts else reversed(day_first.groups()) if day_first else ()
+    meant = f"{year}-{int(month):02d}-{int(day):02d}"
+    if meant == text or _day(meant) is None:
         return f"there is no such day from {_FIRST_YEAR} to {_LAST_YEAR}; look at the calendar"
-    return f"write {mended}"
+    return f"write {meant}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +87,23 @@ class PriceOverTime(ValueSchema[PriceSteps]):
 
     price: Price
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[PriceSteps] | None:
-        if not isinstance(node, Mapping):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[PriceSteps] | None:
+        if not isinstance(node, MappingNode):
             one = self.price.read(node, at, faults)
-            return None if one is None else ParsedValue(PriceSteps(one.value), one.spot)
-        if not 0 < len(node.entries) <= _MOST_STEPS:
+            return None if one is None else ParsedValue(PriceSteps(one.value), one.location)
+        if not 0 < len(node.entries) <= _MAX_STEPS:
             faults.add(
                 FaultCode.OUT_OF_RANGE,
-                at.key_spot(),
+                at.key_location(),
                 f"{at.label} has {len(node.entries)} prices",
-                expected=f"1 to {_MOST_STEPS} prices",
+                expected=f"1 to {_MAX_STEPS} prices",
                 hint="write one price, or some by day:  price: { before: 2.10, 2026-07-01: 1.75 }",
             )
             return None
         first: Decimal | None = None
         steps: list[tuple[ParsedValue[date], Decimal]] = []
         for entry in node.entries:
-            inner = At((*at.path, entry.key.text), entry.key.mark)
+            inner = FieldPath((*at.path, entry.key.text), entry.key.mark)
             price = self.price.read(entry.value, inner, faults)
             if entry.key.text == BEFORE:
                 first = price.value if price else None
@@ -125,14 +115,16 @@ class PriceOverTime(ValueSchema[PriceSteps]):
                 steps.append((day, price.value))
         if first is None and not steps:
             return None
-        return ParsedValue(PriceSteps(steps[0][1] if first is None else first, tuple(steps)), at.key_spot())
+        return ParsedValue(
+            PriceSteps(steps[0][1] if first is None else first, tuple(steps)), at.key_location()
+        )
 
-    def _day(self, entry: MappingEntry, inner: At, faults: Faults) -> ParsedValue[date] | None:
+    def _day(self, entry: MappingEntry, inner: FieldPath, faults: Faults) -> ParsedValue[date] | None:
         word = entry.key.text
         if re.search("[0-9]", word) is None:
             faults.add(
                 FaultCode.BAD_VALUE,
-                inner.key_spot(),
+                inner.key_location(),
                 f"{shown(word) or 'an empty text'} is not a day",
                 expected=f"{Day.expected}, or {BEFORE}",
                 hint=f"write the day from which the price holds, or {BEFORE} for the first one",
@@ -150,10 +142,10 @@ class PriceOverTime(ValueSchema[PriceSteps]):
         return {"anyOf": [self.price.schema(), by_day], "examples": [1.9, {BEFORE: 2.1, "2026-07-01": 1.75}]}
 
 
-def _not_first(inner: At, faults: Faults) -> None:
+def _not_first(inner: FieldPath, faults: Faults) -> None:
     faults.add(
         FaultCode.NOT_IN_ORDER,
-        inner.key_spot(),
+        inner.key_location(),
         f"{inner.label} stands after a dated price",
         expected=f"{BEFORE} first, then days in their order",
         hint=f"put {BEFORE} before every day",
@@ -164,18 +156,14 @@ def _not_first(inner: At, faults: Faults) -> None:
 class Discount(Percent):
     """A discount in percent, less than 100%."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Decimal] | None:
-        if isinstance(node, Scalar) and re.fullmatch(r"100(\.0+)?%", node.text):
-            faults.add(
-                FaultCode.OUT_OF_RANGE,
-                at.spot(node),
-                f"{at.label} is {shown(node.text)}: nothing would be paid",
-                expected=self.expected,
-                hint="what costs nothing has  price: 0  and no discount",
+    def parse(self, text: str, label: str) -> Decimal | Problem:
+        if re.fullmatch(r"100(\.0+)?%", text):
+            message = f"{label} is {shown(text)}: nothing would be paid"
+            return Problem(
+                FaultCode.OUT_OF_RANGE, message, "what costs nothing has  price: 0  and no discount"
             )
-            return None
         # Named, for zero-argument super() does not work in a dataclass with slots.
-        return Percent.read(self, node, at, faults)
+        return Percent.parse(self, text, label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +171,17 @@ class RecordsOf(ValueSchema[tuple[Section, ...]]):
     """A list of records."""
 
     record: Record
-    things: str
+    plural: str
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[Section, ...]] | None:
-        if not isinstance(node, Listing):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[tuple[Section, ...]] | None:
+        if not isinstance(node, SequenceNode):
             hint = "write it in brackets:  [{ ... }]"
-            wrong_type(node, at, faults, f"a list of {self.things}", hint)
+            wrong_type(node, at, faults, f"a list of {self.plural}", hint)
             return None
-        read = (self.record.read(n, At((*at.path, i), n.mark), faults) for i, n in enumerate(node.items))
-        return ParsedValue(tuple(found.value for found in read if found is not None), at.key_spot())
+        read = (
+            self.record.read(n, FieldPath((*at.path, i), n.mark), faults) for i, n in enumerate(node.items)
+        )
+        return ParsedValue(tuple(found.value for found in read if found is not None), at.key_location())
 
     def schema(self) -> Schema:
         return {"type": "array", "items": self.record.schema()}
@@ -204,17 +194,19 @@ PRICE: Final = Key(
     PriceOverTime(Price()),
     "Per GPU-hour, in the fleet's currency; or by the day from which each holds.",
     example="1.90",
+    required=True,
 )
 DISCOUNT: Final = Key(
-    "discount",
-    Discount(0, 99),
-    "Part of the price that is not paid. Not of commitments, nor of spot prices.",
-    required=False,
+    "discount", Discount(0, 99), "Part of the price that is not paid. Not of commitments, nor of spot prices."
 )
-COMMITTED_GPUS: Final = Key("gpus", Integer(1, MOST_GPUS), "How many GPUs.", example="32")
-COMMITTED_PRICE: Final = Key("price", Price(), "Per GPU-hour, paid whether they are used or not.")
-COMMITTED_FROM: Final = Key("from", Day(), "The first day it holds.", example="2026-01-01")
-COMMITTED_UNTIL: Final = Key("until", Day(), "The first day it no longer holds.", example="2027-01-01")
+COMMITTED_GPUS: Final = Key("gpus", Integer(1, MAX_GPUS), "How many GPUs.", example="32", required=True)
+COMMITTED_PRICE: Final = Key(
+    "price", Price(), "Per GPU-hour, paid whether they are used or not.", required=True
+)
+COMMITTED_FROM: Final = Key("from", Day(), "The first day it holds.", example="2026-01-01", required=True)
+COMMITTED_UNTIL: Final = Key(
+    "until", Day(), "The first day it no longer holds.", example="2027-01-01", required=True
+)
 COMMITMENTS: Final = Key(
     "commitments",
     RecordsOf(
@@ -222,13 +214,11 @@ COMMITMENTS: Final = Key(
         "commitments",
     ),
     "GPUs that are paid for at a price of their own, whether or not they are there.",
-    required=False,
 )
 SLICE_PRICES: Final = Key(
     "slice_prices",
     MapOf(values.SLICE, Price(), "prices by slice"),
     "Slices with a price of their own, per slice-hour; the others cost their part of the GPU.",
-    required=False,
 )
 POOL_PRICING: Final = (PRICE, DISCOUNT, COMMITMENTS, SLICE_PRICES)
 
@@ -238,14 +228,13 @@ OVERHEAD_NAME: Final = Text(
     "what it is for: small letters, digits and '-'",
     "[a-z]([a-z0-9-]{0,38}[a-z0-9])?",
     40,
-    mend=values.as_name,
+    normalize=values.as_name,
     suggestions=("power", "space", "people", "storage"),
 )
 OVERHEAD: Final = Key(
     "overhead",
     MapOf(OVERHEAD_NAME, Price(1_000_000_000), "amounts a month"),
     "What it costs a month beside its GPUs, by what for: power, space, people, storage.",
-    required=False,
 )
 TIMEZONE: Final = Key(
     "timezone",
@@ -256,18 +245,12 @@ TIMEZONE: Final = Key(
         examples=("Europe/Berlin", "UTC"),
     ),
     "Where days and months begin: a name of the IANA time zones.",
-    required=False,
     default="UTC",
 )
-IDLE: Final = Key(
-    "idle", OneOf(Sharing), "Who carries what nobody used.", required=False, default=Sharing.OWN_LINE
-)
-OVERHEAD_RULE: Final = Key(
-    "overhead", OneOf(Sharing), "Who carries overhead.", required=False, default=Sharing.OWN_LINE
-)
+IDLE: Final = Key("idle", OneOf(Sharing), "Who carries what nobody used.", default=Sharing.OWN_LINE)
+OVERHEAD_RULE: Final = Key("overhead", OneOf(Sharing), "Who carries overhead.", default=Sharing.OWN_LINE)
 COST: Final = Key(
     "cost",
     Record("How charges are made", (TIMEZONE, IDLE, OVERHEAD_RULE)),
     "Where days begin, and who carries what nobody used.",
-    required=False,
 )

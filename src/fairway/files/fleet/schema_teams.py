@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, shown
@@ -15,6 +14,7 @@ from fairway.files.schema.values import (
     Boolean,
     DurationValue,
     Integer,
+    OneOf,
     OrUnlimited,
     Percent,
     Price,
@@ -22,12 +22,11 @@ from fairway.files.schema.values import (
     Text,
     as_name,
 )
-from fairway.files.schema.values import OneOf as OneWord
 from fairway.model.budget import AtLimit, Every, Running
 from fairway.model.names import NAME_PATTERN, NAME_RULE
 
-MOST_DEVICES: Final = 10_000_000
-MOST_MONEY: Final = 1_000_000_000_000
+MAX_DEVICES: Final = 10_000_000
+MAX_MONEY: Final = 1_000_000_000_000
 _DAY: Final = 86_400
 _RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
 """Names of accounts, QOS, namespaces and queues that the engines or Fairway itself use."""
@@ -54,128 +53,95 @@ def _priority_rule(text: str) -> Problem | None:
     )
 
 
-class Preemptible(StrEnum):
-    """When jobs of a priority can be preempted by any other job."""
-
-    ALWAYS = "always"
-
-
-TEAM_NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_team_rule)
+TEAM_NAME: Final = Text(
+    NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, normalize=as_name, rule=_team_rule
+)
 PRIORITY_NAME: Final = Text(
-    NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name, rule=_priority_rule
+    NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, normalize=as_name, rule=_priority_rule
 )
 SUPPLY: Final = Text(
     "a pool, or a pool and one of its slices",
     rf"{NAME_PATTERN[1:-1]}(/{SLICE.pattern})?",
     80,
-    mend=lambda text: text.strip().lower().replace("_", "-"),
+    normalize=lambda text: text.strip().lower().replace("_", "-"),
     examples=("hpc-a100", "hpc-mig/1g.10gb"),
 )
 
 # --- teams -----------------------------------------------------------------------------------------------
 
-JOB_GPUS: Final = Key(
-    "gpus", OrUnlimited(Integer(1, MOST_DEVICES)), "The most GPUs, or slices, of one job.", required=False
-)
+JOB_GPUS: Final = Key("gpus", OrUnlimited(Integer(1, MAX_DEVICES)), "The most GPUs, or slices, of one job.")
 JOB_TIME: Final = Key(
-    "time",
-    OrUnlimited(DurationValue(1, 3650 * _DAY)),
-    "The longest one job may run, e.g. 72h.",
-    required=False,
+    "time", OrUnlimited(DurationValue(1, 3650 * _DAY)), "The longest one job may run, e.g. 72h."
 )
 USER_GPUS: Final = Key(
     "gpus",
-    OrUnlimited(Integer(1, MOST_DEVICES)),
+    OrUnlimited(Integer(1, MAX_DEVICES)),
     "The most GPUs, or slices, that one user's running jobs hold together.",
-    required=False,
 )
-JOB_LIMITS: Final = Key(
-    "job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "What one job may have.", required=False
-)
+JOB_LIMITS: Final = Key("job", Record("Limits of one job", (JOB_GPUS, JOB_TIME)), "What one job may have.")
 USER_LIMITS: Final = Key(
-    "user", Record("Limits of one user", (USER_GPUS,)), "What one user of the team may have.", required=False
+    "user", Record("Limits of one user", (USER_GPUS,)), "What one user of the team may have."
 )
 SHARE: Final = Key(
-    "share",
-    Integer(1, 1_000_000),
-    "Weight among its siblings when more is wanted than is there.",
-    required=False,
-    default=1,
+    "share", Integer(1, 1_000_000), "Weight among its siblings when more is wanted than is there.", default=1
 )
 GUARANTEE: Final = Key(
     "guarantee",
-    MapOf(SUPPLY, Integer(0, MOST_DEVICES), "guarantees by pool"),
+    MapOf(SUPPLY, Integer(0, MAX_DEVICES), "guarantees by pool"),
     "GPUs, or slices, that the team gets whenever it asks; part of its parent's.",
-    required=False,
 )
 BORROW: Final = Key(
     "borrow",
-    MapOf(SUPPLY, OrUnlimited(Integer(0, MOST_DEVICES)), "borrow limits by pool"),
+    MapOf(SUPPLY, OrUnlimited(Integer(0, MAX_DEVICES)), "borrow limits by pool"),
     "The most beyond the guarantee, while nobody entitled asks; left out: whatever is idle.",
-    required=False,
 )
 LIMITS: Final = Key(
     "limits",
     Record("Limits", (JOB_LIMITS, USER_LIMITS)),
     "The most one job, and one user, may have; left out: as the parent says.",
-    required=False,
 )
 TEAM_PRIORITIES: Final = Key(
     "priorities",
     ListOf(NAME, "priorities"),
     "Which priorities its jobs may use; left out: those of its parent, or all.",
-    required=False,
 )
-MEMBERS: Final = Key(
-    "members", ListOf(PERSON, "users"), "Who belongs to it, as the engines know them.", required=False
-)
+MEMBERS: Final = Key("members", ListOf(PERSON, "users"), "Who belongs to it, as the engines know them.")
 DRAINING: Final = Key(
     "draining",
     Boolean(),
     "Nothing of it starts any more, what runs may end: the way to remove a team.",
-    required=False,
     default=False,
 )
 AMOUNT: Final = Key(
     "amount",
-    Price(MOST_MONEY, 3),
+    Price(MAX_MONEY, 3),
     "What it may spend in a period, in the fleet's currency, with all teams inside it.",
     example="120000",
+    required=True,
 )
 EVERY: Final = Key(
-    "every",
-    OneWord(Every),
-    "How long a period is: a calendar month or quarter.",
-    required=False,
-    default=Every.MONTH,
+    "every", OneOf(Every), "How long a period is: a calendar month or quarter.", default=Every.MONTH
 )
-WARN_AT: Final = Key(
-    "warn_at", Percent(1, 100), "Part of the amount at which it is told.", required=False, default="80%"
-)
+WARN_AT: Final = Key("warn_at", Percent(1, 100), "Part of the amount at which it is told.", default="80%")
 AT_LIMIT: Final = Key(
     "at_limit",
-    OneWord(AtLimit),
+    OneOf(AtLimit),
     "When it is spent: warn tells it, low-only lets only preemptible jobs start, stop none.",
-    required=False,
     default=AtLimit.WARN,
 )
 RUNNING: Final = Key(
     "running",
-    OneWord(Running),
+    OneOf(Running),
     "What runs when it is spent is left alone, or ended where at_limit would not let it start.",
-    required=False,
     default=Running.LEAVE,
 )
 BUDGET: Final = Key(
     "budget",
     Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
     "What the team, with all teams inside it, may spend.",
-    required=False,
 )
 TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
-INNER_TEAMS: Final = Key(
-    "teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.", required=False
-)
+INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.")
 _TEAM: Final[Record] = Record(
     "A team: a tenant; teams nest",
     (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
@@ -183,45 +149,35 @@ _TEAM: Final[Record] = Record(
 DEFINITIONS: Final = {TEAM.name: _TEAM}
 """Recursive shapes, for `$defs` of the schema."""
 
-TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Who shares the fleet, by name.", required=False)
+TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "Who shares the fleet, by name.")
 
 # --- priorities, fairness, users --------------------------------------------------------------------------
 
-RANK: Final = Key("rank", Integer(1, 1_000_000), "A higher rank goes first within a team.", example="50")
+RANK: Final = Key(
+    "rank", Integer(1, 1_000_000), "A higher rank goes first within a team.", example="50", required=True
+)
 IS_DEFAULT: Final = Key(
-    "default", Boolean(), "What a job without a word gets; one priority is it.", required=False, default=False
+    "default", Boolean(), "What a job without a word gets; one priority is it.", default=False
 )
 PREEMPTIBLE: Final = Key(
-    "preemptible",
-    OneWord(Preemptible),
-    "Runs only on what nobody else wants, whatever the team's guarantee.",
-    required=False,
+    "preemptible", OneOf(("always",)), "Runs only on what nobody else wants, whatever the team's guarantee."
 )
 PRIORITIES: Final = Key(
     "priorities",
-    MapOf(PRIORITY_NAME, Record("A priority", (RANK, IS_DEFAULT, PREEMPTIBLE)), "priorities", least=1),
+    MapOf(PRIORITY_NAME, Record("A priority", (RANK, IS_DEFAULT, PREEMPTIBLE)), "priorities", min_entries=1),
     "Named classes of jobs; left out: urgent 100, normal 50 (default), low 10 (preemptible).",
-    required=False,
 )
 HALF_LIFE: Final = Key(
-    "half_life",
-    DurationValue(1, 3650 * _DAY),
-    "After which past use counts half.",
-    required=False,
-    default="7d",
+    "half_life", DurationValue(1, 3650 * _DAY), "After which past use counts half.", default="7d"
 )
 FAIRNESS: Final = Key(
-    "fairness",
-    Record("Fairness", (HALF_LIFE,)),
-    "How past use counts among those who want more.",
-    required=False,
+    "fairness", Record("Fairness", (HALF_LIFE,)), "How past use counts among those who want more."
 )
 DEFAULT_TEAM: Final = Key(
-    "default_team", NAME, "The team of this user's jobs that name none.", example="research"
+    "default_team", NAME, "The team of this user's jobs that name none.", example="research", required=True
 )
 USERS: Final = Key(
     "users",
     MapOf(PERSON, Record("A user", (DEFAULT_TEAM,)), "users"),
     "What is to be said of single users: the default team of who is in several.",
-    required=False,
 )

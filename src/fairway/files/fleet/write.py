@@ -33,7 +33,7 @@ from fairway.model.price import DEFAULT_COST_RULES, CostRules
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team, TeamTree
 from fairway.model.text import duration_text
 
-WIDEST: Final = 110
+MAX_WIDTH: Final = 110
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_/.]([A-Za-z0-9_./@+:=-]*[A-Za-z0-9_/.+])?")
 # Would not be read as text, by Fairway or by other YAML parsers.
 _NOT_TEXT: Final = re.compile(
@@ -70,7 +70,7 @@ class _Composer:
         fleet = self.fleet
         yield from self._comments("", "")
         yield from _block({"apiVersion": "fairway/v1alpha1", "kind": "Fleet", "name": fleet.name}, "")
-        yield f"currency: {_word(fleet.currency)}"
+        yield f"currency: {_scalar(fleet.currency)}"
         own_types = {p.gpu.name: p.gpu for p in fleet.pools if CATALOGUE.get(p.gpu.name) != p.gpu}
         if own_types:
             yield from _section("gpu_types", {name: _gpu_type(gpu) for name, gpu in own_types.items()})
@@ -81,7 +81,7 @@ class _Composer:
             yield from ("", "pools:")
         for pool in fleet.pools:
             yield from self._comments(pool.name, "  ")
-            yield f"  {_word(pool.name)}:"
+            yield f"  {_scalar(pool.name)}:"
             yield from _block(_pool(pool), "    ")
         if fleet.priorities != DEFAULT_PRIORITIES:
             yield from _section("priorities", {p.name: _priority(p) for p in fleet.priorities})
@@ -92,18 +92,18 @@ class _Composer:
         for team in self.tree.top():
             yield from self._team(team, None, "  ")
         if fleet.chosen_teams:
-            told = {str(user): {"default_team": str(team)} for user, team in fleet.chosen_teams.items()}
-            yield from _section("users", told)
+            users = {str(user): {"default_team": str(team)} for user, team in fleet.chosen_teams.items()}
+            yield from _section("users", users)
 
     def _team(self, team: Team, parent: Team | None, indent: str) -> Iterator[str]:
         yield from self._comments(team.name, indent)
         inherited = parent.priorities if parent else tuple(p.name for p in self.fleet.priorities)
-        said, children = _said(team, parent, inherited), self.tree.children(team)
-        if not said and not children:
-            yield f"{indent}{_word(team.name)}: {{}}"
+        keys, children = _team(team, parent, inherited), self.tree.children(team)
+        if not keys and not children:
+            yield f"{indent}{_scalar(team.name)}: {{}}"
             return
-        yield f"{indent}{_word(team.name)}:"
-        yield from _block(said, f"{indent}  ")
+        yield f"{indent}{_scalar(team.name)}:"
+        yield from _block(keys, f"{indent}  ")
         if children:
             yield f"{indent}  teams:"
         for child in children:
@@ -112,7 +112,7 @@ class _Composer:
     def _comments(self, place: str, indent: str) -> Iterator[str]:
         for text in self.remarks.get(place, ()):
             printable = "".join(c if c.isprintable() else " " for c in text)
-            for line in textwrap.wrap(printable, WIDEST - len(indent) - 2) or [""]:
+            for line in textwrap.wrap(printable, MAX_WIDTH - len(indent) - 2) or [""]:
                 yield f"{indent}# {line}"
         if not place and self.remarks.get(""):
             yield ""
@@ -121,156 +121,139 @@ class _Composer:
 # --- the parts --------------------------------------------------------------------------------------------
 
 
+def _given(keys: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Return the keys that have a value; None and empty lists and mappings are none."""
+    return {key: value for key, value in keys.items() if value or isinstance(value, str | int)}
+
+
 def _gpu_type(gpu: GpuType) -> Mapping[str, Value]:
-    told: dict[str, Value] = {"memory": f"{gpu.memory_gb}GB"}
-    if gpu.products:
-        told["products"] = gpu.products
-    if gpu.vendor is not Vendor.NVIDIA:
-        told["vendor"] = gpu.vendor
-    return told
+    vendor = gpu.vendor if gpu.vendor is not Vendor.NVIDIA else None
+    return _given({"memory": f"{gpu.memory_gb}GB", "products": gpu.products, "vendor": vendor})
 
 
 def _cluster(cluster: Cluster) -> Mapping[str, Value]:
     folders = cluster.folders
-    told = {
+    rest: dict[str, Value | None] = {
         "logs": folders.logs,
         "logs_seen_at": folders.logs_seen_at,
         "checkpoints": folders.checkpoints,
+        "overhead": _amounts(cluster.overhead),
     }
-    return {
-        **_connection(cluster.connection),
-        **{key: path for key, path in told.items() if path is not None},
-        **({"overhead": _amounts(cluster.overhead)} if cluster.overhead else {}),
-    }
+    return _connection(cluster.connection) | _given(rest)
 
 
-def _connection(connection: Connection) -> Mapping[str, Value]:
+def _connection(connection: Connection) -> dict[str, Value]:
     match connection:
         case SlurmConnection(url, user, jwt_key_file, token_file, tools):
-            files = {"jwt_key_file": jwt_key_file, "token_file": token_file}
-            credentials: dict[str, Value] = {key: path for key, path in files.items() if path is not None}
-            if user != "fairway":
-                credentials["user"] = user
-            told: dict[str, Value] = {"engine": "slurm", "url": url, "credentials": credentials}
-            return told | ({"tools": tools} if tools is not None else {})
+            other_user = user if user != "fairway" else None
+            credentials = {"jwt_key_file": jwt_key_file, "token_file": token_file, "user": other_user}
+            keys: dict[str, Value] = {"engine": "slurm", "url": url, "credentials": _given(credentials)}
+            return keys | _given({"tools": tools})
         case KubernetesConnection(kubeconfig, context):
-            where = {"kubeconfig": kubeconfig, "context": context}
-            return {"engine": "kubernetes"} | {key: text for key, text in where.items() if text is not None}
+            return _given({"engine": "kubernetes", "kubeconfig": kubeconfig, "context": context})
         case VirtualConnection():
             return {"engine": "virtual"}
 
 
 def _pool(pool: Pool) -> Mapping[str, Value]:
-    told: dict[str, Value] = {"cluster": pool.cluster, "gpu": pool.gpu.name}
-    if pool.gpus is not None:
-        told["gpus"] = pool.gpus
-    if pool.slices:
-        told["slices"] = pool.slices
-    told["capacity"] = pool.capacity
-    told |= _pricing(pool)
-    if pool.topology:
-        told["topology"] = pool.topology
-    return told | _place(pool.place, pool.gpu)
+    keys: dict[str, Value | None] = {
+        "cluster": pool.cluster,
+        "gpu": pool.gpu.name,
+        "gpus": pool.gpus,
+        "slices": pool.slices,
+        "capacity": pool.capacity,
+        **_pricing(pool),
+        "topology": pool.topology,
+    }
+    return _given(keys) | _place(pool.place, pool.gpu)
 
 
-def _pricing(pool: Pool) -> dict[str, Value]:
-    pricing, first = pool.pricing, _Number(format(pool.price, "f"))
-    steps = {str(step.since): _Number(format(step.per_gpu_hour, "f")) for step in pricing.steps}
+def _pricing(pool: Pool) -> dict[str, Value | None]:
+    pricing, first = pool.pricing, _Unquoted(format(pool.price, "f"))
+    steps = {str(step.since): _Unquoted(format(step.per_gpu_hour, "f")) for step in pricing.steps}
     # The first dated price also applies before its day, so `before` is only written if it differs.
     same = bool(pricing.steps) and pricing.steps[0].per_gpu_hour == pool.price
-    told: dict[str, Value] = {"price": (steps if same else {BEFORE: first} | steps) if steps else first}
-    if pricing.discount:
-        told["discount"] = _Number(percent_text(pricing.discount))
-    if pricing.commitments:
-        told["commitments"] = [
+    return {
+        "price": (steps if same else {BEFORE: first} | steps) if steps else first,
+        "discount": _Unquoted(percent_text(pricing.discount)) if pricing.discount else None,
+        "commitments": [
             {
                 "gpus": c.gpus,
-                "price": _Number(format(c.per_gpu_hour, "f")),
+                "price": _Unquoted(format(c.per_gpu_hour, "f")),
                 "from": str(c.since),
                 "until": str(c.until),
             }
             for c in pricing.commitments
-        ]
-    if pricing.slices:
-        told["slice_prices"] = _amounts(pricing.slices)
-    return told
+        ],
+        "slice_prices": _amounts(pricing.slices),
+    }
 
 
 def _amounts(amounts: Mapping[SliceName, Decimal] | Mapping[str, Decimal]) -> dict[str, Value]:
-    return {str(name): _Number(format(amount, "f")) for name, amount in amounts.items()}
+    return {str(name): _Unquoted(format(amount, "f")) for name, amount in amounts.items()}
 
 
 def _cost(rules: CostRules) -> dict[str, Value]:
-    usual = DEFAULT_COST_RULES
-    told = {"timezone": rules.timezone, "idle": str(rules.idle), "overhead": str(rules.overhead)}
-    same = {"timezone": usual.timezone, "idle": str(usual.idle), "overhead": str(usual.overhead)}
-    return {key: word for key, word in told.items() if word != same[key]}
+    written, default = _cost_keys(rules), _cost_keys(DEFAULT_COST_RULES)
+    return {key: value for key, value in written.items() if value != default[key]}
+
+
+def _cost_keys(rules: CostRules) -> dict[str, str]:
+    return {"timezone": rules.timezone, "idle": str(rules.idle), "overhead": str(rules.overhead)}
 
 
 def _place(place: Place, gpu: GpuType) -> dict[str, Value]:
     match place:
         case SlurmPlace(partition, gres):
-            return {"slurm": {"partition": partition} | ({"gres": gres} if gres is not None else {})}
-        case KubernetesPlace():
-            told: dict[str, Value] = {"node_labels": place.node_labels} if place.node_labels else {}
-            if place.taints:
-                told["taints"] = place.taints
-            if place.resource != RESOURCES[gpu.vendor]:
-                told["resource"] = place.resource
-            return {"kubernetes": told}
+            return {"slurm": _given({"partition": partition, "gres": gres})}
+        case KubernetesPlace(node_labels, taints, resource):
+            other_resource = resource if resource != RESOURCES[gpu.vendor] else None
+            keys = {"node_labels": node_labels, "taints": taints, "resource": other_resource}
+            return {"kubernetes": _given(keys)}
         case VirtualPlace():
-            size: dict[str, Value] = {"nodes": place.nodes, "gpus_per_node": place.gpus_per_node}
-            if place.slices_per_gpu:
-                size["slices_per_gpu"] = {str(name): n for name, n in place.slices_per_gpu.items()}
-            if place.nodes_per_rack is not None:
-                size["nodes_per_rack"] = place.nodes_per_rack
-            return {"virtual": size}
+            size: dict[str, Value | None] = {
+                "nodes": place.nodes,
+                "gpus_per_node": place.gpus_per_node,
+                "slices_per_gpu": {str(name): n for name, n in place.slices_per_gpu.items()},
+                "nodes_per_rack": place.nodes_per_rack,
+            }
+            return {"virtual": _given(size)}
 
 
 def _priority(priority: Priority) -> Mapping[str, Value]:
-    told: dict[str, Value] = {"rank": priority.rank}
-    if priority.default:
-        told["default"] = _Number("true")
-    if priority.preemptible:
-        told["preemptible"] = "always"
-    return told
+    default = _Unquoted("true") if priority.default else None
+    preemptible = "always" if priority.preemptible else None
+    return _given({"rank": priority.rank, "default": default, "preemptible": preemptible})
 
 
-def _said(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) -> dict[str, Value]:
+def _team(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) -> dict[str, Value]:
     """Return the keys of a team whose values are neither inherited nor defaults."""
-    told: dict[str, Value] = {}
-    if team.share != 1:
-        told["share"] = team.share
     guarantee, borrow = _granted(team.grants, parent)
-    if guarantee:
-        told["guarantee"] = guarantee
-    if borrow:
-        told["borrow"] = borrow
+    draining = team.draining and not (parent and parent.draining)
     limits = _limits(team.limits, parent.limits if parent else Limits())
-    if limits:
-        told["limits"] = limits
+    share = team.share if team.share != 1 else None
+    keys = _given({"share": share, "guarantee": guarantee, "borrow": borrow, "limits": limits})
     if team.priorities != inherited:
-        told["priorities"] = team.priorities
-    if team.members:
-        told["members"] = team.members
-    if team.budget is not None:
-        told["budget"] = _budget(team.budget)
-    if team.draining and not (parent and parent.draining):
-        told["draining"] = _Number("true")
-    return told
+        keys["priorities"] = team.priorities
+    rest: dict[str, Value | None] = {
+        "members": team.members,
+        "budget": _budget(team.budget) if team.budget is not None else None,
+        "draining": _Unquoted("true") if draining else None,
+    }
+    return keys | _given(rest)
 
 
 def _granted(grants: Sequence[Grant], parent: Team | None) -> tuple[dict[str, Value], dict[str, Value]]:
-    above: set[Supply] = {grant.supply for grant in parent.grants} if parent else set()
-    has = {grant.supply: grant for grant in grants if grant.ceiling != 0}
-    guarantee: dict[str, Value] = {str(g.supply): g.guarantee for g in has.values() if g.guarantee}
+    inherited: set[Supply] = {grant.supply for grant in parent.grants} if parent else set()
+    by_supply = {grant.supply: grant for grant in grants if grant.ceiling != 0}
+    guarantee: dict[str, Value] = {str(g.supply): g.guarantee for g in by_supply.values() if g.guarantee}
     borrow: dict[str, Value] = {}
-    for grant in has.values():
+    for grant in by_supply.values():
         if grant.borrow is not None:
             borrow[str(grant.supply)] = grant.borrow
-        elif not grant.guarantee and grant.supply not in above:
+        elif not grant.guarantee and grant.supply not in inherited:
             borrow[str(grant.supply)] = UNLIMITED
-    closed = (grant.supply for grant in parent.grants if grant.supply not in has) if parent else ()
+    closed = (grant.supply for grant in parent.grants if grant.supply not in by_supply) if parent else ()
     return guarantee, borrow | {str(supply): 0 for supply in closed}
 
 
@@ -280,20 +263,20 @@ def _limits(limits: Limits, inherited: Limits) -> dict[str, Value]:
         job["gpus"] = UNLIMITED if limits.job_gpus is None else limits.job_gpus
     if limits.job_seconds != inherited.job_seconds:
         job["time"] = UNLIMITED if limits.job_seconds is None else duration_text(limits.job_seconds)
-    told: dict[str, Value] = {"job": job} if job else {}
+    user: dict[str, Value] = {}
     if limits.user_gpus != inherited.user_gpus:
-        told["user"] = {"gpus": UNLIMITED if limits.user_gpus is None else limits.user_gpus}
-    return told
+        user["gpus"] = UNLIMITED if limits.user_gpus is None else limits.user_gpus
+    return _given({"job": job, "user": user})
 
 
 def _budget(budget: Budget) -> dict[str, Value]:
-    told, usual = _budget_words(budget), _budget_words(Budget(budget.amount))
-    return {key: value for key, value in told.items() if key == "amount" or value != usual[key]}
+    written, default = _budget_keys(budget), _budget_keys(Budget(budget.amount))
+    return {key: value for key, value in written.items() if key == "amount" or value != default[key]}
 
 
-def _budget_words(budget: Budget) -> dict[str, str]:
+def _budget_keys(budget: Budget) -> dict[str, str]:
     return {
-        "amount": _Number(format(budget.amount, "f")),
+        "amount": _Unquoted(format(budget.amount, "f")),
         "every": budget.every,
         "warn_at": percent_text(budget.warn_at),
         "at_limit": budget.at_limit,
@@ -304,44 +287,44 @@ def _budget_words(budget: Budget) -> dict[str, str]:
 # --- YAML -------------------------------------------------------------------------------------------------
 
 
-class _Number(str):
+class _Unquoted(str):
     """Text that is written without quotes: a price with its digits, a boolean."""
 
     __slots__ = ()
 
 
-def _section(name: str, things: Mapping[str, Mapping[str, Value]]) -> Iterator[str]:
+def _section(name: str, entries: Mapping[str, Mapping[str, Value]]) -> Iterator[str]:
     yield from ("", f"{name}:")
-    for key, told in things.items():
-        short = f"  {_word(key)}: {_flow(told)}"
-        if len(short) <= WIDEST and name != "clusters":
+    for key, value in entries.items():
+        short = f"  {_scalar(key)}: {_flow(value)}"
+        if len(short) <= MAX_WIDTH and name != "clusters":
             yield short
         else:
-            yield f"  {_word(key)}:"
-            yield from _block(told, "    ")
+            yield f"  {_scalar(key)}:"
+            yield from _block(value, "    ")
 
 
-def _block(told: Mapping[str, Value], indent: str) -> Iterator[str]:
+def _block(keys: Mapping[str, Value], indent: str) -> Iterator[str]:
     """Write one key per line; a value that does not fit is folded inside its brackets."""
-    for key, value in told.items():
-        line = f"{indent}{_word(key)}: {_flow(value)}"
-        if len(line) <= WIDEST or isinstance(value, str | int):
+    for key, value in keys.items():
+        line = f"{indent}{_scalar(key)}: {_flow(value)}"
+        if len(line) <= MAX_WIDTH or isinstance(value, str | int):
             yield line
         else:
-            yield from _folded(f"{indent}{_word(key)}: ", value, indent)
+            yield from _folded(f"{indent}{_scalar(key)}: ", value, indent)
 
 
 def _folded(start: str, value: Sequence[Value] | Mapping[str, Value], indent: str) -> Iterator[str]:
     is_mapping = isinstance(value, Mapping)
     items = (
-        [f"{_word(k)}: {_flow(v)}" for k, v in value.items()]
+        [f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()]
         if isinstance(value, Mapping)
         else [_flow(v) for v in value]
     )
     yield start + ("{" if is_mapping else "[")
     line = f"{indent} "
     for item in items:
-        if len(line) + len(item) + 2 > WIDEST and line.strip():
+        if len(line) + len(item) + 2 > MAX_WIDTH and line.strip():
             yield line
             line = f"{indent} "
         line += f" {item},"
@@ -351,20 +334,20 @@ def _folded(start: str, value: Sequence[Value] | Mapping[str, Value], indent: st
 
 def _flow(value: Value) -> str:
     match value:
-        case _Number():
+        case _Unquoted():
             return str(value)
         case str():
-            return _word(value)
+            return _scalar(value)
         case int():
             return str(value)
         case Mapping():
-            inner = ", ".join(f"{_word(key)}: {_flow(item)}" for key, item in value.items())
+            inner = ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items())
             return f"{{ {inner} }}" if inner else "{}"
         case _:
             return f"[{', '.join(_flow(item) for item in value)}]"
 
 
-def _word(text: str) -> str:
+def _scalar(text: str) -> str:
     """Quote a text for YAML: plain if that is safe, else in double quotes."""
     if _PLAIN.fullmatch(text) and not _NOT_TEXT.fullmatch(text):
         return text

@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, shown
-from fairway.files.schema.values import Problem, mended_duration
+from fairway.files.schema.values import Problem, corrected_duration
 from fairway.model.text import DURATION_PATTERN, duration_text, parse_duration
 
-LONGEST_SECONDS: Final = 3650 * 86_400
+MAX_SECONDS: Final = 3650 * 86_400
 EXPECTED: Final = "a time, for example 72h, 1d12h or 1-12:00:00"
 
 _DAYS: Final = r"[0-9]{1,5}-[0-9]{1,5}(:[0-9]{1,5}){0,2}"
@@ -27,8 +27,8 @@ def parse_time(text: str) -> int | Problem:
         return Problem(
             FaultCode.BAD_VALUE, f"{shown(text) or 'an empty text'} is not {EXPECTED}", _hint(text)
         )
-    if not 1 <= seconds <= LONGEST_SECONDS:
-        limits = f"from 1s to {duration_text(LONGEST_SECONDS)}"
+    if not 1 <= seconds <= MAX_SECONDS:
+        limits = f"from 1s to {duration_text(MAX_SECONDS)}"
         return Problem(FaultCode.OUT_OF_RANGE, f"{shown(text)} is out of range", f"write a time {limits}")
     return seconds
 
@@ -57,5 +57,5 @@ def _hint(text: str) -> str:
     if re.fullmatch(r"[0-9]{1,5}:[0-9]{1,5}", text):
         first, second = text.split(":")
         return f"say which it is:  {int(first)}h{int(second)}m  or  {int(first)}m{int(second)}s"
-    meant = mended_duration(text)
+    meant = corrected_duration(text)
     return f"write {meant}" if meant else f"write {EXPECTED}"

@@ -12,9 +12,9 @@ from fairway.model.job import GpuRequest
 from fairway.model.names import SliceName
 from fairway.model.text import nearest
 
-MOST_GPUS: Final = 1024
+MAX_GPUS: Final = 1024
 """Maximum number of GPUs on one node."""
-MOST_MEMORY_GB: Final = 10_000
+MAX_MEMORY_GB: Final = 10_000
 EXPECTED: Final = "GPUs for each node, like A100-80GB:8, H100:8, 8, 40GB..80GB or 1g.10gb:2"
 GPUS_EXAMPLES: Final = ("A100-80GB:8", "H100:8", "8", "40GB..80GB:2", "40GB..", "1g.10gb")
 
@@ -36,8 +36,8 @@ def parse_gpus(text: str) -> tuple[GpuRequest | None, Problem | None]:
     if what.isdigit():
         what, number = "", what
     count = int(number or 1)
-    if count > MOST_GPUS:
-        message = f"{shown(text)} asks for {count} on one node; the most is {MOST_GPUS}"
+    if count > MAX_GPUS:
+        message = f"{shown(text)} asks for {count} on one node; the most is {MAX_GPUS}"
         return None, Problem(FaultCode.OUT_OF_RANGE, message, "GPUs count per node: say how many nodes, too")
     if not what:
         return GpuRequest(count), None
@@ -52,8 +52,8 @@ def gpus_text(gpus: GpuRequest) -> str:
     """Format a GPU request as the shortest text that parses to the same request."""
     what = gpus.model or gpus.slice or ""
     if gpus.memory_gb is not None:
-        least, most = gpus.memory_gb
-        what = f"{least}GB.." + (f"{most}GB" if most is not None else "")
+        low, high = gpus.memory_gb
+        what = f"{low}GB.." + (f"{high}GB" if high is not None else "")
     if not what:
         return str(gpus.count)
     return what if gpus.count == 1 else f"{what}:{gpus.count}"
@@ -68,15 +68,15 @@ def model_of_product(product: str) -> str | None:
 
 
 def _range(count: int, what: str) -> tuple[GpuRequest | None, Problem | None]:
-    low, _, high = what.lower().partition("..")
-    least, most = int(low[:-2]), int(high[:-2]) if high else None
-    if most is not None and most < least:
+    first, _, last = what.lower().partition("..")
+    low, high = int(first[:-2]), int(last[:-2]) if last else None
+    if high is not None and high < low:
         message = f"{what} ends below where it begins"
-        return None, Problem(FaultCode.BAD_VALUE, message, f"write {most}GB..{least}GB")
-    if max(least, most or 0) > MOST_MEMORY_GB:
+        return None, Problem(FaultCode.BAD_VALUE, message, f"write {high}GB..{low}GB")
+    if max(low, high or 0) > MAX_MEMORY_GB:
         hint = "write the memory of one GPU, for example 40GB..80GB"
         return None, Problem(FaultCode.OUT_OF_RANGE, f"no GPU has as much memory as {what}", hint)
-    return GpuRequest(count, memory_gb=(least, most)), None
+    return GpuRequest(count, memory_gb=(low, high)), None
 
 
 def _slice(count: int, what: str) -> tuple[GpuRequest | None, Problem | None]:
@@ -135,10 +135,6 @@ def _hint(text: str) -> str:
             return found.expand(hint)
     for pattern in _MEANT_MODEL:
         if found := re.fullmatch(pattern, word, re.IGNORECASE):
-            return f"write {_known(found['what'])}:{found['count']}"
+            (name,) = nearest(found["what"], _names(), 1) or [found["what"]]
+            return f"write {name}:{found['count']}"
     return f"write {EXPECTED}"
-
-
-def _known(name: str) -> str:
-    found = nearest(name, _names(), 1)
-    return found[0] if found else name

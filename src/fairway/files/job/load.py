@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping as MappingOf
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Severity, Spot, shown
+from fairway.files.diagnostics import Fault, FaultCode, Faults, Location, Severity, shown
 from fairway.files.job import kubernetes, sbatch
 from fairway.files.job import schema as js
 from fairway.files.schema.containers import Record, Section
-from fairway.files.schema.values import At
-from fairway.files.yaml import tree
-from fairway.files.yaml.parser import grow_all
-from fairway.files.yaml.tree import Mapping, MappingEntry, Mark, Node, Scalar, ScalarKind, quoted
-from fairway.model.job import JobSpec
+from fairway.files.schema.values import FieldPath
+from fairway.files.yaml import (
+    MappingEntry,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarKind,
+    ScalarNode,
+    mapping_node,
+    parse_all,
+    quoted,
+    sequence_node,
+)
+from fairway.model.job import JobSpec, Retries
 from fairway.model.names import PoolName, PriorityName, TeamName
 
-LARGEST: Final = 1024 * 1024
+MAX_CHARACTERS: Final = 1024 * 1024
 """Maximum number of characters in a file of jobs."""
-MOST_JOBS: Final = 1000
+MAX_JOBS: Final = 1000
 """Maximum number of jobs in one file."""
 _NUMBERS: Final = frozenset({"nodes", "cpus", "retries"})
-_NOTHING: Final = tree.mapping({}, Mark(1, 1))
+_NO_KEYS: Final = mapping_node({}, Mark(1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +51,12 @@ class JobReport:
         return tuple(fault for fault in self.faults if fault.severity is Severity.WARNING)
 
 
-def read_job(path: Path) -> JobSpec:
-    """Read the single job in a file. Raises InvalidFile with every fault."""
-    return _one(check_job_file(path))
-
-
-def parse_job(text: str, source: str) -> JobSpec:
-    """Parse the single job in a text of any format. Raises InvalidFile with every fault."""
-    return _one(check_jobs(text, source))
-
-
-def parse_jobs(text: str, source: str) -> tuple[JobSpec, ...]:
-    """Parse all jobs in a text of any format. Raises InvalidFile with every fault."""
-    report = check_jobs(text, source)
-    if report.jobs is None:
-        raise InvalidFile(source, report.faults)
-    return report.jobs
-
-
-def check_job_file(path: Path, given: Mapping = _NOTHING) -> JobReport:
+def check_job_file(path: Path, given: MappingNode = _NO_KEYS) -> JobReport:
     """Check a file of jobs and report every fault; never raises."""
     source = shown(str(path), 300)
     try:
         with path.open("rb") as file:
-            data = file.read(4 * LARGEST + 1)
+            data = file.read(4 * MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = "name a file that exists and that you may read, or read from a pipe:  fairway submit -"
@@ -74,33 +64,34 @@ def check_job_file(path: Path, given: Mapping = _NOTHING) -> JobReport:
     return check_job_bytes(data, source, given)
 
 
-def check_job_bytes(data: bytes, source: str, given: Mapping = _NOTHING) -> JobReport:
+def check_job_bytes(data: bytes, source: str, given: MappingNode = _NO_KEYS) -> JobReport:
     """Check the bytes of a file of jobs, e.g. from a pipe."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        at = Spot(before.count(b"\n") + 1, len(before) - before.rfind(b"\n"), "", "")
+        at = Location(before.count(b"\n") + 1, len(before) - before.rfind(b"\n"))
         message = f"byte 0x{data[error.start]:02x} here is not UTF-8"
         return _refused(source, FaultCode.NOT_UTF8, message, "save the file as UTF-8", at)
     return check_jobs(text, source, given)
 
 
-def check_jobs(text: str, source: str, given: Mapping = _NOTHING) -> JobReport:
+def check_jobs(text: str, source: str, given: MappingNode = _NO_KEYS) -> JobReport:
     """Check the text of a file of jobs in any format. Keys in `given` (from flags) override the text's."""
-    if len(text) > LARGEST:
-        message = f"the file is larger than {LARGEST:,} characters"
+    if len(text) > MAX_CHARACTERS:
+        message = f"the file is larger than {MAX_CHARACTERS:,} characters"
         hint = "is it the right file? Data belongs in a file that the job reads"
         return _refused(source, FaultCode.FILE_TOO_LARGE, message, hint)
     faults = Faults(source)
-    said = frozenset(entry.key.text for entry in given.entries)
+    given_names = frozenset(entry.key.text for entry in given.entries)
     if sbatch.is_script(text):
-        read = [_read(js.TRANSLATED, sbatch.translate(text, _stem(source), said, faults), given, faults)]
+        script = sbatch.translate(text, _stem(source), given_names, faults)
+        jobs = [_read(js.TRANSLATED_JOB, script, given, faults)]
     else:
-        read = [_read_document(n, given, said, faults) for n in grow_all(text, faults, MOST_JOBS)]
-    if faults.errors or not read:
-        return JobReport(source, None, faults.sorted())
-    return JobReport(source, tuple(_build(job) for job in read if job), faults.sorted())
+        documents = parse_all(text, faults, MAX_JOBS)
+        jobs = [_read_document(document, given, given_names, faults) for document in documents]
+    built = None if faults.errors or not jobs else tuple(_build(job) for job in jobs if job)
+    return JobReport(source, built, faults.sorted())
 
 
 def is_job_text(data: bytes) -> bool:
@@ -110,30 +101,30 @@ def is_job_text(data: bytes) -> bool:
     return sbatch.is_script(text) or "Job" in kinds
 
 
-def check_flags(given: Mapping) -> JobReport:
+def check_flags(given: MappingNode) -> JobReport:
     """Check a job described by flags alone; each fault's path is the name of its flag."""
     faults = Faults("command line")
-    read = _read(js.TRANSLATED, _NOTHING, given, faults)
-    whole = read is not None and not faults.errors
-    jobs = (_build(read),) if read and whole and read.get(js.GPUS) and read.get(js.JOB_NAME) else None
+    job = _read(js.TRANSLATED_JOB, _NO_KEYS, given, faults)
+    complete = job and not faults.errors and job.get(js.GPUS) and job.get(js.JOB_NAME)
+    jobs = (_build(job),) if job and complete else None
     return JobReport("command line", jobs, faults.sorted())
 
 
-def given_by_flags(flags: MappingOf[str, str | Sequence[str] | MappingOf[str, str]]) -> Mapping:
+def given_by_flags(flags: Mapping[str, str | Sequence[str] | Mapping[str, str]]) -> MappingNode:
     """Convert flags to the keys of a job file; each value is text, as passed by the shell."""
     at = Mark(1, 1)
 
-    def node(key: str, value: str | Sequence[str] | MappingOf[str, str]) -> Node:
+    def node(key: str, value: str | Sequence[str] | Mapping[str, str]) -> Node:
         if isinstance(value, str):
             plain = key in _NUMBERS and re.fullmatch(r"[-+]?[0-9]+", value, re.ASCII)
-            return Scalar(at, value, ScalarKind.WHOLE if plain else ScalarKind.TEXT, bool(plain))
-        if isinstance(value, MappingOf):
-            return tree.mapping({name: quoted(text, at) for name, text in value.items()}, at)
+            return ScalarNode(at, value, ScalarKind.INTEGER if plain else ScalarKind.STRING, bool(plain))
+        if isinstance(value, Mapping):
+            return mapping_node({name: quoted(text, at) for name, text in value.items()}, at)
         if key == "after":
-            return tree.listing([_after(word) for word in value], at)
-        return tree.listing([quoted(text, at) for text in value], at)
+            return sequence_node([_after(word) for word in value], at)
+        return sequence_node([quoted(text, at) for text in value], at)
 
-    return tree.mapping({key: node(key, value) for key, value in flags.items()}, at)
+    return mapping_node({key: node(key, value) for key, value in flags.items()}, at)
 
 
 def name_of_command(command: Sequence[str]) -> str:
@@ -149,26 +140,12 @@ def name_of_command(command: Sequence[str]) -> str:
 def _after(text: str) -> Node:
     job, colon, when = text.partition(":")
     at = Mark(1, 1)
-    told = {"job": quoted(job, at)} | ({"when": quoted(when, at)} if colon else {})
-    return tree.mapping(told, at)
+    return mapping_node({"job": quoted(job, at)} | ({"when": quoted(when, at)} if colon else {}), at)
 
 
-def _one(report: JobReport) -> JobSpec:
-    if report.jobs is None:
-        raise InvalidFile(report.source, report.faults)
-    if len(report.jobs) != 1:
-        faults = Faults(report.source)
-        message = f"the file holds {len(report.jobs)} jobs"
-        faults.add(
-            FaultCode.SEVERAL_DOCUMENTS, Spot(1, 1, "", ""), message, hint="keep one job a file, or read all"
-        )
-        raise InvalidFile(report.source, faults.sorted())
-    return report.jobs[0]
-
-
-def _refused(source: str, code: FaultCode, message: str, hint: str, at: Spot | None = None) -> JobReport:
+def _refused(source: str, code: FaultCode, message: str, hint: str, at: Location | None = None) -> JobReport:
     faults = Faults(source)
-    faults.add(code, at or Spot(1, 1, "", ""), message, hint=hint)
+    faults.add(code, at or Location(1, 1), message, hint=hint)
     return JobReport(source, None, faults.sorted())
 
 
@@ -178,15 +155,17 @@ def _stem(source: str) -> str:
     return "job" if name.startswith("<") else name.rsplit(".", 1)[0] or name
 
 
-def _read_document(node: Node, given: Mapping, said: frozenset[str], faults: Faults) -> Section | None:
-    if isinstance(node, Mapping) and kubernetes.is_manifest(node):
-        translated = kubernetes.translate(node, said, faults)
-        return _read(js.TRANSLATED, translated, given, faults) if translated else None
-    kind = node.entry("kind") if isinstance(node, Mapping) else None
-    if kind and isinstance(kind.value, Scalar) and kind.value.text == "Fleet":
+def _read_document(
+    node: Node, given: MappingNode, given_names: frozenset[str], faults: Faults
+) -> Section | None:
+    if isinstance(node, MappingNode) and kubernetes.is_manifest(node):
+        translated = kubernetes.translate(node, given_names, faults)
+        return _read(js.TRANSLATED_JOB, translated, given, faults) if translated else None
+    kind = node.entry("kind") if isinstance(node, MappingNode) else None
+    if kind and isinstance(kind.value, ScalarNode) and kind.value.text == "Fleet":
         faults.add(
             FaultCode.NOT_A_JOB,
-            Spot(*kind.value.mark, "kind", "Fleet"),
+            Location(*kind.value.mark, "kind", "Fleet"),
             "this is a fleet file, not a job",
             expected="kind: Job",
             hint="look at it with  fairway check -f FILE",
@@ -195,14 +174,14 @@ def _read_document(node: Node, given: Mapping, said: frozenset[str], faults: Fau
     return _read(js.JOB, node, given, faults)
 
 
-def _read(record: Record, node: Node, given: Mapping, faults: Faults) -> Section | None:
-    found = record.read(_with(node, given), At((), node.mark), faults)
+def _read(record: Record, node: Node, given: MappingNode, faults: Faults) -> Section | None:
+    found = record.read(_with(node, given), FieldPath((), node.mark), faults)
     return found.value if found else None
 
 
-def _with(node: Node, given: Mapping) -> Node:
+def _with(node: Node, given: MappingNode) -> Node:
     """Return the job with `given` keys replaced; environment variables are merged."""
-    if not isinstance(node, Mapping) or not given.entries:
+    if not isinstance(node, MappingNode) or not given.entries:
         return node
     keys = {entry.key.text: entry for entry in node.entries}
     for entry in given.entries:
@@ -210,29 +189,28 @@ def _with(node: Node, given: Mapping) -> Node:
         if name in ("command", "script"):
             keys.pop("command", None)
             keys.pop("script", None)
-        before = keys.get(name)
+        own = keys.get(name)
         if (
             name == "env"
-            and before
-            and isinstance(before.value, Mapping)
-            and isinstance(entry.value, Mapping)
+            and own
+            and isinstance(own.value, MappingNode)
+            and isinstance(entry.value, MappingNode)
         ):
-            own = {e.key.text: e for e in before.value.entries}
-            own |= {e.key.text: e for e in entry.value.entries}
-            merged = Mapping(before.value.mark, tuple(own.values()), before.value.weight + entry.value.weight)
-            keys[name] = MappingEntry(before.key, merged)
+            variables = {e.key.text: e for e in (*own.value.entries, *entry.value.entries)}
+            weight = own.value.weight + entry.value.weight
+            merged = MappingNode(own.value.mark, tuple(variables.values()), weight)
+            keys[name] = MappingEntry(own.key, merged)
         else:
             keys[name] = entry
-    return Mapping(node.mark, tuple(keys.values()), node.weight + given.weight)
+    return MappingNode(node.mark, tuple(keys.values()), node.weight + given.weight)
 
 
 def _build(job: Section) -> JobSpec:
     team, priority, pool = job.get(js.TEAM), job.get(js.PRIORITY), job.get(js.POOL)
     memory, retries = job.get(js.MEMORY), job.get(js.RETRIES)
-    usual = JobSpec("", job.need(js.GPUS))
     return JobSpec(
-        name=job.need(js.JOB_NAME),
-        gpus=job.need(js.GPUS),
+        name=job.require(js.JOB_NAME),
+        gpus=job.require(js.GPUS),
         command=job.get(js.COMMAND) or (),
         script=job.get(js.SCRIPT),
         team=TeamName(team) if team else None,
@@ -248,7 +226,7 @@ def _build(job: Section) -> JobSpec:
         workdir=job.get(js.WORKDIR_KEY),
         array=job.get(js.ARRAY) or (),
         after=tuple(found.value for found in job.get(js.AFTER) or ()),
-        retries=retries if retries is not None else usual.retries,
+        retries=retries if retries is not None else Retries(),
         tolerates=frozenset(found.value for found in job.get(js.TOLERATES) or ()),
         together=job.get(js.TOGETHER) is not None,
     )

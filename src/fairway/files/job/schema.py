@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any, Final
 
 from fairway.files.diagnostics import FaultCode, Severity, shown
-from fairway.files.fleet.schema import ApiVersion
+from fairway.files.fleet.schema import API_VERSION
 from fairway.files.job import values as jv
 from fairway.files.schema import values as strings
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record
 from fairway.files.schema.values import Integer, OneOf, Problem, Schema, Text
-from fairway.model.job import LONGEST_NAME, Tolerates
+from fairway.model.job import MAX_NAME_LENGTH, Tolerates
 
-LONGEST_SCRIPT: Final = 1024 * 1024
-
-
-class JobFileKind(StrEnum):
-    """The allowed values of `kind` in a job file."""
-
-    JOB = "Job"
-
-
-class Near(StrEnum):
-    """How close together the nodes of a job must be."""
-
-    RACK = "rack"
+MAX_SCRIPT_LENGTH: Final = 1024 * 1024
 
 
 def as_job_name(text: str) -> str:
     """Convert a text to the nearest valid job name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:LONGEST_NAME].rstrip("-._")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:MAX_NAME_LENGTH].rstrip("-._")
 
 
 _SECRETS: Final = re.compile(
@@ -68,11 +55,11 @@ def _whole_path_rule(text: str) -> Problem | None:
 
 
 NAME: Final = Text(
-    f"a name of letters, digits, '.', '_' and '-', at most {LONGEST_NAME} characters",
+    f"a name of letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH} characters",
     r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
-    LONGEST_NAME,
+    MAX_NAME_LENGTH,
     FaultCode.BAD_NAME,
-    mend=as_job_name,
+    normalize=as_job_name,
     examples=("train-llm",),
 )
 VARIABLE: Final = Text(
@@ -80,101 +67,80 @@ VARIABLE: Final = Text(
     r"[A-Za-z_][A-Za-z0-9_]*",
     255,
     FaultCode.BAD_NAME,
-    mend=lambda text: re.sub(r"[^A-Za-z0-9_]+", "_", text),
+    normalize=lambda text: re.sub(r"[^A-Za-z0-9_]+", "_", text),
     rule=_variable_rule,
     examples=("WANDB_MODE",),
 )
-WORKDIR: Final = Text("a whole path", longest=4096, rule=_whole_path_rule, examples=("/home/alice/llm",))
+WORKDIR: Final = Text("a whole path", max_length=4096, rule=_whole_path_rule, examples=("/home/alice/llm",))
 IMAGE: Final = Text(
     "a container image", r"[a-z0-9][A-Za-z0-9._:/@-]*", 1000, examples=("ghcr.io/acme/train:1.4",)
 )
 
-API_VERSION: Final = Key(
-    "apiVersion", OneOf(ApiVersion), "Version of the file's form.", example="fairway/v1alpha1"
-)
-KIND: Final = Key("kind", OneOf(JobFileKind), "What the file is.", example="Job")
-JOB_NAME: Final = Key("name", NAME, "What people call it.", example="train-llm")
-TEAM: Final = Key("team", strings.NAME, "Whose job it is; left out: your default team's.", required=False)
-PRIORITY: Final = Key(
-    "priority", strings.NAME, "One of the fleet's priorities; left out: its default.", required=False
-)
-POOL: Final = Key(
-    "pool", strings.NAME, "Where it runs; left out: Fairway picks and says why.", required=False
-)
+KIND: Final = Key("kind", OneOf(("Job",)), "What the file is.", example="Job", required=True)
+JOB_NAME: Final = Key("name", NAME, "What people call it.", example="train-llm", required=True)
+TEAM: Final = Key("team", strings.NAME, "Whose job it is; left out: your default team's.")
+PRIORITY: Final = Key("priority", strings.NAME, "One of the fleet's priorities; left out: its default.")
+POOL: Final = Key("pool", strings.NAME, "Where it runs; left out: Fairway picks and says why.")
 GPUS: Final = Key(
     "gpus",
     jv.Gpus(),
     "GPUs or slices on each node: model, memory range or MIG profile.",
     example="A100-80GB:8",
+    required=True,
 )
 NODES: Final = Key(
-    "nodes",
-    Integer(1, 10_000),
-    "How many nodes; they start together or not at all.",
-    required=False,
-    default=1,
+    "nodes", Integer(1, 10_000), "How many nodes; they start together or not at all.", default=1
 )
-CPUS: Final = Key("cpus", Integer(1, 10_000), "Cores on each node; left out: the engine's.", required=False)
-MEMORY: Final = Key("memory", strings.MEMORY, "Memory on each node; left out: the engine's.", required=False)
-TIME: Final = Key(
-    "time", jv.TimeLimit(), "The longest it may run; left out: the team's limit.", required=False
-)
-IMAGE_KEY: Final = Key("image", IMAGE, "What pods run on Kubernetes; Slurm has none.", required=False)
+CPUS: Final = Key("cpus", Integer(1, 10_000), "Cores on each node; left out: the engine's.")
+MEMORY: Final = Key("memory", strings.MEMORY, "Memory on each node; left out: the engine's.")
+TIME: Final = Key("time", jv.TimeLimit(), "The longest it may run; left out: the team's limit.")
+IMAGE_KEY: Final = Key("image", IMAGE, "What pods run on Kubernetes; Slurm has none.")
 SETUP: Final = Key(
     "setup",
-    jv.MultilineText("shell lines", jv.LONGEST_TEXT, "write shell lines:  setup: module load cuda"),
+    jv.MultilineText("shell lines", jv.MAX_TEXT_LENGTH, "write shell lines:  setup: module load cuda"),
     "Shell lines before the command: module load cuda.",
-    required=False,
 )
 COMMAND: Final = Key(
     "command",
     jv.Command(),
     "What to run: a list of arguments as it is, or a line for bash -c.",
-    required=False,
     example="[python, train.py]",
 )
 SCRIPT: Final = Key(
     "script",
     jv.MultilineText(
         "a whole script that begins with #!",
-        LONGEST_SCRIPT,
+        MAX_SCRIPT_LENGTH,
         "begin it with  #!/bin/bash; a script in a file is submitted by  fairway submit FILE",
         shebang=True,
     ),
     "A whole script with its #! line, instead of a command.",
-    required=False,
 )
 ENV: Final = Key(
     "env",
-    MapOf(VARIABLE, jv.AsWritten(jv.LONGEST_TEXT, 'write the value; an empty one as  ""'), "variables"),
+    MapOf(VARIABLE, jv.AsWritten(jv.MAX_TEXT_LENGTH, 'write the value; an empty one as  ""'), "variables"),
     "Variables of the job's environment. Secrets do not belong here.",
-    required=False,
 )
 WORKDIR_KEY: Final = Key(
-    "workdir",
-    WORKDIR,
-    "The folder it starts in, as the nodes see it; left out: the engine's.",
-    required=False,
+    "workdir", WORKDIR, "The folder it starts in, as the nodes see it; left out: the engine's."
 )
-ARRAY: Final = Key("array", jv.Indices(), "One task for each index: 0-99, 1,3,5-7 or a list.", required=False)
+ARRAY: Final = Key("array", jv.Indices(), "One task for each index: 0-99, 1,3,5-7 or a list.")
 AFTER: Final = Key(
     "after",
     jv.OneOrMore(ListOf(jv.DependencyValue(), "jobs"), 1000),
     "Jobs that must have ended first, well unless `when` says otherwise.",
-    required=False,
 )
 RETRIES: Final = Key(
-    "retries", jv.RetryValue(), "How often it comes back after a failure, and after how long.", required=False
+    "retries", jv.RetryValue(), "How often it comes back after a failure, and after how long."
 )
 TOLERATES: Final = Key(
     "tolerates",
     jv.OneOrMore(ListOf(OneOf(Tolerates), "words"), 10),
     "What it puts up with: preemption, spot.",
-    required=False,
 )
-TOGETHER: Final = Key("together", OneOf(Near), "All its nodes in one rack, or it waits.", required=False)
+TOGETHER: Final = Key("together", OneOf(("rack",)), "All its nodes in one rack, or it waits.")
 
-ASKED: Final[tuple[Key[Any], ...]] = (
+JOB_KEYS: Final[tuple[Key[Any], ...]] = (
     JOB_NAME,
     TEAM,
     PRIORITY,
@@ -197,9 +163,9 @@ ASKED: Final[tuple[Key[Any], ...]] = (
     TOGETHER,
 )
 """The keys that users set, in the order of the guide."""
-_RUN: Final = ExactlyOne((COMMAND, SCRIPT), "say what to run:  command: [python, train.py]")
-JOB: Final = Record("Fairway job", (API_VERSION, KIND, *ASKED), _RUN)
-TRANSLATED: Final = Record("A job", tuple(replace(key, required=False) for key in ASKED))
+_EXACTLY_ONE_PROGRAM: Final = ExactlyOne((COMMAND, SCRIPT), "say what to run:  command: [python, train.py]")
+JOB: Final = Record("Fairway job", (API_VERSION, KIND, *JOB_KEYS), _EXACTLY_ONE_PROGRAM)
+TRANSLATED_JOB: Final = Record("A job", tuple(replace(key, required=False) for key in JOB_KEYS))
 """The target of scripts, manifests and flags; their translators report missing keys in their own terms."""
 
 

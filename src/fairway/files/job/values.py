@@ -6,60 +6,64 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from fairway.files.diagnostics import FaultCode, Faults, Spot, shown
+from fairway.files.diagnostics import FaultCode, Faults, Location, shown
 from fairway.files.job import durations, gpus
-from fairway.files.schema.containers import Key, ListOf, Record
+from fairway.files.schema.containers import Key, ListOf, Record, Section
 from fairway.files.schema.values import (
-    At,
     DurationValue,
+    FieldPath,
     Integer,
     OneOf,
     ParsedValue,
     Problem,
+    ScalarSchema,
     Schema,
     ValueSchema,
     wrong_type,
 )
-from fairway.files.yaml.tree import Listing, Mapping, Node, Scalar, ScalarKind
-from fairway.model.job import MOST_TASKS, After, GpuRequest, JobId, Retries, When, parse_job_id
+from fairway.files.yaml import MappingNode, Node, ScalarKind, ScalarNode, SequenceNode
+from fairway.model.job import MAX_TASKS, After, GpuRequest, JobId, Retries, When, parse_job_id
 
 T = TypeVar("T")
 
-LARGEST_INDEX: Final = 10**9 - 1
+MAX_INDEX: Final = 10**9 - 1
 _DIGITS: Final = "0-9A-HJKMNP-TV-Za-hjkmnp-tv-z"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Control characters except tab and line feed, and lone surrogates: not allowed in shell lines."""
 
 
-def _report(problem: Problem, spot: Spot, expected: str, faults: Faults) -> None:
-    faults.add(
-        problem.code, spot, problem.message, expected=expected, hint=problem.hint, severity=problem.severity
-    )
-
-
-def _unprintable(label: str, found: str) -> Problem:
-    message = f"{label} holds {found!a}, which no program takes"
-    unix = "save the file with Unix line ends:  dos2unix FILE"
-    return Problem(FaultCode.BAD_VALUE, message, unix if found == "\r" else "take that character away")
+def _can_be_passed(text: str, max_length: int, label: str, location: Location, faults: Faults) -> bool:
+    """Check that a text can be passed to a program: not too long, and without control characters."""
+    if len(text) > max_length:
+        message = f"{label} is longer than {max_length:,} characters"
+        faults.add(FaultCode.OUT_OF_RANGE, location, message, hint="put it in a file the job can read")
+        return False
+    if control := _CONTROL.search(text):
+        message = f"{label} holds {control[0]!a}, which no program takes"
+        unix = "save the file with Unix line ends:  dos2unix FILE"
+        hint = unix if control[0] == "\r" else "take that character away"
+        faults.add(FaultCode.BAD_VALUE, location, message, hint=hint)
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus(ValueSchema[GpuRequest]):
     """The GPUs per node, as a GpuRequest."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[GpuRequest] | None:
-        if not isinstance(node, Scalar) or node.kind not in (ScalarKind.TEXT, ScalarKind.WHOLE):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[GpuRequest] | None:
+        if not isinstance(node, ScalarNode) or node.kind not in (ScalarKind.STRING, ScalarKind.INTEGER):
             wrong_type(node, at, faults, gpus.EXPECTED, f"write {gpus.EXPECTED}")
             return None
         request, problem = gpus.parse_gpus(node.text)
         if problem is not None:
-            _report(problem, at.spot(node), gpus.EXPECTED, faults)
-        return ParsedValue(request, at.spot(node)) if request else None
+            problem.report(at.location(node), gpus.EXPECTED, faults)
+        return ParsedValue(request, at.location(node)) if request else None
 
     def schema(self) -> Schema:
         return {
             "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": gpus.MOST_GPUS},
+                {"type": "integer", "minimum": 1, "maximum": gpus.MAX_GPUS},
                 {"type": "string", "pattern": f"^({gpus.GPUS_PATTERN})$"},
             ],
             "examples": list(gpus.GPUS_EXAMPLES),
@@ -67,22 +71,14 @@ class Gpus(ValueSchema[GpuRequest]):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLimit(ValueSchema[int]):
+class TimeLimit(ScalarSchema[int]):
     """A time limit, read in seconds."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[int] | None:
-        if not isinstance(node, Scalar) or node.kind not in (
-            ScalarKind.TEXT,
-            ScalarKind.WHOLE,
-            ScalarKind.DECIMAL,
-        ):
-            wrong_type(node, at, faults, durations.EXPECTED, f"write {durations.EXPECTED}")
-            return None
-        read = durations.parse_time(node.text)
-        if isinstance(read, Problem):
-            _report(read, at.spot(node), durations.EXPECTED, faults)
-            return None
-        return ParsedValue(read, at.spot(node))
+    kinds = frozenset({ScalarKind.STRING, ScalarKind.INTEGER, ScalarKind.FLOAT})
+    expected = durations.EXPECTED
+
+    def parse(self, text: str, _label: str) -> int | Problem:
+        return durations.parse_time(text)
 
     def schema(self) -> Schema:
         return {
@@ -97,65 +93,54 @@ class MultilineText(ValueSchema[str]):
     """A text of one or more lines."""
 
     expected: str
-    longest: int
+    max_length: int
     hint: str
     shebang: bool = False
     """Whether it must begin with a #! line."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[str] | None:
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[str] | None:
+        if not isinstance(node, ScalarNode) or node.kind is not ScalarKind.STRING:
             wrong_type(node, at, faults, self.expected, self.hint)
             return None
         text = node.text
-        spot = at.spot(node)._replace(value=shown(text.split("\n", 1)[0]))
-        if len(text) > self.longest:
-            message = f"{at.label} is longer than {self.longest:,} characters"
-            faults.add(FaultCode.OUT_OF_RANGE, spot, message, hint="put it in a file the job can read")
-            return None
-        if control := _CONTROL.search(text):
-            _report(_unprintable(at.label, control[0]), spot, "", faults)
+        location = at.location(node)._replace(value=shown(text.split("\n", 1)[0]))
+        if not _can_be_passed(text, self.max_length, at.label, location, faults):
             return None
         if not text.strip() or (self.shebang and not text.startswith("#!")):
             message = f"{at.label} is not {self.expected}"
-            faults.add(FaultCode.BAD_VALUE, spot, message, expected=self.expected, hint=self.hint)
+            faults.add(FaultCode.BAD_VALUE, location, message, expected=self.expected, hint=self.hint)
             return None
-        return ParsedValue(text, spot)
+        return ParsedValue(text, location)
 
     def schema(self) -> Schema:
         start = {"pattern": r"^#!"} if self.shebang else {}
-        return {"type": "string", "minLength": 1, "maxLength": self.longest, **start}
+        return {"type": "string", "minLength": 1, "maxLength": self.max_length, **start}
 
 
 @dataclass(frozen=True, slots=True)
 class AsWritten(ValueSchema[str]):
     """A scalar passed to a program as text, whatever its YAML type: `3`, `1e-4`, `true`."""
 
-    longest: int
+    max_length: int
     hint: str
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[str] | None:
-        if not isinstance(node, Scalar) or node.kind is ScalarKind.NOTHING:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[str] | None:
+        if not isinstance(node, ScalarNode) or node.kind is ScalarKind.NULL:
             wrong_type(node, at, faults, "text or a number", self.hint)
             return None
-        spot = at.spot(node)._replace(value="")  # may be what nobody should read in a log
-        if len(node.text) > self.longest:
-            message = f"{at.label} is longer than {self.longest:,} characters"
-            faults.add(FaultCode.OUT_OF_RANGE, spot, message, hint="put it in a file the job can read")
-            return None
-        if control := _CONTROL.search(node.text):
-            _report(_unprintable(at.label, control[0]), spot, "", faults)
-            return None
-        return ParsedValue(node.text, spot)
+        location = at.location(node)._replace(value="")  # it may be a secret, which must not be logged
+        valid = _can_be_passed(node.text, self.max_length, at.label, location, faults)
+        return ParsedValue(node.text, location) if valid else None
 
     def schema(self) -> Schema:
         return {"type": ["string", "number", "boolean"]}
 
 
-LONGEST_TEXT: Final = 128 * 1024
+MAX_TEXT_LENGTH: Final = 128 * 1024
 """Maximum length of one argument: the limit of Linux."""
-_ARGUMENT: Final = AsWritten(LONGEST_TEXT, 'write each argument as text; an empty one as  ""')
+_ARGUMENT: Final = AsWritten(MAX_TEXT_LENGTH, 'write each argument as text; an empty one as  ""')
 _LINE: Final = MultilineText(
-    "a command", LONGEST_TEXT, "write a list of arguments, or one line for the shell"
+    "a command", MAX_TEXT_LENGTH, "write a list of arguments, or one line for the shell"
 )
 
 
@@ -163,28 +148,28 @@ _LINE: Final = MultilineText(
 class Command(ValueSchema[tuple[str, ...]]):
     """The command of a job: a list is run as is, without a shell; a text is a line for `bash -c`."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[str, ...]] | None:
-        if isinstance(node, Scalar):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[tuple[str, ...]] | None:
+        if isinstance(node, ScalarNode):
             line = _LINE.read(node, at, faults)
-            return ParsedValue(("bash", "-c", line.value), line.spot) if line else None
-        if isinstance(node, Mapping) or not 0 < len(node.items) <= 4096:
+            return ParsedValue(("bash", "-c", line.value), line.location) if line else None
+        if isinstance(node, MappingNode) or not 0 < len(node.items) <= 4096:
             wrong_type(
                 node, at, faults, "a line for the shell, or a list of arguments", "write  [python, train.py]"
             )
             return None
-        read = [_ARGUMENT.read(n, At((*at.path, i), n.mark), faults) for i, n in enumerate(node.items)]
+        read = [_ARGUMENT.read(n, FieldPath((*at.path, i), n.mark), faults) for i, n in enumerate(node.items)]
         if None in read:
             return None
-        words = tuple(found.value for found in read if found)
-        if not words[0]:
+        arguments = tuple(found.value for found in read if found)
+        if not arguments[0]:
             faults.add(
                 FaultCode.BAD_VALUE,
-                at.spot(node),
+                at.location(node),
                 "the first argument is empty",
                 hint="begin with the program",
             )
             return None
-        return ParsedValue(words, at.spot(node))
+        return ParsedValue(arguments, at.location(node))
 
     def schema(self) -> Schema:
         return {
@@ -200,35 +185,40 @@ class Command(ValueSchema[tuple[str, ...]]):
 class Indices(ValueSchema[tuple[int, ...]]):
     """The indices of an array's tasks: `0-99`, `1,3,5-7`, `0-90:10`, or a list of numbers."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[int, ...]] | None:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[tuple[int, ...]] | None:
         match node:
-            case Scalar(text=text, kind=ScalarKind.TEXT):
-                read = parse_indices(text)
-            case Listing():
-                read = self._listed(node)
+            case ScalarNode(text=text, kind=ScalarKind.STRING):
+                indices = parse_indices(text)
+            case SequenceNode():
+                indices = self._listed(node)
             case _:
-                one = shown(node.text) if isinstance(node, Scalar) and node.kind is ScalarKind.WHOLE else "99"
+                one = (
+                    shown(node.text)
+                    if isinstance(node, ScalarNode) and node.kind is ScalarKind.INTEGER
+                    else "99"
+                )
                 hint = f"write the first and the last:  0-{one}; for one index a list:  [{one}]"
                 wrong_type(node, at, faults, _INDICES, hint)
                 return None
-        if isinstance(read, Problem):
-            _report(read, at.spot(node), _INDICES, faults)
+        if isinstance(indices, Problem):
+            indices.report(at.location(node), _INDICES, faults)
             return None
-        return ParsedValue(read, at.spot(node))
+        return ParsedValue(indices, at.location(node))
 
-    def _listed(self, node: Listing) -> tuple[int, ...] | Problem:
-        words = [item.text if isinstance(item, Scalar) else "?" for item in node.items[: MOST_TASKS + 1]]
-        if not words or not all(re.fullmatch(r"[0-9]{1,9}", w, re.ASCII) for w in words):
+    def _listed(self, node: SequenceNode) -> tuple[int, ...] | Problem:
+        texts = [item.text if isinstance(item, ScalarNode) else "?" for item in node.items[: MAX_TASKS + 1]]
+        if not texts or not all(re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) for text in texts):
             hint = "write whole numbers:  [0, 1, 2]"
             return Problem(FaultCode.BAD_VALUE, "not every item of the list is an index", hint)
-        return _bounded(sorted({int(word) for word in words}))
+        indices = sorted({int(text) for text in texts})
+        return _too_many() if len(indices) > MAX_TASKS else tuple(indices)
 
     def schema(self) -> Schema:
-        number = {"type": "integer", "minimum": 0, "maximum": LARGEST_INDEX}
+        number = {"type": "integer", "minimum": 0, "maximum": MAX_INDEX}
         return {
             "anyOf": [
                 {"type": "string", "pattern": f"^{_INDICES_PATTERN}$"},
-                {"type": "array", "items": number, "minItems": 1, "maxItems": MOST_TASKS},
+                {"type": "array", "items": number, "minItems": 1, "maxItems": MAX_TASKS},
             ],
             "examples": ["0-99", "1,3,5-7", [1, 2, 3]],
         }
@@ -246,17 +236,17 @@ def parse_indices(text: str) -> tuple[int, ...] | Problem:
     """
     if "%" in text:
         return Problem(
-            FaultCode.NO_WORD_FOR_IT,
+            FaultCode.UNSUPPORTED_OPTION,
             f"{shown(text)} limits how many tasks run at once, which Fairway leaves to the team's limits",
             f"take it away:  {shown(text.partition('%')[0])}",
         )
-    if not text.isascii() or len(text) > 20 * MOST_TASKS or not re.fullmatch(_INDICES_PATTERN, text):
+    if not text.isascii() or len(text) > 20 * MAX_TASKS or not re.fullmatch(_INDICES_PATTERN, text):
         meant = re.sub(r"\.\.\.?", "-", re.sub(r"\s+", "", text[:200]))
-        mended = re.fullmatch(_INDICES_PATTERN, meant) is not None and meant != text
+        corrected = re.fullmatch(_INDICES_PATTERN, meant) is not None and meant != text
         return Problem(
             FaultCode.BAD_VALUE,
             f"{shown(text) or 'an empty text'} is not {_INDICES}",
-            f"write {shown(meant)}" if mended else f"write {_INDICES}",
+            f"write {shown(meant)}" if corrected else f"write {_INDICES}",
         )
     found: set[int] = set()
     for part in text.split(","):
@@ -265,34 +255,31 @@ def parse_indices(text: str) -> tuple[int, ...] | Problem:
         low, high = int(first), int(last or first)
         if high < low:
             return Problem(FaultCode.BAD_VALUE, f"{part} ends before it begins", f"write {high}-{low}")
-        if (high - low) // int(step or 1) >= MOST_TASKS:
+        if (high - low) // int(step or 1) >= MAX_TASKS:
             return _too_many()
         found.update(range(low, high + 1, int(step or 1)))
-        if len(found) > MOST_TASKS:
+        if len(found) > MAX_TASKS:
             return _too_many()
-    return _bounded(sorted(found))
-
-
-def _bounded(indices: list[int]) -> tuple[int, ...] | Problem:
-    return _too_many() if len(indices) > MOST_TASKS else tuple(indices)
+    return tuple(sorted(found))
 
 
 def _too_many() -> Problem:
     hint = "split it into several arrays"
-    return Problem(FaultCode.OUT_OF_RANGE, f"an array has at most {MOST_TASKS:,} tasks", hint)
+    return Problem(FaultCode.OUT_OF_RANGE, f"an array has at most {MAX_TASKS:,} tasks", hint)
 
 
-RETRY_COUNT: Final = Key("count", Integer(0, 1000), "How often it may come back.", example="3")
+def _read_valid(record: Record, node: Node, at: FieldPath, faults: Faults) -> Section | None:
+    """Read a record. Returns None if anything in it is invalid."""
+    errors_before = faults.error_count
+    found = record.read(node, at, faults)
+    return found.value if found and faults.error_count == errors_before else None
+
+
+RETRY_COUNT: Final = Key("count", Integer(0, 1000), "How often it may come back.", example="3", required=True)
 RETRY_FIRST: Final = Key(
-    "first",
-    DurationValue(1, 86_400),
-    "Wait before the first; doubled each time.",
-    required=False,
-    default="30s",
+    "first", DurationValue(1, 86_400), "Wait before the first; doubled each time.", default="30s"
 )
-RETRY_LONGEST: Final = Key(
-    "longest", DurationValue(1, 7 * 86_400), "The longest wait.", required=False, default="1h"
-)
+RETRY_LONGEST: Final = Key("longest", DurationValue(1, 7 * 86_400), "The longest wait.", default="1h")
 _RETRIES: Final = Record("Retries after a failure", (RETRY_COUNT, RETRY_FIRST, RETRY_LONGEST))
 
 
@@ -300,22 +287,22 @@ _RETRIES: Final = Record("Retries after a failure", (RETRY_COUNT, RETRY_FIRST, R
 class RetryValue(ValueSchema[Retries]):
     """The retries of a job: a count, or a mapping with count and waiting times."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Retries] | None:
-        if not isinstance(node, Mapping):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[Retries] | None:
+        if not isinstance(node, MappingNode):
             count = RETRY_COUNT.shape.read(node, at, faults)
-            return ParsedValue(Retries(count.value), count.spot) if count else None
-        errors = faults.error_count
-        section = _RETRIES.read(node, at, faults)
-        if section is None or faults.error_count > errors:
+            return ParsedValue(Retries(count.value), count.location) if count else None
+        retries, default = _read_valid(_RETRIES, node, at, faults), Retries()
+        if retries is None:
             return None
-        usual, told = Retries(), section.value
-        first = told.get(RETRY_FIRST) or usual.first_seconds
-        longest = told.get(RETRY_LONGEST) or max(usual.longest_seconds, first)
+        first = retries.get(RETRY_FIRST) or default.first_seconds
+        longest = retries.get(RETRY_LONGEST) or max(default.longest_seconds, first)
         if longest < first:
             message = "the longest wait is shorter than the first"
-            faults.add(FaultCode.OUT_OF_RANGE, at.spot(node), message, hint="raise longest, or lower first")
+            faults.add(
+                FaultCode.OUT_OF_RANGE, at.location(node), message, hint="raise longest, or lower first"
+            )
             return None
-        return ParsedValue(Retries(told.need(RETRY_COUNT), first, longest), at.spot(node))
+        return ParsedValue(Retries(retries.require(RETRY_COUNT), first, longest), at.location(node))
 
     def schema(self) -> Schema:
         return {"anyOf": [RETRY_COUNT.shape.schema(), _RETRIES.schema()], "examples": [3, {"count": 3}]}
@@ -325,19 +312,19 @@ class RetryValue(ValueSchema[Retries]):
 class JobIdValue(ValueSchema[JobId]):
     """A job id. Ids such as `1e10` or `0042`, which YAML reads as numbers, are ids here."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[JobId] | None:
-        number = parse_job_id(node.text) if isinstance(node, Scalar) else None
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[JobId] | None:
+        number = parse_job_id(node.text) if isinstance(node, ScalarNode) else None
         if number is None:
-            written = shown(node.text) if isinstance(node, Scalar) else "this"
+            written = shown(node.text) if isinstance(node, ScalarNode) else "this"
             faults.add(
                 FaultCode.BAD_VALUE,
-                at.spot(node),
+                at.location(node),
                 f"{written or 'an empty text'} is not the id of a job",
                 expected="an id like 8f3k",
                 hint="fairway get jobs  shows them",
             )
             return None
-        return ParsedValue(number, at.spot(node))
+        return ParsedValue(number, at.location(node))
 
     def schema(self) -> Schema:
         return {
@@ -350,9 +337,9 @@ class JobIdValue(ValueSchema[JobId]):
 
 
 AFTER_JOB: Final = Key(
-    "job", JobIdValue(), "The job's id; the first task's for a whole array.", example="8f3k"
+    "job", JobIdValue(), "The job's id; the first task's for a whole array.", example="8f3k", required=True
 )
-AFTER_WHEN: Final = Key("when", OneOf(When), "What must have become of it.", required=False, default="ok")
+AFTER_WHEN: Final = Key("when", OneOf(When), "What must have become of it.", default="ok")
 _AFTER: Final = Record("A job that must have ended first", (AFTER_JOB, AFTER_WHEN))
 
 
@@ -360,16 +347,15 @@ _AFTER: Final = Record("A job that must have ended first", (AFTER_JOB, AFTER_WHE
 class DependencyValue(ValueSchema[After]):
     """A dependency on a job: its id, or `{ job: 8f3k, when: ended }`."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[After] | None:
-        if not isinstance(node, Mapping):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[After] | None:
+        if not isinstance(node, MappingNode):
             job = AFTER_JOB.shape.read(node, at, faults)
-            return ParsedValue(After(job.value), job.spot) if job else None
-        errors = faults.error_count
-        section = _AFTER.read(node, at, faults)
-        job = section.value.found(AFTER_JOB) if section else None
-        if section is None or job is None or faults.error_count > errors:
+            return ParsedValue(After(job.value), job.location) if job else None
+        after = _read_valid(_AFTER, node, at, faults)
+        job = after.found(AFTER_JOB) if after else None
+        if after is None or job is None:
             return None
-        return ParsedValue(After(job.value, section.value.get(AFTER_WHEN) or When.OK), job.spot)
+        return ParsedValue(After(job.value, after.get(AFTER_WHEN) or When.OK), job.location)
 
     def schema(self) -> Schema:
         return {"anyOf": [AFTER_JOB.shape.schema(), _AFTER.schema()]}
@@ -380,17 +366,19 @@ class OneOrMore(ValueSchema[tuple[ParsedValue[T], ...]]):
     """A list, or a single item without the brackets."""
 
     items: ListOf[T]
-    most: int
+    max_items: int
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[ParsedValue[T], ...]] | None:
-        if not isinstance(node, Listing):
+    def read(
+        self, node: Node, at: FieldPath, faults: Faults
+    ) -> ParsedValue[tuple[ParsedValue[T], ...]] | None:
+        if not isinstance(node, SequenceNode):
             one = self.items.item.read(node, at, faults)
-            return ParsedValue((one,), one.spot) if one else None
-        if len(node.items) > self.most:
-            message = f"{at.label} has more than {self.most:,} {self.items.things}"
-            faults.add(FaultCode.OUT_OF_RANGE, at.spot(node), message, hint="take some of them away")
+            return ParsedValue((one,), one.location) if one else None
+        if len(node.items) > self.max_items:
+            message = f"{at.label} has more than {self.max_items:,} {self.items.plural}"
+            faults.add(FaultCode.OUT_OF_RANGE, at.location(node), message, hint="take some of them away")
             return None
         return self.items.read(node, at, faults)
 
     def schema(self) -> Schema:
-        return {"anyOf": [self.items.item.schema(), self.items.schema() | {"maxItems": self.most}]}
+        return {"anyOf": [self.items.item.schema(), self.items.schema() | {"maxItems": self.max_items}]}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping as MappingOf
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from fairway.files.diagnostics import FaultCode, Faults, Spot, listed, shown
-from fairway.files.schema.values import At, ParsedValue, Schema, Text, ValueSchema, wrong_type
-from fairway.files.yaml.tree import Listing, Mapping, MappingEntry, Node, Scalar
+from fairway.files.diagnostics import FaultCode, Faults, Location, listed, shown
+from fairway.files.schema.values import FieldPath, ParsedValue, Schema, Text, ValueSchema, wrong_type
+from fairway.files.yaml import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode
 from fairway.model.text import nearest
 
 T = TypeVar("T")
@@ -20,66 +19,70 @@ class ListOf(ValueSchema[tuple[ParsedValue[T], ...]]):
     """A list without duplicates."""
 
     item: ValueSchema[T]
-    things: str
+    plural: str
     """What the items are, in the plural, for a fault's message."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[tuple[ParsedValue[T], ...]] | None:
-        if not isinstance(node, Listing):
-            word = f"[{shown(node.text)}]" if isinstance(node, Scalar) else "[first, second]"
-            wrong_type(node, at, faults, f"a list of {self.things}", f"write it in brackets:  {word}")
+    def read(
+        self, node: Node, at: FieldPath, faults: Faults
+    ) -> ParsedValue[tuple[ParsedValue[T], ...]] | None:
+        if not isinstance(node, SequenceNode):
+            word = f"[{shown(node.text)}]" if isinstance(node, ScalarNode) else "[first, second]"
+            wrong_type(node, at, faults, f"a list of {self.plural}", f"write it in brackets:  {word}")
             return None
         found: dict[T, ParsedValue[T]] = {}
         for i, item in enumerate(node.items):
-            read = self.item.read(item, At((*at.path, i), item.mark), faults)
+            read = self.item.read(item, FieldPath((*at.path, i), item.mark), faults)
             if read is None:
                 continue
             before = found.setdefault(read.value, read)
             if before is not read:
                 faults.add(
                     FaultCode.REPEATED_VALUE,
-                    read.spot,
-                    f"{at.label} names {read.spot.value} twice",
-                    expected=f"different {self.things}",
+                    read.location,
+                    f"{at.label} names {read.location.value} twice",
+                    expected=f"different {self.plural}",
                     hint="take one of them away",
-                    related=[before.spot],
+                    related=[before.location],
                 )
-        return ParsedValue(tuple(found.values()), at.spot(node))
+        return ParsedValue(tuple(found.values()), at.location(node))
 
     def schema(self) -> Schema:
         return {"type": "array", "items": self.item.schema(), "uniqueItems": True}
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf(ValueSchema[MappingOf[str, ParsedValue[T]]]):
+class MapOf(ValueSchema[Mapping[str, ParsedValue[T]]]):
     """A mapping from names to values of one shape."""
 
     key: Text
     value: ValueSchema[T]
-    things: str
-    least: int = 0
+    plural: str
+    min_entries: int = 0
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[MappingOf[str, ParsedValue[T]]] | None:
-        if not isinstance(node, Mapping):
+    def read(
+        self, node: Node, at: FieldPath, faults: Faults
+    ) -> ParsedValue[Mapping[str, ParsedValue[T]]] | None:
+        if not isinstance(node, MappingNode):
             wrong_type(
-                node, at, faults, f"a mapping of {self.things}", "write one 'name: value' a line, indented"
+                node, at, faults, f"a mapping of {self.plural}", "write one 'name: value' a line, indented"
             )
             return None
-        if len(node.entries) < self.least:
+        if len(node.entries) < self.min_entries:
             faults.add(
                 FaultCode.MISSING_KEY,
-                at.spot(node),
-                f"{at.label} has none of the {self.things}",
-                expected=f"at least {self.least} of the {self.things}",
+                at.location(node),
+                f"{at.label} has none of the {self.plural}",
+                expected=f"at least {self.min_entries} of the {self.plural}",
                 hint="add one; the files in examples/ show how",
             )
         found: dict[str, ParsedValue[T]] = {}
         for entry in node.entries:
-            inner = At((*at.path, entry.key.text), entry.key.mark)
+            inner = FieldPath((*at.path, entry.key.text), entry.key.mark)
             name = self.key.read(entry.key, inner, faults)
             read = self.value.read(entry.value, inner, faults)
             if name is not None and read is not None:
                 found[name.value] = read
-        return ParsedValue(found, at.key_spot())
+        return ParsedValue(found, at.key_location())
 
     def schema(self) -> Schema:
         schema: Schema = {
@@ -87,7 +90,7 @@ class MapOf(ValueSchema[MappingOf[str, ParsedValue[T]]]):
             "propertyNames": self.key.schema(),
             "additionalProperties": self.value.schema(),
         }
-        return schema | ({"minProperties": self.least} if self.least else {})
+        return schema | ({"minProperties": self.min_entries} if self.min_entries else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Key(Generic[T]):
     name: str
     shape: ValueSchema[T]
     about: str
-    required: bool = True
+    required: bool = False
     example: str = ""
     """An example value, for the hint when the key is missing."""
     default: Any = None
@@ -112,12 +115,12 @@ class Key(Generic[T]):
 class Section:
     """A record that was read: its valid values and their positions."""
 
-    spot: Spot
+    location: Location
     """The position of the record's key."""
     name: str
     _values: dict[str, ParsedValue[Any]]
-    _node: Mapping
-    _faulty: frozenset[str] = frozenset()
+    _node: MappingNode
+    _invalid: frozenset[str] = frozenset()
 
     def found(self, key: Key[T]) -> ParsedValue[T] | None:
         """Return the value of a key with its position. Returns None if the key is missing or invalid."""
@@ -128,19 +131,23 @@ class Section:
         found = self.found(key)
         return found.value if found else None
 
-    def sound(self, *keys: Key[Any]) -> bool:
+    def valid(self, *keys: Key[Any]) -> bool:
         """Return whether the values under these keys, if present, have no errors at any depth."""
-        return self._faulty.isdisjoint(key.name for key in keys)
+        return self._invalid.isdisjoint(key.name for key in keys)
 
     def names_in(self, key: Key[Any]) -> tuple[str, ...]:
         """Return the names in the mapping under a key, including those of invalid values."""
         entry = self._node.entry(key.name)
         inner = entry.value if entry else None
-        return tuple(e.key.text for e in inner.entries) if isinstance(inner, Mapping) else ()
+        return tuple(e.key.text for e in inner.entries) if isinstance(inner, MappingNode) else ()
 
-    def need(self, key: Key[T]) -> T:
+    def require(self, key: Key[T]) -> T:
         """Return the value of a required key of a section that is known to have no errors."""
         return cast("T", self._values[key.name].value)
+
+
+Sections = Mapping[str, ParsedValue[Section]]
+"""Records by name, as read by a MapOf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +167,11 @@ class Record(ValueSchema[Section]):
     exactly_one: ExactlyOne | None = None
     later: tuple[str, ...] = ()
     """Keys that a future release will support."""
-    elsewhere: MappingOf[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Keys that belong to a sibling variant of this record, with a description of that variant."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Section] | None:
-        if not isinstance(node, Mapping):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[Section] | None:
+        if not isinstance(node, MappingNode):
             names = listed(key.name for key in self.keys)
             wrong_type(
                 node,
@@ -176,17 +183,17 @@ class Record(ValueSchema[Section]):
             return None
         values: dict[str, ParsedValue[Any]] = {}
         meant: set[str] = set()
-        faulty: set[str] = set()
-        known = {key.name: key for key in self.keys}
+        invalid: set[str] = set()
+        by_name = {key.name: key for key in self.keys}
         for entry in node.entries:
-            key = known.get(entry.key.text)
+            key = by_name.get(entry.key.text)
             if key is None:
                 meant.update(self._unknown(entry, node, at, faults))
                 continue
             errors_before = faults.error_count
-            read = key.shape.read(entry.value, At((*at.path, key.name), entry.key.mark), faults)
+            read = key.shape.read(entry.value, FieldPath((*at.path, key.name), entry.key.mark), faults)
             if faults.error_count > errors_before:
-                faulty.add(key.name)
+                invalid.add(key.name)
             if read is not None:
                 values[key.name] = read
         for key in self.keys:
@@ -195,8 +202,8 @@ class Record(ValueSchema[Section]):
                 self._missing(key, at, faults)
         self._check_group(node, at, faults)
         name = str(at.path[-1]) if at.path else ""
-        section = Section(at.key_spot(), name, values, node, frozenset(faulty))
-        return ParsedValue(section, at.key_spot())
+        section = Section(at.key_location(), name, values, node, frozenset(invalid))
+        return ParsedValue(section, at.key_location())
 
     def schema(self) -> Schema:
         schema: Schema = {
@@ -210,40 +217,40 @@ class Record(ValueSchema[Section]):
             schema["oneOf"] = [{"required": [key.name]} for key in self.exactly_one.keys]
         return schema
 
-    def _missing(self, key: Key[Any], at: At, faults: Faults) -> None:
+    def _missing(self, key: Key[Any], at: FieldPath, faults: Faults) -> None:
         faults.add(
             FaultCode.MISSING_KEY,
-            at.key_spot(key.name),
+            at.key_location(key.name),
             f"{at.label} has no {key.name}",
             expected=f"the key {key.name}: {key.about}",
             hint=f"add:  {key.name}: {key.example}" if key.example else f"add the key {key.name}",
         )
 
-    def _check_group(self, node: Mapping, at: At, faults: Faults) -> None:
+    def _check_group(self, node: MappingNode, at: FieldPath, faults: Faults) -> None:
         if self.exactly_one is None:
             return
         names = [key.name for key in self.exactly_one.keys]
-        there = [entry.key for entry in node.entries if entry.key.text in names]
-        if len(there) == 1:
+        present = [entry.key for entry in node.entries if entry.key.text in names]
+        if len(present) == 1:
             return
-        spots = [Spot(*key.mark, at.key_spot(key.text).path, "") for key in there]
+        locations = [Location(*key.mark, at.key_location(key.text).path) for key in present]
         faults.add(
             FaultCode.NOT_EXACTLY_ONE,
-            spots[0] if spots else at.key_spot(),
-            f"{at.label} has {' and '.join(key.text for key in there) or 'none of ' + listed(names)}",
+            locations[0] if locations else at.key_location(),
+            f"{at.label} has {' and '.join(key.text for key in present) or 'none of ' + listed(names)}",
             expected=f"exactly one of {listed(names)}",
             hint=self.exactly_one.hint,
-            related=spots[1:],
+            related=locations[1:],
         )
 
-    def _unknown(self, entry: MappingEntry, node: Mapping, at: At, faults: Faults) -> list[str]:
+    def _unknown(self, entry: MappingEntry, node: MappingNode, at: FieldPath, faults: Faults) -> list[str]:
         """Report an unknown key and return the keys that were probably meant."""
         written = entry.key.text
-        name, inner = shown(written), At((*at.path, written), entry.key.mark)
+        name, inner = shown(written), FieldPath((*at.path, written), entry.key.mark)
         if written in self.later:
             faults.add(
                 FaultCode.NOT_SUPPORTED_YET,
-                inner.key_spot(),
+                inner.key_location(),
                 f"{name} is not supported yet",
                 hint=f"take the section {name} out for now; a coming release will read it",
             )
@@ -259,7 +266,7 @@ class Record(ValueSchema[Section]):
             hint = f"did you mean {' or '.join(near)}?" if near else f"take it away, or use {expected}"
         faults.add(
             FaultCode.UNKNOWN_KEY,
-            inner.key_spot(),
+            inner.key_location(),
             f"{at.label} has no key called {name}",
             expected=expected,
             hint=hint,
@@ -275,7 +282,7 @@ class Recursive(ValueSchema[T]):
     """The name under `$defs` of the schema, where fleet_schema() puts it."""
     shape: Callable[[], ValueSchema[T]]
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[T] | None:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[T] | None:
         return self.shape().read(node, at, faults)
 
     def schema(self) -> Schema:
@@ -288,18 +295,18 @@ class Variants(ValueSchema[Section]):
 
     title: str
     by: Key[Any]
-    records: MappingOf[str, Record]
+    records: Mapping[str, Record]
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Section] | None:
-        if not isinstance(node, Mapping):
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[Section] | None:
+        if not isinstance(node, MappingNode):
             hint = "write one 'key: value' a line, indented"
             wrong_type(node, at, faults, f"a mapping that begins with {self.by.name}", hint)
             return None
         entry = node.entry(self.by.name)
         if entry is None:
-            self._without(node, at, faults)
+            self._missing_discriminator(node, at, faults)
             return None
-        word = self.by.shape.read(entry.value, At((*at.path, self.by.name), entry.key.mark), faults)
+        word = self.by.shape.read(entry.value, FieldPath((*at.path, self.by.name), entry.key.mark), faults)
         return self.records[str(word.value)].read(node, at, faults) if word else None
 
     def schema(self) -> Schema:
@@ -312,23 +319,26 @@ class Variants(ValueSchema[Section]):
 
     def _variant_schema(self, word: str, record: Record) -> Schema:
         schema = record.schema()
-        told = {"const": word, "description": self.by.about}
-        return schema | {"properties": {**schema["properties"], self.by.name: told}}
+        discriminator = {"const": word, "description": self.by.about}
+        return schema | {"properties": {**schema["properties"], self.by.name: discriminator}}
 
-    def _without(self, node: Mapping, at: At, faults: Faults) -> None:
+    def _missing_discriminator(self, node: MappingNode, at: FieldPath, faults: Faults) -> None:
         near = next((e for e in node.entries[:100] if nearest(e.key.text, [self.by.name])), None)
-        spot = At((*at.path, near.key.text), near.key.mark).key_spot() if near else at.key_spot(self.by.name)
-        known = listed(self.records)
+        location = (
+            FieldPath((*at.path, near.key.text), near.key.mark).key_location()
+            if near
+            else at.key_location(self.by.name)
+        )
         faults.add(
             FaultCode.MISSING_KEY,
-            spot,
+            location,
             f"{at.label} has no {self.by.name}",
-            expected=f"the key {self.by.name}, one of {known}",
+            expected=f"the key {self.by.name}, one of {listed(self.records)}",
             hint=f"did you mean {self.by.name}?" if near else f"add:  {self.by.name}: {self.by.example}",
         )
 
 
-def variants(title: str, by: Key[Any], records: MappingOf[str, Record]) -> Variants:
+def variants(title: str, by: Key[Any], records: Mapping[str, Record]) -> Variants:
     """Build Variants from records by the value of `by`; each record knows the keys of its siblings."""
     owners: dict[str, list[str]] = {}
     for word, record in records.items():

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from fairway.files.diagnostics import FaultCode, Faults, Severity, Spot, did_you_mean, dotted, listed, shown
-from fairway.files.yaml.tree import Listing, Mapping, Mark, Node, Scalar, ScalarKind
+from fairway.files.diagnostics import (
+    FaultCode,
+    Faults,
+    Location,
+    Severity,
+    did_you_mean,
+    dotted,
+    listed,
+    shown,
+)
+from fairway.files.yaml import MappingNode, Mark, Node, ScalarKind, ScalarNode, SequenceNode
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.hosts import is_loopback
 from fairway.model.names import NAME_PATTERN, NAME_RULE
@@ -38,25 +46,27 @@ class ParsedValue(Generic[T_co]):
     """A value that was read, with its position."""
 
     value: T_co
-    spot: Spot
+    location: Location
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class FieldPath:
     """The location at which a shape reads: the path, and the position of the key that leads there."""
 
     path: tuple[str | int, ...]
     key: Mark
 
-    def spot(self, node: Node) -> Spot:
+    def location(self, node: Node) -> Location:
         """Return the position of the value, or of its key if the value is empty."""
-        if isinstance(node, Scalar) and node.plain and not node.text:
-            return self.key_spot()
-        return Spot(*node.mark, dotted(self.path), shown(node.text) if isinstance(node, Scalar) else "")
+        if isinstance(node, ScalarNode) and node.plain and not node.text:
+            return self.key_location()
+        return Location(
+            *node.mark, dotted(self.path), shown(node.text) if isinstance(node, ScalarNode) else ""
+        )
 
-    def key_spot(self, *more: str) -> Spot:
+    def key_location(self, *more: str) -> Location:
         """Return the position of the key, for values that are missing."""
-        return Spot(*self.key, dotted((*self.path, *more)), "")
+        return Location(*self.key, dotted((*self.path, *more)))
 
     @property
     def label(self) -> str:
@@ -68,7 +78,7 @@ class ValueSchema(ABC, Generic[T_co]):
     """A kind of value: reads it from a YAML node and describes it as JSON Schema."""
 
     @abstractmethod
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[T_co] | None:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[T_co] | None:
         """Read the value. Returns None if it is invalid, with at least one fault reported."""
 
     @abstractmethod
@@ -76,20 +86,20 @@ class ValueSchema(ABC, Generic[T_co]):
         """Return the shape as JSON Schema."""
 
 
-def wrong_type(node: Node, at: At, faults: Faults, expected: str, hint: str) -> None:
+def wrong_type(node: Node, at: FieldPath, faults: Faults, expected: str, hint: str) -> None:
     """Report a value whose type is not the `expected` one."""
     match node:
-        case Scalar():
+        case ScalarNode():
             found = str(node.kind)
-        case Listing():
+        case SequenceNode():
             found = "a list"
-        case Mapping():
+        case MappingNode():
             found = "a mapping"
-    if found == ScalarKind.NOTHING:
+    if found == ScalarKind.NULL:
         hint = "write a value after the ':', or take the key away"
     faults.add(
         FaultCode.WRONG_TYPE,
-        at.spot(node),
+        at.location(node),
         f"{at.label} is {found}, but takes {expected}",
         expected=expected,
         hint=hint,
@@ -105,6 +115,42 @@ class Problem:
     hint: str
     severity: Severity = Severity.ERROR
 
+    def report(self, location: Location, expected: str, faults: Faults) -> None:
+        """Add the problem to the faults of a file."""
+        faults.add(
+            self.code, location, self.message, expected=expected, hint=self.hint, severity=self.severity
+        )
+
+
+class ScalarSchema(ValueSchema[T_co]):
+    """A kind of value that is one scalar."""
+
+    kinds: ClassVar = frozenset({ScalarKind.STRING})
+    """The kinds of scalar that are parsed; all others are of the wrong type."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """Describe the valid values, for a fault's message."""
+
+    @abstractmethod
+    def parse(self, text: str, label: str) -> T_co | Problem:
+        """Parse the text of the scalar. Returns a Problem, about the key `label`, if it is invalid."""
+
+    def type_hint(self, _node: Node) -> str:
+        """Return the hint for a value of the wrong type."""
+        return f"write {self.expected}"
+
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[T_co] | None:
+        if not isinstance(node, ScalarNode) or node.kind not in self.kinds:
+            wrong_type(node, at, faults, self.expected, self.type_hint(node))
+            return None
+        value = self.parse(node.text, at.label)
+        if isinstance(value, Problem):
+            value.report(at.location(node), self.expected, faults)
+            return None
+        return ParsedValue(value, at.location(node))
+
 
 @dataclass(frozen=True, slots=True)
 class Text(ValueSchema[str]):
@@ -112,18 +158,18 @@ class Text(ValueSchema[str]):
 
     expected: str
     pattern: str = ""
-    longest: int = 253
+    max_length: int = 253
     code: FaultCode = FaultCode.BAD_VALUE
-    mend: Callable[[str], str] | None = None
+    normalize: Callable[[str], str] | None = None
     """Returns the text probably meant; suggested only if it matches the pattern."""
     rule: Callable[[str], Problem | None] | None = None
     suggestions: tuple[str, ...] = ()
     """Values for editors to complete; others are allowed too."""
     examples: tuple[str, ...] = ()
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[str] | None:
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
-            written = node.text if isinstance(node, Scalar) else ""
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[str] | None:
+        if not isinstance(node, ScalarNode) or node.kind is not ScalarKind.STRING:
+            written = node.text if isinstance(node, ScalarNode) else ""
             wrong_type(
                 node, at, faults, self.expected, self._hint(written, f'put it in quotes:  "{shown(written)}"')
             )
@@ -132,7 +178,7 @@ class Text(ValueSchema[str]):
             example = f", for example {self.examples[0]}" if self.examples else ""
             faults.add(
                 self.code,
-                at.spot(node),
+                at.location(node),
                 f"{shown(node.text) or 'an empty text'} is not {self.expected}",
                 expected=self.expected,
                 hint=self._hint(node.text, f"write {self.expected}{example}"),
@@ -140,22 +186,21 @@ class Text(ValueSchema[str]):
             return None
         problem = self.rule(node.text) if self.rule else None
         if problem:
-            spot = at.spot(node)
-            faults.add(
-                problem.code,
-                spot,
-                problem.message,
-                expected=self.expected,
-                hint=problem.hint,
-                severity=problem.severity,
-            )
+            problem.report(at.location(node), self.expected, faults)
             if problem.severity is Severity.ERROR:
                 return None
-        warn_of_ambiguity(node, at.spot(node), faults)
-        return ParsedValue(node.text, at.spot(node))
+        if node.plain and _AMBIGUOUS.fullmatch(node.text):
+            faults.add(
+                FaultCode.AMBIGUOUS_WORD,
+                at.location(node),
+                f"many YAML readers take {node.text} for a truth value; Fairway reads it as a word",
+                hint=f'put it in quotes, so that every tool reads the same:  "{node.text}"',
+                severity=Severity.WARNING,
+            )
+        return ParsedValue(node.text, at.location(node))
 
     def schema(self) -> Schema:
-        schema: Schema = {"type": "string", "minLength": 1, "maxLength": self.longest}
+        schema: Schema = {"type": "string", "minLength": 1, "maxLength": self.max_length}
         if self.pattern:
             schema["pattern"] = f"^{self.pattern}$"
         if self.suggestions:
@@ -167,55 +212,39 @@ class Text(ValueSchema[str]):
 
     def _has_form(self, text: str) -> bool:
         return (
-            0 < len(text) <= self.longest
+            0 < len(text) <= self.max_length
             and text.isprintable()
             and (not self.pattern or re.fullmatch(self.pattern, text) is not None)
         )
 
     def _hint(self, text: str, otherwise: str) -> str:
-        mended = self.mend(text) if self.mend and text else ""
-        if mended and mended != text and self._has_form(mended):
-            return f"write {shown(mended)}"
+        meant = self.normalize(text) if self.normalize and text else ""
+        if meant and meant != text and self._has_form(meant):
+            return f"write {shown(meant)}"
         return did_you_mean(text, self.suggestions, otherwise)
 
 
-def warn_of_ambiguity(node: Scalar, spot: Spot, faults: Faults) -> None:
-    """Warn about an unquoted word that other YAML parsers read as a boolean."""
-    if node.plain and _AMBIGUOUS.fullmatch(node.text):
-        faults.add(
-            FaultCode.AMBIGUOUS_WORD,
-            spot,
-            f"many YAML readers take {node.text} for a truth value; Fairway reads it as a word",
-            hint=f'put it in quotes, so that every tool reads the same:  "{node.text}"',
-            severity=Severity.WARNING,
-        )
-
-
-W = TypeVar("W", bound=StrEnum)
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(ValueSchema[W]):
-    """One of a fixed set of words, an enum."""
+class OneOf(ScalarSchema[Word]):
+    """One of a fixed set of words: the members of an enum, or a tuple of strings."""
 
-    words: type[W]
+    words: Iterable[Word]
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[W] | None:
+    @property
+    def expected(self) -> str:
         choices = [str(word) for word in self.words]
-        expected = f"one of {listed(choices)}" if len(choices) > 1 else choices[0]
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
-            wrong_type(node, at, faults, expected, f"write {expected}")
-            return None
-        if node.text not in choices:
-            faults.add(
-                FaultCode.NOT_ONE_OF,
-                at.spot(node),
-                f"{shown(node.text) or 'an empty text'} is not a value of {at.label}",
-                expected=expected,
-                hint=did_you_mean(node.text, choices, f"write {expected}"),
-            )
-            return None
-        return ParsedValue(self.words(node.text), at.spot(node))
+        return f"one of {listed(choices)}" if len(choices) > 1 else choices[0]
+
+    def parse(self, text: str, label: str) -> Word | Problem:
+        choices = {str(word): word for word in self.words}
+        if text in choices:
+            return choices[text]
+        hint = did_you_mean(text, choices, f"write {self.expected}")
+        message = f"{shown(text) or 'an empty text'} is not a value of {label}"
+        return Problem(FaultCode.NOT_ONE_OF, message, hint)
 
     def schema(self) -> Schema:
         choices = [str(word) for word in self.words]
@@ -223,86 +252,82 @@ class OneOf(ValueSchema[W]):
 
 
 @dataclass(frozen=True, slots=True)
-class Integer(ValueSchema[int]):
+class Integer(ScalarSchema[int]):
     """An integer within limits."""
 
-    least: int
-    most: int
+    kinds = frozenset({ScalarKind.INTEGER})
+    minimum: int
+    maximum: int
 
     @property
     def expected(self) -> str:
-        """Describe the valid values, for a fault's message."""
-        return f"a whole number from {self.least:,} to {self.most:,}"
+        return f"a whole number from {self.minimum:,} to {self.maximum:,}"
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[int] | None:
-        expected = self.expected
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.WHOLE:
-            wrong_type(node, at, faults, expected, _number_hint(node, expected))
-            return None
+    def type_hint(self, node: Node) -> str:
+        return _number_hint(node, self.expected)
+
+    def parse(self, text: str, label: str) -> int | Problem:
         # 010 is ten to some readers and eight to others; nobody who writes it can know.
-        if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", node.text):
-            _not_plain_number(node, at, faults, expected)
-            return None
+        if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):
+            return _not_plain_number(text, label)
         # The length first: int() of a thousand digits is slow, of ten thousand an exception.
-        if len(node.text) > 18 or not self.least <= int(node.text) <= self.most:
-            out_of_range(node, at, faults, expected)
-            return None
-        return ParsedValue(int(node.text), at.spot(node))
+        if len(text) > 18 or not self.minimum <= int(text) <= self.maximum:
+            return _out_of_range(text, label, self.expected)
+        return int(text)
 
     def schema(self) -> Schema:
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
 @dataclass(frozen=True, slots=True)
-class Price(ValueSchema[Decimal]):
+class Price(ScalarSchema[Decimal]):
     """An amount of money, parsed as Decimal from its digits, never through a float."""
 
-    most: int = 1_000_000
+    kinds = frozenset({ScalarKind.INTEGER, ScalarKind.FLOAT})
+    maximum: int = 1_000_000
     places: int = 6
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Decimal] | None:
-        expected = f"a number from 0 to {self.most:,} with at most {self.places} digits after the point"
-        if not isinstance(node, Scalar) or node.kind not in {ScalarKind.WHOLE, ScalarKind.DECIMAL}:
-            wrong_type(node, at, faults, expected, _number_hint(node, "a number, for example 1.90"))
-            return None
-        if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?", node.text):
-            _not_plain_number(node, at, faults, expected)
-            return None
-        digits, _, fraction = node.text.lstrip("+").partition(".")
-        if len(digits) > 18 or len(fraction) > self.places or not 0 <= Decimal(node.text) <= self.most:
-            out_of_range(node, at, faults, expected)
-            return None
+    @property
+    def expected(self) -> str:
+        return f"a number from 0 to {self.maximum:,} with at most {self.places} digits after the point"
+
+    def type_hint(self, node: Node) -> str:
+        return _number_hint(node, "a number, for example 1.90")
+
+    def parse(self, text: str, label: str) -> Decimal | Problem:
+        if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?", text):
+            return _not_plain_number(text, label)
+        digits, _, fraction = text.lstrip("+").partition(".")
+        if len(digits) > 18 or len(fraction) > self.places or not 0 <= Decimal(text) <= self.maximum:
+            return _out_of_range(text, label, self.expected)
         # abs() turns -0, which compares as 0 and prints as -0, into 0.
-        return ParsedValue(abs(Decimal(node.text)), at.spot(node))
+        return abs(Decimal(text))
 
     def schema(self) -> Schema:
-        return {"type": "number", "minimum": 0, "maximum": self.most}
+        return {"type": "number", "minimum": 0, "maximum": self.maximum}
 
 
 def _number_hint(node: Node, expected: str) -> str:
-    if isinstance(node, Scalar) and not node.plain and re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.text):
+    if isinstance(node, ScalarNode) and not node.plain and re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.text):
         return f"take the quotes away:  {shown(node.text)}"
     return f"write {expected}"
 
 
-def out_of_range(node: Scalar, at: At, faults: Faults, expected: str) -> None:
-    """Report a value that is too small, too large or has too many decimal places."""
-    faults.add(
-        FaultCode.OUT_OF_RANGE,
-        at.spot(node),
-        f"{at.label} is {shown(node.text)}, which is out of range",
-        expected=expected,
-        hint=f"write {expected}",
-    )
+def bad_value(text: str, what: str, hint: str) -> Problem:
+    """Return the Problem of a text that is not `what` it should be."""
+    return Problem(FaultCode.BAD_VALUE, f"{shown(text) or 'an empty text'} is not {what}", hint)
 
 
-def _not_plain_number(node: Scalar, at: At, faults: Faults, expected: str) -> None:
-    faults.add(
+def _out_of_range(text: str, label: str, expected: str) -> Problem:
+    message = f"{label} is {shown(text)}, which is out of range"
+    return Problem(FaultCode.OUT_OF_RANGE, message, f"write {expected}")
+
+
+def _not_plain_number(text: str, label: str) -> Problem:
+    return Problem(
         FaultCode.BAD_VALUE,
-        at.spot(node),
-        f"{at.label} is {shown(node.text)}, a number that can be read in more than one way",
-        expected=expected,
-        hint="write it in plain decimal digits, without exponent, prefix or leading zero",
+        f"{label} is {shown(text)}, a number that can be read in more than one way",
+        "write it in plain decimal digits, without exponent, prefix or leading zero",
     )
 
 
@@ -353,9 +378,9 @@ def _url_rule(text: str) -> Problem | None:
 _URL_HINT: Final = "write scheme, host and port, for example https://slurm.example.org:6820"
 
 
-NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, mend=as_name)
+NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, normalize=as_name)
 
-PATH: Final = Text("a path", longest=4096, rule=_path_rule, examples=("/etc/fairway/hpc.jwt",))
+PATH: Final = Text("a path", max_length=4096, rule=_path_rule, examples=("/etc/fairway/hpc.jwt",))
 
 SHARED_PATH: Final = Text(
     "a whole path, beginning with /",
@@ -379,7 +404,7 @@ URL: Final = Text(
     r"https?://[^\s\\]+",
     2048,
     FaultCode.BAD_URL,
-    mend=lambda text: text if "://" in text else f"https://{text}",
+    normalize=lambda text: text if "://" in text else f"https://{text}",
     rule=_url_rule,
     examples=("https://slurm.example.org:6820",),
 )
@@ -388,7 +413,7 @@ CURRENCY: Final = Text(
     "a currency code of three capital letters",
     "[A-Z]{3}",
     3,
-    mend=lambda t: t.strip().upper(),
+    normalize=lambda t: t.strip().upper(),
     examples=("USD", "EUR"),
 )
 
@@ -405,7 +430,7 @@ GRES: Final = Text(
     "a GRES type, without 'gpu:'",
     r"[A-Za-z0-9_][A-Za-z0-9_.+-]*",
     64,
-    mend=lambda t: t.removeprefix("gres/").removeprefix("gpu:").split(":")[0],
+    normalize=lambda t: t.removeprefix("gres/").removeprefix("gpu:").split(":")[0],
     examples=("a100",),
 )
 
@@ -438,12 +463,14 @@ SLICE: Final = Text(
     "a MIG profile",
     r"[1-9]g\.[1-9][0-9]*gb([+-][a-z.]+)?",
     32,
-    mend=str.lower,
+    normalize=str.lower,
     suggestions=tuple(dict.fromkeys(str(p.name) for gpu in CATALOGUE.values() for p in gpu.profiles)),
     examples=("1g.10gb", "3g.40gb"),
 )
 
-MEMORY: Final = Text("an amount of memory in GB", r"[1-9][0-9]{0,4}GB", 7, mend=_memory, examples=("48GB",))
+MEMORY: Final = Text(
+    "an amount of memory in GB", r"[1-9][0-9]{0,4}GB", 7, normalize=_memory, examples=("48GB",)
+)
 
 PRODUCT: Final = Text("a product name", examples=("NVIDIA-A100-SXM4-80GB",))
 
@@ -462,95 +489,77 @@ _UNITS: Final = {"day": "d", "hour": "h", "hr": "h", "minute": "m", "min": "m", 
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean(ValueSchema[bool]):
+class Boolean(ScalarSchema[bool]):
     """A boolean: true or false."""
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[bool] | None:
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TRUTH:
-            word = node.text.lower() if isinstance(node, Scalar) else ""
-            hint = f"write {_MEANT_TRUTH.get(word, 'true or false')}"
-            wrong_type(node, at, faults, "true or false", hint)
-            return None
-        return ParsedValue(node.text.lower() == "true", at.spot(node))
+    kinds = frozenset({ScalarKind.BOOLEAN})
+    expected = "true or false"
+
+    def type_hint(self, node: Node) -> str:
+        word = node.text.lower() if isinstance(node, ScalarNode) else ""
+        return f"write {_MEANT_TRUTH.get(word, self.expected)}"
+
+    def parse(self, text: str, _label: str) -> bool:
+        return text.lower() == "true"
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
-class DurationValue(ValueSchema[int]):
+class DurationValue(ScalarSchema[int]):
     """A duration, read in seconds."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     @property
     def expected(self) -> str:
-        """Describe the valid values, for a fault's message."""
-        return f"a time from {duration_text(self.least)} to {duration_text(self.most)}, for example 1d12h"
+        limits = f"from {duration_text(self.minimum)} to {duration_text(self.maximum)}"
+        return f"a time {limits}, for example 1d12h"
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[int] | None:
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
-            written = node.text if isinstance(node, Scalar) else ""
-            plain = re.fullmatch(r"[0-9]{1,9}", written)
-            hint = f"add the unit, e.g.  {written}h  or  {written}m" if plain else f"write {self.expected}"
-            wrong_type(node, at, faults, self.expected, hint)
-            return None
-        seconds = parse_duration(node.text)
+    def type_hint(self, node: Node) -> str:
+        written = node.text if isinstance(node, ScalarNode) else ""
+        plain = re.fullmatch(r"[0-9]{1,9}", written)
+        return f"add the unit, e.g.  {written}h  or  {written}m" if plain else f"write {self.expected}"
+
+    def parse(self, text: str, label: str) -> int | Problem:
+        seconds = parse_duration(text)
         if seconds is None:
-            meant = mended_duration(node.text)
-            faults.add(
-                FaultCode.BAD_VALUE,
-                at.spot(node),
-                f"{shown(node.text) or 'an empty text'} is not a length of time",
-                expected=self.expected,
-                hint=f"write {meant}" if meant else f"write {self.expected}",
-            )
-            return None
-        if not self.least <= seconds <= self.most:
-            out_of_range(node, at, faults, self.expected)
-            return None
-        return ParsedValue(seconds, at.spot(node))
+            return bad_value(text, "a length of time", f"write {corrected_duration(text) or self.expected}")
+        if not self.minimum <= seconds <= self.maximum:
+            return _out_of_range(text, label, self.expected)
+        return seconds
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{DURATION_PATTERN}$", "examples": ["7d", "1d12h", "90s"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Percent(ValueSchema[Decimal]):
+class Percent(ScalarSchema[Decimal]):
     """A percentage written with its sign: `80%` reads as exactly 0.8."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     @property
     def expected(self) -> str:
-        """Describe the valid values, for a fault's message."""
-        return f"a part from {self.least}% to {self.most}%, for example 80%"
+        return f"a part from {self.minimum}% to {self.maximum}%, for example 80%"
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[Decimal] | None:
-        written = node.text.strip() if isinstance(node, Scalar) else ""
-        if not isinstance(node, Scalar) or node.kind is not ScalarKind.TEXT:
-            number = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4})?", written)
-            meant = f"{Decimal(written) * (100 if Decimal(written) <= 1 else 1):f}" if number else ""
-            whole = meant.rstrip("0").rstrip(".") if "." in meant else meant
-            hint = f"write {whole}%" if number else f"write {self.expected}"
-            wrong_type(node, at, faults, self.expected, hint)
-            return None
-        if not re.fullmatch(PERCENT_PATTERN, node.text):
-            faults.add(
-                FaultCode.BAD_VALUE,
-                at.spot(node),
-                f"{shown(node.text) or 'an empty text'} is not a part of a hundred",
-                expected=self.expected,
-                hint=f"write {self.expected}",
-            )
-            return None
-        part = Decimal(node.text[:-1])
-        if not self.least <= part <= self.most:
-            out_of_range(node, at, faults, self.expected)
-            return None
-        return ParsedValue((part / 100).normalize() + 0, at.spot(node))
+    def type_hint(self, node: Node) -> str:
+        written = node.text.strip() if isinstance(node, ScalarNode) else ""
+        if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4})?", written):
+            return f"write {self.expected}"
+        meant = f"{Decimal(written) * (100 if Decimal(written) <= 1 else 1):f}"
+        return f"write {meant.rstrip('0').rstrip('.') if '.' in meant else meant}%"
+
+    def parse(self, text: str, label: str) -> Decimal | Problem:
+        if not re.fullmatch(PERCENT_PATTERN, text):
+            return bad_value(text, "a part of a hundred", f"write {self.expected}")
+        part = Decimal(text[:-1])
+        if not self.minimum <= part <= self.maximum:
+            return _out_of_range(text, label, self.expected)
+        return (part / 100).normalize() + 0
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": f"^{PERCENT_PATTERN}$", "examples": ["80%"]}
@@ -561,7 +570,7 @@ def percent_text(part: Decimal) -> str:
     return f"{(part * 100).normalize():f}%"
 
 
-def mended_duration(text: str) -> str:
+def corrected_duration(text: str) -> str:
     """Return the duration probably meant by `3 days` or Slurm's `3-00:00:00`; empty if there is none."""
     if slurm := re.fullmatch(r"(?:([0-9]{1,5})-)?([0-9]{1,5}):([0-9]{1,2})(?::([0-9]{1,2}))?", text.strip()):
         days, hours, minutes, seconds = (int(part or 0) for part in slurm.groups())
@@ -578,22 +587,22 @@ class OrUnlimited(ValueSchema[int | None]):
 
     amount: Integer | DurationValue
 
-    def read(self, node: Node, at: At, faults: Faults) -> ParsedValue[int | None] | None:
-        if isinstance(node, Scalar) and node.kind is ScalarKind.TEXT:
+    def read(self, node: Node, at: FieldPath, faults: Faults) -> ParsedValue[int | None] | None:
+        if isinstance(node, ScalarNode) and node.kind is ScalarKind.STRING:
             if node.text == UNLIMITED:
-                return ParsedValue(None, at.spot(node))
+                return ParsedValue(None, at.location(node))
             word = node.text.strip().lower()
             if word in _MEANT_UNLIMITED or nearest(word, [UNLIMITED]):
                 faults.add(
                     FaultCode.NOT_ONE_OF,
-                    at.spot(node),
+                    at.location(node),
                     f"{shown(node.text)} is not a value of {at.label}",
                     expected=f"{self.amount.expected}, or {UNLIMITED}",
                     hint=f"write {UNLIMITED}",
                 )
                 return None
         found = self.amount.read(node, at, faults)
-        return None if found is None else ParsedValue(found.value, found.spot)
+        return None if found is None else ParsedValue(found.value, found.location)
 
     def schema(self) -> Schema:
         return {"anyOf": [self.amount.schema(), {"const": UNLIMITED}]}

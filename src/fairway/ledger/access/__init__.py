@@ -1,1 +1,1 @@
-"""Queries and writes of tokens and sessions."""
+"""Query and write tokens and sessions."""

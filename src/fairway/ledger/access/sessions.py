@@ -1,4 +1,4 @@
-"""Sessions of the web pages: stored by the hash of their cookie; none outlives the token behind it."""
+"""Store sessions of the web pages, by the hash of their cookie; none outlives the token behind it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import delete, func, insert, or_, select, text
 
 from fairway.ledger.access.tokens import FIELDS, LIVE, as_token
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.records.fleet import Token
 from fairway.ledger.schema.tables import api_token, web_session
 from fairway.model.access import Role
@@ -16,15 +16,12 @@ from fairway.model.names import UserName
 
 BY_SIGN_IN: Final = 0
 """The token id of a caller that has no token."""
-_SWEPT: Final = 100
+_MAX_SWEPT: Final = 100
 """Expired sessions that a new one deletes: more than one, so that they do not accumulate."""
 
 
-class SessionStore:
+class SessionStore(LedgerStore):
     """Reads and writes web sessions."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def create(
         self,
@@ -37,7 +34,7 @@ class SessionStore:
         seconds: float,
     ) -> None:
         """Store a session by the hash of its cookie: of a token, or of a user authenticated by an issuer."""
-        old = select(web_session.c.hash).where(web_session.c.expires_at < func.now()).limit(_SWEPT)
+        expired = select(web_session.c.hash).where(web_session.c.expires_at < func.now()).limit(_MAX_SWEPT)
         values = {
             "hash": digest,
             "token": None if token is None else token.id,
@@ -48,20 +45,22 @@ class SessionStore:
             + text("make_interval(secs => :seconds)").bindparams(seconds=float(seconds)),
         }
         async with self._connections.transaction() as connection:
-            await connection.execute(delete(web_session).where(web_session.c.hash.in_(old)))
+            await connection.execute(delete(web_session).where(web_session.c.hash.in_(expired)))
             await connection.execute(insert(web_session).values(values))
 
     async def caller(self, digest: bytes) -> Token | None:
         """Look up a session's caller. Returns None if the session or its token is no longer valid."""
-        found = select(web_session).where(web_session.c.hash == digest, web_session.c.expires_at > func.now())
+        session = select(web_session).where(
+            web_session.c.hash == digest, web_session.c.expires_at > func.now()
+        )
         async with self._connections.single() as connection:
-            row = (await connection.execute(found)).first()
+            row = (await connection.execute(session)).first()
             if row is None:
                 return None
             if row.token is not None:
-                behind = select(*FIELDS).where(api_token.c.id == row.token, LIVE)
-                known = (await connection.execute(behind)).first()
-                return None if known is None else as_token(known)
+                token = select(*FIELDS).where(api_token.c.id == row.token, LIVE)
+                token_row = (await connection.execute(token)).first()
+                return None if token_row is None else as_token(token_row)
         return Token(
             id=BY_SIGN_IN,
             name=row.user_name,
@@ -81,11 +80,10 @@ class SessionStore:
 
     async def live(self, digests: Sequence[bytes]) -> frozenset[bytes]:
         """Return the hashes of those sessions that are still valid."""
-        behind = select(api_token.c.id).where(api_token.c.id == web_session.c.token, LIVE).exists()
-        found = select(web_session.c.hash).where(
+        live_token = select(api_token.c.id).where(api_token.c.id == web_session.c.token, LIVE).exists()
+        live = select(web_session.c.hash).where(
             web_session.c.hash.in_(digests),
             web_session.c.expires_at > func.now(),
-            or_(web_session.c.token.is_(None), behind),
+            or_(web_session.c.token.is_(None), live_token),
         )
-        async with self._connections.single() as connection:
-            return frozenset(bytes(row.hash) for row in await connection.execute(found))
+        return frozenset(bytes(row.hash) for row in await self._fetch(live))

@@ -1,39 +1,29 @@
-"""API tokens: stored by their hash, never by their secret."""
+"""Store API tokens, by their hash and never by their secret."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import psycopg
-from sqlalchemy import Row, and_, func, insert, or_, select, text, update
+from sqlalchemy import and_, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.errors import LastAdmin, TokenNameTaken
 from fairway.ledger.records.fleet import Token
 from fairway.ledger.schema.tables import NONE, api_token
+from fairway.ledger.sql_values import AnyRow
 from fairway.model.access import Role
 from fairway.model.names import UserName
 
-FIELDS = (
-    api_token.c.id,
-    api_token.c.name,
-    api_token.c.role,
-    api_token.c.created_at,
-    api_token.c.created_by,
-    api_token.c.expires_at,
-    api_token.c.revoked_at,
-    api_token.c.last_used_at,
-    api_token.c.user_name,
-)
+FIELDS = tuple(column for column in api_token.c if column.name != "hash")
 
 LIVE = and_(
     api_token.c.revoked_at.is_(None),
     or_(api_token.c.expires_at.is_(None), api_token.c.expires_at > func.now()),
 )
 
-# Locked in id order: of two admins who revoke each other's, the second waits here and then counts the rest.
+# Locked in id order: if two admins revoke each other's token, the second waits here and then counts the rest.
 _ADMINS = (
     select(api_token.c.name)
     .where(api_token.c.role == Role.ADMIN.value, LIVE)
@@ -42,11 +32,8 @@ _ADMINS = (
 )
 
 
-class TokenStore:
+class TokenStore(LedgerStore):
     """Reads and writes API tokens."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def create(
         self,
@@ -71,30 +58,32 @@ class TokenStore:
             try:
                 row = (await connection.execute(insert(api_token).values(values).returning(*FIELDS))).one()
             except IntegrityError as error:
-                taken = error.orig
-                if isinstance(taken, psycopg.Error) and taken.diag.constraint_name == "api_token_name_key":
-                    raise _name_taken(name) from error
+                cause = error.orig
+                if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == "api_token_name_key":
+                    raise TokenNameTaken(
+                        "TokenNameTaken",
+                        f"there is, or was, a token called {name};"
+                        " names are not used twice, so that logs stay clear",
+                        f"choose another name, e.g.  fairway token create {name}-2",
+                    ) from error
                 raise
         return as_token(row)
 
     async def by_hash(self, digest: bytes) -> Token | None:
         """Look up a live token by its hash. Returns None if it is unknown, revoked or expired."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(select(*FIELDS).where(api_token.c.hash == digest, LIVE))).first()
+        row = await self._fetch_first(select(*FIELDS).where(api_token.c.hash == digest, LIVE))
         return None if row is None else as_token(row)
 
     async def all(self) -> tuple[Token, ...]:
         """Return every token ever made, by name, including revoked and expired ones."""
-        async with self._connections.single() as connection:
-            rows = (await connection.execute(select(*FIELDS).order_by(api_token.c.name))).all()
-        return tuple(as_token(row) for row in rows)
+        return tuple(map(as_token, await self._fetch(select(*FIELDS).order_by(api_token.c.name))))
 
     async def revoke(self, name: str) -> Token | None:
         """Revoke a token. Returns None if there is none of that name; raises LastAdmin.
 
         Revoking it again keeps the first time.
         """
-        ended = (
+        revoke = (
             update(api_token)
             .where(api_token.c.name == name)
             .values(revoked_at=func.coalesce(api_token.c.revoked_at, func.now()))
@@ -102,8 +91,12 @@ class TokenStore:
         )
         async with self._connections.transaction() as connection:
             if set((await connection.execute(_ADMINS)).scalars()) == {name}:
-                raise _last_admin(name)
-            row = (await connection.execute(ended)).first()
+                raise LastAdmin(
+                    "LastAdmin",
+                    f"{name} is the last token with the role admin",
+                    "make another one first:  fairway token create NAME --role admin",
+                )
+            row = (await connection.execute(revoke)).first()
         return None if row is None else as_token(row)
 
     async def touch(self, token: Token) -> None:
@@ -112,35 +105,16 @@ class TokenStore:
             api_token.c.last_used_at.is_(None),
             api_token.c.last_used_at < func.now() - text("interval '1 minute'"),
         )
-        used = update(api_token).where(api_token.c.id == token.id, stale).values(last_used_at=func.now())
+        touch = update(api_token).where(api_token.c.id == token.id, stale).values(last_used_at=func.now())
         async with self._connections.single() as connection:
-            await connection.execute(used)
+            await connection.execute(touch)
 
     async def any_live(self) -> bool:
         """Return whether any live token exists."""
-        async with self._connections.single() as connection:
-            return (
-                await connection.execute(select(select(api_token.c.id).where(LIVE).exists()))
-            ).scalar_one()
+        return await self._fetch_first(select(api_token.c.id).where(LIVE).limit(1)) is not None
 
 
-def as_token(row: Row[*tuple[Any, ...]]) -> Token:
+def as_token(row: AnyRow) -> Token:
     """Convert a row of FIELDS to a Token."""
     fields = {**row._mapping, "role": Role(row.role)}
     return Token(user=UserName(fields.pop("user_name") or row.name), **fields)
-
-
-def _last_admin(name: str) -> LastAdmin:
-    return LastAdmin(
-        "LastAdmin",
-        f"{name} is the last token with the role admin",
-        "make another one first:  fairway token create NAME --role admin",
-    )
-
-
-def _name_taken(name: str) -> TokenNameTaken:
-    return TokenNameTaken(
-        "TokenNameTaken",
-        f"there is, or was, a token called {name}; names are not used twice, so that logs stay clear",
-        f"choose another name, e.g.  fairway token create {name}-2",
-    )

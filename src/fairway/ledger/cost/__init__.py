@@ -1,1 +1,1 @@
-"""Queries and writes of prices, closed months and budgets."""
+"""Query and write prices, closed months and budgets."""

@@ -1,56 +1,48 @@
-"""The state of budgets, and their events."""
+"""Read and write the state of budgets, and their events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
-from sqlalchemy import Row, insert, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import insert, select, text
 
-from fairway.ledger.connection import Connections
-from fairway.ledger.fleet.clusters import LONGEST_PAGE
-from fairway.ledger.fleet.observations import kept
-from fairway.ledger.records.costs import BudgetEvent, BudgetLevel, StoredBudgetStatus
-from fairway.ledger.records.fleet import Lease
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter
+from fairway.ledger.records.costs import BudgetEvent, StoredBudgetStatus
 from fairway.ledger.schema.costs import budget_event, budget_standing
-from fairway.model.budget import Hold
+from fairway.ledger.sql_values import json_rows, page_limit, sanitize
+from fairway.model.budget import BudgetLevel, Hold
 from fairway.model.names import TeamName
 
-_KEEP = text("""
-    WITH told AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS told (
+_REPLACE = text("""
+    WITH reported AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS reported (
             team text, period date, amount numeric, spent numeric, per_day numeric, runs_out date,
             level text, hold text
         )
     ), gone AS (
-        DELETE FROM budget_standing WHERE team NOT IN (SELECT team FROM told)
+        DELETE FROM budget_standing WHERE team NOT IN (SELECT team FROM reported)
     )
-    INSERT INTO budget_standing AS known (
+    INSERT INTO budget_standing AS stored (
         team, period, amount, spent, per_day, runs_out, level, hold, since, checked_at
     )
-    SELECT team, period, amount, spent, per_day, runs_out, level, hold, now(), now() FROM told
+    SELECT team, period, amount, spent, per_day, runs_out, level, hold, now(), now() FROM reported
     ON CONFLICT (team) DO UPDATE SET
         period = excluded.period, amount = excluded.amount, spent = excluded.spent,
         per_day = excluded.per_day, runs_out = excluded.runs_out, level = excluded.level,
         hold = excluded.hold, checked_at = excluded.checked_at,
         since = CASE
-            WHEN (known.period, known.level, known.hold)
+            WHEN (stored.period, stored.level, stored.hold)
                 IS NOT DISTINCT FROM (excluded.period, excluded.level, excluded.hold)
-            THEN known.since ELSE excluded.since
+            THEN stored.since ELSE excluded.since
         END
 """)
 
 
-class BudgetWriter:
+class BudgetWriter(FencedWriter):
     """Writes the state of budgets."""
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
-
-    async def keep(
+    async def write(
         self, standings: Sequence[StoredBudgetStatus], events: Sequence[tuple[TeamName, str]] = ()
     ) -> None:
         """Replace the state of all budgets with these, and add events."""
@@ -67,52 +59,37 @@ class BudgetWriter:
             }
             for s in standings
         ]
-        await self._connection.execute(_KEEP, {"rows": msgspec.json.encode(rows).decode()})
+        await self._connection.execute(_REPLACE, {"rows": json_rows(rows)})
         if events:
             await self._connection.execute(
-                insert(budget_event), [{"team": team, "text": kept(said)} for team, said in events]
+                insert(budget_event), [{"team": team, "text": sanitize(message)} for team, message in events]
             )
 
 
-class BudgetStore:
+class BudgetStore(LedgerStore):
     """Reads the state of budgets and their events."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
-    async def standings(self) -> tuple[StoredBudgetStatus, ...]:
+    async def statuses(self) -> tuple[StoredBudgetStatus, ...]:
         """Return the state of every team's budget, by team name."""
-        async with self._connections.single() as connection:
-            rows = await connection.execute(select(budget_standing).order_by(budget_standing.c.team))
-            return tuple(map(_standing, rows))
+        rows = await self._fetch(select(budget_standing).order_by(budget_standing.c.team))
+        return tuple(
+            StoredBudgetStatus(
+                **{
+                    **row._mapping,
+                    "level": BudgetLevel(row.level),
+                    "hold": None if row.hold is None else Hold(row.hold),
+                }
+            )
+            for row in rows
+        )
 
     async def events(
         self, *, team: str | None = None, before: int | None = None, limit: int = 100
     ) -> tuple[BudgetEvent, ...]:
         """Return at most `limit` (≤ 2000) events, newest first; `before` is the last id seen."""
-        wanted = select(budget_event).order_by(budget_event.c.id.desc())
-        wanted = wanted.limit(max(1, min(limit, LONGEST_PAGE)))
+        page = select(budget_event).order_by(budget_event.c.id.desc()).limit(page_limit(limit))
         if team is not None:
-            wanted = wanted.where(budget_event.c.team == team)
+            page = page.where(budget_event.c.team == team)
         if before is not None:
-            wanted = wanted.where(budget_event.c.id < before)
-        async with self._connections.single() as connection:
-            return tuple(
-                BudgetEvent(row.id, row.at, TeamName(row.team), row.text)
-                for row in await connection.execute(wanted)
-            )
-
-
-def _standing(row: Row[*tuple[Any, ...]]) -> StoredBudgetStatus:
-    return StoredBudgetStatus(
-        TeamName(row.team),
-        row.period,
-        row.amount,
-        row.spent,
-        row.per_day,
-        row.runs_out,
-        BudgetLevel(row.level),
-        None if row.hold is None else Hold(row.hold),
-        row.since,
-        row.checked_at,
-    )
+            page = page.where(budget_event.c.id < before)
+        return tuple(BudgetEvent(**row._mapping) for row in await self._fetch(page))

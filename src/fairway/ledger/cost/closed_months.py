@@ -1,24 +1,22 @@
-"""Closed months: reported charges do not change. Months close once, and in order."""
+"""Close months once, and in order: reported charges do not change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
 
-import msgspec
-from sqlalchemy import Row, select, text
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.errors import MonthClosed, MonthOpen
 from fairway.ledger.records.costs import ClosedCharge, ClosedMonth
 from fairway.ledger.schema.costs import closed_charge, closed_month
 from fairway.ledger.schema.tables import NONE
+from fairway.ledger.sql_values import AnyRow, json_rows, supply
 from fairway.ledger.usage.partitions import following
 from fairway.model.charge import ChargeKind
-from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
-from fairway.model.team import Supply
+from fairway.model.names import ClusterName, TeamName
 
 # One transaction closes at a time; readers do not wait.
 _LOCK = text("LOCK TABLE closed_month IN SHARE ROW EXCLUSIVE MODE")
@@ -41,18 +39,15 @@ _CHARGES = text("""
         month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount
     )
     SELECT :month, id, used_in, kind, cluster, pool, slice, team, device_seconds, amount
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS told (
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS charge (
         id int, used_in date, kind text, cluster text, pool text, slice text, team text,
         device_seconds bigint, amount numeric
     )
 """)
 
 
-class MonthStore:
+class MonthStore(LedgerStore):
     """Closes months and reads their charges."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def close(
         self, month: date, charges: Sequence[ClosedCharge], *, by: str, currency: str, timezone: str
@@ -65,29 +60,24 @@ class MonthStore:
             closed_at = (await connection.execute(_CLOSE, values)).scalar_one()
             rows = [_row(number, charge) for number, charge in enumerate(charges, 1)]
             if rows:
-                told = {"month": month, "rows": msgspec.json.encode(rows).decode()}
-                await connection.execute(_CHARGES, told)
+                await connection.execute(_CHARGES, {"month": month, "rows": json_rows(rows)})
         return ClosedMonth(month, closed_at, by, currency, timezone)
 
     async def all(self) -> tuple[ClosedMonth, ...]:
         """Return every closed month, oldest first."""
-        async with self._connections.single() as connection:
-            rows = await connection.execute(select(closed_month).order_by(closed_month.c.month))
-            return tuple(
-                ClosedMonth(row.month, row.closed_at, row.by_whom, row.currency, row.timezone) for row in rows
-            )
+        rows = await self._fetch(select(closed_month).order_by(closed_month.c.month))
+        return tuple(ClosedMonth(*row) for row in rows)
 
     async def charges(
         self, *, month: date | None = None, used_in: date | None = None
     ) -> tuple[tuple[date, ClosedCharge], ...]:
         """Return charges with the month they were reported in: those of `month`, for `used_in`, or both."""
-        wanted = select(closed_charge).order_by(closed_charge.c.month, closed_charge.c.id)
+        query = select(closed_charge).order_by(closed_charge.c.month, closed_charge.c.id)
         if month is not None:
-            wanted = wanted.where(closed_charge.c.month == month)
+            query = query.where(closed_charge.c.month == month)
         if used_in is not None:
-            wanted = wanted.where(closed_charge.c.used_in == used_in)
-        async with self._connections.single() as connection:
-            return tuple((row.month, _charge(row)) for row in await connection.execute(wanted))
+            query = query.where(closed_charge.c.used_in == used_in)
+        return tuple((row.month, _charge(row)) for row in await self._fetch(query))
 
 
 async def _check(connection: AsyncConnection, month: date) -> None:
@@ -107,37 +97,36 @@ async def _check(connection: AsyncConnection, month: date) -> None:
             "nothing to do: months close in order",
         )
     values = {"since": date.min if last is None else following(last), "month": month}
-    open_ = (await connection.execute(_OPEN, values)).scalar()
-    if open_ is not None:
+    open_day = (await connection.execute(_OPEN, values)).scalar()
+    if open_day is not None:
         raise MonthOpen(
             "MonthOpen",
-            f"{open_:%Y-%m} is not closed, and comes before {month:%Y-%m}",
-            f"close it first:  fairway report chargeback --month {open_:%Y-%m} --close",
+            f"{open_day:%Y-%m} is not closed, and comes before {month:%Y-%m}",
+            f"close it first:  fairway report chargeback --month {open_day:%Y-%m} --close",
         )
 
 
 def _row(number: int, charge: ClosedCharge) -> dict[str, object]:
-    supply = charge.supply
+    pool, slice_ = (charge.supply.pool, charge.supply.slice) if charge.supply else (NONE, NONE)
     return {
         "id": number,
         "used_in": charge.used_in.isoformat(),
         "kind": charge.kind.value,
         "cluster": charge.cluster,
-        "pool": NONE if supply is None else supply.pool,
-        "slice": NONE if supply is None or supply.slice is None else supply.slice,
+        "pool": pool,
+        "slice": slice_ or NONE,
         "team": charge.team or NONE,
         "device_seconds": charge.device_seconds,
         "amount": str(charge.amount),
     }
 
 
-def _charge(row: Row[*tuple[Any, ...]]) -> ClosedCharge:
-    supply = Supply(PoolName(row.pool), SliceName(row.slice) if row.slice else None) if row.pool else None
+def _charge(row: AnyRow) -> ClosedCharge:
     return ClosedCharge(
         row.used_in,
         ChargeKind(row.kind),
         ClusterName(row.cluster),
-        supply,
+        supply(row.pool, row.slice) if row.pool else None,
         TeamName(row.team) if row.team else None,
         row.device_seconds,
         row.amount,

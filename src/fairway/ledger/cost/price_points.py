@@ -1,28 +1,28 @@
-"""Spot prices over time: the newest report for a moment is in force, and older ones stay."""
+"""Read and write spot prices: the newest report for a moment is in force, and older ones stay."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.records.costs import PricePointRow
+from fairway.ledger.sql_values import arrays, moment
 from fairway.model.charge import Span
 from fairway.model.names import PoolName
 from fairway.model.price import PricePoint
 
 # A report that changes nothing is not stored again. The clock, not the transaction's time: of two reports
 # in turn the later one gets a later time whatever their transactions did.
-_KEEP = text("""
+_ADD = text("""
     INSERT INTO price_point (pool, at, kept_at, by_whom, per_gpu_hour)
-    SELECT told.pool, told.at, clock_timestamp(), :by, told.price
+    SELECT report.pool, report.at, clock_timestamp(), :by, report.price
     FROM unnest(CAST(:pools AS text[]), CAST(:moments AS timestamptz[]), CAST(:prices AS numeric[]))
-        AS told (pool, at, price)
-    WHERE told.price IS DISTINCT FROM (
-        SELECT per_gpu_hour FROM price_point AS known
-        WHERE known.pool = told.pool COLLATE "C" AND known.at = told.at
+        AS report (pool, at, price)
+    WHERE report.price IS DISTINCT FROM (
+        SELECT per_gpu_hour FROM price_point AS stored
+        WHERE stored.pool = report.pool COLLATE "C" AND stored.at = report.at
         ORDER BY kept_at DESC LIMIT 1
     )
     RETURNING 1
@@ -44,37 +44,24 @@ _POINTS = text("""
 """)
 
 
-class PriceStore:
+class PriceStore(LedgerStore):
     """Reads and writes spot prices."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def points(
         self, pools: Collection[PoolName], window: Span
     ) -> Mapping[PoolName, tuple[PricePoint, ...]]:
         """Return spot prices within the window, preceded by the one in force at its start, by moment."""
-        values = {
-            "pools": sorted(set(pools)),
-            "start": datetime.fromtimestamp(window.start, UTC),
-            "end": datetime.fromtimestamp(window.end, UTC),
-        }
-        found: dict[PoolName, list[PricePoint]] = {}
-        async with self._connections.single() as connection:
-            for row in await connection.execute(_POINTS, values):
-                found.setdefault(PoolName(row.pool), []).append(PricePoint(row.at, row.per_gpu_hour))
-        return {pool: tuple(those) for pool, those in found.items()}
+        values = {"pools": sorted(set(pools)), "start": moment(window.start), "end": moment(window.end)}
+        by_pool: dict[PoolName, list[PricePoint]] = {}
+        for row in await self._fetch(_POINTS, values):
+            by_pool.setdefault(PoolName(row.pool), []).append(PricePoint(row.at, row.per_gpu_hour))
+        return {pool: tuple(points) for pool, points in by_pool.items()}
 
-    async def keep(self, points: Sequence[PricePointRow], *, by: str) -> int:
+    async def add(self, points: Sequence[PricePointRow], *, by: str) -> int:
         """Store spot prices. Returns how many of them were new."""
-        told = {(point.pool, point.at): point.per_gpu_hour for point in points}  # of duplicates, the last
-        if not told:
+        prices = {(point.pool, point.at): point.per_gpu_hour for point in points}  # of duplicates, the last
+        if not prices:
             return 0
-        values = {
-            "by": by,
-            "pools": [pool for pool, _ in told],
-            "moments": [at for _, at in told],
-            "prices": list(told.values()),
-        }
+        values = arrays(((*key, price) for key, price in prices.items()), "pools", "moments", "prices")
         async with self._connections.transaction() as connection:
-            return len((await connection.execute(_KEEP, values)).all())
+            return len((await connection.execute(_ADD, values | {"by": by})).all())

@@ -1,1 +1,1 @@
-"""Queries and writes of fleet revisions, clusters and observations."""
+"""Query and write fleet revisions, clusters and observations."""

@@ -6,36 +6,34 @@ difference. Comparing first matters: an upsert that changes nothing still locks,
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from hashlib import blake2b
-from typing import Final
 
 import msgspec
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import leases
 from fairway.ledger.errors import ObservationRefused
+from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.fleet import Lease
 from fairway.ledger.schema.tables import NONE
+from fairway.ledger.sql_values import arrays, sanitize
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind
 from fairway.model.observation import Observation, pool_totals
 
-LONGEST_TEXT: Final = 2000
-"""Reasons and messages of engines are truncated here, so that one bad node cannot fill the ledger."""
-
 _NODES = text("""
-    WITH seen AS (
+    WITH found AS (
         SELECT * FROM unnest(CAST(:names AS text[]), CAST(:healths AS text[]), CAST(:reasons AS text[]))
-            AS seen (name, health, reason)
+            AS found (name, health, reason)
     ), gone AS (
         DELETE FROM node
-        WHERE cluster = :cluster AND NOT EXISTS (SELECT FROM seen WHERE seen.name = node.name)
+        WHERE cluster = :cluster AND NOT EXISTS (SELECT FROM found WHERE found.name = node.name)
     )
     INSERT INTO node (cluster, name, health, reason, since)
-    SELECT :cluster, seen.name, seen.health, seen.reason, now()
-    FROM seen LEFT JOIN node AS kept ON kept.cluster = :cluster AND kept.name = seen.name
-    WHERE kept.name IS NULL OR (kept.health, kept.reason) IS DISTINCT FROM (seen.health, seen.reason)
+    SELECT :cluster, found.name, found.health, found.reason, now()
+    FROM found LEFT JOIN node AS stored ON stored.cluster = :cluster AND stored.name = found.name
+    WHERE stored.name IS NULL OR (stored.health, stored.reason) IS DISTINCT FROM (found.health, found.reason)
     ON CONFLICT (cluster, name) DO UPDATE SET
         health = excluded.health,
         reason = excluded.reason,
@@ -43,47 +41,50 @@ _NODES = text("""
 """)
 
 _DEVICES = text("""
-    WITH seen AS (
+    WITH found AS (
         SELECT * FROM unnest(
             CAST(:nodes AS text[]), CAST(:kinds AS text[]), CAST(:pools AS text[]), CAST(:slices AS text[]),
             CAST(:totals AS int[]), CAST(:in_uses AS int[]), CAST(:unhealthies AS int[])
-        ) AS seen (node, kind, pool, slice, total, in_use, unhealthy)
+        ) AS found (node, kind, pool, slice, total, in_use, unhealthy)
     ), gone AS (
         DELETE FROM device
         WHERE cluster = :cluster
-            AND NOT EXISTS (SELECT FROM seen WHERE seen.node = device.node AND seen.kind = device.kind)
+            AND NOT EXISTS (SELECT FROM found WHERE found.node = device.node AND found.kind = device.kind)
     )
     INSERT INTO device (cluster, node, kind, pool, slice, total, in_use, unhealthy)
-    SELECT :cluster, seen.*
-    FROM seen LEFT JOIN device AS kept
-        ON kept.cluster = :cluster AND kept.node = seen.node AND kept.kind = seen.kind
-    WHERE kept.node IS NULL OR (kept.pool, kept.slice, kept.total, kept.in_use, kept.unhealthy)
-        IS DISTINCT FROM (seen.pool, seen.slice, seen.total, seen.in_use, seen.unhealthy)
+    SELECT :cluster, found.*
+    FROM found LEFT JOIN device AS stored
+        ON stored.cluster = :cluster AND stored.node = found.node AND stored.kind = found.kind
+    WHERE stored.node IS NULL OR (stored.pool, stored.slice, stored.total, stored.in_use, stored.unhealthy)
+        IS DISTINCT FROM (found.pool, found.slice, found.total, found.in_use, found.unhealthy)
     ON CONFLICT (cluster, node, kind) DO UPDATE SET
         pool = excluded.pool, slice = excluded.slice,
         total = excluded.total, in_use = excluded.in_use, unhealthy = excluded.unhealthy
 """)
 
 _POOLS = text("""
-    WITH seen AS (
+    WITH found AS (
         SELECT * FROM unnest(
             CAST(:pools AS text[]), CAST(:slices AS text[]), CAST(:totals AS int[]), CAST(:in_uses AS int[]),
             CAST(:frees AS int[]), CAST(:unhealthies AS int[]), CAST(:counts AS int[]),
             CAST(:drained AS int[]), CAST(:down AS int[])
-        ) AS seen (pool, slice, total, in_use, free, unhealthy, nodes, nodes_drained, nodes_down)
+        ) AS found (pool, slice, total, in_use, free, unhealthy, nodes, nodes_drained, nodes_down)
     ), gone AS (
-        DELETE FROM pool_total AS kept
+        DELETE FROM pool_total AS stored
         WHERE cluster = :cluster
-            AND NOT EXISTS (SELECT FROM seen WHERE seen.pool = kept.pool AND seen.slice = kept.slice)
+            AND NOT EXISTS (SELECT FROM found WHERE found.pool = stored.pool AND found.slice = stored.slice)
     )
     INSERT INTO pool_total
         (cluster, pool, slice, total, in_use, free, unhealthy, nodes, nodes_drained, nodes_down)
-    SELECT :cluster, seen.* FROM seen
+    SELECT :cluster, found.* FROM found
     ON CONFLICT (cluster, pool, slice) DO UPDATE SET
         total = excluded.total, in_use = excluded.in_use, free = excluded.free,
         unhealthy = excluded.unhealthy,
         nodes = excluded.nodes, nodes_drained = excluded.nodes_drained, nodes_down = excluded.nodes_down
 """)
+
+_DEVICE_ARRAYS = ["nodes", "kinds", "pools", "slices", "totals", "in_uses", "unhealthies"]
+_POOL_ARRAYS = ["pools", "slices", "totals", "in_uses", "frees", "unhealthies", "counts", "drained", "down"]
 
 _REACHED = """
     engine = COALESCE(NULLIF(:engine, ''), cluster_state.engine), engine_version = :engine_version,
@@ -123,33 +124,38 @@ _FAILED = text("""
 """)
 
 
-class ObservationWriter:
+class ObservationWriter(FencedWriter):
     """Writes observations of the lease's cluster."""
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
-
-    async def keep(self, observation: Observation, *, engine: EngineKind | None = None) -> None:
+    async def write(self, observation: Observation, *, engine: EngineKind | None = None) -> None:
         """Store an observation as the cluster's state; rows that did not change are not written."""
         _check_cluster(self._lease, observation.cluster)
         _check_names(observation)
+        nodes = observation.nodes
         state = {
             "cluster": observation.cluster,
             "engine": engine or "",
-            "engine_version": kept(observation.engine_version),
-            "digest": digest(observation),
+            "engine_version": sanitize(observation.engine_version),
+            "digest": _digest(observation),
             "token": self._lease.token,
         }
         if (await self._connection.execute(_UNCHANGED, state)).first() is not None:
             return
-        await self._connection.execute(_NODES, _node_arrays(observation))
-        await self._connection.execute(_DEVICES, _device_arrays(observation))
-        await self._connection.execute(_POOLS, _pool_arrays(observation))
+        cluster = {"cluster": observation.cluster}
+        rows: list[tuple[object, ...]] = [(n.name, n.health.value, sanitize(n.reason)) for n in nodes]
+        await self._connection.execute(_NODES, arrays(rows, "names", "healths", "reasons") | cluster)
+        rows = [
+            (node.name, d.kind, d.pool or NONE, d.slice or NONE, d.total, d.in_use, d.unhealthy)
+            for node in nodes
+            for d in node.devices
+        ]
+        await self._connection.execute(_DEVICES, arrays(rows, *_DEVICE_ARRAYS) | cluster)
+        rows = [(t.pool or NONE, t.slice or NONE, *astuple(t)[2:]) for t in pool_totals(nodes)]
+        await self._connection.execute(_POOLS, arrays(rows, *_POOL_ARRAYS) | cluster)
         if (await self._connection.execute(_CHANGED, state)).first() is None:
             raise leases.lost(self._lease)
 
-    async def keep_failure(
+    async def write_failure(
         self, cluster: str, error: FairwayError, *, engine: EngineKind | None = None
     ) -> None:
         """Record why the cluster is unreachable; its last known state stays."""
@@ -158,22 +164,22 @@ class ObservationWriter:
             "cluster": self._lease.cluster,
             "engine": engine or "",
             "code": error.code,
-            "message": kept(error.message),
-            "hint": kept(error.hint),
+            "message": sanitize(error.message),
+            "hint": sanitize(error.hint),
             "token": self._lease.token,
         }
         if (await self._connection.execute(_FAILED, state)).first() is None:
             raise leases.lost(self._lease)
 
 
-def digest(observation: Observation) -> bytes:
+def _digest(observation: Observation) -> bytes:
     """Hash the nodes and devices of an observation, whatever the engine's order."""
-    total = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     encoder = msgspec.msgpack.Encoder()
     for node in sorted(observation.nodes, key=lambda n: n.name):
         devices = sorted(node.devices, key=lambda d: d.kind)
-        total.update(encoder.encode((node.name, node.health, kept(node.reason), devices)))
-    return total.digest()
+        digest.update(encoder.encode((node.name, node.health, sanitize(node.reason), devices)))
+    return digest.digest()
 
 
 def _check_names(observation: Observation) -> None:
@@ -190,52 +196,6 @@ def _contradiction(observation: Observation, what: str) -> ObservationRefused:
         f"what cluster {observation.cluster} shows contradicts itself: it {what}",
         "check that its pools do not claim the same devices twice; otherwise report a bug with its version",
     )
-
-
-def _node_arrays(observation: Observation) -> dict[str, object]:
-    nodes = observation.nodes
-    return {
-        "cluster": observation.cluster,
-        "names": [n.name for n in nodes],
-        "healths": [n.health.value for n in nodes],
-        "reasons": [kept(n.reason) for n in nodes],
-    }
-
-
-def _device_arrays(observation: Observation) -> dict[str, object]:
-    pairs = [(node, d) for node in observation.nodes for d in node.devices]
-    return {
-        "cluster": observation.cluster,
-        "nodes": [node.name for node, _ in pairs],
-        "kinds": [d.kind for _, d in pairs],
-        "pools": [d.pool or NONE for _, d in pairs],
-        "slices": [d.slice or NONE for _, d in pairs],
-        "totals": [d.total for _, d in pairs],
-        "in_uses": [d.in_use for _, d in pairs],
-        "unhealthies": [d.unhealthy for _, d in pairs],
-    }
-
-
-def _pool_arrays(observation: Observation) -> dict[str, object]:
-    sums = pool_totals(observation.nodes)
-    return {
-        "cluster": observation.cluster,
-        "pools": [t.pool or NONE for t in sums],
-        "slices": [t.slice or NONE for t in sums],
-        "totals": [t.total for t in sums],
-        "in_uses": [t.in_use for t in sums],
-        "frees": [t.free for t in sums],
-        "unhealthies": [t.unhealthy for t in sums],
-        "counts": [t.nodes for t in sums],
-        "drained": [t.nodes_drained for t in sums],
-        "down": [t.nodes_down for t in sums],
-    }
-
-
-def kept(words: str) -> str:
-    """Sanitize an engine's text for PostgreSQL: no NUL, valid UTF-8, bounded length."""
-    cut = words[:LONGEST_TEXT].replace("\0", "")
-    return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
 
 
 def _check_cluster(lease: Lease, cluster: str) -> None:

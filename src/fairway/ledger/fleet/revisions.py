@@ -1,4 +1,4 @@
-"""Revisions of the fleet file, and the clusters the ledger therefore knows."""
+"""Read and write revisions of the fleet file, and update the clusters that the newest one defines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FLEET
 from fairway.ledger.records.fleet import Revision
 from fairway.ledger.schema.tables import fleet_revision
@@ -18,25 +18,18 @@ from fairway.model.names import ClusterName
 LOCK: Final = 0x6661_6972_7761_7A
 """Advisory lock held while the newest revision, or what follows from it, changes."""
 
-_COLUMNS = (
-    fleet_revision.c.id,
-    fleet_revision.c.created_at,
-    fleet_revision.c.created_by,
-    fleet_revision.c.digest,
-    fleet_revision.c.text,
-)
-_NEWEST = select(*_COLUMNS).order_by(fleet_revision.c.id.desc()).limit(1)
+_NEWEST = select(fleet_revision).order_by(fleet_revision.c.id.desc()).limit(1)
 _NEWEST_ID = select(fleet_revision.c.id).order_by(fleet_revision.c.id.desc()).limit(1)
 
 # A cluster that left the fleet may still be written by a server that has not noticed: its token is
 # increased, so that such a write finds its lease lost. The row stays, for tokens must never start over.
 # Leases of fleet-wide loops are not affected.
-_TAKE_BACK = text("""
+_REVOKE_LEASES = text("""
     UPDATE lease SET holder = '', token = token + 1, expires_at = clock_timestamp()
     WHERE cluster <> :fleet AND holder <> '' AND cluster <> ALL (CAST(:clusters AS text[]))
 """)
 
-_ADOPT = text("""
+_ADD = text("""
     INSERT INTO cluster_state (cluster, engine, reachable, code, message, hint, since)
     SELECT cluster, engine, false, 'NotObserved', 'nobody has looked at it yet',
         'wait a moment; if it stays so, look at the log of  fairway server', now()
@@ -44,13 +37,13 @@ _ADOPT = text("""
     ON CONFLICT (cluster) DO UPDATE SET engine = excluded.engine WHERE cluster_state.engine <> excluded.engine
 """)
 
-_FORGET = tuple(
+_REMOVE = tuple(
     text(f"DELETE FROM {table} WHERE cluster <> ALL (CAST(:clusters AS text[]))")  # noqa: S608
     for table in ("cluster_state", "node", "device", "pool_total", "drift")
 )
 
-# No server will carry them out any more.
-_SKIP = text("""
+# No server will carry out the applies of a cluster that left.
+_SKIP_APPLIES = text("""
     UPDATE apply_cluster SET state = 'skipped', finished_at = now(), current = '', code = 'ClusterLeft',
         message = 'the cluster is no longer part of the fleet',
         hint = 'put it back into the fleet file and apply again'
@@ -58,21 +51,17 @@ _SKIP = text("""
 """)
 
 
-class RevisionStore:
+class RevisionStore(LedgerStore):
     """Reads and writes revisions of the fleet file."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
-    async def keep(self, text: str, digest: str, by: str) -> Revision:
+    async def add(self, text: str, digest: str, by: str) -> Revision:
         """Store a newest revision of the fleet. Returns the existing newest one if its digest is the same."""
         async with self._connections.transaction() as connection:
-            return await keep_in(connection, text, digest, by)
+            return await add_in(connection, text, digest, by)
 
     async def newest(self) -> Revision | None:
         """Return the newest revision. Returns None if there is none."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(_NEWEST)).first()
+        row = await self._fetch_first(_NEWEST)
         return None if row is None else Revision(*row)
 
     async def newest_id(self) -> int | None:
@@ -82,31 +71,30 @@ class RevisionStore:
 
     async def one(self, number: int) -> Revision | None:
         """Return a revision by its id. Returns None if it is unknown."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(select(*_COLUMNS).where(fleet_revision.c.id == number))).first()
+        row = await self._fetch_first(select(fleet_revision).where(fleet_revision.c.id == number))
         return None if row is None else Revision(*row)
 
     async def follow(self, revision: int, engines: Mapping[ClusterName, EngineKind]) -> None:
         """Make the known clusters exactly those of `revision`; does nothing if a newer one exists."""
-        wanted = {"clusters": list(engines)}
+        clusters = {"clusters": list(engines)}
         async with self._connections.transaction() as connection:
             await _lock(connection)
             if (await connection.execute(_NEWEST_ID)).scalar() != revision:
                 return
-            await connection.execute(_TAKE_BACK, wanted | {"fleet": FLEET})
-            for forget in _FORGET:
-                await connection.execute(forget, wanted)
-            await connection.execute(_SKIP, wanted)
-            await connection.execute(_ADOPT, wanted | {"engines": [e.value for e in engines.values()]})
+            await connection.execute(_REVOKE_LEASES, clusters | {"fleet": FLEET})
+            for statement in _REMOVE:
+                await connection.execute(statement, clusters)
+            await connection.execute(_SKIP_APPLIES, clusters)
+            await connection.execute(_ADD, clusters | {"engines": [e.value for e in engines.values()]})
 
 
-async def keep_in(connection: AsyncConnection, content: str, digest: str, by: str) -> Revision:
-    """Store a newest revision within an open transaction; see `RevisionStore.keep`."""
+async def add_in(connection: AsyncConnection, content: str, digest: str, by: str) -> Revision:
+    """Store a newest revision within an open transaction; see `RevisionStore.add`."""
     await _lock(connection)
     newest = (await connection.execute(_NEWEST)).first()
     if newest is None or newest.digest != digest:
-        added = insert(fleet_revision).values(text=content, digest=digest, created_by=by)
-        newest = (await connection.execute(added.returning(*_COLUMNS))).one()
+        revision = insert(fleet_revision).values(text=content, digest=digest, created_by=by)
+        newest = (await connection.execute(revision.returning(fleet_revision))).one()
     return Revision(*newest)
 
 

@@ -1,1 +1,1 @@
-"""Queries and writes of jobs: submit, dispatch, mirror, list, search."""
+"""Query and write jobs: submit, dispatch, mirror, list, search."""

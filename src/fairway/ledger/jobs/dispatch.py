@@ -1,23 +1,29 @@
-"""Jobs on their way to an engine: which are due, sent or refused, and which requests are still open."""
+"""Read the jobs to send to an engine and the open requests of users; record what was sent or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import cache
+from typing import Final
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
-from fairway.ledger.fleet.observations import kept
-from fairway.ledger.jobs import dependencies
-from fairway.ledger.jobs import rows as job_rows
-from fairway.ledger.jobs.submit import add_events
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.jobs.submit import (
+    add_events,
+    decode_spec,
+    release_ready,
+    remove_dependencies,
+    settle_dependencies,
+)
+from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.fleet import Lease
 from fairway.ledger.records.jobs import DesiredState, EventKind, PendingAction, PendingSubmit
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
+from fairway.ledger.sql_values import AnyRow, arrays, sanitize
 from fairway.model.errors import FairwayError
-from fairway.model.job import EngineId, JobId, JobState, engine_name, format_job_id
+from fairway.model.job import EngineId, JobId, JobSpec, JobState, engine_name, format_job_id
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 
 GIVEN_UP_SECONDS: Final = 60
@@ -34,8 +40,8 @@ _ORDER: Final = """
     CROSS JOIN ledger_mark
 """
 
-# First alone which ones, then all about them: so that the index of what is due is all that is read.
-_TO_SEND = text(f"""
+# The ids are selected first, alone, so that nothing but the index of due jobs is scanned.
+_PENDING_SUBMITS = text(f"""
     {_ORDER}
     JOIN (
         SELECT id FROM job
@@ -48,7 +54,7 @@ _TO_SEND = text(f"""
 
 _ONE = text(f"{_ORDER} WHERE job.id = :id AND job.submission > 0")
 
-_TO_DO = text("""
+_PENDING_ACTIONS = text("""
     SELECT id, engine_id, wish, state FROM job
     WHERE cluster = :cluster AND asked AND engine_id IS NOT NULL
         AND (wish = 'cancel' OR (wish = 'hold' AND state = 'waiting') OR (wish = 'run' AND state = 'held'))
@@ -61,23 +67,19 @@ _OPEN_IDS = text(f"""
         AND (sent_at IS NULL OR sent_at < now() - make_interval(secs => :seconds))
 """)  # noqa: S608
 
+# In id order, to avoid deadlocks.
 _LOCK = """
-    SELECT id FROM job WHERE cluster = :cluster AND id = ANY(CAST(:ids AS bigint[]))
+    SELECT id, state, wish, submission, engine_id, attempts FROM job
+    WHERE cluster = :cluster AND id = ANY(CAST(:ids AS bigint[]))
     ORDER BY id FOR UPDATE
 """
 
 _BEGIN = text(f"""
-    WITH mine AS ({_LOCK})
-    UPDATE job SET sending_until = now() + make_interval(secs => :seconds) FROM mine
-    WHERE job.id = mine.id AND job.state = 'queued' AND job.engine_id IS NULL AND job.wish <> 'cancel'
+    WITH locked AS ({_LOCK})
+    UPDATE job SET sending_until = now() + make_interval(secs => :seconds) FROM locked
+    WHERE job.id = locked.id AND job.state = 'queued' AND job.engine_id IS NULL AND job.wish <> 'cancel'
     RETURNING job.id
 """)  # noqa: S608
-
-_STANDING = text("""
-    SELECT id, state, wish, submission, engine_id, attempts FROM job
-    WHERE cluster = :cluster AND id = ANY(CAST(:ids AS bigint[]))
-    ORDER BY id FOR UPDATE
-""")
 
 _LINKED = text("""
     SELECT engine_id FROM engine_job
@@ -91,7 +93,7 @@ _SENT = text("""
     WHERE job.id = sent.id
 """)
 
-LINK: Final = text("""
+_LINK: Final = text("""
     INSERT INTO engine_job (cluster, engine_id, job, submission, attempts_before, double)
     SELECT :cluster, * FROM unnest(
         CAST(:engine_ids AS text[]), CAST(:jobs AS bigint[]), CAST(:submissions AS int[]),
@@ -113,13 +115,13 @@ _REFUSED = text("""
     RETURNING job.id
 """)
 
-_UNWISH = text(f"""
+_REVERT_REQUEST = text(f"""
     UPDATE job SET asked = false, wish = CASE WHEN state = 'held' THEN 'hold' ELSE 'run' END
     WHERE cluster = :cluster AND id = ANY(CAST(:ids AS bigint[])) AND asked AND state IN ({OPEN_JOBS_SQL})
     RETURNING id
 """)  # noqa: S608
 
-_BROKEN = text("""
+_UNSATISFIABLE = text("""
     SELECT job.id, waits.after, target.state FROM (
         SELECT job, min(after) AS after FROM job_after
         WHERE cluster = :cluster AND met IS FALSE GROUP BY job ORDER BY job LIMIT :limit
@@ -145,50 +147,38 @@ _NEVER_SENT = text("""
 """)
 
 
-class DispatchStore:
+class DispatchStore(LedgerStore):
     """Reads the jobs to send to an engine, and the requests to carry out there."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
-    async def to_send(self, cluster: str, limit: int) -> tuple[PendingSubmit, ...]:
+    async def pending_submits(self, cluster: str, limit: int) -> tuple[PendingSubmit, ...]:
         """Return the jobs that are due to be sent, longest waiting first."""
         async with self._connections.transaction() as connection:
-            await dependencies.free(connection, cluster)
-            rows = (await connection.execute(_TO_SEND, {"cluster": cluster, "limit": max(1, limit)})).all()
-        specs: dict[str, Any] = {}  # tasks of one array are decoded once
-        return tuple(_order(row, specs) for row in rows)
+            await release_ready(connection, cluster)
+            values = {"cluster": cluster, "limit": max(1, limit)}
+            rows = (await connection.execute(_PENDING_SUBMITS, values)).all()
+        decode = cache(decode_spec)  # tasks of one array are decoded once
+        return tuple(_pending_submit(row, decode(row.spec)) for row in rows)
 
-    async def to_do(self, cluster: str, limit: int) -> tuple[PendingAction, ...]:
+    async def pending_actions(self, cluster: str, limit: int) -> tuple[PendingAction, ...]:
         """Return engine jobs that are not yet in the state users requested."""
-        async with self._connections.single() as connection:
-            rows = (await connection.execute(_TO_DO, {"cluster": cluster, "limit": max(1, limit)})).all()
         return tuple(
             PendingAction(JobId(row.id), EngineId(row.engine_id), DesiredState(row.wish), JobState(row.state))
-            for row in rows
+            for row in await self._fetch(_PENDING_ACTIONS, {"cluster": cluster, "limit": max(1, limit)})
         )
 
     async def order_of(self, number: JobId) -> PendingSubmit | None:
         """Return a job's order as it was, or will be, sent. Returns None if it is native or unknown."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(_ONE, {"id": number})).first()
-        return None if row is None else _order(row, {})
+        row = await self._fetch_first(_ONE, {"id": number})
+        return None if row is None else _pending_submit(row, decode_spec(row.spec))
 
     async def open_engine_ids(self, cluster: str, sent_before_seconds: float = 15) -> frozenset[EngineId]:
         """Return open engine jobs, as far as the ledger knows, that were sent longer ago than that."""
-        async with self._connections.single() as connection:
-            found = await connection.execute(
-                _OPEN_IDS, {"cluster": cluster, "seconds": float(sent_before_seconds)}
-            )
-            return frozenset(EngineId(row.engine_id) for row in found)
+        values = {"cluster": cluster, "seconds": float(sent_before_seconds)}
+        return frozenset(EngineId(row.engine_id) for row in await self._fetch(_OPEN_IDS, values))
 
 
-class DispatchWriter:
+class DispatchWriter(FencedWriter):
     """Writes what was sent to the lease's cluster."""
-
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
 
     async def begin(self, numbers: Sequence[JobId], seconds: float) -> frozenset[JobId]:
         """Record, before sending, that these jobs are being sent and may arrive within `seconds`.
@@ -198,78 +188,87 @@ class DispatchWriter:
         values = {"cluster": self._lease.cluster, "ids": list(numbers), "seconds": float(seconds)}
         return frozenset(JobId(row.id) for row in await self._connection.execute(_BEGIN, values))
 
-    async def keep_sent(self, sent: Sequence[tuple[JobId, int, EngineId]]) -> None:
+    async def record_sent(self, sent: Sequence[tuple[JobId, int, EngineId]]) -> None:
         """Record created engine jobs: job, submission, engine id. Idempotent."""
         if not sent:
             return
-        standing = await _standing(self._connection, self._lease, [job for job, _, _ in sent])
+        rows = await self._lock([job for job, _, _ in sent])
         values = {"cluster": self._lease.cluster, "engine_ids": [engine_id for _, _, engine_id in sent]}
         linked = set((await self._connection.execute(_LINKED, values)).scalars())
-        made: dict[int, EngineId] = {}
+        created: dict[int, EngineId] = {}
         links: list[tuple[EngineId, int, int, int, bool]] = []
         for job, submission, engine_id in sent:
-            row = standing.get(job)
+            row = rows.get(job)
             if row is None or engine_id in linked:
-                continue  # the mirror was quicker
+                continue  # the mirror has stored it already
             linked.add(engine_id)
-            # One that was cancelled, or refused, before is there all the same: it is followed to its end.
-            double = row.submission != submission or row.engine_id is not None or job in made
+            # A job that was cancelled or refused before has an engine job all the same: it is followed too.
+            double = row.submission != submission or row.engine_id is not None or job in created
             if not double:
-                made[job] = engine_id
+                created[job] = engine_id
             links.append((engine_id, job, submission, row.attempts, double))
-        await self._connection.execute(_SENT, {"ids": list(made), "engine_ids": list(made.values())})
+        await self._connection.execute(_SENT, arrays(list(created.items()), "ids", "engine_ids"))
         await link(self._connection, self._lease, links)
         await add_events(
             self._connection, [double_event(job, id_) for id_, job, _, _, double in links if double]
         )
 
-    async def keep_refused(self, refused: Sequence[tuple[JobId, int, FairwayError]]) -> None:
+    async def record_refused(self, refused: Sequence[tuple[JobId, int, FairwayError]]) -> None:
         """Record jobs the engine refused: job, submission, reason."""
-        await _standing(self._connection, self._lease, [job for job, _, _ in refused])
-        values = {
-            "cluster": self._lease.cluster,
-            "ids": [job for job, _, _ in refused],
-            "submissions": [submission for _, submission, _ in refused],
-            "codes": [error.code for _, _, error in refused],
-            "reasons": [kept(error.message) for _, _, error in refused],
-        }
+        await self._lock([job for job, _, _ in refused])
+        rows = [(job, submission, error.code, sanitize(error.message)) for job, submission, error in refused]
+        values = arrays(rows, "ids", "submissions", "codes", "reasons") | {"cluster": self._lease.cluster}
         changed = set((await self._connection.execute(_REFUSED, values)).scalars())
-        events: list[dict[str, object]] = [
-            {"job": job, "kind": EventKind.REFUSED, "text": _words(error)}
-            for job, _, error in refused
-            if job in changed
-        ]
-        await add_events(self._connection, events)
-        await dependencies.settle(self._connection, sorted(changed))
+        await self._add_refusals([(job, error) for job, _, error in refused if job in changed])
+        await settle_dependencies(self._connection, sorted(changed))
 
-    async def keep_wish_refused(self, refused: Sequence[tuple[JobId, FairwayError]]) -> None:
+    async def record_request_refused(self, refused: Sequence[tuple[JobId, FairwayError]]) -> None:
         """Record requests that the engine refused; they are not sent again."""
-        await _standing(self._connection, self._lease, [job for job, _ in refused])
+        await self._lock([job for job, _ in refused])
         values = {"cluster": self._lease.cluster, "ids": [job for job, _ in refused]}
-        changed = set((await self._connection.execute(_UNWISH, values)).scalars())
-        events: list[dict[str, object]] = [
-            {"job": job, "kind": EventKind.REFUSED, "text": _words(error)}
-            for job, error in refused
-            if job in changed
-        ]
-        await add_events(self._connection, events)
+        changed = set((await self._connection.execute(_REVERT_REQUEST, values)).scalars())
+        await self._add_refusals([(job, error) for job, error in refused if job in changed])
 
-    async def settle_after(self, limit: int = 1000) -> int:
+    async def cancel_unsatisfiable(self, limit: int = 1000) -> int:
         """Cancel jobs whose dependencies can no longer be met, and cancelled ones that never arrived.
 
         The latter were cancelled while they were being sent. Returns how many were cancelled.
         """
-        ended = await _give_up_cancelled(self._connection, self._lease, limit)
-        # What is cancelled here may be what others come after: a chain ends link by link.
+        cluster = {"cluster": self._lease.cluster}
+        values = cluster | {"seconds": GIVEN_UP_SECONDS, "limit": limit}
+        never_sent = list((await self._connection.execute(_NEVER_SENT, values)).scalars())
+        if never_sent:
+            await self._cancel(dict.fromkeys(never_sent, "cancelled before it was sent"), "", None)
+        ended = len(never_sent)
+        # Other jobs may depend on those cancelled here: a chain of dependencies ends one job at a time.
         while ended < limit:
-            values = {"cluster": self._lease.cluster, "limit": limit - ended}
-            broken = {row.id: row for row in await self._connection.execute(_BROKEN, values)}
-            if not broken:
+            rows = await self._connection.execute(_UNSATISFIABLE, cluster | {"limit": limit - ended})
+            reasons = {row.id: _dependency_reason(row) for row in rows}
+            if not reasons:
                 break
-            reasons = [_never(row) for row in broken.values()]
-            await _cancel(self._connection, list(broken), "DependencyFailed", reasons, EventKind.NOT_STARTED)
-            ended += len(broken)
+            await self._cancel(reasons, "DependencyFailed", EventKind.NOT_STARTED)
+            ended += len(reasons)
         return ended
+
+    async def _lock(self, ids: Sequence[int]) -> dict[int, AnyRow]:
+        values = {"cluster": self._lease.cluster, "ids": list(ids)}
+        return {row.id: row for row in await self._connection.execute(text(_LOCK), values)}
+
+    async def _add_refusals(self, refused: Sequence[tuple[JobId, FairwayError]]) -> None:
+        events: list[dict[str, object]] = [
+            {"job": job, "kind": EventKind.REFUSED, "text": sanitize(f"{error.code}: {error.message}")}
+            for job, error in refused
+        ]
+        await add_events(self._connection, events)
+
+    async def _cancel(self, reasons: dict[int, str], code: str, kind: EventKind | None) -> None:
+        rows = [(id_, code, reason) for id_, reason in reasons.items()]
+        await self._connection.execute(_CANCEL, arrays(rows, "ids", "codes", "reasons"))
+        if kind is not None:
+            events = [{"job": id_, "kind": kind, "text": reason} for id_, reason in reasons.items()]
+            await add_events(self._connection, events)
+        await remove_dependencies(self._connection, list(reasons))
+        await settle_dependencies(self._connection, list(reasons))
 
 
 async def link(
@@ -277,15 +276,8 @@ async def link(
 ) -> None:
     """Store which job an engine job belongs to: engine id, job, submission, attempts before, is a double."""
     if links:
-        values = {
-            "cluster": lease.cluster,
-            "engine_ids": [link[0] for link in links],
-            "jobs": [link[1] for link in links],
-            "submissions": [link[2] for link in links],
-            "befores": [link[3] for link in links],
-            "doubles": [link[4] for link in links],
-        }
-        await connection.execute(LINK, values)
+        values = arrays(links, "engine_ids", "jobs", "submissions", "befores", "doubles")
+        await connection.execute(_LINK, values | {"cluster": lease.cluster})
 
 
 def double_event(job: int, engine_id: str) -> dict[str, object]:
@@ -293,40 +285,11 @@ def double_event(job: int, engine_id: str) -> dict[str, object]:
     return {"job": job, "kind": EventKind.DOUBLE, "text": f"{engine_id} is a second engine job of it"}
 
 
-async def _give_up_cancelled(connection: AsyncConnection, lease: Lease, limit: int) -> int:
-    values = {"cluster": lease.cluster, "seconds": GIVEN_UP_SECONDS, "limit": limit}
-    ids = list((await connection.execute(_NEVER_SENT, values)).scalars())
-    if ids:
-        await _cancel(connection, ids, "", ["cancelled before it was sent"] * len(ids), None)
-    return len(ids)
-
-
-async def _cancel(
-    connection: AsyncConnection, ids: list[int], code: str, reasons: list[str], kind: EventKind | None
-) -> None:
-    await connection.execute(_CANCEL, {"ids": ids, "codes": [code] * len(ids), "reasons": reasons})
-    if kind is not None:
-        told = zip(ids, reasons, strict=True)
-        await add_events(connection, [{"job": id_, "kind": kind, "text": why} for id_, why in told])
-    await dependencies.forget(connection, ids)
-    await dependencies.settle(connection, ids)
-
-
-async def _standing(
-    connection: AsyncConnection, lease: Lease, ids: Sequence[int]
-) -> dict[int, Row[*tuple[Any, ...]]]:
-    """Lock rows in id order to avoid deadlocks."""
-    rows = await connection.execute(_STANDING, {"cluster": lease.cluster, "ids": list(ids)})
-    return {row.id: row for row in rows}
-
-
-def _order(row: Row[*tuple[Any, ...]], specs: dict[str, Any]) -> PendingSubmit:
-    if row.spec not in specs:
-        specs[row.spec] = job_rows.decoded(row.spec)
+def _pending_submit(row: AnyRow, spec: JobSpec) -> PendingSubmit:
     return PendingSubmit(
         id=JobId(row.id),
         submission=row.submission,
-        spec=specs[row.spec],
+        spec=spec,
         user=UserName(row.user_name),
         team=TeamName(row.team),
         priority=PriorityName(row.priority),
@@ -341,11 +304,7 @@ def _order(row: Row[*tuple[Any, ...]], specs: dict[str, Any]) -> PendingSubmit:
     )
 
 
-def _never(row: Row[*tuple[Any, ...]]) -> str:
+def _dependency_reason(row: AnyRow) -> str:
     if row.state is None:
         return f"it comes after {format_job_id(row.after)}, which does not exist"
     return f"it comes after {format_job_id(row.after)}, which did not end as it should: {row.state}"
-
-
-def _words(error: FairwayError) -> str:
-    return kept(f"{error.code}: {error.message}")

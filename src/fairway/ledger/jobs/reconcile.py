@@ -1,6 +1,6 @@
-"""Decide what a batch of engine jobs changes of the stored ones. Pure: from rows and sightings to changes.
+"""Decide which stored jobs a batch of reported engine jobs changes. Pure: from rows and reports to changes.
 
-Sightings may arrive twice, and sometimes an old one after a newer one: an engine's records lag behind its
+Reports may arrive twice, and sometimes an old one after a newer one: an engine's records lag behind its
 queue. Attempts show which is newer: they are identified by their start, and hardly ever undone.
 """
 
@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row
-
-from fairway.ledger.fleet.observations import kept
 from fairway.ledger.jobs import dispatch
-from fairway.ledger.jobs.rows import JobClass
 from fairway.ledger.jobs.store import attempt_of
-from fairway.ledger.records.jobs import DesiredState
+from fairway.ledger.jobs.submit import JobClass
+from fairway.ledger.records.jobs import DesiredState, StoredAttempt
 from fairway.ledger.schema.tables import NONE
+from fairway.ledger.sql_values import AnyRow, sanitize
 from fairway.model.job import (
     OPEN_JOBS,
     Attempt,
@@ -36,6 +34,16 @@ from fairway.policy import retry
 
 SAME_START: Final = timedelta(seconds=5)
 """Starts no further apart belong to one attempt: engines correct themselves by a second or two."""
+
+COLUMNS: Final = """
+    id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
+    reason_code text, engine_id text, gpus int, nodes int, devices int, submission int, failures int,
+    attempts int, started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int,
+    not_before timestamptz, sending_until timestamptz, sent_at timestamptz
+"""
+"""The columns of a job's row that reports may change, in the order of `JobRecord`."""
+
+NAMES: Final = tuple(column.split()[0] for column in COLUMNS.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,221 +79,14 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedAttempt:
-    """An attempt with its number."""
-
-    number: int
-    attempt: Attempt
-
-
-@dataclass(frozen=True, slots=True)
 class MergedAttempts:
-    """The attempts of one engine job after a sighting."""
+    """The attempts of one engine job after a report."""
 
-    put: tuple[NumberedAttempt, ...]
+    put: tuple[StoredAttempt, ...]
     """New or changed."""
     gone: tuple[int, ...]
     total: int
     """The number of the last attempt."""
-
-
-def is_stale(known: Sequence[NumberedAttempt], seen: SeenJob) -> bool:
-    """Return whether the stored attempts are certainly newer than the sighting."""
-    if not known or not seen.attempts:
-        return False
-    last, shown = known[-1].attempt, seen.attempts[-1]
-    if shown.started_at < last.started_at - SAME_START:
-        # Slurm may show a start that comes to nothing, and its accounting never hears of: once the job is
-        # over, after that, what it tells is all there was.
-        return seen.state in OPEN_JOBS or seen.ended_at is None or seen.ended_at < last.started_at
-    same = shown.started_at <= last.started_at + SAME_START
-    return same and last.ended_at is not None and shown.ended_at is None
-
-
-def is_over_for_good(standing: JobRecord, seen: SeenJob) -> bool:
-    """Return whether the job has ended and the sighting does not show that it started again after that."""
-    if standing.open or standing.state is JobState.LOST or seen.state not in OPEN_JOBS:
-        return False
-    if standing.ended_at is None:
-        return True
-    began = [seen.submitted_at, *(a.started_at for a in seen.attempts[-1:])]
-    return all(moment <= standing.ended_at for moment in began)
-
-
-def is_another(standing: JobRecord, seen: SeenJob) -> bool:
-    """Return whether an ended job and a sighting share only the engine id: the engine reused it."""
-    return (
-        not standing.open
-        and standing.ended_at is not None
-        and seen.submitted_at > standing.ended_at
-        and seen.earlier_attempts == 0
-        and all(a.started_at > standing.ended_at for a in seen.attempts)
-    )
-
-
-def recalled(known: Sequence[NumberedAttempt], seen: SeenJob) -> SeenJob:
-    """Return the sighting with stored values filled in where the engine no longer reports nodes.
-
-    A deleted pod takes its node and start time along; what is left began a little earlier.
-    """
-    if all(attempt.nodes for attempt in seen.attempts):
-        return seen
-    return replace(seen, attempts=tuple(_recalled(known, attempt) for attempt in seen.attempts))
-
-
-def _recalled(known: Sequence[NumberedAttempt], shown: Attempt) -> Attempt:
-    if not shown.nodes:
-        for kept_one in reversed(known):
-            old = kept_one.attempt
-            within = shown.ended_at is None or old.started_at <= shown.ended_at
-            if old.nodes and shown.started_at <= old.started_at and within:
-                return replace(shown, started_at=old.started_at, nodes=old.nodes, devices=old.devices)
-    return shown
-
-
-def merged(known: Sequence[NumberedAttempt], before: int, seen: SeenJob) -> MergedAttempts:
-    """Merge a sighting's attempts; `before` is the number of the job's attempts before this engine job.
-
-    Attempts the engine no longer reports stay. One that was still running is then marked as lost.
-    """
-    if seen.attempts:
-        first = seen.attempts[0].started_at - SAME_START
-        earlier = [k for k in known if k.attempt.started_at < first]
-    else:
-        earlier = list(known)
-    offset = max([before + seen.earlier_attempts, *(k.number for k in earlier)])
-    now = [NumberedAttempt(offset + place, _kept(a)) for place, a in enumerate(seen.attempts, 1)]
-    if seen.attempts or seen.state is not JobState.RUNNING:
-        closed = [
-            replace(k, attempt=replace(k.attempt, ending=Ending.LOST))
-            for k in earlier
-            if k.attempt.ending is None
-        ]
-        now = [*closed, *now]
-    old = {k.number: k.attempt for k in known}
-    stays = {k.number for k in earlier} | {n.number for n in now}
-    return MergedAttempts(
-        put=tuple(n for n in now if old.get(n.number) != n.attempt),
-        gone=tuple(number for number in old if number not in stays),
-        total=offset + len(seen.attempts),
-    )
-
-
-def followed(standing: JobRecord, seen: SeenJob, attempts: MergedAttempts, class_: int | None) -> JobRecord:
-    """Return the job's row as the engine reports it. `class_` is a native job's class, else None."""
-    over = seen.state not in OPEN_JOBS
-    wish, asked = _wish(standing, seen.state)
-    last = seen.attempts[-1] if seen.attempts else None
-    native = {} if class_ is None else _as_told(seen, class_)
-    return replace(
-        standing,
-        state=seen.state,
-        wish=wish,
-        asked=asked,
-        code="",
-        reason=kept(seen.reason),
-        reason_code=seen.reason_code,
-        engine_id=seen.engine_id,
-        attempts=attempts.total,
-        devices=last.devices if last is not None else native.pop("devices", standing.devices),
-        started_at=last.started_at if last is not None else standing.started_at,
-        ended_at=seen.ended_at if over else None,
-        exit_code=seen.exit_code if over else None,
-        sending_until=None,
-        sent_at=None if native else standing.sent_at or seen.submitted_at,
-        **{name: value for name, value in native.items() if name != "devices"},
-    )
-
-
-def _as_told(seen: SeenJob, class_: int) -> dict[str, Any]:
-    """Return the fields of a native job that only the engine knows."""
-    return {
-        "class_": class_,
-        "name": kept(seen.name),
-        "gpus": seen.gpus,
-        "nodes": seen.nodes,
-        "devices": seen.gpus * seen.nodes,
-        "time_seconds": seen.time_seconds,
-    }
-
-
-def brought_back(
-    standing: JobRecord, seen: SeenJob, spec: JobSpec, now: datetime
-) -> tuple[JobRecord, str] | None:
-    """Queue an ended job again and return it with the reason. Returns None if it is not retried."""
-    if standing.wish is DesiredState.CANCEL:
-        return None
-    last = seen.attempts[-1].ending if seen.attempts else None
-    again = retry.comes_back(
-        spec, seen.state, last, failures=standing.failures, submission=standing.submission
-    )
-    if again is None:
-        return None
-    how = _how(standing, seen, last)
-    ended = standing.ended_at or now
-    text = f"{how}; comes back" + (f" after {again.after_seconds} s" if again.after_seconds else " at once")
-    back = replace(
-        standing,
-        state=JobState.HELD if standing.wish is DesiredState.HOLD else JobState.QUEUED,
-        asked=False,
-        code="Retry",
-        reason=kept(text),
-        reason_code="",
-        engine_id=None,
-        submission=standing.submission + 1,
-        failures=again.failures,
-        ended_at=None,
-        exit_code=None,
-        not_before=ended + timedelta(seconds=again.after_seconds),
-        sent_at=None,
-    )
-    return back, text
-
-
-def _wish(standing: JobRecord, state: JobState) -> tuple[DesiredState, bool]:
-    """Return the current wish, and whether it is still to be done, given the engine's state.
-
-    A user who holds or releases a job with the engine's own tool also changes the wish.
-    """
-    wish, asked = standing.wish, standing.asked
-    if state not in OPEN_JOBS:
-        return wish, False
-    if wish is DesiredState.CANCEL:
-        return wish, True
-    if state is JobState.HELD:
-        return (wish, asked) if wish is DesiredState.RUN and asked else (DesiredState.HOLD, False)
-    if wish is DesiredState.HOLD:
-        return (wish, True) if asked else (DesiredState.RUN, False)
-    # A hold that was taken back may still be on its way to the engine; only what follows it tells.
-    passed = state is JobState.RUNNING or standing.state is JobState.HELD
-    return wish, asked and not passed
-
-
-def _how(standing: JobRecord, seen: SeenJob, last: Ending | None) -> str:
-    if last is Ending.PREEMPTED:
-        return f"attempt {standing.attempts} was preempted"
-    if last is Ending.NODE_LOST:
-        return f"attempt {standing.attempts} was lost with its node"
-    if seen.state is JobState.TIMED_OUT:
-        return f"attempt {standing.attempts} ran out of time"
-    code = "" if seen.exit_code is None else f" with exit code {seen.exit_code}"
-    return f"attempt {standing.attempts} failed{code}"
-
-
-def _kept(attempt: Attempt) -> Attempt:
-    reason = kept(attempt.reason)
-    return attempt if reason == attempt.reason else replace(attempt, reason=reason)
-
-
-COLUMNS: Final = """
-    id bigint, class int, name text, state text, wish text, asked bool, code text, reason text,
-    reason_code text, engine_id text, gpus int, nodes int, devices int, submission int, failures int,
-    attempts int, started_at timestamptz, ended_at timestamptz, exit_code int, time_seconds int,
-    not_before timestamptz, sending_until timestamptz, sent_at timestamptz
-"""
-"""Of a job's row, what sightings may change, in the order of `JobRecord`."""
-
-NAMES: Final = tuple(column.split()[0] for column in COLUMNS.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +97,8 @@ class EngineJobLink:
     submission: int
     attempts_before: int
     double: bool
-    kept: bool = True
-    """False: known by its name alone; not stored yet."""
+    stored: bool = True
+    """False: found by the engine job's name alone; not stored yet."""
 
 
 @dataclass(slots=True)
@@ -305,16 +106,12 @@ class StoredJobs:
     """The stored rows of the jobs of a batch."""
 
     links: dict[str, EngineJobLink]
-    rows: dict[int, Row[*tuple[Any, ...]]]
-    attempts: dict[int, list[Row[*tuple[Any, ...]]]]
+    rows: dict[int, AnyRow]
+    attempts: dict[int, list[AnyRow]]
     classes: Mapping[JobClass, int]
 
-    def attempts_of(self, job: int, engine_id: str) -> list[NumberedAttempt]:
-        return [
-            NumberedAttempt(row.number, attempt_of(row))
-            for row in self.attempts.get(job, ())
-            if row.engine_id == engine_id
-        ]
+    def attempts_of(self, job: int, engine_id: str) -> list[StoredAttempt]:
+        return [attempt_of(row) for row in self.attempts.get(job, ()) if row.engine_id == engine_id]
 
 
 @dataclass(slots=True)
@@ -322,7 +119,7 @@ class JobChanges:
     """The changes of a batch."""
 
     jobs: dict[int, JobRecord] = field(default_factory=dict)
-    attempts: list[tuple[int, str, MergedAttempts]] = field(default_factory=list)
+    attempts: list[tuple[int, MergedAttempts]] = field(default_factory=list)
     links: list[tuple[EngineId, int, int, int, bool]] = field(default_factory=list)
     failed: list[tuple[int, SeenJob]] = field(default_factory=list)
     """Fairway's jobs that ended and were open: they may be retried."""
@@ -333,145 +130,332 @@ class JobChanges:
 
     @property
     def touched(self) -> set[int]:
-        return {*self.jobs, *(job for job, _, _ in self.attempts), *(link[1] for link in self.links)}
+        return {*self.jobs, *(job for job, _ in self.attempts), *(link[1] for link in self.links)}
 
-    def to_meter(self, known: StoredJobs) -> set[int]:
+    def to_meter(self, stored: StoredJobs) -> set[int]:
         """Return jobs whose usage may have changed: by their attempts, their class, or because they ended."""
         moved = {
             job
             for job, now in self.jobs.items()
-            if (before := standing_of(known.rows[job])).class_ != now.class_ or before.open != now.open
+            if (before := record_of(stored.rows[job])).class_ != now.class_ or before.open != now.open
         }
-        return moved | {job for job, _, _ in self.attempts}
+        return moved | {job for job, _ in self.attempts}
 
 
-def link_of(
-    job: SeenJob,
-    link: EngineJobLink | None,
-    order: tuple[int, int] | None,
-    rows: Mapping[int, Row[*tuple[Any, ...]]],
-    prefix: str,
-) -> EngineJobLink | None:
-    """Find an engine job's job, by its stored link or its name. Returns None if it is a new native one."""
-    row = None if link is None else rows.get(link.job)
-    if row is not None and (row.native or _is_of(job, row, prefix)):
-        return link
-    # Unknown, or the engine gave the number of one of ours to another job.
-    row = None if order is None else rows.get(order[0])
-    if order is None or row is None or order[1] > row.submission or not _is_of(job, row, prefix):
-        return None
-    return EngineJobLink(*order, row.attempts, False, kept=False)
-
-
-def decide(seen: Sequence[SeenJob], known: StoredJobs) -> JobChanges:
+def decide(reports: Sequence[SeenJob], stored: StoredJobs) -> JobChanges:
     """Compute what to write, so that the ledger matches what the engine reports."""
     changes = JobChanges()
-    found: set[int] = set()
-    for job in seen:
-        link = known.links.get(job.engine_id)
-        row = None if link is None else known.rows.get(link.job)
+    linked: set[int] = set()
+    for report in reports:
+        link = stored.links.get(report.engine_id)
+        row = None if link is None else stored.rows.get(link.job)
         if link is None or row is None:
-            changes.new.append(job)
+            changes.new.append(report)
             continue
-        another = row.engine_id not in {None, job.engine_id} or row.id in found
-        if not row.native and (another or link.double or link.submission < row.submission):
-            _double(job, link, row, known, changes)
+        has_another = row.engine_id not in {None, report.engine_id} or row.id in linked
+        if not row.native and (has_another or link.double or link.submission < row.submission):
+            _add_double(report, link, row, stored, changes)
             continue
-        _follow(job, link, row, known, changes)
-        if not link.kept:
-            found.add(row.id)
-            changes.links.append((job.engine_id, row.id, link.submission, link.attempts_before, False))
+        _update(report, link, row, stored, changes)
+        if not link.stored:
+            linked.add(row.id)
+            changes.links.append((report.engine_id, row.id, link.submission, link.attempts_before, False))
     return changes
 
 
-def _follow(
-    job: SeenJob, link: EngineJobLink, row: Row[*tuple[Any, ...]], known: StoredJobs, changes: JobChanges
+def _update(
+    report: SeenJob, link: EngineJobLink, row: AnyRow, stored: StoredJobs, changes: JobChanges
 ) -> None:
-    standing = standing_of(row)
-    attempts = known.attempts_of(row.id, job.engine_id)
-    if row.native and is_another(standing, job):
-        changes.new.append(job)
+    record = record_of(row)
+    attempts = stored.attempts_of(row.id, report.engine_id)
+    if row.native and _is_reused_id(record, report):
+        changes.new.append(report)
         return
-    job = recalled(attempts, job)
-    # One that was cancelled or refused before anybody knew of an engine job has one after all.
+    report = _with_stored_nodes(attempts, report)
+    # A job that was cancelled or refused before its engine job was known has one after all.
     unknown = not row.native and row.engine_id is None
-    if is_stale(attempts, job) or (not unknown and is_over_for_good(standing, job)):
+    if _is_stale(attempts, report) or (not unknown and _has_ended(record, report)):
         return
-    all_attempts = merged(attempts, link.attempts_before, job)
-    class_ = known.classes[class_of(job, row.cluster)] if row.native else None
-    now = followed(standing, job, all_attempts, class_)
-    if now != standing:
+    merged = merge_attempts(attempts, link.attempts_before, report)
+    class_ = stored.classes[native_class(report, row.cluster)] if row.native else None
+    now = updated(record, report, merged, class_)
+    if now != record:
         changes.jobs[row.id] = now
-        if standing.open and not now.open:
+        if record.open and not now.open:
             changes.ended.append(row.id)
             if not row.native:
-                changes.failed.append((row.id, job))
-    if all_attempts.put or all_attempts.gone:
-        changes.attempts.append((row.id, job.engine_id, all_attempts))
+                changes.failed.append((row.id, report))
+    if merged.put or merged.gone:
+        changes.attempts.append((row.id, merged))
 
 
-def _double(
-    job: SeenJob, link: EngineJobLink, row: Row[*tuple[Any, ...]], known: StoredJobs, changes: JobChanges
+def _add_double(
+    report: SeenJob, link: EngineJobLink, row: AnyRow, stored: StoredJobs, changes: JobChanges
 ) -> None:
     """Record a second engine job of an order, or one of an order that a newer submission replaced.
 
     The latter has ended; only if it was started again does it run beside its successor.
     """
-    is_open = job.state in OPEN_JOBS
-    if is_open and link.kept and not link.double:
-        last = known.attempts_of(row.id, job.engine_id)[-1:]
-        shown = job.attempts[-1:]
+    is_open = report.state in OPEN_JOBS
+    if is_open and link.stored and not link.double:
         is_open = any(
             new.ended_at is not None or new.started_at > old.attempt.started_at + SAME_START
-            for new in shown
-            for old in last
+            for new in report.attempts[-1:]
+            for old in stored.attempts_of(row.id, report.engine_id)[-1:]
         )
     if is_open:
-        changes.doubles.append(job.engine_id)
-    if not link.kept:
-        changes.links.append((job.engine_id, row.id, link.submission, 0, True))
-        changes.events.append(dispatch.double_event(row.id, job.engine_id))
+        changes.doubles.append(report.engine_id)
+    if not link.stored:
+        changes.links.append((report.engine_id, row.id, link.submission, 0, True))
+        changes.events.append(dispatch.double_event(row.id, report.engine_id))
 
 
-def order_in(name: str, prefix: str) -> tuple[int, int] | None:
+def find_link(
+    report: SeenJob,
+    link: EngineJobLink | None,
+    order: tuple[int, int] | None,
+    rows: Mapping[int, AnyRow],
+    prefix: str,
+) -> EngineJobLink | None:
+    """Find an engine job's job, by its stored link or its name. Returns None if it is a new native one."""
+    row = None if link is None else rows.get(link.job)
+    if row is not None and (row.native or _belongs_to(report, row, prefix)):
+        return link
+    # Unknown, or the engine gave the number of one of Fairway's to another job.
+    row = None if order is None else rows.get(order[0])
+    if order is None or row is None or order[1] > row.submission or not _belongs_to(report, row, prefix):
+        return None
+    return EngineJobLink(*order, row.attempts, False, stored=False)
+
+
+def parse_engine_name(name: str, prefix: str) -> tuple[int, int] | None:
     """Parse job and submission from an engine job's name. Returns None if it is not this ledger's."""
     found = re.search(f"-fw{prefix}-([0-9a-z]{{4,12}})-([0-9]{{1,9}})$", name)
     number = None if found is None else parse_job_id(found[1])
     return None if found is None or number is None else (number, int(found[2]))
 
 
-def _is_of(job: SeenJob, row: Row[*tuple[Any, ...]], prefix: str) -> bool:
+def _belongs_to(report: SeenJob, row: AnyRow, prefix: str) -> bool:
     """Return whether an engine job is Fairway's: the whole name matches, and no other user created it."""
-    order = order_in(job.name, prefix)
+    order = parse_engine_name(report.name, prefix)
     return (
         order is not None
         and not row.native
-        and job.name == engine_name(prefix, JobId(row.id), order[1], row.name)
-        and job.user in {"", row.user_name}
+        and report.name == engine_name(prefix, JobId(row.id), order[1], row.name)
+        and report.user in {"", row.user_name}
     )
 
 
-def class_of(job: SeenJob, cluster: str) -> JobClass:
+def _is_stale(stored: Sequence[StoredAttempt], report: SeenJob) -> bool:
+    """Return whether the stored attempts are certainly newer than the report."""
+    if not stored or not report.attempts:
+        return False
+    last, reported = stored[-1].attempt, report.attempts[-1]
+    if reported.started_at < last.started_at - SAME_START:
+        # Slurm may show a start that comes to nothing and that its accounting never records: once the job has
+        # ended after that start, the report is complete.
+        return report.state in OPEN_JOBS or report.ended_at is None or report.ended_at < last.started_at
+    same = reported.started_at <= last.started_at + SAME_START
+    return same and last.ended_at is not None and reported.ended_at is None
+
+
+def _has_ended(record: JobRecord, report: SeenJob) -> bool:
+    """Return whether the job has ended and the report does not show that it started again after that."""
+    if record.open or record.state is JobState.LOST or report.state not in OPEN_JOBS:
+        return False
+    if record.ended_at is None:
+        return True
+    starts = [report.submitted_at, *(a.started_at for a in report.attempts[-1:])]
+    return all(start <= record.ended_at for start in starts)
+
+
+def _is_reused_id(record: JobRecord, report: SeenJob) -> bool:
+    """Return whether an ended job and a report share only the engine id: the engine reused it."""
+    return (
+        not record.open
+        and record.ended_at is not None
+        and report.submitted_at > record.ended_at
+        and report.earlier_attempts == 0
+        and all(a.started_at > record.ended_at for a in report.attempts)
+    )
+
+
+def _with_stored_nodes(stored: Sequence[StoredAttempt], report: SeenJob) -> SeenJob:
+    """Return the report with stored values filled in where the engine no longer reports nodes.
+
+    A deleted pod takes its node and start time along; what is left began a little earlier.
+    """
+    if all(attempt.nodes for attempt in report.attempts):
+        return report
+    return replace(report, attempts=tuple(_with_nodes(stored, attempt) for attempt in report.attempts))
+
+
+def _with_nodes(stored: Sequence[StoredAttempt], reported: Attempt) -> Attempt:
+    if not reported.nodes:
+        for old in (one.attempt for one in reversed(stored)):
+            within = reported.ended_at is None or old.started_at <= reported.ended_at
+            if old.nodes and reported.started_at <= old.started_at and within:
+                return replace(reported, started_at=old.started_at, nodes=old.nodes, devices=old.devices)
+    return reported
+
+
+def merge_attempts(stored: Sequence[StoredAttempt], before: int, report: SeenJob) -> MergedAttempts:
+    """Merge a report's attempts; `before` is the number of the job's attempts before this engine job.
+
+    Attempts the engine no longer reports stay. One that was still running is then marked as lost.
+    """
+    if report.attempts:
+        first = report.attempts[0].started_at - SAME_START
+        earlier = [s for s in stored if s.attempt.started_at < first]
+    else:
+        earlier = list(stored)
+    offset = max([before + report.earlier_attempts, *(s.number for s in earlier)])
+    now = [
+        StoredAttempt(number, report.engine_id, _sanitized(attempt))
+        for number, attempt in enumerate(report.attempts, offset + 1)
+    ]
+    if report.attempts or report.state is not JobState.RUNNING:
+        closed = [
+            replace(s, attempt=replace(s.attempt, ending=Ending.LOST))
+            for s in earlier
+            if s.attempt.ending is None
+        ]
+        now = [*closed, *now]
+    old = {s.number: s.attempt for s in stored}
+    stays = {s.number for s in earlier} | {n.number for n in now}
+    return MergedAttempts(
+        put=tuple(n for n in now if old.get(n.number) != n.attempt),
+        gone=tuple(number for number in old if number not in stays),
+        total=offset + len(report.attempts),
+    )
+
+
+def _sanitized(attempt: Attempt) -> Attempt:
+    reason = sanitize(attempt.reason)
+    return attempt if reason == attempt.reason else replace(attempt, reason=reason)
+
+
+def updated(record: JobRecord, report: SeenJob, attempts: MergedAttempts, class_: int | None) -> JobRecord:
+    """Return the job's row as the engine reports it. `class_` is a native job's class, else None."""
+    over = report.state not in OPEN_JOBS
+    wish, asked = _desired_state(record, report.state)
+    last = report.attempts[-1] if report.attempts else None
+    native: dict[str, Any] = {}
+    if class_ is not None:  # only the engine knows these fields of a native job
+        native = {
+            "class_": class_,
+            "name": sanitize(report.name),
+            "gpus": report.gpus,
+            "nodes": report.nodes,
+            "time_seconds": report.time_seconds,
+        }
+    requested = report.gpus * report.nodes if native else record.devices
+    return replace(
+        record,
+        state=report.state,
+        wish=wish,
+        asked=asked,
+        code="",
+        reason=sanitize(report.reason),
+        reason_code=report.reason_code,
+        engine_id=report.engine_id,
+        attempts=attempts.total,
+        devices=requested if last is None else last.devices,
+        started_at=record.started_at if last is None else last.started_at,
+        ended_at=report.ended_at if over else None,
+        exit_code=report.exit_code if over else None,
+        sending_until=None,
+        sent_at=None if native else record.sent_at or report.submitted_at,
+        **native,
+    )
+
+
+def _desired_state(record: JobRecord, state: JobState) -> tuple[DesiredState, bool]:
+    """Return the desired state, and whether it is still to be requested, given the engine's state.
+
+    A user who holds or releases a job with the engine's own tool also changes the desired state.
+    """
+    wish, asked = record.wish, record.asked
+    if state not in OPEN_JOBS:
+        return wish, False
+    if wish is DesiredState.CANCEL:
+        return wish, True
+    if state is JobState.HELD:
+        return (wish, asked) if wish is DesiredState.RUN and asked else (DesiredState.HOLD, False)
+    if wish is DesiredState.HOLD:
+        return (wish, True) if asked else (DesiredState.RUN, False)
+    # A hold that was released may still be on its way to the engine; only a later state shows that it is not.
+    passed = state is JobState.RUNNING or record.state is JobState.HELD
+    return wish, asked and not passed
+
+
+def requeued(
+    record: JobRecord, report: SeenJob, spec: JobSpec, now: datetime
+) -> tuple[JobRecord, str] | None:
+    """Queue an ended job again and return it with the reason. Returns None if it is not retried."""
+    if record.wish is DesiredState.CANCEL:
+        return None
+    last = report.attempts[-1].ending if report.attempts else None
+    resubmission = retry.decide_resubmission(
+        spec, report.state, last, failures=record.failures, submission=record.submission
+    )
+    if resubmission is None:
+        return None
+    delay = resubmission.after_seconds
+    reason = f"{_ending_text(record, report, last)}; comes back" + (
+        f" after {delay} s" if delay else " at once"
+    )
+    queued = replace(
+        record,
+        state=JobState.HELD if record.wish is DesiredState.HOLD else JobState.QUEUED,
+        asked=False,
+        code="Retry",
+        reason=sanitize(reason),
+        reason_code="",
+        engine_id=None,
+        submission=record.submission + 1,
+        failures=resubmission.failures,
+        ended_at=None,
+        exit_code=None,
+        not_before=(record.ended_at or now) + timedelta(seconds=delay),
+        sent_at=None,
+    )
+    return queued, reason
+
+
+def _ending_text(record: JobRecord, report: SeenJob, last: Ending | None) -> str:
+    if last is Ending.PREEMPTED:
+        return f"attempt {record.attempts} was preempted"
+    if last is Ending.NODE_LOST:
+        return f"attempt {record.attempts} was lost with its node"
+    if report.state is JobState.TIMED_OUT:
+        return f"attempt {record.attempts} ran out of time"
+    code = "" if report.exit_code is None else f" with exit code {report.exit_code}"
+    return f"attempt {record.attempts} failed{code}"
+
+
+def native_class(report: SeenJob, cluster: str) -> JobClass:
     """Return the class of a native job."""
-    pool, slice_ = (job.supply.pool, job.supply.slice) if job.supply is not None else (NONE, None)
-    return JobClass(cluster, job.user, job.team or NONE, pool, slice_ or NONE, job.priority or NONE, True)
+    pool, slice_ = (report.supply.pool, report.supply.slice) if report.supply is not None else (NONE, None)
+    team, priority = report.team or NONE, report.priority or NONE
+    return JobClass(cluster, report.user, team, pool, slice_ or NONE, priority, True)
 
 
-def newborn(job: SeenJob, class_: int) -> JobRecord:
+def new_native_record(report: SeenJob, class_: int) -> JobRecord:
     """Return the initial row of a native job."""
     return JobRecord(
         class_=class_,
-        name=kept(job.name),
+        name=sanitize(report.name),
         state=JobState.WAITING,
         wish=DesiredState.RUN,
         asked=False,
         code="",
         reason="",
         reason_code="",
-        engine_id=job.engine_id,
-        gpus=job.gpus,
-        nodes=job.nodes,
-        devices=job.gpus * job.nodes,
+        engine_id=report.engine_id,
+        gpus=report.gpus,
+        nodes=report.nodes,
+        devices=report.gpus * report.nodes,
         submission=0,
         failures=0,
         attempts=0,
@@ -479,19 +463,19 @@ def newborn(job: SeenJob, class_: int) -> JobRecord:
         ended_at=None,
         exit_code=None,
         time_seconds=None,
-        not_before=job.submitted_at,
+        not_before=report.submitted_at,
         sending_until=None,
         sent_at=None,
     )
 
 
-def standing_of(row: Row[*tuple[Any, ...]]) -> JobRecord:
-    """Convert a row to a Standing."""
+def record_of(row: AnyRow) -> JobRecord:
+    """Convert a row to a JobRecord."""
     _, class_, name, state, wish, *rest = row[: len(NAMES)]
     return JobRecord(class_, name, JobState(state), DesiredState(wish), *rest)
 
 
-def columns_of(id_: int, standing: JobRecord) -> dict[str, object]:
-    """Convert a Standing to the columns of a row."""
-    values: dict[str, object] = {name: getattr(standing, name) for name in NAMES[2:]}
-    return {"id": id_, "class": standing.class_} | values
+def columns_of(id_: int, record: JobRecord) -> dict[str, object]:
+    """Convert a JobRecord to the columns of a row."""
+    values: dict[str, object] = {name: getattr(record, name) for name in NAMES[2:]}
+    return {"id": id_, "class": record.class_} | values

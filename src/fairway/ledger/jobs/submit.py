@@ -1,34 +1,43 @@
-"""Requests of users on jobs: submit once, hold, release, cancel."""
+"""Store submitted jobs and what users request of them: submit once, hold, release, cancel.
+
+The parts that the mirror and the dispatch loop share are here too: job classes, timeline events, and the
+dependencies between jobs. Whoever ends a job settles the dependencies on it in the same transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Row, text
+import msgspec
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.errors import KeyReused
-from fairway.ledger.jobs import dependencies
-from fairway.ledger.jobs import rows as job_rows
-from fairway.ledger.jobs.rows import JobClass, numbers
 from fairway.ledger.records.jobs import DesiredState, EventKind, NewJob
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
-from fairway.model.job import JobId, JobState
-
-_MARK = text("SELECT mark FROM ledger_mark")
+from fairway.ledger.sql_values import arrays, json_rows
+from fairway.model.job import After, JobId, JobSpec, JobState
 
 _KEY = text("SELECT digest, ids FROM submission_key WHERE by_whom = :by AND key = :key")
 
-# Whoever comes second with the same key waits here until the first one is through.
+# A second transaction with the same key waits here until the first one has ended.
 _NEW_KEY = text("""
     INSERT INTO submission_key (by_whom, key, digest, ids) VALUES (:by, :key, :digest, :ids)
     ON CONFLICT DO NOTHING RETURNING 1
 """)
 
 _IDS = text("SELECT nextval(pg_get_serial_sequence('job', 'id')) FROM generate_series(1, :count)")
+
+_CLOCK = text("""
+    INSERT INTO job_clock (minute, job) VALUES (date_trunc('minute', clock_timestamp()), :job)
+    ON CONFLICT DO NOTHING
+""")
 
 # What tasks of one array share is sent once.
 _JOBS = text("""
@@ -54,26 +63,21 @@ _SPECS = text("""
     SELECT *, :by FROM unnest(CAST(:jobs AS bigint[]), CAST(:specs AS text[]), CAST(:whys AS text[]))
 """)
 
-_CLOCK = text("""
-    INSERT INTO job_clock (minute, job) VALUES (date_trunc('minute', clock_timestamp()), :job)
-    ON CONFLICT DO NOTHING
-""")
-
-_LOCKED = text(f"""
+_LOCK_OPEN = text(f"""
     SELECT id, state, wish, asked, engine_id, sending_until FROM job
     WHERE id = ANY(CAST(:ids AS bigint[])) AND state IN ({OPEN_JOBS_SQL})
     ORDER BY id FOR UPDATE
 """)  # noqa: S608
 
-_ASK = text("""
-    UPDATE job SET wish = :wish, asked = true WHERE id = ANY(CAST(:ids AS bigint[]))
-""")
+_REQUEST = text("UPDATE job SET wish = :wish, asked = true WHERE id = ANY(CAST(:ids AS bigint[]))")
 
-_AT_ONCE = text("""
+_CHANGE_UNSENT = text("""
     UPDATE job SET wish = :wish, asked = false, state = :state,
         ended_at = CASE WHEN :over THEN now() END
     WHERE id = ANY(CAST(:ids AS bigint[]))
 """)
+
+_MARK = text("SELECT mark FROM ledger_mark")
 
 _EVENTS = text("""
     INSERT INTO job_event (job, at, kind, by_whom, text)
@@ -81,73 +85,196 @@ _EVENTS = text("""
         AS event (job bigint, at timestamptz, kind text, by_whom text, text text)
 """)
 
-_WISHED: Final = {
+_CLASS_KEY = "cluster, user_name, team, pool, slice, priority, native"
+
+_CLASS_ARRAYS = f"""
+    unnest(
+        CAST(:clusters AS text[]), CAST(:users AS text[]), CAST(:teams AS text[]), CAST(:pools AS text[]),
+        CAST(:slices AS text[]), CAST(:priorities AS text[]), CAST(:natives AS bool[])
+    ) WITH ORDINALITY AS wanted ({_CLASS_KEY}, place)
+"""
+
+_FIND_CLASSES = text(f"""
+    SELECT wanted.place, job_class.id FROM {_CLASS_ARRAYS}
+    JOIN job_class USING ({_CLASS_KEY})
+""")  # noqa: S608
+
+# Always in the same order, so that two transactions that insert the same classes cannot deadlock.
+_ADD_CLASSES = text(f"""
+    INSERT INTO job_class ({_CLASS_KEY})
+    SELECT {_CLASS_KEY} FROM {_CLASS_ARRAYS} ORDER BY {_CLASS_KEY}
+    ON CONFLICT DO NOTHING
+""")  # noqa: S608
+
+_LOCK_TARGETS = text("""
+    SELECT id, array_first FROM job
+    WHERE id = ANY(CAST(:targets AS bigint[])) OR array_first = ANY(CAST(:targets AS bigint[]))
+    ORDER BY id FOR SHARE
+""")
+
+_ADD_DEPENDENCIES = text("""
+    INSERT INTO job_after (job, after, cluster, ending, whole_array)
+    SELECT job.id, job_after.after, job.cluster, job_after.ending, job_after.whole_array
+    FROM unnest(
+        CAST(:jobs AS bigint[]), CAST(:afters AS bigint[]), CAST(:endings AS text[]), CAST(:wholes AS bool[])
+    ) AS job_after (job, after, ending, whole_array)
+    JOIN job ON job.id = job_after.job
+    ON CONFLICT DO NOTHING
+""")
+
+_LOCK_DEPENDENCIES = text("""
+    WITH targets AS (
+        SELECT unnest(CAST(:ended AS bigint[])) AS id
+        UNION SELECT array_first FROM job WHERE id = ANY(CAST(:ended AS bigint[])) AND array_first IS NOT NULL
+    ), waits AS (
+        SELECT job_after.after FROM job_after JOIN targets ON targets.id = job_after.after
+        WHERE job_after.met IS NULL
+        ORDER BY job_after.job, job_after.after
+        FOR UPDATE OF job_after
+    )
+    SELECT DISTINCT after FROM waits
+""")
+
+_DONE: Final = f"'{JobState.DONE.value}'"
+_CANCELLED: Final = f"'{JobState.CANCELLED.value}'"
+
+# A cancelled job did not fail: jobs that clean up after failures do not apply to it.
+_SETTLE = text(f"""
+    WITH fate AS (
+        SELECT waits.after, waits.whole_array, count(job.id) AS jobs,
+            count(*) FILTER (WHERE job.state IN ({OPEN_JOBS_SQL})) AS open,
+            count(*) FILTER (WHERE job.state = {_DONE}) AS done,
+            count(*) FILTER (WHERE job.state NOT IN ({OPEN_JOBS_SQL}, {_DONE}, {_CANCELLED})) AS failed
+        FROM (
+            SELECT DISTINCT after, whole_array FROM job_after
+            WHERE after = ANY(CAST(:targets AS bigint[])) AND met IS NULL
+        ) AS waits LEFT JOIN LATERAL (
+            SELECT id, state FROM job WHERE NOT waits.whole_array AND id = waits.after
+            UNION ALL SELECT id, state FROM job WHERE waits.whole_array AND array_first = waits.after
+        ) AS job ON true
+        GROUP BY waits.after, waits.whole_array
+    ), settled AS (
+        SELECT after, whole_array, ending, CASE
+            WHEN jobs = 0 THEN false
+            WHEN ending = 'ok' AND done + open < jobs THEN false
+            WHEN open > 0 THEN NULL
+            WHEN ending = 'failed' THEN failed > 0
+            ELSE true
+        END AS met
+        FROM fate CROSS JOIN (VALUES ('ok'), ('failed'), ('ended')) AS endings (ending)
+    )
+    UPDATE job_after SET met = settled.met FROM settled
+    WHERE job_after.after = settled.after AND job_after.whole_array = settled.whole_array
+        AND job_after.ending = settled.ending AND job_after.met IS NULL AND settled.met IS NOT NULL
+""")  # noqa: S608
+
+# The job first, then its dependencies, in the lock order of a cancel; a job that is being changed can wait.
+_RELEASE_READY = text("""
+    WITH ready AS (
+        SELECT DISTINCT waits.job FROM job_after AS waits
+        WHERE waits.cluster = :cluster AND waits.met IS NOT NULL AND NOT EXISTS (
+            SELECT FROM job_after AS other WHERE other.job = waits.job AND other.met IS NOT TRUE
+        )
+    ), locked AS (
+        SELECT job.id FROM job JOIN ready ON ready.job = job.id ORDER BY job.id
+        FOR UPDATE OF job SKIP LOCKED
+    ), removed AS (
+        DELETE FROM job_after USING locked WHERE job_after.job = locked.id
+    )
+    UPDATE job SET has_after = false FROM locked WHERE job.id = locked.id
+""")
+
+_REMOVE_DEPENDENCIES = text("DELETE FROM job_after WHERE job = ANY(CAST(:jobs AS bigint[]))")
+
+_REQUESTS: Final = {
     DesiredState.RUN: (EventKind.RELEASED, JobState.QUEUED),
     DesiredState.HOLD: (EventKind.HELD, JobState.HELD),
     DesiredState.CANCEL: (EventKind.CANCELLED, JobState.CANCELLED),
 }
+"""The event of each request, and the state it gives to a job that was never sent."""
 
 
-async def ledger_mark(connections: Connections) -> str:
-    async with connections.single() as connection:
-        return await mark_of(connection)
+def _plain(value: Any) -> Any:
+    if isinstance(value, MappingProxyType):
+        return dict(value)
+    raise NotImplementedError
 
 
-async def mark_of(connection: AsyncConnection) -> str:
-    """Return the mark that distinguishes this ledger's engine jobs from another's."""
-    return str((await connection.execute(_MARK)).scalar_one())
+# Sorted, so that the same jobs always have the same digest.
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain, order="sorted")
+_DECODER: Final = msgspec.json.Decoder(JobSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """The owner and placement of a job; an empty string means none."""
+
+    cluster: str
+    user: str
+    team: str
+    pool: str
+    slice: str
+    priority: str
+    native: bool
 
 
 async def submit(
     connections: Connections, new: Sequence[NewJob], *, by: str, key: str | None
 ) -> tuple[tuple[JobId, ...], ...]:
+    """Store jobs; see `JobStore.submit`."""
     if not new:
         return ()
-    mine = b"" if key is None else job_rows.digest(new)
+    digest = b"" if key is None else _digest(new)
     sizes = [max(1, len(job.spec.array)) for job in new]
     async with connections.transaction() as connection:
-        if key is not None and (known := await _known(connection, by, key, mine)) is not None:
-            return _shared_out(known, sizes)
+        if key is not None and (stored := await _stored_ids(connection, by, key, digest)) is not None:
+            return _split(stored, sizes)
         ids = list((await connection.execute(_IDS, {"count": sum(sizes)})).scalars())
         if key is not None:
-            values = {"by": by, "key": key, "digest": mine, "ids": job_rows.ranges(ids)}
+            values = {"by": by, "key": key, "digest": digest, "ids": _format_ranges(ids)}
             if (await connection.execute(_NEW_KEY, values)).first() is None:
-                known = await _known(connection, by, key, mine)
-                if known is None:
+                stored = await _stored_ids(connection, by, key, digest)
+                if stored is None:
                     raise RuntimeError("a submission's key was there and is not")
-                return _shared_out(known, sizes)
-        tasks = _shared_out(ids, sizes)
+                return _split(stored, sizes)
+        tasks = _split(ids, sizes)
         await _insert(connection, new, tasks, by)
     return tasks
 
 
 async def set_desired_state(
-    connections: Connections, wanted: Sequence[JobId], what: DesiredState, *, by: str
+    connections: Connections, numbers: Sequence[JobId], desired: DesiredState, *, by: str
 ) -> tuple[JobId, ...]:
-    kind, state = _WISHED[what]
+    """Request a hold, release or cancel; see `JobStore.set_desired_state`."""
+    kind, state = _REQUESTS[desired]
     async with connections.transaction() as connection:
-        rows = (await connection.execute(_LOCKED, {"ids": list(wanted)})).all()
-        changed = [row for row in rows if _changes(row, what)]
-        at_once = [row.id for row in changed if _unsent(row)]
-        ask = [row.id for row in changed if not _unsent(row)]
-        if at_once:
-            over = what is DesiredState.CANCEL
-            values = {"ids": at_once, "wish": what.value, "state": state.value, "over": over}
-            await connection.execute(_AT_ONCE, values)
+        rows = (await connection.execute(_LOCK_OPEN, {"ids": list(numbers)})).all()
+        changed = [row for row in rows if row.wish not in {DesiredState.CANCEL, desired}]  # a cancel is final
+        unsent = [row.id for row in changed if row.engine_id is None and row.sending_until is None]
+        sent = sorted({row.id for row in changed}.difference(unsent))
+        if unsent:
+            over = desired is DesiredState.CANCEL
+            values = {"ids": unsent, "wish": desired.value, "state": state.value, "over": over}
+            await connection.execute(_CHANGE_UNSENT, values)
             if over:
-                await dependencies.forget(connection, at_once)
-                await dependencies.settle(connection, at_once)
-        if ask:
-            await connection.execute(_ASK, {"ids": ask, "wish": what.value})
+                await remove_dependencies(connection, unsent)
+                await settle_dependencies(connection, unsent)
+        if sent:
+            await connection.execute(_REQUEST, {"ids": sent, "wish": desired.value})
         await add_events(connection, [{"job": row.id, "kind": kind, "by_whom": by} for row in changed])
     return tuple(JobId(row.id) for row in changed)
+
+
+async def ledger_mark(connection: AsyncConnection) -> str:
+    """Return the mark that distinguishes this ledger's engine jobs from another's."""
+    return str((await connection.execute(_MARK)).scalar_one())
 
 
 async def add_events(connection: AsyncConnection, rows: Sequence[dict[str, object]]) -> None:
     """Add timeline events: job, kind, and optionally `at`, `by_whom`, `text`."""
     if rows:
-        blank = {"at": None, "by_whom": "", "text": ""}
-        await connection.execute(_EVENTS, {"rows": job_rows.compact([blank | row for row in rows])})
+        defaults = {"at": None, "by_whom": "", "text": ""}
+        await connection.execute(_EVENTS, {"rows": json_rows([defaults | row for row in rows])})
 
 
 async def new_ids(connection: AsyncConnection, count: int) -> list[int]:
@@ -157,7 +284,58 @@ async def new_ids(connection: AsyncConnection, count: int) -> list[int]:
     return ids
 
 
-async def _known(connection: AsyncConnection, by: str, key: str, digest: bytes) -> list[int] | None:
+async def class_ids(connection: AsyncConnection, classes: Iterable[JobClass]) -> dict[JobClass, int]:
+    """Return the id of each class, inserting those that are missing."""
+    wanted = sorted(set(classes), key=astuple)
+    if not wanted:
+        return {}
+    found = await _find_classes(connection, wanted)
+    missing = [class_ for class_ in wanted if class_ not in found]
+    if missing:
+        await connection.execute(_ADD_CLASSES, _class_arrays(missing))
+        found |= await _find_classes(connection, missing)
+    return found
+
+
+async def settle_dependencies(connection: AsyncConnection, ended: Sequence[int]) -> None:
+    """Settle the dependencies on these jobs, or on their arrays, as met or unmet."""
+    if not ended:
+        return
+    targets = (await connection.execute(_LOCK_DEPENDENCIES, {"ended": list(ended)})).scalars().all()
+    if targets:
+        await connection.execute(_SETTLE, {"targets": list(targets)})
+
+
+async def release_ready(connection: AsyncConnection, cluster: str) -> None:
+    """Release the jobs of a cluster whose dependencies are all met."""
+    await connection.execute(_RELEASE_READY, {"cluster": cluster})
+
+
+async def remove_dependencies(connection: AsyncConnection, jobs: Sequence[int]) -> None:
+    """Remove the dependencies of jobs that ended."""
+    if jobs:
+        await connection.execute(_REMOVE_DEPENDENCIES, {"jobs": list(jobs)})
+
+
+def encode_spec(spec: JobSpec) -> str:
+    """Encode a spec as JSON. Fields that a later version adds have their defaults when an old row is read."""
+    return _ENCODER.encode(spec).decode()
+
+
+def decode_spec(encoded: str) -> JobSpec:
+    """Decode a spec encoded by `encode_spec`."""
+    return _DECODER.decode(encoded)
+
+
+def _digest(jobs: Sequence[NewJob]) -> bytes:
+    """Hash what was requested, not what was decided: a repeated request may be decided differently."""
+    total = blake2b(digest_size=16)
+    for job in jobs:
+        total.update(_ENCODER.encode((job.spec, job.user, job.hold)))
+    return total.digest()
+
+
+async def _stored_ids(connection: AsyncConnection, by: str, key: str, digest: bytes) -> list[int] | None:
     row = (await connection.execute(_KEY, {"by": by, "key": key})).first()
     if row is None:
         return None
@@ -167,24 +345,41 @@ async def _known(connection: AsyncConnection, by: str, key: str, digest: bytes) 
             f"other jobs were submitted under the key {key} before",
             "use a new key for new jobs; to submit the same ones again without doubling them, send the same",
         )
-    return job_rows.unranged(row.ids)
+    return _parse_ranges(row.ids)
 
 
-def _shared_out(ids: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[JobId, ...], ...]:
-    left = iter(ids)
-    return tuple(tuple(JobId(next(left)) for _ in range(size)) for size in sizes)
+def _format_ranges(ids: Sequence[int]) -> str:
+    """Format ids as compact ranges: `17-2016,2040-2041`."""
+    runs: list[list[int]] = []
+    for id_ in ids:
+        if runs and id_ == runs[-1][1] + 1:
+            runs[-1][1] = id_
+        else:
+            runs.append([id_, id_])
+    return ",".join(f"{first}-{last}" for first, last in runs)
+
+
+def _parse_ranges(ranges: str) -> list[int]:
+    pairs = (run.split("-") for run in ranges.split(",") if run)
+    return [id_ for first, last in pairs for id_ in range(int(first), int(last) + 1)]
+
+
+def _split(ids: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[JobId, ...], ...]:
+    """Split ids into the tasks of each job."""
+    remaining = iter(ids)
+    return tuple(tuple(JobId(next(remaining)) for _ in range(size)) for size in sizes)
 
 
 async def _insert(
     connection: AsyncConnection, new: Sequence[NewJob], tasks: Sequence[Sequence[JobId]], by: str
 ) -> None:
     await connection.execute(_CLOCK, {"job": tasks[0][0]})
-    classes = [_class(job) for job in new]
-    known = await numbers(connection, classes)
+    classes = [_class_of(job) for job in new]
+    ids_of_classes = await class_ids(connection, classes)
     specs = [
         {
             "place": place,
-            "class": known[class_],
+            "class": ids_of_classes[class_],
             "cluster": class_.cluster,
             "name": job.spec.name,
             "state": (JobState.HELD if job.hold else JobState.QUEUED).value,
@@ -196,44 +391,45 @@ async def _insert(
         }
         for place, (job, class_) in enumerate(zip(new, classes, strict=True))
     ]
+    pairs = list(zip(new, tasks, strict=True))
     rows = [
         (id_, place, ids[0] if job.spec.array else None, index)
-        for place, (job, ids) in enumerate(zip(new, tasks, strict=True))
+        for place, (job, ids) in enumerate(pairs)
         for id_, index in zip(ids, job.spec.array or (None,), strict=True)
     ]
-    values = {
-        "ids": [row[0] for row in rows],
-        "places": [row[1] for row in rows],
-        "firsts": [row[2] for row in rows],
-        "indexes": [row[3] for row in rows],
-        "specs": job_rows.compact(specs),
-    }
-    await connection.execute(_JOBS, values)
-    kept = {
-        "jobs": [ids[0] for ids in tasks],
-        "specs": [job_rows.encoded(job.spec) for job in new],
-        "whys": [job.placement.why for job in new],
-        "by": by,
-    }
-    await connection.execute(_SPECS, kept)
-    waits = {
-        id_: job.spec.after for job, ids in zip(new, tasks, strict=True) if job.spec.after for id_ in ids
-    }
-    await dependencies.add(connection, waits)
+    values = arrays(rows, "ids", "places", "firsts", "indexes")
+    await connection.execute(_JOBS, values | {"specs": json_rows(specs)})
+    encoded = [(ids[0], encode_spec(job.spec), job.placement.why) for job, ids in pairs]
+    await connection.execute(_SPECS, arrays(encoded, "jobs", "specs", "whys") | {"by": by})
+    await _add_dependencies(connection, {id_: job.spec.after for job, ids in pairs for id_ in ids})
 
 
-def _class(job: NewJob) -> JobClass:
+def _class_of(job: NewJob) -> JobClass:
     supply = job.placement.supply
     return JobClass(
         job.placement.cluster, job.user, job.team, supply.pool, supply.slice or NONE, job.priority, False
     )
 
 
-def _unsent(row: Row[*tuple[Any, ...]]) -> bool:
-    """Return whether no engine can have received it."""
-    return row.engine_id is None and row.sending_until is None
+async def _find_classes(connection: AsyncConnection, wanted: list[JobClass]) -> dict[JobClass, int]:
+    rows = await connection.execute(_FIND_CLASSES, _class_arrays(wanted))
+    return {wanted[place - 1]: id_ for place, id_ in rows}
 
 
-def _changes(row: Row[*tuple[Any, ...]], wish: DesiredState) -> bool:
-    """Return whether the wish changes anything: a cancel is never taken back."""
-    return bool(row.wish not in {DesiredState.CANCEL, wish})
+def _class_arrays(classes: Iterable[JobClass]) -> dict[str, object]:
+    names = ("clusters", "users", "teams", "pools", "slices", "priorities", "natives")
+    return arrays(map(astuple, classes), *names)
+
+
+async def _add_dependencies(
+    connection: AsyncConnection, dependencies: Mapping[JobId, Iterable[After]]
+) -> None:
+    """Add dependencies of jobs stored in this transaction. One on an unknown job can never be met."""
+    pairs = [(job, after) for job, afters in dependencies.items() for after in afters]
+    if not pairs:
+        return
+    targets = sorted({after.job for _, after in pairs})
+    firsts = {row.array_first for row in await connection.execute(_LOCK_TARGETS, {"targets": targets})}
+    rows = [(job, after.job, after.when.value, after.job in firsts) for job, after in pairs]
+    await connection.execute(_ADD_DEPENDENCIES, arrays(rows, "jobs", "afters", "endings", "wholes"))
+    await connection.execute(_SETTLE, {"targets": targets})

@@ -1,1 +1,1 @@
-"""Alembic's folder: one file a step, forward only, run by `fairway.ledger.migrate`."""
+"""Hold the migrations for Alembic, one file per step; `fairway.ledger.migrate` runs them."""

@@ -1,12 +1,12 @@
-"""What Alembic runs: the connection, its transaction and the lock are `fairway.ledger.migrate`'s."""
+"""Run migrations for Alembic; `fairway.ledger.migrate` provides the connection, transaction and lock."""
 
 from __future__ import annotations
 
 from alembic import context
 
 from fairway.ledger.schema import (
-    costs,  # noqa: F401 - which `metadata` would not have otherwise
-    jobs,  # noqa: F401 - which `metadata` would not have otherwise
+    costs,  # noqa: F401 - adds its tables to `metadata`
+    jobs,  # noqa: F401 - adds its tables to `metadata`
 )
 from fairway.ledger.schema.tables import VERSION_TABLE, metadata
 

@@ -1,1 +1,1 @@
-"""Queries and writes of applies and drift."""
+"""Query and write applies and drift."""

@@ -1,30 +1,21 @@
-"""Applies: queued by any user, carried out under a cluster's lease, stored permanently."""
+"""Read and write applies: queued by any user, carried out under a cluster's lease, stored permanently."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-import msgspec
-from sqlalchemy import Row, insert, select, text
+from sqlalchemy import TextClause, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import leases
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
 from fairway.ledger.fleet import revisions
-from fairway.ledger.fleet.clusters import LONGEST_PAGE
-from fairway.ledger.fleet.observations import kept
 from fairway.ledger.fleet.revisions import RevisionStore
-from fairway.ledger.records.fleet import Lease, Revision
-from fairway.ledger.records.policy import (
-    AppliedCluster,
-    Apply,
-    ApplyCluster,
-    ApplyKind,
-    ApplyState,
-    ApplyWork,
-    StoredChange,
-)
+from fairway.ledger.leases import FencedWriter
+from fairway.ledger.records.fleet import Revision
+from fairway.ledger.records.policy import AppliedCluster, Apply, ApplyCluster, ApplyWork, StoredChange
 from fairway.ledger.schema.tables import (
     OPEN_APPLIES_SQL,
     applied_cluster,
@@ -32,6 +23,8 @@ from fairway.ledger.schema.tables import (
     apply_cluster,
     fleet_revision,
 )
+from fairway.ledger.sql_values import AnyRow, json_rows, page_limit, sanitize
+from fairway.model.apply import ApplyKind, ApplyState
 from fairway.model.errors import FairwayError
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.objects import Action, Change, FieldChange, ObjectKey, Value
@@ -47,18 +40,8 @@ _APPLY = select(
     apply.c.objects,
 ).select_from(apply.outerjoin(fleet_revision, fleet_revision.c.id == apply.c.revision))
 
-_CLUSTER_FIELDS = (
-    apply_cluster.c.cluster,
-    apply_cluster.c.state,
-    apply_cluster.c.fingerprint,
-    apply_cluster.c.total,
-    apply_cluster.c.done,
-    apply_cluster.c.current,
-    apply_cluster.c.code,
-    apply_cluster.c.message,
-    apply_cluster.c.hint,
-    apply_cluster.c.started_at,
-    apply_cluster.c.finished_at,
+_CLUSTER_FIELDS = tuple(
+    apply_cluster.c[field.name] for field in fields(ApplyCluster) if field.name != "changes"
 )
 
 _WORK = (
@@ -82,13 +65,13 @@ _WORK = (
             fleet_revision, fleet_revision.c.id == apply.c.revision
         )
     )
-    # As text, so that the index of what is open serves.
+    # As text, so that the index of open applies serves.
     .where(text(f"apply_cluster.cluster = :cluster AND apply_cluster.state IN ({OPEN_APPLIES_SQL})"))
     .order_by(apply_cluster.c.apply)
     .limit(1)
 )
 
-_MINE = f"""
+_IS_CURRENT = f"""
     apply = :apply AND cluster = :cluster AND state IN ({OPEN_APPLIES_SQL}) AND token <= :token
     RETURNING 1
 """
@@ -97,13 +80,13 @@ _START = text(f"""
     UPDATE apply_cluster SET
         state = 'running', started_at = COALESCE(started_at, now()), changes = CAST(:changes AS jsonb),
         total = :total, done = :done, code = '', message = '', hint = '', token = :token
-    WHERE {_MINE}
+    WHERE {_IS_CURRENT}
 """)  # noqa: S608
 
 _PROGRESS = text(f"""
     UPDATE apply_cluster SET
         done = :done, current = :current, code = :code, message = :message, hint = :hint, token = :token
-    WHERE {_MINE}
+    WHERE {_IS_CURRENT}
 """)  # noqa: S608
 
 _FINISH = text(f"""
@@ -111,7 +94,7 @@ _FINISH = text(f"""
         state = :state, changes = CAST(:changes AS jsonb), total = :total, done = :done, current = '',
         code = :code, message = :message, hint = :hint,
         started_at = COALESCE(started_at, now()), finished_at = now(), token = :token
-    WHERE {_MINE}
+    WHERE {_IS_CURRENT}
 """)  # noqa: S608
 
 _APPLIED = text("""
@@ -119,8 +102,9 @@ _APPLIED = text("""
     ON CONFLICT (cluster) DO UPDATE SET apply = excluded.apply, applied_at = now(), looked_at = NULL
     WHERE applied_cluster.apply <= excluded.apply
 """)
-# What was just made is as it was wanted: nobody should read the differences it healed until the next look.
-_HEALED = text("DELETE FROM drift WHERE cluster = :cluster")
+# The cluster is now as the fleet defines it: differences that the apply removed must not show until the next
+# comparison.
+_REMOVE_DRIFT = text("DELETE FROM drift WHERE cluster = :cluster")
 
 _APPLIED_CLUSTERS = (
     select(
@@ -136,11 +120,8 @@ _APPLIED_CLUSTERS = (
 )
 
 
-class ApplyStore:
+class ApplyStore(LedgerStore):
     """Reads and queues applies."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def queue(
         self, text: str, digest: str, fingerprints: Mapping[ClusterName, str], *, force: bool, by: str
@@ -150,7 +131,7 @@ class ApplyStore:
         Each cluster comes with the fingerprint of the plan that was reviewed.
         """
         async with self._connections.transaction() as connection:
-            revision = await revisions.keep_in(connection, text, digest, by)
+            revision = await revisions.add_in(connection, text, digest, by)
             values = {
                 "kind": ApplyKind.APPLY.value,
                 "created_by": by,
@@ -168,26 +149,26 @@ class ApplyStore:
 
     async def one(self, number: int) -> Apply | None:
         """Return one apply with all its changes. Returns None if it is unknown."""
-        wanted = select(*_CLUSTER_FIELDS, apply_cluster.c.changes).where(apply_cluster.c.apply == number)
+        of_apply = select(*_CLUSTER_FIELDS, apply_cluster.c.changes).where(apply_cluster.c.apply == number)
         async with self._connections.transaction() as connection:
             row = (await connection.execute(_APPLY.where(apply.c.id == number))).first()
             if row is None:
                 return None
-            clusters = (await connection.execute(wanted.order_by(apply_cluster.c.cluster))).all()
+            clusters = (await connection.execute(of_apply.order_by(apply_cluster.c.cluster))).all()
         return _apply(row, [_cluster(c, c.changes) for c in clusters])
 
     async def page(
         self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
     ) -> tuple[Apply, ...]:
         """Return at most `limit` (≤ 2000) applies without changes, newest first; `before`: last id seen."""
-        wanted = _APPLY.order_by(apply.c.id.desc()).limit(max(1, min(limit, LONGEST_PAGE)))
+        page = _APPLY.order_by(apply.c.id.desc()).limit(page_limit(limit))
         if before is not None:
-            wanted = wanted.where(apply.c.id < before)
+            page = page.where(apply.c.id < before)
         if cluster is not None:
-            concerned = select(apply_cluster.c.apply).where(apply_cluster.c.cluster == cluster)
-            wanted = wanted.where(apply.c.id.in_(concerned))
+            of_cluster = select(apply_cluster.c.apply).where(apply_cluster.c.cluster == cluster)
+            page = page.where(apply.c.id.in_(of_cluster))
         async with self._connections.transaction() as connection:
-            rows = (await connection.execute(wanted)).all()
+            rows = (await connection.execute(page)).all()
             clusters = await connection.execute(
                 select(apply_cluster.c.apply, *_CLUSTER_FIELDS)
                 .where(apply_cluster.c.apply.in_([row.id for row in rows]))
@@ -200,21 +181,16 @@ class ApplyStore:
 
     async def next_work(self, cluster: str) -> ApplyWork | None:
         """Return the oldest open work of a cluster. Returns None if there is none."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(_WORK, {"cluster": cluster})).first()
+        row = await self._fetch_first(_WORK, {"cluster": cluster})
         if row is None:
             return None
-        revision = (
-            None
-            if row.revision is None
-            else Revision(row.revision, row.revision_at, row.revision_by, row.digest, row.text)
-        )
+        revision = Revision(row.revision, row.revision_at, row.revision_by, row.digest, row.text)
         return ApplyWork(
             apply=row.id,
             kind=ApplyKind(row.kind),
             cluster=ClusterName(cluster),
             created_by=row.created_by,
-            revision=revision,
+            revision=None if row.revision is None else revision,
             objects=_keys(row.objects),
             force=row.force,
             state=ApplyState(row.state),
@@ -224,11 +200,10 @@ class ApplyStore:
 
     async def applied(self, cluster: str | None = None) -> tuple[AppliedCluster, ...]:
         """Return what was last applied to each cluster, or to one, by cluster name."""
-        wanted = _APPLIED_CLUSTERS
+        query = _APPLIED_CLUSTERS
         if cluster is not None:
-            wanted = wanted.where(applied_cluster.c.cluster == cluster)
-        async with self._connections.single() as connection:
-            return tuple(AppliedCluster(*row) for row in await connection.execute(wanted))
+            query = query.where(applied_cluster.c.cluster == cluster)
+        return tuple(AppliedCluster(*row) for row in await self._fetch(query))
 
     async def applied_to(self, cluster: str) -> AppliedCluster | None:
         """Return what was last applied to a cluster: cheap, for polling. Returns None if nothing was."""
@@ -236,27 +211,23 @@ class ApplyStore:
 
     async def applied_fleet(self, cluster: str) -> Revision | None:
         """Return the fleet that was last applied to a cluster. Returns None if none was."""
-        known = await self.applied_to(cluster)
-        return None if known is None else await RevisionStore(self._connections).one(known.revision)
+        applied = await self.applied_to(cluster)
+        return None if applied is None else await RevisionStore(self._connections).one(applied.revision)
 
 
-class ApplyWriter:
+class ApplyWriter(FencedWriter):
     """Writes the progress of an apply on the lease's cluster."""
-
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
 
     async def start(self, apply: int, changes: Sequence[StoredChange]) -> None:
         """Record, before the first write, that an apply begins or goes on, and its changes."""
-        await _write(self._connection, self._lease, _START, apply, _counted(changes))
+        await self._write(_START, apply, _change_values(changes))
 
     async def progress(
         self, apply: int, done: int, current: str = "", trouble: FairwayError | None = None
     ) -> None:
         """Record how far an apply is, and what delays it."""
-        values = {"done": done, "current": kept(current)} | _said(trouble)
-        await _write(self._connection, self._lease, _PROGRESS, apply, values)
+        values = {"done": done, "current": sanitize(current)} | _error_values(trouble)
+        await self._write(_PROGRESS, apply, values)
 
     async def finish(
         self,
@@ -268,16 +239,17 @@ class ApplyWriter:
         applied: bool = False,
     ) -> None:
         """Record how an apply ended; `applied`: its fleet is now what drift is measured against."""
-        await _write(
-            self._connection,
-            self._lease,
-            _FINISH,
-            apply,
-            {"state": state.value} | _counted(changes) | _said(error),
-        )
+        values = {"state": state.value} | _change_values(changes) | _error_values(error)
+        await self._write(_FINISH, apply, values)
         if applied:
             await self._connection.execute(_APPLIED, {"cluster": self._lease.cluster, "apply": apply})
-            await self._connection.execute(_HEALED, {"cluster": self._lease.cluster})
+            await self._connection.execute(_REMOVE_DRIFT, {"cluster": self._lease.cluster})
+
+    async def _write(self, statement: TextClause, apply: int, values: dict[str, object]) -> None:
+        key = {"apply": apply, "cluster": self._lease.cluster, "token": self._lease.token}
+        if (await self._connection.execute(statement, key | values)).first() is None:
+            # Ended by another server: by a later holder of the lease, or because the cluster left the fleet.
+            raise leases.lost(self._lease)
 
 
 async def _queue(
@@ -287,33 +259,24 @@ async def _queue(
     await connection.execute(
         insert(apply_cluster),
         [
-            {"apply": number, "cluster": cluster, "state": ApplyState.WAITING.value, "fingerprint": mark}
-            for cluster, mark in fingerprints.items()
+            {"apply": number, "cluster": name, "state": ApplyState.WAITING.value, "fingerprint": fingerprint}
+            for name, fingerprint in fingerprints.items()
         ],
     )
     return int(number)
 
 
-async def _write(
-    connection: AsyncConnection, lease: Lease, statement: Any, number: int, values: dict[str, object]
-) -> None:
-    mine = {"apply": number, "cluster": lease.cluster, "token": lease.token}
-    if (await connection.execute(statement, mine | values)).first() is None:
-        # Ended by somebody else: by a later holder of the lease, or because the cluster left the fleet.
-        raise leases.lost(lease)
-
-
-def _counted(changes: Sequence[StoredChange]) -> dict[str, object]:
+def _change_values(changes: Sequence[StoredChange]) -> dict[str, object]:
     return {"changes": encoded_changes(changes), "total": len(changes), "done": sum(c.made for c in changes)}
 
 
-def _said(error: FairwayError | None) -> dict[str, object]:
+def _error_values(error: FairwayError | None) -> dict[str, object]:
     if error is None:
         return {"code": "", "message": "", "hint": ""}
-    return {"code": error.code, "message": kept(error.message), "hint": kept(error.hint)}
+    return {"code": error.code, "message": sanitize(error.message), "hint": sanitize(error.hint)}
 
 
-def _apply(row: Row[*tuple[Any, ...]], clusters: Sequence[ApplyCluster]) -> Apply:
+def _apply(row: AnyRow, clusters: Sequence[ApplyCluster]) -> Apply:
     return Apply(
         id=row.id,
         kind=ApplyKind(row.kind),
@@ -327,7 +290,7 @@ def _apply(row: Row[*tuple[Any, ...]], clusters: Sequence[ApplyCluster]) -> Appl
     )
 
 
-def _cluster(row: Row[*tuple[Any, ...]], changes: Iterable[Any]) -> ApplyCluster:
+def _cluster(row: AnyRow, changes: Iterable[Any]) -> ApplyCluster:
     fields = {c.name: getattr(row, c.name) for c in _CLUSTER_FIELDS}
     return ApplyCluster(**fields | {"state": ApplyState(row.state)}, changes=_decoded(changes))
 
@@ -350,7 +313,7 @@ def encoded_changes(changes: Iterable[StoredChange]) -> str:
         )
         for c in changes
     ]
-    return msgspec.json.encode(rows).decode()
+    return json_rows(rows)
 
 
 def _decoded(rows: Iterable[Any]) -> tuple[StoredChange, ...]:
@@ -374,11 +337,11 @@ def _decoded(rows: Iterable[Any]) -> tuple[StoredChange, ...]:
 def storable(value: Value) -> Value:
     """Sanitize a field's value for PostgreSQL."""
     if isinstance(value, str):
-        return kept(value)
+        return sanitize(value)
     return tuple(storable(v) for v in value) if isinstance(value, tuple) else value
 
 
 def restored(value: Any) -> Value:
     """Restore a field's value from JSON, where tuples are lists."""
-    restored_: Value = tuple(restored(v) for v in value) if isinstance(value, list) else value
-    return restored_
+    result: Value = tuple(restored(v) for v in value) if isinstance(value, list) else value
+    return result

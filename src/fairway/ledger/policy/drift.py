@@ -1,29 +1,28 @@
-"""Drift and nudges: what a comparison found different, and what was done to help the engine."""
+"""Read and write drift, the differences that a comparison found, and nudges, which help the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from sqlalchemy import insert, select, text, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
-from fairway.ledger.fleet.clusters import LONGEST_PAGE
-from fairway.ledger.fleet.observations import kept
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter
 from fairway.ledger.policy.applies import restored, storable
-from fairway.ledger.records.fleet import Lease
-from fairway.ledger.records.policy import Drift, DriftEntry, DriftKind, StoredNudge
+from fairway.ledger.records.policy import Drift, StoredNudge
 from fairway.ledger.schema.tables import drift, nudge
+from fairway.ledger.sql_values import json_rows, page_limit, sanitize
+from fairway.model.apply import DriftKind
 from fairway.model.names import ClusterName, TeamName
+from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import Nudge, ObjectKey
 
-MOST_ENTRIES: Final = 10_000
+MAX_ENTRIES: Final = 10_000
 """Entries stored of one comparison: a longer list has no use."""
 
-# Only if the comparison was with what holds now, and nobody is just changing it: an apply makes differences
-# of its own on its way.
+# Only if the comparison was with the fleet that is in force, and no apply is running: an apply makes
+# differences of its own on its way.
 _COMPARED = text("""
     UPDATE applied_cluster SET looked_at = now()
     WHERE cluster = :cluster AND apply = :apply
@@ -32,21 +31,21 @@ _COMPARED = text("""
 """)
 
 _DRIFT = text("""
-    WITH seen AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:entries AS jsonb)) AS seen (
+    WITH entry AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:entries AS jsonb)) AS entry (
             object_kind text, object_name text, field text, kind text, team text,
             wanted jsonb, found jsonb, changed_by text
         )
     ), gone AS (
         DELETE FROM drift
         WHERE cluster = :cluster AND NOT EXISTS (
-            SELECT FROM seen
-            WHERE seen.object_kind = drift.object_kind AND seen.object_name = drift.object_name
-                AND seen.field = drift.field
+            SELECT FROM entry
+            WHERE entry.object_kind = drift.object_kind AND entry.object_name = drift.object_name
+                AND entry.field = drift.field
         )
     )
     INSERT INTO drift (cluster, object_kind, object_name, field, kind, team, wanted, found, changed_by, since)
-    SELECT :cluster, object_kind, object_name, field, kind, team, wanted, found, changed_by, now() FROM seen
+    SELECT :cluster, object_kind, object_name, field, kind, team, wanted, found, changed_by, now() FROM entry
     ON CONFLICT (cluster, object_kind, object_name, field) DO UPDATE SET
         kind = excluded.kind, team = excluded.team, wanted = excluded.wanted, found = excluded.found,
         changed_by = excluded.changed_by
@@ -57,11 +56,8 @@ _DRIFT = text("""
 _ORDER = (drift.c.cluster, drift.c.object_kind, drift.c.object_name, drift.c.field)
 
 
-class DriftStore:
+class DriftStore(LedgerStore):
     """Reads drift and nudges."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def page(
         self,
@@ -71,13 +67,11 @@ class DriftStore:
         limit: int = 100,
     ) -> tuple[Drift, ...]:
         """Return at most `limit` (≤ 2000) differences; `after` is the key of the last one seen."""
-        wanted = select(drift).order_by(*_ORDER).limit(max(1, min(limit, LONGEST_PAGE)))
+        page = select(drift).order_by(*_ORDER).limit(page_limit(limit))
         if cluster is not None:
-            wanted = wanted.where(drift.c.cluster == cluster)
+            page = page.where(drift.c.cluster == cluster)
         if after is not None:
-            wanted = wanted.where(tuple_(*_ORDER) > tuple_(*after))
-        async with self._connections.single() as connection:
-            rows = (await connection.execute(wanted)).all()
+            page = page.where(tuple_(*_ORDER) > tuple_(*after))
         return tuple(
             Drift(
                 ClusterName(row.cluster),
@@ -92,30 +86,25 @@ class DriftStore:
                 ),
                 row.since,
             )
-            for row in rows
+            for row in await self._fetch(page)
         )
 
     async def nudges(
         self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
     ) -> tuple[StoredNudge, ...]:
         """Return at most `limit` (≤ 2000) nudges, newest first; `before` is the last id seen."""
-        wanted = select(nudge).order_by(nudge.c.id.desc()).limit(max(1, min(limit, LONGEST_PAGE)))
+        page = select(nudge).order_by(nudge.c.id.desc()).limit(page_limit(limit))
         if cluster is not None:
-            wanted = wanted.where(nudge.c.cluster == cluster)
+            page = page.where(nudge.c.cluster == cluster)
         if before is not None:
-            wanted = wanted.where(nudge.c.id < before)
-        async with self._connections.single() as connection:
-            return tuple(StoredNudge(**row._mapping) for row in await connection.execute(wanted))
+            page = page.where(nudge.c.id < before)
+        return tuple(StoredNudge(**row._mapping) for row in await self._fetch(page))
 
 
-class DriftWriter:
+class DriftWriter(FencedWriter):
     """Writes drift and nudges of the lease's cluster."""
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
-
-    async def keep(self, apply: int, entries: Sequence[DriftEntry]) -> bool:
+    async def write(self, apply: int, entries: Sequence[DriftEntry]) -> bool:
         """Replace the cluster's drift with these differences from `apply`.
 
         Returns False, and stores nothing, if another apply finished since or is running now.
@@ -125,30 +114,30 @@ class DriftWriter:
             return False
         rows = [
             {
-                "object_kind": kept(e.key.kind),
-                "object_name": kept(e.key.name),
-                "field": kept(e.field),
+                "object_kind": sanitize(e.key.kind),
+                "object_name": sanitize(e.key.name),
+                "field": sanitize(e.field),
                 "kind": e.kind.value,
                 "team": e.team or "",
                 "wanted": storable(e.wanted),
                 "found": storable(e.found),
-                "changed_by": kept(e.changed_by or ""),
+                "changed_by": sanitize(e.changed_by or ""),
             }
-            for e in entries[:MOST_ENTRIES]
+            for e in entries[:MAX_ENTRIES]
         ]
-        values = {"cluster": self._lease.cluster, "entries": msgspec.json.encode(rows).decode()}
+        values = {"cluster": self._lease.cluster, "entries": json_rows(rows)}
         await self._connection.execute(_DRIFT, values)
         return True
 
-    async def keep_nudges(self, nudges: Sequence[Nudge]) -> None:
+    async def write_nudges(self, nudges: Sequence[Nudge]) -> None:
         """Store nudges that were made."""
         rows = [
             {
                 "cluster": self._lease.cluster,
-                "promise": kept(n.promise),
-                "verb": kept(n.verb),
-                "job": kept(n.job),
-                "why": kept(n.why),
+                "promise": sanitize(n.promise),
+                "verb": sanitize(n.verb),
+                "job": sanitize(n.job),
+                "why": sanitize(n.why),
             }
             for n in nudges
         ]

@@ -1,1 +1,1 @@
-"""The rows that the ledger returns, as frozen values."""
+"""Define the rows that the ledger returns, as frozen values."""

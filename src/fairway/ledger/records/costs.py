@@ -1,4 +1,4 @@
-"""Records of usage and cost: frozen values. Times are aware UTC."""
+"""Define the records of usage and cost: frozen values. Times are aware UTC."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from enum import StrEnum
 from typing import Protocol
 
-from fairway.model.budget import Hold
+from fairway.model.budget import BudgetLevel, Hold
 from fairway.model.charge import ChargeKind, Label, Span
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Supply
@@ -96,14 +95,6 @@ class ClosedCharge:
     """None: of no team."""
     device_seconds: int
     amount: Decimal
-
-
-class BudgetLevel(StrEnum):
-    """How far a budget is spent."""
-
-    OK = "ok"
-    WARNED = "warned"
-    SPENT = "spent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Records of the fleet: frozen values. Times are aware UTC, by the database's clock."""
+"""Define the records of the fleet: frozen values. Times are aware UTC, by the database's clock."""
 
 from __future__ import annotations
 

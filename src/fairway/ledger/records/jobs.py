@@ -1,4 +1,4 @@
-"""Records of jobs: frozen values. Times are aware UTC."""
+"""Define the records of jobs: frozen values. Times are aware UTC."""
 
 from __future__ import annotations
 

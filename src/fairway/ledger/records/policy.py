@@ -1,4 +1,4 @@
-"""Records of policy: applies, drift, nudges. Frozen values; times by the database's clock."""
+"""Define the records of policy: applies, drift, nudges. Frozen values; times by the database's clock."""
 
 from __future__ import annotations
 
@@ -6,25 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fairway.ledger.records.fleet import Revision
-from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
 from fairway.model.names import ClusterName
 from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import Change, ObjectKey
-
-__all__ = [
-    "OPEN_STATES",
-    "AppliedCluster",
-    "Apply",
-    "ApplyCluster",
-    "ApplyKind",
-    "ApplyState",
-    "ApplyWork",
-    "Drift",
-    "DriftEntry",
-    "DriftKind",
-    "StoredChange",
-    "StoredNudge",
-]
 
 
 @dataclass(frozen=True, slots=True)

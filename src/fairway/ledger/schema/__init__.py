@@ -1,1 +1,1 @@
-"""SQLAlchemy definitions of the ledger's tables."""
+"""Define the ledger's tables with SQLAlchemy."""

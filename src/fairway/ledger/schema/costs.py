@@ -1,4 +1,4 @@
-"""Tables of usage, capacity and cost. A test compares them with what the migrations create."""
+"""Define the tables of usage, capacity and cost. A test compares them with what the migrations create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of jobs. A test compares them with what the migrations create.
+"""Define the tables of jobs. A test compares them with what the migrations create.
 
 An ended job's row is never written again; whatever is queried every second has a partial index of open jobs.
 """
@@ -24,11 +24,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from fairway.ledger.records.jobs import DesiredState, EventKind
-from fairway.ledger.schema.tables import NONE, Moment, Name, listed, metadata, one_of
+from fairway.ledger.schema.tables import NONE, Moment, Name, metadata, one_of, sql_list
 from fairway.model.job import OPEN_JOBS, Ending, JobState, When
 
-# What jobs have in common whose they are and where they go: few rows for very many jobs. A list of jobs by
-# any of these finds its classes first, and then reads each class from its newest job on.
+# The owner and placement that many jobs have in common: few rows for very many jobs. A list of jobs by any of
+# these columns finds its classes first, and then reads each class from its newest job on.
 job_class: Final = Table(
     "job_class",
     metadata,
@@ -48,7 +48,7 @@ Index(None, job_class.c.user_name)
 Index(None, job_class.c.team)
 Index(None, job_class.c.pool)
 
-OPEN_JOBS_SQL: Final = listed(OPEN_JOBS)
+OPEN_JOBS_SQL: Final = sql_list(OPEN_JOBS)
 """The states of open jobs, for `state IN (…)`."""
 
 job: Final = Table(
@@ -60,7 +60,7 @@ job: Final = Table(
     Column("name", Name, nullable=False),
     Column("state", Name, nullable=False),
     Column("wish", Text, nullable=False, server_default=DesiredState.RUN.value),
-    # The wish is not yet so.
+    # The engine job is not yet as requested.
     Column("asked", Boolean, nullable=False, server_default=text("false")),
     # Fairway's own: why it is not sent, was refused or not started.
     Column("code", Text, nullable=False, server_default=""),
@@ -75,7 +75,7 @@ job: Final = Table(
     Column("devices", Integer, nullable=False),
     # Which time it is sent, from 1; 0: native.
     Column("submission", Integer, nullable=False),
-    # What was not its fault is not counted.
+    # Failures that were not the job's fault are not counted.
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("submitted_at", Moment, nullable=False),
@@ -83,9 +83,9 @@ job: Final = Table(
     Column("ended_at", Moment),
     Column("exit_code", Integer),
     Column("time_seconds", Integer),
-    # Some of what it comes after has not ended well.
+    # Has dependencies that are not yet met.
     Column("has_after", Boolean, nullable=False, server_default=text("false")),
-    # Kept more than a minute after it was submitted: its id does not tell when that was. See `job_clock`.
+    # Stored more than a minute after it was submitted: its id does not show when that was. See `job_clock`.
     Column("late", Boolean, nullable=False, server_default=text("false")),
     Column("not_before", Moment, nullable=False, server_default=func.now()),
     Column("sending_until", Moment),
@@ -116,8 +116,8 @@ Index(
 )
 Index("job_late_idx", job.c.id, postgresql_where=text("late"))
 
-# One an array: its tasks' ids lead here by `array_first`. As text: what JSONB would refuse or reorder comes
-# back as it was.
+# One row per array, which its tasks refer to by `array_first`. As text, because JSONB refuses some strings
+# and reorders keys.
 job_spec: Final = Table(
     "job_spec",
     metadata,
@@ -127,7 +127,7 @@ job_spec: Final = Table(
     Column("submitted_by", Text, nullable=False),
 )
 
-# Every engine job there ever was, so that an old one seen again is not taken for a stranger.
+# Every engine job there ever was, so that an old one that is reported again is not taken for a native job.
 engine_job: Final = Table(
     "engine_job",
     metadata,
@@ -137,11 +137,11 @@ engine_job: Final = Table(
     Column("submission", Integer, nullable=False),
     # Attempts of the job before this engine job's first.
     Column("attempts_before", Integer, nullable=False, server_default=text("0")),
-    # A second one of the same order.
+    # A second engine job of the same order.
     Column("double", Boolean, nullable=False, server_default=text("false")),
 )
 
-# A native array: what its tasks have in common, and the job of the first that was seen.
+# A native array: the engine id that its tasks share, and the job of the first task that was reported.
 engine_array: Final = Table(
     "engine_array",
     metadata,
@@ -167,7 +167,7 @@ attempt: Final = Table(
     one_of("ending", Ending),
 )
 
-# What is unusual in a job's life. That it was submitted and sent is told by its own row.
+# Unusual events of a job. That it was submitted and sent follows from its own row.
 job_event: Final = Table(
     "job_event",
     metadata,
@@ -180,8 +180,8 @@ job_event: Final = Table(
     one_of("kind", EventKind),
 )
 
-# What is not yet fulfilled. Whoever ends a job settles the rows that wait for it; whoever sends the waiting
-# one's cluster its jobs takes the settled rows away.
+# Open dependencies. Whoever ends a job settles the rows that wait for it; the dispatch loop of the waiting
+# job's cluster removes the settled rows.
 job_after: Final = Table(
     "job_after",
     metadata,
@@ -190,7 +190,7 @@ job_after: Final = Table(
     Column("cluster", Name, nullable=False),
     Column("ending", Text, nullable=False),
     Column("whole_array", Boolean, nullable=False),
-    # Whether it came true; NULL: open.
+    # Whether the dependency is met; NULL: open.
     Column("met", Boolean),
     one_of("ending", When),
 )
@@ -219,7 +219,7 @@ mirror_mark: Final = Table(
 # One row, made by the migration.
 ledger_mark: Final = Table("ledger_mark", metadata, Column("mark", Text, primary_key=True))
 
-# Which id was given in which minute, so that an age becomes a range of ids.
+# The first id that was assigned in each minute, so that an age becomes a range of ids.
 job_clock: Final = Table(
     "job_clock",
     metadata,

@@ -1,4 +1,4 @@
-"""All tables except those of jobs (`schema.jobs`) and cost (`schema.costs`).
+"""Define all tables except those of jobs (`schema.jobs`) and cost (`schema.costs`).
 
 A test compares them with what the migrations create. No table refers to another by foreign key: nodes,
 devices and totals of a cluster are replaced together in one transaction under its lease, and a check per row
@@ -30,8 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from fairway.ledger.records.policy import OPEN_STATES, ApplyKind, ApplyState, DriftKind
 from fairway.model.access import Role
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
 from fairway.model.observation import Health
 
 metadata: Final = MetaData(
@@ -54,18 +54,18 @@ Name: Final = Text(collation="C")
 Moment: Final = DateTime(timezone=True)
 
 
-def listed(words: Iterable[StrEnum]) -> str:
+def sql_list(members: Iterable[StrEnum]) -> str:
     """Format enum values as an SQL list."""
-    return ", ".join(f"'{word.value}'" for word in words)
+    return ", ".join(f"'{member.value}'" for member in members)
 
 
-OPEN_APPLIES_SQL: Final = listed(OPEN_STATES)
+OPEN_APPLIES_SQL: Final = sql_list(OPEN_STATES)
 """The states of open applies, for `state IN (…)`."""
 
 
-def one_of(column: str, words: Iterable[StrEnum]) -> CheckConstraint:
+def one_of(column: str, members: Iterable[StrEnum]) -> CheckConstraint:
     """Return a check constraint: the column holds one of these values."""
-    return CheckConstraint(f"{column} IN ({listed(words)})", name=column)
+    return CheckConstraint(f"{column} IN ({sql_list(members)})", name=column)
 
 
 fleet_revision: Final = Table(

@@ -1,1 +1,1 @@
-"""Queries and writes of usage and capacity: metering, totals, partitions, the archive."""
+"""Query and write usage and capacity: metering, totals, partitions, the archive."""

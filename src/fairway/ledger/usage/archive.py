@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,19 +32,19 @@ LOCK: Final = 0x6661_6972_7761_72
 """Advisory lock of this database that an archiving server holds; one at a time is enough."""
 BLOCKS: Final = 8192
 """PostgreSQL blocks in one object: 64 MB of rows, about 900,000, about 10 MB of Parquet."""
-PIECE_SECONDS: Final = 300.0
-WHOLE_SECONDS: Final = 4 * 3600.0
+OBJECT_SECONDS: Final = 300.0
+MONTH_SECONDS: Final = 4 * 3600.0
 STORE_SECONDS: Final = 120.0
 """Time limit for one upload or download."""
 
 _LEAVING: Final = "usage_leaving_"
 
-_TRY = text("SELECT pg_try_advisory_lock(:lock)")
-_FREE = text("SELECT pg_advisory_unlock(:lock)")
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
+_UNLOCK = text("SELECT pg_advisory_unlock(:lock)")
 
-_FOUND = text("""
-    SELECT c.relname FROM pg_class AS c JOIN pg_class AS whole ON whole.relnamespace = c.relnamespace
-    WHERE whole.oid = 'usage'::regclass AND c.relkind = 'r' AND c.relname LIKE 'usage\\_leaving\\_%'
+_DETACHED = text("""
+    SELECT c.relname FROM pg_class AS c JOIN pg_class AS parent ON parent.relnamespace = c.relnamespace
+    WHERE parent.oid = 'usage'::regclass AND c.relkind = 'r' AND c.relname LIKE 'usage\\_leaving\\_%'
     ORDER BY c.relname
 """)
 
@@ -54,7 +55,7 @@ _PARTS = text("""
 
 _ROUNDS = text("SELECT count(DISTINCT split_part(path, '/', 3)) FROM usage_archive WHERE month = :month")
 
-_KEEP = text("""
+_ADD_PART = text("""
     INSERT INTO usage_archive (month, path, rows, bytes, digest)
     VALUES (:month, :path, :rows, :bytes, :digest)
 """)
@@ -81,7 +82,7 @@ class Archive:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._where = re.sub(r"//[^@/]*@", "//***@", url.partition("?")[0])
+        self._address = re.sub(r"//[^@/]*@", "//***@", url.partition("?")[0])
         """The URL without secrets: keys can be before the @ and after the ?."""
         self._store: ObjectStore | None = None
 
@@ -94,35 +95,35 @@ class Archive:
         import obstore  # noqa: PLC0415 - only when a month is read back
 
         async def fetch(store: ObjectStore) -> bytes:
-            found = await obstore.get_async(store, path)
-            return bytes(await found.bytes_async())
+            response = await obstore.get_async(store, path)
+            return bytes(await response.bytes_async())
 
         return bytes(await self._bounded(fetch))
 
     async def _bounded(self, call: Any) -> Any:
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                return await call(self._opened())
+                return await call(self._open())
         except FileNotFoundError as error:
             raise ArchiveMissing(
                 "ArchiveMissing",
-                f"the archive at {self._where} lacks an object: {_first_line(error)}",
+                f"the archive at {self._address} lacks an object: {_first_line(error)}",
                 "restore it from the store's older versions or its backup",
             ) from error
         except Exception as error:
             raise ArchiveUnreachable(
                 "ArchiveUnreachable",
-                f"the archive at {self._where} does not do as asked: {_first_line(error)}",
+                f"the archive at {self._address} does not do as asked: {_first_line(error)}",
                 "look whether FAIRWAY_ARCHIVE_URL and the credentials beside it are right",
             ) from error
 
-    def _opened(self) -> ObjectStore:
+    def _open(self) -> ObjectStore:
         if self._store is None:
             from obstore.store import from_url  # noqa: PLC0415
 
             # A missing folder is created; a bucket is not.
-            more: dict[str, Any] = {"mkdir": True} if self._url.startswith("file:") else {}
-            self._store = from_url(self._url, **more)
+            options: dict[str, Any] = {"mkdir": True} if self._url.startswith("file:") else {}
+            self._store = from_url(self._url, **options)
         return self._store
 
 
@@ -130,19 +131,17 @@ async def due(connections: Connections, keep_months: int, today: date) -> tuple[
     """Return the months whose rows are still in PostgreSQL but should be archived, oldest first."""
     oldest = _months_before(today.replace(day=1), keep_months)
     async with connections.single() as connection:
-        found = {partitions.month_in(name) for name in await leaving(connection)}
+        months = {partitions.month_in(name) for name in await leaving(connection)}
         for month in await partitions.months(connection):
-            if month < oldest and month not in found:
-                any_row = text(f"SELECT EXISTS (SELECT FROM {partitions.table(month)})")  # noqa: S608
-                if (await connection.execute(any_row)).scalar():
-                    found.add(month)
-    return tuple(sorted(found))
+            if month < oldest and month not in months and await _has_rows(connection, month):
+                months.add(month)
+    return tuple(sorted(months))
 
 
 async def archive_month(connections: Connections, store: Archive, month: date) -> tuple[ArchivedPart, ...]:
     """Move a month's rows to the store. Returns the new objects; empty if another server is archiving."""
-    async with _alone(connections) as mine:
-        if not mine:
+    async with _try_lock(connections) as locked:
+        if not locked:
             return ()
         table = await _take_out(connections, month)
         if table is None:
@@ -154,7 +153,7 @@ async def archive_month(connections: Connections, store: Archive, month: date) -
 
 async def leaving(connection: AsyncConnection) -> list[str]:
     """Return the detached tables whose rows are being archived."""
-    return [str(name) for name in (await connection.execute(_FOUND)).scalars()]
+    return [str(name) for name in (await connection.execute(_DETACHED)).scalars()]
 
 
 async def parts(connection: AsyncConnection, first: int, last: int) -> tuple[ArchivedPart, ...]:
@@ -166,39 +165,39 @@ async def parts(connection: AsyncConnection, first: int, last: int) -> tuple[Arc
 
 async def sums(
     store: Archive | None,
-    wanted: Sequence[ArchivedPart],
+    parts: Sequence[ArchivedPart],
     slots: Mapping[int, int],
     classes: Collection[int],
     names: Collection[str] | None,
 ) -> list[tuple[int, int, str, int]]:
     """Return slot, class, name and device-seconds of archived rows; one object in memory at a time."""
-    from fairway.ledger.usage import parquet  # noqa: PLC0415 - polars, only when it is asked for
+    from fairway.ledger.usage import parquet  # noqa: PLC0415 - polars, only when it is needed
 
     if store is None:
         raise ArchiveMissing(
             "ArchiveMissing",
-            f"usage of {wanted[0].month:%Y-%m} is in an archive that this server was not told of",
+            f"usage of {parts[0].month:%Y-%m} is in an archive that this server was not told of",
             "set FAIRWAY_ARCHIVE_URL to where it was put, or ask without job names",
         )
-    found = parquet.Sums(slots, classes, names)
-    for part in wanted:
+    totals = parquet.Sums(slots, classes, names)
+    for part in parts:
         content = await store.get(part.path)
-        await asyncio.to_thread(found.add, part, content)
-    return found.rows()
+        await asyncio.to_thread(totals.add, part, content)
+    return totals.rows()
 
 
 @asynccontextmanager
-async def _alone(connections: Connections) -> AsyncIterator[bool]:
+async def _try_lock(connections: Connections) -> AsyncIterator[bool]:
     """Try to hold the lock on a separate connection, outside any transaction."""
-    async with connections.single(seconds=WHOLE_SECONDS) as connection:
-        mine = bool((await connection.execute(_TRY, {"lock": LOCK})).scalar())
+    async with connections.single(seconds=MONTH_SECONDS) as connection:
+        locked = bool((await connection.execute(_TRY_LOCK, {"lock": LOCK})).scalar())
         try:
-            yield mine
+            yield locked
             await connection.execute(text("SELECT 1"))  # still connected, so the lock is still held
         finally:
-            if mine:
+            if locked:
                 try:
-                    await connection.execute(_FREE, {"lock": LOCK})
+                    await connection.execute(_UNLOCK, {"lock": LOCK})
                 except BaseException:
                     await connection.invalidate()
                     raise
@@ -206,74 +205,77 @@ async def _alone(connections: Connections) -> AsyncIterator[bool]:
 
 async def _take_out(connections: Connections, month: date) -> str | None:
     """Swap the month's partition for an empty one, unless done before. Returns None if it has no rows."""
-    here, gone = partitions.table(month), f"{_LEAVING}{month:%Y_%m}"
+    partition, detached = partitions.table(month), f"{_LEAVING}{month:%Y_%m}"
     async with connections.transaction() as connection:
         await partitions.lock(connection)
-        if gone in await leaving(connection):
-            return gone
-        if month not in await partitions.months(connection):
+        if detached in await leaving(connection):
+            return detached
+        if month not in await partitions.months(connection) or not await _has_rows(connection, month):
             return None
-        if not (await connection.execute(text(f"SELECT EXISTS (SELECT FROM {here})"))).scalar():  # noqa: S608
-            return None
-        # Readers of raw rows finish undisturbed, and delay this; then nobody reads until it is done.
+        # Waits until readers of raw rows have finished; then nobody reads until it is done.
         await connection.execute(text("LOCK TABLE usage_archive IN ACCESS EXCLUSIVE MODE"))
-        await connection.execute(text(f"ALTER TABLE usage DETACH PARTITION {here}"))
-        await connection.execute(text(f"ALTER TABLE {here} RENAME TO {gone}"))
-        await partitions.make(connection, month)
-    return gone
+        await connection.execute(text(f"ALTER TABLE usage DETACH PARTITION {partition}"))
+        await connection.execute(text(f"ALTER TABLE {partition} RENAME TO {detached}"))
+        await partitions.create(connection, month)
+    return detached
+
+
+async def _has_rows(connection: AsyncConnection, month: date) -> bool:
+    any_row = text(f"SELECT EXISTS (SELECT FROM {partitions.table(month)})")  # noqa: S608
+    return bool((await connection.execute(any_row)).scalar())
 
 
 async def _copied(
     connections: Connections, store: Archive, table: str, month: date
 ) -> tuple[ArchivedPart, ...]:
     """Copy every row of the table to the store, and verify it."""
-    from fairway.ledger.usage import parquet  # noqa: PLC0415 - polars, only when it is asked for
+    from fairway.ledger.usage import parquet  # noqa: PLC0415 - polars, only when it is needed
 
-    async with connections.single(seconds=PIECE_SECONDS) as connection:
+    async with connections.single(seconds=OBJECT_SECONDS) as connection:
         size = (await connection.execute(text(f"SELECT pg_relation_size('{table}')"))).scalar_one()
         round_ = (await connection.execute(_ROUNDS, {"month": month})).scalar_one() + 1
         block = int(str((await connection.execute(text("SHOW block_size"))).scalar_one()))
-    found: list[ArchivedPart] = []
-    held = 0
+    parts: list[ArchivedPart] = []
+    total = 0
     for first in range(0, size // block, BLOCKS):
         csv = await _rows(connections, table, first)
         if not csv:
             continue
-        content = await asyncio.to_thread(parquet.encoded, csv)
-        path = f"usage/{month:%Y-%m}/{round_}/{len(found):05}.parquet"
+        content = await asyncio.to_thread(parquet.encode, csv)
+        path = f"usage/{month:%Y-%m}/{round_}/{len(parts):05}.parquet"
         await store.put(path, content)
-        back = await store.get(path)
-        if back != content:
+        stored = await store.get(path)
+        if stored != content:
             raise _differs(path)
-        rows, device_seconds = await asyncio.to_thread(parquet.measured, back)
-        held += device_seconds
-        found.append(ArchivedPart(month, path, rows, len(back), parquet.digest(back)))
-    await _compare(connections, table, sum(part.rows for part in found), held)
-    return tuple(found)
+        rows, device_seconds = await asyncio.to_thread(parquet.measure, stored)
+        total += device_seconds
+        parts.append(ArchivedPart(month, path, rows, len(stored), parquet.digest(stored)))
+    await _compare(connections, table, sum(part.rows for part in parts), total)
+    return tuple(parts)
 
 
 async def _rows(connections: Connections, table: str, first: int) -> bytes:
     """Return the rows of some blocks as CSV, read in a short transaction."""
-    wanted = _COPY.format(table=table, first=first, last=first + BLOCKS)
-    pieces = bytearray()
-    async with connections.transaction(seconds=PIECE_SECONDS) as connection:
-        for setting in (f"statement_timeout = {round(PIECE_SECONDS * 1000)}", "work_mem = '256MB'"):
+    query = _COPY.format(table=table, first=first, last=first + BLOCKS)
+    csv = bytearray()
+    async with connections.transaction(seconds=OBJECT_SECONDS) as connection:
+        for setting in (f"statement_timeout = {round(OBJECT_SECONDS * 1000)}", "work_mem = '256MB'"):
             await connection.execute(text(f"SET LOCAL {setting}"))
         driver = (await connection.get_raw_connection()).driver_connection
         if not isinstance(driver, psycopg.AsyncConnection):
             raise TypeError(driver)
-        async with driver.cursor() as cursor, cursor.copy(wanted) as copy:
-            async for piece in copy:
-                pieces += piece
-    return bytes(pieces)
+        async with driver.cursor() as cursor, cursor.copy(query) as copy:
+            async for chunk in copy:
+                csv += chunk
+    return bytes(csv)
 
 
 async def _compare(connections: Connections, table: str, rows: int, device_seconds: int) -> None:
-    wanted = f"SELECT count(*), COALESCE(sum(CAST(seconds AS bigint) * devices), 0) FROM {table}"  # noqa: S608
-    async with connections.transaction(seconds=PIECE_SECONDS) as connection:
-        await connection.execute(text(f"SET LOCAL statement_timeout = {round(PIECE_SECONDS * 1000)}"))
-        kept_rows, kept_seconds = (await connection.execute(text(wanted))).one()
-    if (kept_rows, int(kept_seconds)) != (rows, device_seconds):
+    query = f"SELECT count(*), COALESCE(sum(CAST(seconds AS bigint) * devices), 0) FROM {table}"  # noqa: S608
+    async with connections.transaction(seconds=OBJECT_SECONDS) as connection:
+        await connection.execute(text(f"SET LOCAL statement_timeout = {round(OBJECT_SECONDS * 1000)}"))
+        table_rows, table_seconds = (await connection.execute(text(query))).one()
+    if (table_rows, int(table_seconds)) != (rows, device_seconds):
         raise _differs(table)
 
 
@@ -281,11 +283,7 @@ async def _finish(connections: Connections, table: str, parts: Sequence[Archived
     async with connections.transaction() as connection:
         await partitions.lock(connection)
         await connection.execute(text("LOCK TABLE usage_archive IN ACCESS EXCLUSIVE MODE"))
-        rows = [
-            {"month": p.month, "path": p.path, "rows": p.rows, "bytes": p.bytes, "digest": p.digest}
-            for p in parts
-        ]
-        await connection.execute(_KEEP, rows)
+        await connection.execute(_ADD_PART, [asdict(part) for part in parts])
         await connection.execute(text(f"DROP TABLE {table}"))
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import TextClause, text
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.costs import LocalTime
-from fairway.ledger.records.fleet import Lease
 from fairway.ledger.schema.tables import NONE
-from fairway.ledger.usage.metering import Hours, moment, seconds
+from fairway.ledger.sql_values import AnyRow, arrays, moment, seconds, supply
+from fairway.ledger.usage.metering import Hours
 from fairway.model.charge import CapacitySum, Span
-from fairway.model.names import ClusterName, PoolName, SliceName
+from fairway.model.names import ClusterName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.usage import CapacitySample
 from fairway.policy.capacity import CapacityUpdate, NodeDevices, NodeGroup, StoredCapacity
 
-# Nodes are much alike: those that differ in nothing but their name are counted.
+SECONDS: Final = 60.0
+
+# Most nodes are alike: those that differ in nothing but their name are counted.
 _NODES = text("""
     SELECT health, devices, count(*) AS nodes FROM (
         SELECT node.health, jsonb_agg(
@@ -34,7 +37,6 @@ _NODES = text("""
     ) AS each GROUP BY health, devices
 """)
 
-
 _WAITING = text("""
     SELECT job_class.pool, job_class.slice, min(job.gpus) AS gpus
     FROM job JOIN job_class ON job_class.id = job.class
@@ -43,9 +45,7 @@ _WAITING = text("""
     GROUP BY job_class.pool, job_class.slice
 """)
 
-
-_KNOWN = text("SELECT * FROM capacity_now WHERE cluster = :cluster ORDER BY pool, slice")
-
+_CURRENT = text("SELECT * FROM capacity_now WHERE cluster = :cluster ORDER BY pool, slice")
 
 _VECTOR = "total, drained, down, fragmented, gpus"
 
@@ -54,11 +54,10 @@ _ARRAYS = """
         CAST(:pools AS text[]), CAST(:slices AS text[]), CAST(:begins AS timestamptz[]),
         CAST(:ends AS timestamptz[]), CAST(:totals AS int[]), CAST(:drained AS int[]), CAST(:down AS int[]),
         CAST(:fragmented AS int[]), CAST(:gpus AS int[])
-    ) AS told (pool, slice, began, ended, total, drained, down, fragmented, gpus)
+    ) AS sample (pool, slice, began, ended, total, drained, down, fragmented, gpus)
 """
 
-
-_SUMS = ", ".join(
+_DEVICE_SECONDS = ", ".join(
     f"CAST(sum(CAST({state} AS bigint) * seconds) AS bigint)"
     for state in ("total", "drained", "down", "fragmented", "gpus")
 )
@@ -68,30 +67,30 @@ _KEYS = "cluster, pool, slice"
 _SUMMED = ("total", "drained", "down", "fragmented", "gpu_seconds")
 
 
-def _added(table: str, key: str) -> str:
+def _add_to(table: str, key: str) -> str:
+    """Return SQL that adds the pieces of spans to the totals by hour or day."""
     sets = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in _SUMMED)
     return f"""
         INSERT INTO {table} ({key}, {_KEYS}, {", ".join(_SUMMED)})
-        SELECT {key}, :cluster, pool, slice, {_SUMS} FROM pieces GROUP BY {key}, pool, slice
+        SELECT {key}, :cluster, pool, slice, {_DEVICE_SECONDS} FROM pieces GROUP BY {key}, pool, slice
         ORDER BY {key}, pool, slice
         ON CONFLICT ({key}, {_KEYS}) DO UPDATE SET {sets}
     """  # noqa: S608
 
 
 _CLOSE = text(f"""
-    WITH told AS (SELECT * FROM {_ARRAYS}), spans AS (
+    WITH sample AS (SELECT * FROM {_ARRAYS}), spans AS (
         INSERT INTO capacity ({_KEYS}, started_at, ended_at, {_VECTOR})
-        SELECT :cluster, pool, slice, began, ended, {_VECTOR} FROM told
+        SELECT :cluster, pool, slice, began, ended, {_VECTOR} FROM sample
     ), pieces AS MATERIALIZED (
-        SELECT told.*, hour, day,
+        SELECT sample.*, hour, day,
             CAST(date_part('epoch', least(ended, following) - greatest(began, hour)) AS integer) AS seconds
-        FROM told JOIN unnest(
+        FROM sample JOIN unnest(
             CAST(:hours AS timestamptz[]), CAST(:followings AS timestamptz[]), CAST(:days AS date[])
-        ) AS known (hour, following, day) ON hour < ended AND following > began
-    ), by_hour AS ({_added("capacity_hour", "hour")})
-    {_added("capacity_day", "day")}
+        ) AS hours (hour, following, day) ON hour < ended AND following > began
+    ), by_hour AS ({_add_to("capacity_hour", "hour")})
+    {_add_to("capacity_day", "day")}
 """)  # noqa: S608
-
 
 _NOW = text(f"""
     INSERT INTO capacity_now ({_KEYS}, metered_to, {_VECTOR})
@@ -101,52 +100,64 @@ _NOW = text(f"""
         gpus = excluded.gpus
 """)  # noqa: S608
 
-
 _GONE = text("""
     DELETE FROM capacity_now
     USING unnest(CAST(:pools AS text[]), CAST(:slices AS text[])) AS gone (pool, slice)
     WHERE cluster = :cluster AND capacity_now.pool = gone.pool AND capacity_now.slice = gone.slice
 """)
 
+_OF_CLUSTERS: Final = "(CAST(:clusters AS text[]) IS NULL OR cluster = ANY(CAST(:clusters AS text[])))"
 
-class CapacityStore:
+
+def _sums_by(unit: str) -> TextClause:
+    return text(f"""
+        SELECT {unit} AS start, cluster, pool, slice, total, drained, down, fragmented, gpu_seconds
+        FROM capacity_{unit} WHERE {unit} >= :first AND {unit} < :end AND {_OF_CLUSTERS}
+    """)  # noqa: S608
+
+
+_HOURS = _sums_by("hour")
+_DAYS = _sums_by("day")
+
+_CURRENT_SUMS = text(f"""
+    SELECT metered_to, cluster, pool, slice, total, drained, down, fragmented, gpus
+    FROM capacity_now WHERE {_OF_CLUSTERS}
+""")  # noqa: S608
+
+_COUNTS = attrgetter("total", "drained", "down", "fragmented", "gpus")
+
+_Key = tuple[int, str, str, str]
+
+
+class CapacityStore(LedgerStore):
     """Reads the capacity of pools: now, and over time."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def nodes(self, cluster: str) -> tuple[NodeGroup, ...]:
         """Return the nodes of a cluster on which pools have devices, counted by what they have in common."""
-        async with self._connections.single() as connection:
-            rows = list(await connection.execute(_NODES, {"cluster": cluster}))
         return tuple(
             NodeGroup(
                 Health(row.health),
-                tuple(NodeDevices(_supply(pool, slice_), *counts) for pool, slice_, *counts in row.devices),
+                tuple(NodeDevices(supply(pool, slice_), *counts) for pool, slice_, *counts in row.devices),
                 row.nodes,
             )
-            for row in rows
+            for row in await self._fetch(_NODES, {"cluster": cluster})
         )
 
     async def waiting(self, cluster: str, codes: Collection[str]) -> Mapping[Supply, int]:
-        """The least asked for on each node by any job that waits for one of these reasons, by supply."""
-        async with self._connections.single() as connection:
-            values = {"cluster": cluster, "codes": sorted(codes)}
-            rows = list(await connection.execute(_WAITING, values))
-        return {_supply(row.pool, row.slice): row.gpus for row in rows}
+        """Return, by supply, the smallest request per node of the jobs that wait for one of these reasons."""
+        rows = await self._fetch(_WAITING, {"cluster": cluster, "codes": sorted(codes)})
+        return {supply(row.pool, row.slice): row.gpus for row in rows}
 
-    async def known(self, cluster: str) -> tuple[StoredCapacity, ...]:
+    async def current(self, cluster: str) -> tuple[StoredCapacity, ...]:
         """Return the last known capacity of a cluster's pools, and up to when it is written."""
-        async with self._connections.single() as connection:
-            rows = list(await connection.execute(_KNOWN, {"cluster": cluster}))
         return tuple(
             StoredCapacity(
                 CapacitySample(
-                    _supply(row.pool, row.slice), row.total, row.drained, row.down, row.fragmented, row.gpus
+                    supply(row.pool, row.slice), row.total, row.drained, row.down, row.fragmented, row.gpus
                 ),
                 seconds(row.metered_to),
             )
-            for row in rows
+            for row in await self._fetch(_CURRENT, {"cluster": cluster})
         )
 
     async def sums(
@@ -159,137 +170,77 @@ class CapacityStore:
         live_until: int | None = None,
     ) -> tuple[CapacitySum, ...]:
         """Return capacity by hour or day, in order; with `live_until`, up to then as last observed."""
-        values: dict[str, object] = {"clusters": None if clusters is None else sorted(clusters)}
+        first, end = (
+            (local.day_of(window.start), _day_after(window.end, local))
+            if by_day
+            else (moment(window.start), moment(window.end))
+        )
+        values = {"clusters": None if clusters is None else sorted(clusters), "first": first, "end": end}
         found: dict[_Key, CapacitySum] = {}
         async with self._connections.transaction(seconds=SECONDS) as connection:
-            # One moment for both: what is now becomes a sum in a single transaction.
+            # One snapshot for both: the current capacity becomes a sum in a single transaction.
             await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-            for row in await _kept(connection, window, by_day, values, local):
-                start = _start(row.start, local)
+            for row in await connection.execute(_DAYS if by_day else _HOURS, values):
+                start = local.day_start(row.start) if by_day else seconds(row.start)
                 found[start, row.cluster, row.pool, row.slice] = _sum(row, start, row.gpu_seconds)
-            now = list(await connection.execute(_AT_THE_END, values)) if live_until is not None else []
-        for row in now:
+            current = list(await connection.execute(_CURRENT_SUMS, values)) if live_until is not None else []
+        for row in current:
             _add_live(found, row, window, by_day, live_until or 0, local)
         return tuple(found[key] for key in sorted(found))
 
 
-class CapacityWriter:
+class CapacityWriter(FencedWriter):
     """Writes the capacity of the lease's cluster."""
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
-
-    async def keep(self, turn: CapacityUpdate, hours: Hours) -> None:
+    async def write(self, update: CapacityUpdate, hours: Hours) -> None:
         """Add the capacity of closed periods, which `hours` cover, and replace the current one."""
-        if turn.closed:
-            told = [(closed.shelf, closed.start, closed.end) for closed in turn.closed]
-            more = {
-                "hours": [moment(start) for start in hours.starts[:-1]],
-                "followings": [moment(start) for start in hours.starts[1:]],
-                "days": list(hours.days),
-            }
-            await self._connection.execute(_CLOSE, _arrays(self._lease, told) | more)
-        if turn.now:
-            now = [(one.shelf, one.metered_to, one.metered_to) for one in turn.now]
-            await self._connection.execute(_NOW, _arrays(self._lease, now))
-        if turn.gone:
-            pools, slices = [s.pool for s in turn.gone], [s.slice or NONE for s in turn.gone]
-            await self._connection.execute(
-                _GONE, {"cluster": self._lease.cluster, "pools": pools, "slices": slices}
-            )
+        cluster = {"cluster": self._lease.cluster}
+        if update.closed:
+            spans = [(closed.sample, closed.start, closed.end) for closed in update.closed]
+            starts = [moment(start) for start in hours.starts]
+            more = {"hours": starts[:-1], "followings": starts[1:], "days": list(hours.days)}
+            await self._connection.execute(_CLOSE, _arrays(spans) | more | cluster)
+        if update.now:
+            now = [(one.sample, one.metered_to, one.metered_to) for one in update.now]
+            await self._connection.execute(_NOW, _arrays(now) | cluster)
+        if update.gone:
+            gone = arrays([(s.pool, s.slice or NONE) for s in update.gone], "pools", "slices")
+            await self._connection.execute(_GONE, gone | cluster)
 
 
-def _arrays(lease: Lease, told: Sequence[tuple[CapacitySample, int, int]]) -> dict[str, Any]:
-    by_name = sorted(told, key=lambda one: (one[0].supply.pool, one[0].supply.slice or NONE))
-    made = [shelf for shelf, _, _ in by_name]
-    return {
-        "cluster": lease.cluster,
-        "pools": [shelf.supply.pool for shelf in made],
-        "slices": [shelf.supply.slice or NONE for shelf in made],
-        "begins": [moment(begin) for _, begin, _ in by_name],
-        "ends": [moment(end) for _, _, end in by_name],
-        "totals": [shelf.total for shelf in made],
-        "drained": [shelf.drained for shelf in made],
-        "down": [shelf.down for shelf in made],
-        "fragmented": [shelf.fragmented for shelf in made],
-        "gpus": [shelf.gpus for shelf in made],
-    }
-
-
-def _supply(pool: str, slice_: str) -> Supply:
-    return Supply(PoolName(pool), SliceName(slice_) if slice_ else None)
-
-
-SECONDS: Final = 60.0
-
-
-_OF_CLUSTERS: Final = "(CAST(:clusters AS text[]) IS NULL OR cluster = ANY(CAST(:clusters AS text[])))"
-
-
-_HOURS = text(f"""
-    SELECT hour AS start, cluster, pool, slice, total, drained, down, fragmented, gpu_seconds
-    FROM capacity_hour WHERE hour >= :first AND hour < :end AND {_OF_CLUSTERS}
-""")  # noqa: S608
-
-
-_DAYS = text(f"""
-    SELECT day AS start, cluster, pool, slice, total, drained, down, fragmented, gpu_seconds
-    FROM capacity_day WHERE day >= :first AND day < :end AND {_OF_CLUSTERS}
-""")  # noqa: S608
-
-
-_AT_THE_END = text(f"""
-    SELECT metered_to, cluster, pool, slice, total, drained, down, fragmented, gpus
-    FROM capacity_now WHERE {_OF_CLUSTERS}
-""")  # noqa: S608
-
-
-_Key = tuple[int, str, str, str]
-
-
-async def _kept(
-    connection: AsyncConnection, window: Span, by_day: bool, values: dict[str, object], local: LocalTime
-) -> list[Row[*tuple[Any, ...]]]:
-    edges: dict[str, object] = (
-        {"first": local.day_of(window.start), "end": _day_after(window.end, local)}
-        if by_day
-        else {
-            "first": datetime.fromtimestamp(window.start, UTC),
-            "end": datetime.fromtimestamp(window.end, UTC),
-        }
-    )
-    return list(await connection.execute(_DAYS if by_day else _HOURS, values | edges))
+def _arrays(spans: Sequence[tuple[CapacitySample, int, int]]) -> dict[str, object]:
+    rows = [
+        (s.supply.pool, s.supply.slice or NONE, moment(start), moment(end), *_COUNTS(s))
+        for s, start, end in spans
+    ]
+    rows.sort(key=lambda row: row[:2])
+    counts = ("totals", "drained", "down", "fragmented", "gpus")
+    return arrays(rows, "pools", "slices", "begins", "ends", *counts)
 
 
 def _add_live(
     found: dict[_Key, CapacitySum],
-    row: Row[*tuple[Any, ...]],
+    row: AnyRow,
     window: Span,
     by_day: bool,
     until: int,
     local: LocalTime,
 ) -> None:
-    since = max(int(row.metered_to.timestamp()), window.start)
+    since = max(seconds(row.metered_to), window.start)
     for start, length in _units(since, min(until, window.end), by_day, local):
         key = (start, row.cluster, row.pool, row.slice)
         more = _sum(row, start, row.gpus)
-        before = found.get(key) or replace(more, total=0, drained=0, down=0, fragmented=0, gpu_seconds=0)
-        found[key] = replace(
-            before,
-            total=before.total + more.total * length,
-            drained=before.drained + more.drained * length,
-            down=before.down + more.down * length,
-            fragmented=before.fragmented + more.fragmented * length,
-            gpu_seconds=before.gpu_seconds + more.gpu_seconds * length,
-        )
+        sums: dict[str, Any] = {
+            name: getattr(found.get(key), name, 0) + getattr(more, name) * length for name in _SUMMED
+        }
+        found[key] = replace(more, **sums)
 
 
 def _units(start: int, end: int, by_day: bool, local: LocalTime) -> Iterator[tuple[int, int]]:
     """Yield the days or hours of a period: when each begins, and how many seconds of it are in the period."""
     while start < end:
-        day = local.day_of(start)
         if by_day:
+            day = local.day_of(start)
             begins, following = local.day_start(day), local.day_start(day + timedelta(days=1))
         else:
             begins, following = local.hour_start(start), local.next_hour(start)
@@ -298,21 +249,17 @@ def _units(start: int, end: int, by_day: bool, local: LocalTime) -> Iterator[tup
         start = following
 
 
-def _sum(row: Row[*tuple[Any, ...]], start: int, gpu_seconds: int) -> CapacitySum:
+def _sum(row: AnyRow, start: int, gpu_seconds: int) -> CapacitySum:
     return CapacitySum(
         start,
         ClusterName(row.cluster),
-        Supply(PoolName(row.pool), SliceName(row.slice) if row.slice else None),
+        supply(row.pool, row.slice),
         row.total,
         row.drained,
         row.down,
         row.fragmented,
         gpu_seconds,
     )
-
-
-def _start(start: date | datetime, local: LocalTime) -> int:
-    return int(start.timestamp()) if isinstance(start, datetime) else local.day_start(start)
 
 
 def _day_after(end: int, local: LocalTime) -> date:

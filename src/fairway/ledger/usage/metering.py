@@ -1,4 +1,4 @@
-"""The meter's SQL: two statements, one for changed jobs, one for a full hour of running jobs.
+"""Meter usage by two SQL statements: one for changed jobs, one for a full hour of running jobs.
 
 Both end alike: periods are cut at hours and added to `usage`, and its sums by hour and day are made from the
 rows just written. Only the totals per team are returned to Python.
@@ -6,43 +6,44 @@ rows just written. Only the totals per team are returned to Python.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import Any, Final
+from datetime import date
+from typing import Final
 
-from sqlalchemy import Row, TextClause, text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
-from fairway.ledger.records.fleet import Lease
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
-from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.ledger.sql_values import moment, seconds, supply
+from fairway.model.names import TeamName
 from fairway.model.team import Supply
 
 # Planner estimates of a queue that was empty a moment ago are worthless. jit: compiling takes longer than
 # the query. nestloop: the lookups below are nested loops anyway; nothing else may be. The scans: no table is
 # ever read as a whole, however small it was at the last ANALYZE.
-_NOT: Final = ("jit", "enable_nestloop", "enable_seqscan", "enable_bitmapscan")
-
-PLAINLY: Final = text("SELECT " + ", ".join(f"set_config('{name}', 'off', true)" for name in _NOT))
+_PLANNER_SETTINGS: Final = text(
+    "SELECT set_config('jit', 'off', true), set_config('enable_nestloop', 'off', true),"
+    " set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
 
 
 # The first of the queue. A row of a lower number may be committed later by another transaction: it is not
 # seen here, and neither is it removed.
 _LAST: Final = """
     SELECT max(id) FROM (
-        SELECT id FROM to_meter WHERE cluster = :cluster ORDER BY id LIMIT :most
+        SELECT id FROM to_meter WHERE cluster = :cluster ORDER BY id LIMIT :limit
     ) AS first
 """
-
 
 _METERED_MARK: Final = "SELECT max(metered_to) AS at FROM meter_mark WHERE cluster = :cluster"
 
 
 # Looked up job by job (enforced by OFFSET 0): no planner estimate may make this read whole tables.
 # In whole seconds, computed once. An attempt that has no end and does not run: its end is unknown.
-_TRUTH: Final = f"""
+_ACTUAL: Final = f"""
     SELECT attempt.job, attempt.number AS attempt, job.class, attempt.devices,
         date_bin('1 second', attempt.started_at, 'epoch') AS began,
         date_bin('1 second', attempt.ended_at, 'epoch') AS ended,
@@ -57,7 +58,6 @@ _TRUTH: Final = f"""
     OFFSET 0
 """  # noqa: S608
 
-
 # A running attempt is metered up to the mark, whatever moves it: its row has no end of its own.
 _BOTH: Final = """
     SELECT job, attempt, m.class AS old_class, m.devices AS old_devices, m.began AS old_began,
@@ -65,7 +65,7 @@ _BOTH: Final = """
         COALESCE(t.runs, false) AS runs,
         -- Without a known end: no further than it was metered.
         greatest(t.began, CASE WHEN t.runs THEN mark.at ELSE COALESCE(t.ended, m.ended) END) AS ended
-    FROM truth AS t FULL JOIN (
+    FROM actual AS t FULL JOIN (
         SELECT metered.* FROM chosen CROSS JOIN mark CROSS JOIN LATERAL (
             SELECT job, attempt, class, devices, started_at AS began,
                 COALESCE(metered_to, greatest(started_at, mark.at)) AS ended,
@@ -75,26 +75,24 @@ _BOTH: Final = """
     ) AS m USING (job, attempt) CROSS JOIN mark
 """
 
-
-SPAN: Final = text(f"""
+_SPAN: Final = text(f"""
     WITH mark AS ({_METERED_MARK}), chosen AS (
         SELECT DISTINCT job FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST})
-    ), truth AS ({_TRUTH}), both_ AS ({_BOTH})
+    ), actual AS ({_ACTUAL}), both_ AS ({_BOTH})
     SELECT least(min(began), min(old_began)) AS earliest, greatest(max(ended), max(old_ended)) AS latest
     FROM both_
 """)  # noqa: S608
-
 
 _CHANGED: Final = f"""
     mark AS MATERIALIZED ({_METERED_MARK}), taken AS (
         DELETE FROM to_meter WHERE cluster = :cluster AND id <= ({_LAST}) RETURNING job
     ), chosen AS MATERIALIZED (
         SELECT DISTINCT job FROM taken ORDER BY job
-    ), truth AS ({_TRUTH}), both_ AS MATERIALIZED (
+    ), actual AS ({_ACTUAL}), both_ AS MATERIALIZED (
         SELECT compared.*,
             COALESCE(class IS NOT NULL AND (runs OR began < ended) AND devices > 0, false) AS holds,
             COALESCE(class = old_class, false) AS same,
-            -- Nothing but more of it, as it mostly is: only what follows is to be added.
+            -- The same attempt, only longer, as is usual: only the time since is to be added.
             CASE
                 WHEN old_class IS NULL THEN true
                 WHEN class = old_class AND devices = old_devices AND began = old_began THEN ended > old_ended
@@ -104,8 +102,8 @@ _CHANGED: Final = f"""
         WHERE (class, devices, began, ended, runs)
             IS DISTINCT FROM (old_class, old_devices, old_began, old_ended, old_runs)
     ), stretches AS (
-        -- Of one class: between the four moments at which something begins or ends. Of two: all of the one is
-        -- taken back, and all of the other added.
+        -- Of one class: between the four moments at which something begins or ends. Of two: all usage of the
+        -- old one is taken back, and all of the new one added.
         SELECT moved.*, s.number, s.began AS s_began, s.ended AS s_ended
         FROM (
             SELECT *, least(greatest(began, old_began), least(ended, old_ended)) AS second,
@@ -148,7 +146,7 @@ _CHANGED: Final = f"""
         UPDATE metered SET class = now.class, devices = now.devices, started_at = now.began,
             metered_to = CASE WHEN NOT now.runs THEN now.ended END
         FROM both_ AS now
-        -- Said twice: the array makes it fetch these rows, and none beside, whatever the planner expects.
+        -- A redundant condition: the array makes it fetch only these rows, whatever the planner expects.
         WHERE metered.ctid = ANY(ARRAY(SELECT place FROM both_ WHERE holds AND place IS NOT NULL))
             AND metered.ctid = now.place
     ), gone AS (
@@ -156,7 +154,6 @@ _CHANGED: Final = f"""
         WHERE ctid = ANY(ARRAY(SELECT place FROM both_ WHERE NOT holds AND place IS NOT NULL))
     )
 """  # noqa: S608
-
 
 # The mark itself is moved after this, in the same transaction.
 _RUNNING: Final = f"""
@@ -168,7 +165,6 @@ _RUNNING: Final = f"""
             AND class IN (SELECT id FROM job_class WHERE cluster = :cluster)
     )
 """  # noqa: S608
-
 
 _WRITTEN: Final = """
     , placed AS MATERIALIZED (
@@ -199,26 +195,26 @@ _WRITTEN: Final = """
     ), by_day AS (
         INSERT INTO usage_day (day, class, device_seconds)
         SELECT day, class, sum(device_seconds)
-        FROM hourly JOIN unnest(CAST(:hours AS timestamptz[]), CAST(:days AS date[])) AS known (hour, day)
+        FROM hourly JOIN unnest(CAST(:hours AS timestamptz[]), CAST(:days AS date[])) AS hours (hour, day)
             USING (hour)
         GROUP BY day, class ORDER BY day, class
         ON CONFLICT (day, class)
         DO UPDATE SET device_seconds = usage_day.device_seconds + excluded.device_seconds
-    ), told AS (
+    ), by_team AS (
         SELECT team, pool, slice, sum(device_seconds - taken_back) AS used, -sum(taken_back) AS taken_back
         FROM (
             SELECT class, sum(device_seconds) AS device_seconds, sum(taken_back) AS taken_back
             FROM hourly GROUP BY class
         ) AS each CROSS JOIN LATERAL (
             SELECT team, pool, slice FROM job_class WHERE id = each.class OFFSET 0
-        ) AS whose
+        ) AS owner
         GROUP BY team, pool, slice
     )
-    SELECT whole.*, told.*
+    SELECT batch.*, by_team.*
     FROM (
         SELECT {taken} AS taken, (SELECT sum(rows) FROM hourly) AS rows,
             (SELECT min(first) < 1 OR max(last) >= :count FROM placed) AS outside
-    ) AS whole LEFT JOIN told ON true
+    ) AS batch LEFT JOIN by_team ON true
 """
 
 
@@ -226,20 +222,19 @@ def _statement(which: str, taken: str) -> TextClause:
     return text(f"WITH {which}{_WRITTEN.format(taken=taken)}")
 
 
-METER_CHANGED: Final = _statement(_CHANGED, "(SELECT count(*) FROM taken)")
+_METER_CHANGED: Final = _statement(_CHANGED, "(SELECT count(*) FROM taken)")
 
-METER_RUNNING: Final = _statement(_RUNNING, "0")
+_METER_RUNNING: Final = _statement(_RUNNING, "0")
 
 
 _QUEUE = text("""
     INSERT INTO to_meter (cluster, job) SELECT :cluster, unnest(CAST(:jobs AS bigint[]))
 """)
 
-
 _MARK = text("SELECT metered_to FROM meter_mark WHERE cluster = :cluster")
 
 
-_KEEP_MARK = text("""
+_SET_MARK = text("""
     INSERT INTO meter_mark (cluster, metered_to) VALUES (:cluster, :upto)
     ON CONFLICT (cluster) DO UPDATE SET metered_to = excluded.metered_to
 """)
@@ -286,83 +281,52 @@ async def queue(connection: AsyncConnection, cluster: str, jobs: Collection[int]
         await connection.execute(_QUEUE, {"cluster": cluster, "jobs": sorted(jobs)})
 
 
-class MeteringStore:
+class MeteringStore(LedgerStore):
     """Reads how far usage is metered."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def mark(self, cluster: str) -> int | None:
         """Return up to when running jobs of a cluster are metered. Returns None if none were yet."""
-        async with self._connections.single() as connection:
-            found = (await connection.execute(_MARK, {"cluster": cluster})).scalar()
-        return None if found is None else seconds(found)
+        row = await self._fetch_first(_MARK, {"cluster": cluster})
+        return None if row is None else seconds(row.metered_to)
 
-    async def span(self, cluster: str, most: int) -> tuple[int, int] | None:
-        """Return the time range of the first `most` queued jobs' usage. Returns None if there is none."""
-        async with self._connections.single() as connection:
-            row = (await connection.execute(SPAN, {"cluster": cluster, "most": most})).one()
+    async def span(self, cluster: str, limit: int) -> tuple[int, int] | None:
+        """Return the time range of the first `limit` queued jobs' usage. Returns None if there is none."""
+        (row,) = await self._fetch(_SPAN, {"cluster": cluster, "limit": limit})
         return None if row.earliest is None else (seconds(row.earliest), seconds(row.latest))
 
 
-class MeteringWriter:
+class MeteringWriter(FencedWriter):
     """Writes the usage of jobs of the lease's cluster."""
 
-    def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
-        self._connection = connection
-        self._lease = lease
-
-    async def meter(self, hours: Hours, most: int) -> MeteredBatch:
-        """Write the usage of the first `most` queued jobs; running ones count up to the mark.
+    async def meter(self, hours: Hours, limit: int) -> MeteredBatch:
+        """Write the usage of the first `limit` queued jobs; running ones count up to the mark.
 
         Raises HoursTooFew, and the transaction must not commit, if `hours` do not cover it all.
         """
-        return await _written(
-            self._connection, METER_CHANGED, hours, {"cluster": self._lease.cluster, "most": most}
-        )
+        return await self._meter(_METER_CHANGED, hours, {"limit": limit})
 
     async def meter_running(self, hours: Hours, upto: int) -> MeteredBatch:
         """Write the usage of all running jobs from the mark to `upto`, and move the mark there."""
-        values: dict[str, object] = {"cluster": self._lease.cluster, "upto": moment(upto)}
-        done = await _written(self._connection, METER_RUNNING, hours, values)
-        await self._connection.execute(_KEEP_MARK, values)
-        return done
+        end = moment(upto)
+        batch = await self._meter(_METER_RUNNING, hours, {"upto": end})
+        await self._connection.execute(_SET_MARK, {"cluster": self._lease.cluster, "upto": end})
+        return batch
 
-
-async def _written(
-    connection: AsyncConnection, statement: TextClause, hours: Hours, values: dict[str, object]
-) -> MeteredBatch:
-    await connection.execute(PLAINLY)
-    known = {
-        "hours": [moment(start) for start in hours.starts],
-        "days": list(hours.days),
-        "count": len(hours.starts),
-    }
-    rows = list(await connection.execute(statement, values | known))
-    first = rows[0]
-    if first.outside:
-        raise HoursTooFew
-    return MeteredBatch(int(first.taken), int(first.rows or 0), _used(rows))
-
-
-def _used(rows: Sequence[Row[*tuple[Any, ...]]]) -> tuple[TeamUsage, ...]:
-    return tuple(
-        TeamUsage(
-            TeamName(row.team),
-            Supply(PoolName(row.pool), SliceName(row.slice) if row.slice else None),
-            int(row.used),
-            int(row.taken_back),
+    async def _meter(self, statement: TextClause, hours: Hours, values: dict[str, object]) -> MeteredBatch:
+        await self._connection.execute(_PLANNER_SETTINGS)
+        values |= {
+            "cluster": self._lease.cluster,
+            "hours": [moment(start) for start in hours.starts],
+            "days": list(hours.days),
+            "count": len(hours.starts),
+        }
+        rows = (await self._connection.execute(statement, values)).all()
+        first = rows[0]
+        if first.outside:
+            raise HoursTooFew
+        used = tuple(
+            TeamUsage(TeamName(row.team), supply(row.pool, row.slice), int(row.used), int(row.taken_back))
+            for row in rows
+            if row.team is not None
         )
-        for row in rows
-        if row.team is not None
-    )
-
-
-def moment(second: int) -> datetime:
-    """Convert seconds since 1970 to a datetime for PostgreSQL."""
-    return datetime.fromtimestamp(second, UTC)
-
-
-def seconds(at: datetime) -> int:
-    """Convert a datetime to seconds since 1970."""
-    return int(at.timestamp())
+        return MeteredBatch(int(first.taken), int(first.rows or 0), used)

@@ -15,9 +15,9 @@ import polars as pl
 from fairway.ledger.errors import ArchiveMissing, UsageTooFine
 from fairway.ledger.records.costs import ArchivedPart
 
-MOST_GROUPS: Final = 5_000_000
+MAX_GROUPS: Final = 5_000_000
 
-_READ: Final = {
+_SCHEMA: Final = {
     "hour": pl.Int64,
     "started_at": pl.Int64,
     "kept_at": pl.Int64,
@@ -32,17 +32,17 @@ _MOMENTS: Final = ("hour", "started_at", "kept_at")
 _SUM: Final = pl.col("seconds").cast(pl.Int64) * pl.col("devices").cast(pl.Int64)
 
 
-def encoded(csv: bytes) -> bytes:
+def encode(csv: bytes) -> bytes:
     """Encode CSV rows from COPY, with times in microseconds since 1970, as one Parquet object."""
-    rows = pl.read_csv(csv, has_header=False, schema=_READ)
+    rows = pl.read_csv(csv, has_header=False, schema=_SCHEMA)
     rows = rows.with_columns(pl.col(*_MOMENTS).cast(pl.Datetime("us", "UTC")), pl.col("name").fill_null(""))
     target = io.BytesIO()
     rows.write_parquet(target, compression="zstd", row_group_size=131_072, statistics=True)
     return target.getvalue()
 
 
-def measured(content: bytes) -> tuple[int, int]:
-    """Return the rows and device-seconds of an object."""
+def measure(content: bytes) -> tuple[int, int]:
+    """Count the rows and device-seconds of an object."""
     found = pl.scan_parquet(io.BytesIO(content)).select(pl.len(), _SUM.sum().alias("sum")).collect()
     rows, device_seconds = found.row(0)
     return int(rows), int(device_seconds)
@@ -88,10 +88,10 @@ class Sums:
         found = rows.group_by("slot", "class", "name").agg(_SUM.sum().alias("device_seconds")).collect()
         keys = ("slot", "class", "name")
         self._sums = pl.concat([self._sums, found]).group_by(keys).agg(pl.col("device_seconds").sum())
-        if self._sums.height > MOST_GROUPS:
+        if self._sums.height > MAX_GROUPS:
             raise UsageTooFine(
                 "UsageTooFine",
-                f"the archive has more than {MOST_GROUPS:,} names of jobs in this window",
+                f"the archive has more than {MAX_GROUPS:,} names of jobs in this window",
                 "ask for a shorter window, or narrow it to a team or pool",
             )
 

@@ -1,4 +1,4 @@
-"""Partitions of `usage`: one per UTC month, created when the first row of a month arrives.
+"""Create the partitions of `usage`: one per UTC month, when the first row of the month arrives.
 
 They are created separately and attached, which blocks nobody: `ATTACH` locks the parent only against other
 schema changes, where `CREATE TABLE … PARTITION OF` would wait for, and block, every reader and writer.
@@ -7,13 +7,14 @@ schema changes, where `CREATE TABLE … PARTITION OF` would wait for, and block,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.sql_values import moment
 
 LOCK: Final = 0x6661_6972_7573_65
 """Advisory lock for changing the set of partitions ("fairuse" in ASCII)."""
@@ -22,36 +23,32 @@ LOCK: Final = 0x6661_6972_7573_65
 # transaction waited for the lock.
 _MISSING = text("""
     SELECT wanted FROM unnest(CAST(:names AS text[])) AS wanted WHERE NOT EXISTS (
-        SELECT FROM pg_class AS known JOIN pg_class AS whole USING (relnamespace)
-        WHERE whole.oid = 'usage'::regclass AND known.relname = wanted
+        SELECT FROM pg_class AS existing JOIN pg_class AS parent USING (relnamespace)
+        WHERE parent.oid = 'usage'::regclass AND existing.relname = wanted
     )
 """)
 _LOCK = text("SELECT pg_advisory_xact_lock(:lock)")
 _ATTACHED = text("SELECT relid::regclass::text FROM pg_partition_tree('usage') WHERE isleaf AND level = 1")
 
 
-class PartitionStore:
+class PartitionStore(LedgerStore):
     """Creates partitions of the usage table."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
     async def ensure(self, hours: Iterable[int]) -> None:
         """Create missing partitions for these hours; call it before the transaction that writes usage."""
         months = {table(month): month for month in map(month_of, hours)}
         if not months:
             return
-        async with self._connections.single() as connection:
-            missing = list((await connection.execute(_MISSING, {"names": sorted(months)})).scalars())
+        missing = [row.wanted for row in await self._fetch(_MISSING, {"names": sorted(months)})]
         if not missing:
             return
         async with self._connections.transaction() as connection:
-            await connection.execute(_LOCK, {"lock": LOCK})
+            await lock(connection)
             for name in list((await connection.execute(_MISSING, {"names": sorted(missing)})).scalars()):
-                await make(connection, months[name])
+                await create(connection, months[name])
 
 
-async def make(connection: AsyncConnection, month: date) -> None:
+async def create(connection: AsyncConnection, month: date) -> None:
     """Create the partition of a month; the caller holds `LOCK`."""
     name, start, end = table(month), month.isoformat(), following(month).isoformat()
     await connection.execute(text(f"CREATE TABLE {name} (LIKE usage INCLUDING ALL)"))
@@ -70,8 +67,8 @@ async def lock(connection: AsyncConnection) -> None:
 
 async def months(connection: AsyncConnection) -> list[date]:
     """Return the months that have a partition, oldest first."""
-    found = await connection.execute(_ATTACHED)
-    return sorted(month_in(name) for name in found.scalars())
+    names = (await connection.execute(_ATTACHED)).scalars()
+    return sorted(month_in(name) for name in names)
 
 
 def table(month: date) -> str:
@@ -86,7 +83,7 @@ def month_in(name: str) -> date:
 
 def month_of(hour: int) -> date:
     """Return the first day of the UTC month that contains a moment."""
-    return datetime.fromtimestamp(hour, UTC).date().replace(day=1)
+    return moment(hour).date().replace(day=1)
 
 
 def following(month: date) -> date:

@@ -8,244 +8,34 @@ metered by the hour: what they held since is added from the attempts themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from fairway.ledger.connection import Connections
+from fairway.ledger.connection import Connections, LedgerStore
 from fairway.ledger.errors import ArchiveMissing, UsageTooFine
 from fairway.ledger.records.costs import ArchivedPart, LocalTime, UsageFilter, UsageView
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
+from fairway.ledger.sql_values import moment, seconds, supply
 from fairway.ledger.usage import archive
 from fairway.ledger.usage.archive import Archive
 from fairway.model.charge import Label, Span, UsageSum
-from fairway.model.names import PoolName, SliceName
-from fairway.model.team import Supply
-
-
-@dataclass(slots=True)
-class Units:
-    """Days or hours, in order, with their slots; and the place of the answer of a slot, for each pool."""
-
-    times: list[date] | list[datetime]
-    slots: list[int]
-    pools: list[str] = field(default_factory=list)
-    pool_slots: list[int] = field(default_factory=list)
-    pool_places: list[int] = field(default_factory=list)
-
-    def one_stretch_of_days(self) -> bool:
-        """Return whether all days have one slot without gaps: then the first and last day suffice."""
-        first, last = self.times[0], self.times[-1]
-        if isinstance(first, datetime) or isinstance(last, datetime) or len(set(self.slots)) > 1:
-            return False
-        return (last - first).days == len(self.times) - 1
-
-    def mostly_apart(self) -> bool:
-        """Return whether most slots are of one day or hour: then summing by slot first reduces nothing."""
-        return 2 * len(set(self.slots)) > len(self.slots)
-
-    def values(self) -> dict[str, object]:
-        """Return the parameters of a statement."""
-        return {
-            "times": self.times,
-            "slots": self.slots,
-            "first": self.times[0],
-            "last": self.times[-1],
-            "pools": self.pools,
-            "pool_slots": self.pool_slots,
-            "pool_places": self.pool_places,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A query's spans as units. A place is a span, or a day of one."""
-
-    days: Units
-    hours: Units
-    places: tuple[tuple[int, str], ...]
-    """The number of the span, and the day in ISO format (empty: not requested)."""
-
-
-class Cutter:
-    """Cuts spans into units. `with_day`: days are separate places; `by_hour`: hours only, for raw rows.
-
-    `newest`: no sum is of a later hour. A day that a span leaves after that counts as a whole one: its sum
-    contains nothing that the span does not.
-    """
-
-    def __init__(self, local: LocalTime, *, with_day: bool, by_hour: bool, newest: int | None = None) -> None:
-        self._local = local
-        self._with_day = with_day
-        self._by_hour = by_hour
-        self._newest = newest
-        self._places: dict[tuple[int, str], int] = {}
-
-    def cut(self, spans: Mapping[PoolName, Sequence[Span]]) -> Cut:
-        days: dict[date, list[tuple[str, int]]] = {}
-        hours: dict[int, list[tuple[str, int]]] = {}
-        alike: dict[tuple[Span, ...], list[str]] = {}
-        for pool, those in spans.items():
-            alike.setdefault(tuple(those), []).append(pool)
-        for those, pools in alike.items():  # most pools are cut at the same times
-            for number, span in enumerate(those):
-                self._cut_span(pools, number, span, days, hours)
-        moments = {datetime.fromtimestamp(hour, UTC): where for hour, where in hours.items()}
-        return Cut(_units(days), _units(moments), tuple(self._places))
-
-    def places_of(self, span: int, start: int, end: int) -> list[tuple[tuple[int, str], int]]:
-        """Return the places of a period within a span, and the seconds in each."""
-        found: list[tuple[tuple[int, str], int]] = []
-        while start < end:
-            day = self._local.day_of(start)
-            until = min(end, self._local.day_start(day + timedelta(days=1))) if self._with_day else end
-            found.append((self._key(span, day), until - start))
-            start = until
-        return found
-
-    def _place(self, span: int, day: date) -> int:
-        return self._places.setdefault(self._key(span, day), len(self._places))
-
-    def _key(self, span: int, day: date) -> tuple[int, str]:
-        return span, day.isoformat() if self._with_day else ""
-
-    def _cut_span(
-        self,
-        pools: Sequence[str],
-        number: int,
-        span: Span,
-        days: dict[date, list[tuple[str, int]]],
-        hours: dict[int, list[tuple[str, int]]],
-    ) -> None:
-        at = span.start
-        while at < span.end:
-            day = self._local.day_of(at)
-            end = self._local.day_start(day + timedelta(days=1))
-            place = self._place(number, day)
-            where = [(pool, place) for pool in pools]
-            if not self._by_hour and at == self._local.day_start(day) and self._is_whole(span, end):
-                days.setdefault(day, []).extend(where)
-                at = end
-                continue
-            while at < min(end, span.end):
-                hours.setdefault(at, []).extend(where)
-                at = self._local.next_hour(at)
-
-    def _is_whole(self, span: Span, day_end: int) -> bool:
-        """Return whether a day that begins within a span belongs to it until its end."""
-        return day_end <= span.end or (self._newest is not None and self._newest < span.end)
-
-
-def _units(found: Mapping[Any, list[tuple[str, int]]]) -> Units:
-    slots: dict[tuple[tuple[str, int], ...], int] = {}
-    times = sorted(found)
-    units = Units(times, [slots.setdefault(tuple(found[time]), len(slots)) for time in times])
-    for where, slot in slots.items():
-        for pool, place in where:
-            units.pools.append(pool)
-            units.pool_slots.append(slot)
-            units.pool_places.append(place)
-    return units
-
-
-# A job whose class changed is in the meter's queue: only of other running jobs is the class checked first.
-# They are metered up to their cluster's mark, so they add nothing to spans that end before it.
-_TAILS: Final = """
-    WITH candidate AS (
-        SELECT id, class, state FROM job
-        WHERE state = 'running' AND class IN (SELECT id FROM job_class WHERE {of_class})
-            AND cluster NOT IN (SELECT cluster FROM meter_mark WHERE metered_to >= to_timestamp(:ends))
-        UNION SELECT to_meter.job, job.class, job.state FROM to_meter LEFT JOIN job ON job.id = to_meter.job
-    ), truth AS (
-        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices,
-            floor(extract(epoch FROM attempt.started_at)) AS began,
-            floor(extract(epoch FROM attempt.ended_at)) AS ended,
-            attempt.ending IS NULL AND candidate.state IN ({open}) AS runs
-        FROM candidate JOIN attempt ON attempt.job = candidate.id
-    ), told AS (
-        SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
-            extract(epoch FROM COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))) AS upto
-        FROM candidate JOIN metered ON metered.job = candidate.id
-        JOIN job_class ON job_class.id = metered.class LEFT JOIN meter_mark AS mark USING (cluster)
-    ), both_ AS (
-        SELECT job, truth.class, truth.devices, truth.began, told.class AS told_class,
-            told.devices AS told_devices, told.began AS told_began, told.upto,
-            COALESCE(truth.class = told.class AND truth.devices = told.devices
-                AND truth.began = told.began, false) AS alike,
-            CASE WHEN runs AND ended IS NULL THEN greatest(:until, truth.began, told.upto)
-                ELSE COALESCE(ended, told.upto, truth.began) END AS ended
-        FROM truth FULL JOIN told USING (job, attempt)
-    ), stretch AS (
-        SELECT job, class, devices, upto AS began, ended FROM both_ WHERE alike AND ended > upto
-        UNION ALL SELECT job, class, -devices, ended, upto FROM both_ WHERE alike AND ended < upto
-        UNION ALL SELECT job, class, devices, began, ended FROM both_ WHERE NOT alike AND class IS NOT NULL
-        UNION ALL SELECT job, told_class, -told_devices, told_began, upto FROM both_
-            WHERE NOT alike AND told_class IS NOT NULL
-    )
-    SELECT job_class.pool, job_class.slice, began, ended, sum(devices) AS devices {labels}
-    FROM stretch JOIN job_class ON job_class.id = stretch.class {names}
-    WHERE ended > began AND {of_class} AND {of_name}
-    GROUP BY pool, slice, began, ended {labels}
-    HAVING sum(devices) <> 0
-"""
-
-
-_NAMES: Final = "LEFT JOIN (SELECT id AS job, name FROM job) AS named USING (job)"
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Devices held over a period beyond what is metered; negative: less than that."""
-
-    pool: str
-    slice: str
-    start: int
-    end: int
-    devices: int
-    labels: tuple[str, ...]
-
-
-async def tails(
-    connection: AsyncConnection,
-    of_class: str,
-    of_name: str,
-    values: dict[str, object],
-    columns: Sequence[str],
-    until: int,
-    *,
-    ends: int,
-    raw: bool,
-) -> list[Tail]:
-    """Return unmetered usage of the matching classes, grouped by `columns`; `raw`: with the job's name.
-
-    `ends`: the end of the queried spans; usage after it may be left out.
-    """
-    wanted = _TAILS.format(
-        of_class=of_class,
-        of_name=of_name,
-        open=OPEN_JOBS_SQL,
-        labels="".join(f", {column}" for column in columns),
-        names=_NAMES if raw else "",
-    )
-    rows = await connection.execute(text(wanted), values | {"until": until, "ends": ends})
-    return [
-        Tail(pool, slice_, int(began), int(ended), int(devices), tuple(label or "" for label in labels))
-        for pool, slice_, began, ended, devices, *labels in rows
-    ]
-
+from fairway.model.names import PoolName
 
 SECONDS: Final = 60.0
 
 RAW_SECONDS: Final = 600.0
 """Raw rows are read by whole months."""
 
-MOST_SUMS: Final = 1_000_000
+MAX_SUMS: Final = 1_000_000
 """In one answer."""
 
+FEW_POOLS: Final = 5
+"""With more, and no other filter, most classes match, and checking each row costs more than it saves."""
 
 _COLUMNS: Final = {
     Label.TEAM: "team",
@@ -257,23 +47,21 @@ _COLUMNS: Final = {
     Label.NAME: "name",
 }
 
-
 _SETTINGS: Final = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-    # Sums of a large month are quicker in memory, and never so long that compiling them would pay.
+    # Sums of a large month are faster in memory, and too short for compilation to pay.
     "SET LOCAL work_mem = '64MB'",
     "SET LOCAL jit = off",
-    # A plan for any window takes each for a short one, and reads a month by its key, row by row.
+    # A generic plan expects every window to be short, and reads a month by its key, row by row.
     "SET LOCAL plan_cache_mode = force_custom_plan",
 )
 
-# For a million sums by day workers double the work, and save little time.
-_ALONE: Final = "SET LOCAL max_parallel_workers_per_gather = 0"
+# For a million sums by day, parallel workers double the work and save little time.
+_NOT_PARALLEL: Final = "SET LOCAL max_parallel_workers_per_gather = 0"
 
-_TOGETHER: Final = "SET LOCAL max_parallel_workers_per_gather TO DEFAULT"
+_PARALLEL: Final = "SET LOCAL max_parallel_workers_per_gather TO DEFAULT"
 
-
-# Step by step, lest the planner join what is still many rows: first by class, then by label, then by place.
+# Step by step, lest the planner join while there are still many rows: by class, then by label, then by place.
 _BY_CLASS: Final = """
     summed AS MATERIALIZED (
         SELECT {slot}, class, CAST(sum(device_seconds) AS bigint) AS device_seconds
@@ -287,7 +75,7 @@ _BY_CLASS: Final = """
     )
 """
 
-# Where days are told apart there is one sum of each class a day already: by label at once.
+# If days are separate there is one sum per class and day already: group by label at once.
 _BY_LABEL: Final = """
     labelled AS MATERIALIZED (
         SELECT slot, pool, slice, {named} sum(device_seconds) AS device_seconds
@@ -297,24 +85,18 @@ _BY_LABEL: Final = """
     )
 """
 
-_KEPT: Final = """
+_TOTALS: Final = """
     WITH {steps}
     SELECT place, pool, slice, {numbered} sum(device_seconds) AS device_seconds
     FROM labelled JOIN {places} USING (slot, pool)
-    GROUP BY {numbered} place, pool, slice LIMIT :most
+    GROUP BY {numbered} place, pool, slice LIMIT :limit
 """
-
 
 _SLOTS: Final = """
     JOIN unnest(CAST(:times AS {type}[]), CAST(:slots AS int[])) AS slot ({time}, slot) USING ({time})
 """
 
-
 _NARROW: Final = "AND class IN (SELECT id FROM job_class WHERE {of_class})"
-
-FEW_POOLS: Final = 5
-"""With more, and no other filter, most classes match, and checking each row costs more than it saves."""
-
 
 _RAW: Final = """
     WITH slot AS (
@@ -331,21 +113,180 @@ _RAW: Final = """
     SELECT place, pool, slice, {labels} sum(device_seconds) AS device_seconds
     FROM named JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
     WHERE {names}
-    GROUP BY {labels} place, pool, slice LIMIT :most
+    GROUP BY {labels} place, pool, slice LIMIT :limit
 """
-
 
 _PLACES: Final = """
     unnest(CAST(:pools AS text[]), CAST(:pool_slots AS int[]), CAST(:pool_places AS int[]))
         AS places (pool, slot, place)
 """
 
-
 _CLASSES: Final = "SELECT id, cluster, team, user_name, pool, slice, priority FROM job_class WHERE {where}"
+
+# A job whose class changed is in the meter's queue: only of other running jobs is the class checked first.
+# They are metered up to their cluster's mark, so they add nothing to spans that end before it.
+_UNMETERED: Final = """
+    WITH candidate AS (
+        SELECT id, class, state FROM job
+        WHERE state = 'running' AND class IN (SELECT id FROM job_class WHERE {of_class})
+            AND cluster NOT IN (SELECT cluster FROM meter_mark WHERE metered_to >= to_timestamp(:ends))
+        UNION SELECT to_meter.job, job.class, job.state FROM to_meter LEFT JOIN job ON job.id = to_meter.job
+    ), actual AS (
+        SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices,
+            floor(extract(epoch FROM attempt.started_at)) AS began,
+            floor(extract(epoch FROM attempt.ended_at)) AS ended,
+            attempt.ending IS NULL AND candidate.state IN ({open}) AS runs
+        FROM candidate JOIN attempt ON attempt.job = candidate.id
+    ), stored AS (
+        SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
+            extract(epoch FROM COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))) AS upto
+        FROM candidate JOIN metered ON metered.job = candidate.id
+        JOIN job_class ON job_class.id = metered.class LEFT JOIN meter_mark AS mark USING (cluster)
+    ), both_ AS (
+        SELECT job, actual.class, actual.devices, actual.began, stored.class AS stored_class,
+            stored.devices AS stored_devices, stored.began AS stored_began, stored.upto,
+            COALESCE(actual.class = stored.class AND actual.devices = stored.devices
+                AND actual.began = stored.began, false) AS alike,
+            CASE WHEN runs AND ended IS NULL THEN greatest(:until, actual.began, stored.upto)
+                ELSE COALESCE(ended, stored.upto, actual.began) END AS ended
+        FROM actual FULL JOIN stored USING (job, attempt)
+    ), stretch AS (
+        SELECT job, class, devices, upto AS began, ended FROM both_ WHERE alike AND ended > upto
+        UNION ALL SELECT job, class, -devices, ended, upto FROM both_ WHERE alike AND ended < upto
+        UNION ALL SELECT job, class, devices, began, ended FROM both_ WHERE NOT alike AND class IS NOT NULL
+        UNION ALL SELECT job, stored_class, -stored_devices, stored_began, upto FROM both_
+            WHERE NOT alike AND stored_class IS NOT NULL
+    )
+    SELECT job_class.pool, job_class.slice, began, ended, sum(devices) AS devices {labels}
+    FROM stretch JOIN job_class ON job_class.id = stretch.class {names}
+    WHERE ended > began AND {of_class} AND {of_name}
+    GROUP BY pool, slice, began, ended {labels}
+    HAVING sum(devices) <> 0
+"""
+
+_NAMES: Final = "LEFT JOIN (SELECT id AS job, name FROM job) AS named USING (job)"
+
+
+@dataclass(slots=True)
+class _TimeSlots:
+    """Days or hours in order, each with its slot, and for each pool and slot the places that it counts for.
+
+    Times that count for the same places of the same pools share a slot.
+    """
+
+    times: list[date] | list[datetime]
+    slots: list[int]
+    pools: list[str] = field(default_factory=list)
+    pool_slots: list[int] = field(default_factory=list)
+    pool_places: list[int] = field(default_factory=list)
+
+    def are_consecutive_days(self) -> bool:
+        """Return whether all days have one slot without gaps: then the first and last day suffice."""
+        first, last = self.times[0], self.times[-1]
+        if isinstance(first, datetime) or isinstance(last, datetime) or len(set(self.slots)) > 1:
+            return False
+        return (last - first).days == len(self.times) - 1
+
+    def are_mostly_single(self) -> bool:
+        """Return whether most slots are of one day or hour: then summing by slot first reduces nothing."""
+        return 2 * len(set(self.slots)) > len(self.slots)
+
+    def values(self) -> dict[str, object]:
+        """Return the parameters of a statement."""
+        lists = {field.name: getattr(self, field.name) for field in fields(self)}
+        return lists | {"first": self.times[0], "last": self.times[-1]}
 
 
 @dataclass(frozen=True, slots=True)
-class UsageCondition:
+class _SplitSpans:
+    """A query's spans as whole days and hours. A place is one row of the result: a span, or a day of one."""
+
+    days: _TimeSlots
+    hours: _TimeSlots
+    places: tuple[tuple[int, str], ...]
+    """The number of the span, and the day in ISO format (empty: not requested)."""
+
+
+class _SpanSplitter:
+    """Splits spans into days and hours. `with_day`: a place per day; `by_hour`: hours only, for raw rows.
+
+    `newest`: no sum is of a later hour. A day that a span leaves after that counts as a whole one: its sum
+    contains nothing that the span does not.
+    """
+
+    def __init__(self, local: LocalTime, *, with_day: bool, by_hour: bool, newest: int | None = None) -> None:
+        self._local = local
+        self._with_day = with_day
+        self._by_hour = by_hour
+        self._newest = newest
+        self._places: dict[tuple[int, str], int] = {}
+
+    def split(self, spans: Mapping[PoolName, Sequence[Span]]) -> _SplitSpans:
+        days: dict[date, list[tuple[str, int]]] = {}
+        hours: dict[int, list[tuple[str, int]]] = {}
+        pools_by_spans: dict[tuple[Span, ...], list[str]] = {}
+        for pool, of_pool in spans.items():
+            pools_by_spans.setdefault(tuple(of_pool), []).append(pool)
+        for of_pools, pools in pools_by_spans.items():  # most pools have the same spans
+            for number, span in enumerate(of_pools):
+                self._split_span(pools, number, span, days, hours)
+        moments = {moment(hour): places for hour, places in hours.items()}
+        return _SplitSpans(_time_slots(days), _time_slots(moments), tuple(self._places))
+
+    def places_of(self, span: int, start: int, end: int) -> list[tuple[tuple[int, str], int]]:
+        """Return the places of a period within a span, and the seconds in each."""
+        found: list[tuple[tuple[int, str], int]] = []
+        while start < end:
+            day = self._local.day_of(start)
+            until = min(end, self._local.day_start(day + timedelta(days=1))) if self._with_day else end
+            found.append((self._key(span, day), until - start))
+            start = until
+        return found
+
+    def _key(self, span: int, day: date) -> tuple[int, str]:
+        return span, day.isoformat() if self._with_day else ""
+
+    def _split_span(
+        self,
+        pools: Sequence[str],
+        number: int,
+        span: Span,
+        days: dict[date, list[tuple[str, int]]],
+        hours: dict[int, list[tuple[str, int]]],
+    ) -> None:
+        at = span.start
+        while at < span.end:
+            day = self._local.day_of(at)
+            end = self._local.day_start(day + timedelta(days=1))
+            place = self._places.setdefault(self._key(number, day), len(self._places))
+            places = [(pool, place) for pool in pools]
+            if not self._by_hour and at == self._local.day_start(day) and self._is_whole(span, end):
+                days.setdefault(day, []).extend(places)
+                at = end
+                continue
+            while at < min(end, span.end):
+                hours.setdefault(at, []).extend(places)
+                at = self._local.next_hour(at)
+
+    def _is_whole(self, span: Span, day_end: int) -> bool:
+        """Return whether a day that begins within a span belongs to it until its end."""
+        return day_end <= span.end or (self._newest is not None and self._newest < span.end)
+
+
+def _time_slots(places: Mapping[Any, list[tuple[str, int]]]) -> _TimeSlots:
+    slots: dict[tuple[tuple[str, int], ...], int] = {}
+    times = sorted(places)
+    result = _TimeSlots(times, [slots.setdefault(tuple(places[time]), len(slots)) for time in times])
+    for of_slot, slot in slots.items():
+        for pool, place in of_slot:
+            result.pools.append(pool)
+            result.pool_slots.append(slot)
+            result.pool_places.append(place)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _UsageCondition:
     """A filter as SQL: a condition on classes, one on names, and their values."""
 
     of_class: str
@@ -355,8 +296,8 @@ class UsageCondition:
     """Whether few classes match."""
 
     @classmethod
-    def of(cls, which: UsageFilter, pools: Iterable[str]) -> UsageCondition:
-        given = {
+    def of(cls, which: UsageFilter, pools: Iterable[str]) -> _UsageCondition:
+        alternatives = {
             "team": which.teams,
             "user_name": which.users,
             "cluster": which.clusters,
@@ -364,18 +305,18 @@ class UsageCondition:
             "slice": which.slices,
             "pool": frozenset(pools),
         }
-        said = {column: sorted(names) for column, names in given.items() if names is not None}
-        values: dict[str, object] = {f"of_{column}": names for column, names in said.items()}
-        of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in said)
-        narrow = len(said) > 1 or len(said["pool"]) <= FEW_POOLS
+        by_column = {column: sorted(names) for column, names in alternatives.items() if names is not None}
+        values: dict[str, object] = {f"of_{column}": names for column, names in by_column.items()}
+        of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in by_column)
+        narrow = len(by_column) > 1 or len(by_column["pool"]) <= FEW_POOLS
         if which.names is None:
             return cls(of_class, "true", values, narrow)
         values["of_name"] = sorted(which.names)
         return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values, narrow)
 
 
-class Tally:
-    """Accumulates the sums of an answer."""
+class _SumTable:
+    """Accumulates the sums of one view."""
 
     def __init__(self, by: Sequence[Label]) -> None:
         self._day = tuple(n for n, label in enumerate(by) if label is Label.DAY)
@@ -384,219 +325,154 @@ class Tally:
         """The columns of the labels except the day, which follows from the place."""
 
     def add(
-        self, place: tuple[int, str], pool: str, slice_: str, labels: Sequence[str], seconds: int
+        self, place: tuple[int, str], pool: str, slice_: str, labels: Sequence[str], device_seconds: int
     ) -> None:
         span, day = place
-        told = list(labels)
+        all_labels = list(labels)
         for n in self._day:
-            told.insert(n, day)
-        key = (span, pool, slice_, tuple(told))
-        self._sums[key] = self._sums.get(key, 0) + seconds
+            all_labels.insert(n, day)
+        key = (span, pool, slice_, tuple(all_labels))
+        self._sums[key] = self._sums.get(key, 0) + device_seconds
 
-    def answer(self) -> tuple[UsageSum, ...]:
+    def rows(self) -> tuple[UsageSum, ...]:
         """Return the sums in order, without zeros. Raises UsageTooFine."""
-        if len(self._sums) >= MOST_SUMS:
+        if len(self._sums) >= MAX_SUMS:
             raise UsageTooFine(
                 "UsageTooFine",
-                f"the answer would have more than {MOST_SUMS:,} lines",
+                f"the answer would have more than {MAX_SUMS:,} lines",
                 "ask for a shorter window or fewer labels, or narrow it to a team or pool",
             )
         return tuple(
-            UsageSum(span, Supply(PoolName(pool), SliceName(slice_) if slice_ else None), labels, seconds)
-            for (span, pool, slice_, labels), seconds in sorted(self._sums.items())
-            if seconds
+            UsageSum(span, supply(pool, slice_), labels, total)
+            for (span, pool, slice_, labels), total in sorted(self._sums.items())
+            if total
         )
 
 
-async def views(
-    connections: Connections,
-    asked: Sequence[UsageView],
-    live_until: int | None,
-    local: LocalTime,
-    store: Archive | None,
-) -> tuple[tuple[UsageSum, ...], ...]:
-    """Return each view's sums, all from one snapshot: what one of them has, the others have."""
-    looks = [_Look(view, local) for view in asked]
-    if any(look.asks for look in looks):
-        raw = any(look.view.raw for look in looks)
-        seconds = RAW_SECONDS if raw else SECONDS
-        async with connections.transaction(seconds=seconds) as connection:
-            await _begin(connection, seconds, raw=raw)
-            newest = await _newest(connection)
-            for look in looks:
-                await look.read(connection, newest)
-            if live_until is not None:
-                await _add_live(connection, [look for look in looks if look.asks], live_until)
-    for look in looks:
-        if look.parts:
-            # Outside: no network call belongs into a transaction, and objects do not change.
-            await _archived(store, look)
-    return tuple(look.tally.answer() for look in looks)
+@dataclass(frozen=True, slots=True)
+class _UnmeteredUsage:
+    """Devices held over a period beyond what is metered; negative: less than that."""
+
+    pool: str
+    slice: str
+    start: int
+    end: int
+    devices: int
+    labels: tuple[str, ...]
 
 
-class _Look:
-    """The state of a view while it is answered."""
+class _ViewQuery:
+    """A view while it is answered."""
 
     def __init__(self, view: UsageView, local: LocalTime) -> None:
         pools = view.which.pools
         self.view: Final = view
-        self.spans: Final = {p: those for p, those in view.spans.items() if pools is None or p in pools}
-        self.asks: Final = any(span.start < span.end for those in self.spans.values() for span in those)
-        self.asked: Final = UsageCondition.of(view.which, self.spans)
-        self.tally: Final = Tally(view.by)
+        self.spans: Final = {p: spans for p, spans in view.spans.items() if pools is None or p in pools}
+        self.has_spans: Final = any(s.start < s.end for spans in self.spans.values() for s in spans)
+        self.condition: Final = _UsageCondition.of(view.which, self.spans)
+        self.sums: Final = _SumTable(view.by)
         self._local: Final = local
-        self.cutter: Cutter
-        self.cut: Cut
+        self._splitter: _SpanSplitter
+        self._split: _SplitSpans
         self.parts: Sequence[ArchivedPart] = ()
-        self.classes: dict[int, Mapping[str, str]] = {}
+        self._classes: dict[int, Mapping[str, str]] = {}
 
     async def read(self, connection: AsyncConnection, newest: int | None) -> None:
         """Read everything but live and archived usage."""
-        raw = self.view.raw
-        with_day = Label.DAY in self.view.by
-        self.cutter = Cutter(self._local, with_day=with_day, by_hour=raw, newest=newest)
-        self.cut = self.cutter.cut(self.spans)
-        if not self.cut.places:
-            return
-        if raw:
-            self.parts = await _raw(connection, self.cut, self.asked, self.tally)
-            self.classes = await _classes(connection, self.asked) if self.parts else {}
-        else:
-            await _kept(connection, self.cut, self.asked, self.tally)
+        raw, with_day = self.view.raw, Label.DAY in self.view.by
+        self._splitter = _SpanSplitter(self._local, with_day=with_day, by_hour=raw, newest=newest)
+        self._split = self._splitter.split(self.spans)
+        if self._split.places:
+            await (self._read_raw(connection) if raw else self._read_totals(connection))
 
-
-async def _begin(connection: AsyncConnection, seconds: float, *, raw: bool) -> None:
-    for setting in (*_SETTINGS, f"SET LOCAL statement_timeout = {round(seconds * 1000)}"):
-        await connection.execute(text(setting))
-    if raw:
-        # Before the first look: nothing moves from PostgreSQL to the archive until this has seen all of it.
-        await connection.execute(text("LOCK TABLE usage_archive IN ACCESS SHARE MODE"))
-
-
-async def _newest(connection: AsyncConnection) -> int | None:
-    """Return the latest hour that has a sum. Returns None if there is none."""
-    found = (await connection.execute(text("SELECT max(hour) FROM usage_hour"))).scalar()
-    return None if found is None else _seconds(found)
-
-
-async def _kept(connection: AsyncConnection, cut: Cut, asked: UsageCondition, tally: Tally) -> None:
-    await connection.execute(text(_ALONE if not cut.hours.times else _TOGETHER))
-    for table, time, type_, units in (
-        ("usage_day", "day", "date", cut.days),
-        ("usage_hour", "hour", "timestamptz", cut.hours),
-    ):
-        if units.times:
-            alike = units.one_stretch_of_days()
-            names = [f"l{n}" for n in range(len(tally.columns))]
-            at_once = units.mostly_apart() and not alike and not asked.narrow
+    async def _read_totals(self, connection: AsyncConnection) -> None:
+        columns, condition = self.sums.columns, self.condition
+        await connection.execute(text(_PARALLEL if self._split.hours.times else _NOT_PARALLEL))
+        for table, time, type_, slots in (
+            ("usage_day", "day", "date", self._split.days),
+            ("usage_hour", "hour", "timestamptz", self._split.hours),
+        ):
+            if not slots.times:
+                continue
+            consecutive = slots.are_consecutive_days()
+            names = [f"l{n}" for n in range(len(columns))]
+            at_once = slots.are_mostly_single() and not consecutive and not condition.narrow
             steps = (_BY_LABEL if at_once else _BY_CLASS).format(
-                slot="0 AS slot" if alike else "slot",
-                slots="" if alike else _SLOTS.format(type=type_, time=time),
+                slot="0 AS slot" if consecutive else "slot",
+                slots="" if consecutive else _SLOTS.format(type=type_, time=time),
                 time=time,
                 table=table,
-                narrow=_NARROW.format(of_class=asked.of_class) if asked.narrow else "",
-                of_class=asked.of_class,
-                named="".join(f"{c} AS {n}, " for c, n in zip(tally.columns, names, strict=True)),
-                labels="".join(f"{column}, " for column in tally.columns),
+                narrow=_NARROW.format(of_class=condition.of_class) if condition.narrow else "",
+                of_class=condition.of_class,
+                named="".join(f"{c} AS {n}, " for c, n in zip(columns, names, strict=True)),
+                labels="".join(f"{column}, " for column in columns),
             )
             numbered = "".join(f"{name}, " for name in names)
-            wanted = _KEPT.format(steps=steps, numbered=numbered, places=_PLACES)
-            await _add(connection, wanted, units, cut, asked, tally)
+            query = _TOTALS.format(steps=steps, numbered=numbered, places=_PLACES)
+            await self._add_rows(connection, query, slots)
 
-
-async def _raw(
-    connection: AsyncConnection, cut: Cut, asked: UsageCondition, tally: Tally
-) -> Sequence[ArchivedPart]:
-    """Add the raw rows in PostgreSQL. Returns the archived objects that are still to be added."""
-    columns = "SELECT hour, class, job, seconds, devices FROM"
-    tables = ["usage", *await archive.leaving(connection)]
-    wanted = _RAW.format(
-        tables=" UNION ALL ".join(f"{columns} {table}" for table in tables),
-        of_class=asked.of_class,
-        labels="".join(f"{column}, " for column in tally.columns),
-        places=_PLACES,
-        names=asked.of_name,
-    )
-    await _add(connection, wanted, cut.hours, cut, asked, tally)
-    hours = [_seconds(time) for time in cut.hours.times]
-    return await archive.parts(connection, min(hours), max(hours))
-
-
-async def _add(
-    connection: AsyncConnection, wanted: str, units: Units, cut: Cut, asked: UsageCondition, tally: Tally
-) -> None:
-    rows = await connection.execute(text(wanted), units.values() | asked.values | {"most": MOST_SUMS})
-    for place, pool, slice_, *labels, seconds in rows:
-        tally.add(cut.places[place], pool, slice_, labels, int(seconds))
-
-
-async def _classes(connection: AsyncConnection, asked: UsageCondition) -> dict[int, Mapping[str, str]]:
-    wanted = text(_CLASSES.format(where=asked.of_class))
-    values = {name: value for name, value in asked.values.items() if name != "of_name"}
-    return {row.id: dict(row._mapping) for row in await connection.execute(wanted, values)}
-
-
-async def _archived(store: Archive | None, look: _Look) -> None:
-    where: dict[tuple[int, str], list[int]] = {}
-    units, classes, tally = look.cut.hours, look.classes, look.tally
-    for slot, pool, place in zip(units.pool_slots, units.pools, units.pool_places, strict=True):
-        where.setdefault((slot, pool), []).append(place)
-    slots = {_seconds(time): slot for time, slot in zip(units.times, units.slots, strict=True)}
-    names = look.view.which.names
-    for slot, class_, name, seconds in await archive.sums(store, look.parts, slots, classes, names):
-        known = {**classes[class_], "name": name}
-        labels = [str(known[column]) for column in tally.columns]
-        for place in where.get((slot, known["pool"]), ()):
-            tally.add(look.cut.places[place], known["pool"], known["slice"] or NONE, labels, seconds)
-
-
-async def _add_live(connection: AsyncConnection, looks: Sequence[_Look], until: int) -> None:
-    """Add live usage, read once for all views with the same filter, as finely as one of them needs it."""
-    alike: dict[tuple[UsageFilter, bool], list[_Look]] = {}
-    for look in looks:
-        alike.setdefault((look.view.which, look.view.raw), []).append(look)
-    for (_, raw), those in alike.items():
-        columns = tuple(dict.fromkeys(column for look in those for column in look.tally.columns))
-        asked = those[0].asked if len(those) == 1 else UsageCondition.of(those[0].view.which, _pools(those))
-        ends = max(span.end for look in those for spans in look.spans.values() for span in spans)
-        held = await tails(
-            connection, asked.of_class, asked.of_name, asked.values, columns, until, ends=ends, raw=raw
+    async def _read_raw(self, connection: AsyncConnection) -> None:
+        """Add the raw rows in PostgreSQL; find the archived objects that are still to be added."""
+        columns = "SELECT hour, class, job, seconds, devices FROM"
+        tables = ["usage", *await archive.leaving(connection)]
+        query = _RAW.format(
+            tables=" UNION ALL ".join(f"{columns} {table}" for table in tables),
+            of_class=self.condition.of_class,
+            labels="".join(f"{column}, " for column in self.sums.columns),
+            places=_PLACES,
+            names=self.condition.of_name,
         )
-        for look in those:
-            _add_tails(held, look, [columns.index(column) for column in look.tally.columns])
+        await self._add_rows(connection, query, self._split.hours)
+        hours = [_hour(time) for time in self._split.hours.times]
+        self.parts = await archive.parts(connection, min(hours), max(hours))
+        if self.parts:
+            classes = text(_CLASSES.format(where=self.condition.of_class))
+            rows = await connection.execute(classes, self.condition.values)
+            self._classes = {row.id: dict(row._mapping) for row in rows}
+
+    async def _add_rows(self, connection: AsyncConnection, query: str, slots: _TimeSlots) -> None:
+        values = slots.values() | self.condition.values | {"limit": MAX_SUMS}
+        for place, pool, slice_, *labels, device_seconds in await connection.execute(text(query), values):
+            self.sums.add(self._split.places[place], pool, slice_, labels, int(device_seconds))
+
+    async def add_archived(self, store: Archive | None) -> None:
+        """Add the usage in the archived objects."""
+        places: dict[tuple[int, str], list[int]] = {}
+        hours = self._split.hours
+        for slot, pool, place in zip(hours.pool_slots, hours.pools, hours.pool_places, strict=True):
+            places.setdefault((slot, pool), []).append(place)
+        slots = {_hour(time): slot for time, slot in zip(hours.times, hours.slots, strict=True)}
+        rows = await archive.sums(store, self.parts, slots, self._classes, self.view.which.names)
+        for slot, class_, name, device_seconds in rows:
+            row = {**self._classes[class_], "name": name}
+            labels = [str(row[column]) for column in self.sums.columns]
+            for place in places.get((slot, row["pool"]), ()):
+                key = self._split.places[place]
+                self.sums.add(key, row["pool"], row["slice"] or NONE, labels, device_seconds)
+
+    def add_unmetered(self, usage: Sequence[_UnmeteredUsage], columns: Sequence[str]) -> None:
+        """Add unmetered usage, whose labels are those of `columns`."""
+        if not usage:
+            return
+        positions = [columns.index(column) for column in self.sums.columns]
+        earliest = min(one.start for one in usage)
+        recent = {
+            pool: [(number, span) for number, span in enumerate(spans) if span.end > earliest]
+            for pool, spans in self.spans.items()
+        }
+        for one in usage:
+            labels = [one.labels[n] for n in positions]
+            for number, span in recent.get(PoolName(one.pool), ()):
+                start, end = max(one.start, span.start), min(one.end, span.end)
+                for place, length in self._splitter.places_of(number, start, end):
+                    self.sums.add(place, one.pool, one.slice, labels, one.devices * length)
 
 
-def _pools(looks: Sequence[_Look]) -> set[PoolName]:
-    return {pool for look in looks for pool in look.spans}
-
-
-def _add_tails(held: Sequence[Tail], look: _Look, where: Sequence[int]) -> None:
-    if not held:
-        return
-    earliest = min(tail.start for tail in held)
-    recent = {
-        pool: [(number, span) for number, span in enumerate(those) if span.end > earliest]
-        for pool, those in look.spans.items()
-    }
-    for tail in held:
-        labels = [tail.labels[n] for n in where]
-        for number, span in recent.get(PoolName(tail.pool), ()):
-            at, end = max(tail.start, span.start), min(tail.end, span.end)
-            for place, seconds in look.cutter.places_of(number, at, end):
-                look.tally.add(place, tail.pool, tail.slice, labels, tail.devices * seconds)
-
-
-def _seconds(time: object) -> int:
-    if not isinstance(time, datetime):
-        raise TypeError(time)
-    return int(time.astimezone(UTC).timestamp())
-
-
-class UsageStore:
+class UsageStore(LedgerStore):
     """Reads totals of usage, and moves old usage to the archive."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        super().__init__(connections)
         self._archive: Archive | None = None
 
     def use_archive(self, url: str) -> None:
@@ -636,7 +512,80 @@ class UsageStore:
         return (await self.views([view], live_until, local=local))[0]
 
     async def views(
-        self, asked: Sequence[UsageView], live_until: int | None, *, local: LocalTime
+        self, views: Sequence[UsageView], live_until: int | None, *, local: LocalTime
     ) -> tuple[tuple[UsageSum, ...], ...]:
         """Return the sums of several views, all from one snapshot: what is in one is in the others."""
-        return await views(self._connections, asked, live_until, local, self._archive)
+        queries = [_ViewQuery(view, local) for view in views]
+        if any(query.has_spans for query in queries):
+            raw = any(view.raw for view in views)
+            limit = RAW_SECONDS if raw else SECONDS
+            async with self._connections.transaction(seconds=limit) as connection:
+                await _begin(connection, limit, raw=raw)
+                found = (await connection.execute(text("SELECT max(hour) FROM usage_hour"))).scalar()
+                newest = None if found is None else seconds(found)
+                for query in queries:
+                    await query.read(connection, newest)
+                if live_until is not None:
+                    await _add_live(connection, [query for query in queries if query.has_spans], live_until)
+        for query in queries:
+            if query.parts:
+                # Outside: no network call belongs into a transaction, and objects do not change.
+                await query.add_archived(self._archive)
+        return tuple(query.sums.rows() for query in queries)
+
+
+async def _begin(connection: AsyncConnection, limit: float, *, raw: bool) -> None:
+    for setting in (*_SETTINGS, f"SET LOCAL statement_timeout = {round(limit * 1000)}"):
+        await connection.execute(text(setting))
+    if raw:
+        # Before the first read: nothing moves from PostgreSQL to the archive until all of it is read.
+        await connection.execute(text("LOCK TABLE usage_archive IN ACCESS SHARE MODE"))
+
+
+async def _add_live(connection: AsyncConnection, queries: Sequence[_ViewQuery], until: int) -> None:
+    """Add live usage, read once for all views with the same filter, as finely as one of them needs it."""
+    by_filter: dict[tuple[UsageFilter, bool], list[_ViewQuery]] = {}
+    for query in queries:
+        by_filter.setdefault((query.view.which, query.view.raw), []).append(query)
+    for (which, raw), alike in by_filter.items():
+        columns = tuple(dict.fromkeys(column for query in alike for column in query.sums.columns))
+        condition = _UsageCondition.of(which, {pool for query in alike for pool in query.spans})
+        end = max(span.end for query in alike for spans in query.spans.values() for span in spans)
+        usage = await _unmetered(connection, condition, columns, until, end, raw=raw)
+        for query in alike:
+            query.add_unmetered(usage, columns)
+
+
+async def _unmetered(
+    connection: AsyncConnection,
+    condition: _UsageCondition,
+    columns: Sequence[str],
+    until: int,
+    end: int,
+    *,
+    raw: bool,
+) -> list[_UnmeteredUsage]:
+    """Return unmetered usage of the matching classes, grouped by `columns`; `raw`: with the job's name.
+
+    `end`: the end of the queried spans; usage after it may be left out.
+    """
+    query = _UNMETERED.format(
+        of_class=condition.of_class,
+        of_name=condition.of_name,
+        open=OPEN_JOBS_SQL,
+        labels="".join(f", {column}" for column in columns),
+        names=_NAMES if raw else "",
+    )
+    rows = await connection.execute(text(query), condition.values | {"until": until, "ends": end})
+    return [
+        _UnmeteredUsage(
+            pool, slice_, int(began), int(ended), int(devices), tuple(label or "" for label in labels)
+        )
+        for pool, slice_, began, ended, devices, *labels in rows
+    ]
+
+
+def _hour(time: date | datetime) -> int:
+    if not isinstance(time, datetime):
+        raise TypeError(time)
+    return seconds(time)

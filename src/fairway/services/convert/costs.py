@@ -1,4 +1,4 @@
-"""Reports, statements and prices in wire types. Pure."""
+"""Convert reports, statements and prices to wire types. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.cost.rounding import rounded
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.names import PoolName
 from fairway.model.price import PricePoint
-from fairway.services.reports import CapacityDay, ReportQuestion, ReportResult, WasteResult, WasteRow
+from fairway.services.reports import CapacityDay, ReportQuery, ReportResult, WasteResult, WasteRow
 from fairway.services.statements import Statement, StatementEntry
 from fairway.wire import costs as wire
 
@@ -22,43 +22,43 @@ _EXACT: Final = Decimal("0.000000000001")
 
 
 def cost(
-    fleet: Fleet, question: ReportQuestion, answer: ReportResult, said: Mapping[str, Any]
+    fleet: Fleet, query: ReportQuery, result: ReportResult, common: Mapping[str, Any]
 ) -> wire.CostReport:
-    """`said`: what every document says of who asked and what for."""
+    """Convert a report of cost; `common` are the fields that every report has for its caller."""
     return wire.CostReport(
-        **_document(fleet, question, answer.window),
-        **said,
-        rows=[_cost_row(row) for row in answer.table.rows],
-        total=_cost_row(answer.table.total),
+        **_document(fleet, query, result.window),
+        **common,
+        rows=[_cost_row(row) for row in result.table.rows],
+        total=_cost_row(result.table.total),
     )
 
 
 def usage(
-    fleet: Fleet, question: ReportQuestion, answer: ReportResult, said: Mapping[str, Any]
+    fleet: Fleet, query: ReportQuery, result: ReportResult, common: Mapping[str, Any]
 ) -> wire.UsageReport:
-    """What was held."""
+    """Convert a report of usage."""
     return wire.UsageReport(
-        **_document(fleet, question, answer.window),
-        **said,
-        rows=[_usage_row(row) for row in answer.table.rows],
-        total=_usage_row(answer.table.total),
+        **_document(fleet, query, result.window),
+        **common,
+        rows=[_usage_row(row) for row in result.table.rows],
+        total=_usage_row(result.table.total),
     )
 
 
 def waste(
-    fleet: Fleet, question: ReportQuestion, answer: WasteResult, said: Mapping[str, Any]
+    fleet: Fleet, query: ReportQuery, result: WasteResult, common: Mapping[str, Any]
 ) -> wire.WasteReport:
-    """What nobody used."""
+    """Convert a report of unused capacity."""
     return wire.WasteReport(
-        **_document(fleet, question, answer.window),
-        **said,
-        rows=[_waste_row(row) for row in answer.rows],
-        total=_waste_row(answer.total),
+        **_document(fleet, query, result.window),
+        **common,
+        rows=[_waste_row(row) for row in result.rows],
+        total=_waste_row(result.total),
     )
 
 
 def capacity(fleet: Fleet, window_: Window, days: Iterable[CapacityDay]) -> wire.CapacityReport:
-    """What was there by day and pool."""
+    """Convert the capacity by day and pool."""
     return wire.CapacityReport(
         fleet=fleet.name,
         currency=fleet.currency,
@@ -71,15 +71,15 @@ def capacity(fleet: Fleet, window_: Window, days: Iterable[CapacityDay]) -> wire
 
 
 def statements(
-    fleet: Fleet, found: Statement, seen: frozenset[str] | None, wanted: frozenset[str] | None
+    fleet: Fleet, found: Statement, visible: frozenset[str] | None, wanted: frozenset[str] | None
 ) -> wire.Statements:
-    """A month by team: those wanted (None: all), or seen."""
-    lines = [line for line in found.lines if wanted is None or line.told.team in wanted]
+    """Convert a month's statement by team, for the `wanted` teams; None is all."""
+    entries = [entry for entry in found.lines if wanted is None or entry.billed.team in wanted]
     by_team: dict[str, list[wire.StatementLine]] = {}
-    # Teams by name, what nobody carries last; this month before what it corrects.
-    for i in sorted(range(len(lines)), key=lambda i: _line_order(lines[i], found.month)):
-        by_team.setdefault(lines[i].told.team, []).append(_line(lines[i]))
-    teams = [_team_statement(team, each, found.month) for team, each in by_team.items()]
+    # Teams by name, lines that nobody pays last; this month before the months it corrects.
+    for entry in sorted(entries, key=lambda entry: _entry_order(entry, found.month)):
+        by_team.setdefault(entry.billed.team, []).append(_line(entry))
+    teams = [_team_statement(team, lines, found.month) for team, lines in by_team.items()]
     return wire.Statements(
         fleet=fleet.name,
         month=_month(found.month),
@@ -88,14 +88,14 @@ def statements(
         closed_at=found.closed.closed_at if found.closed else None,
         closed_by=found.closed.by if found.closed else None,
         over=found.over,
-        of_teams=None if seen is None else sorted(seen),
+        of_teams=None if visible is None else sorted(visible),
         statements=teams,
         total=sum((t.total for t in teams), Decimal(0)),
     )
 
 
 def prices(fleet: Fleet, today: date, points: Mapping[PoolName, Sequence[PricePoint]]) -> wire.Prices:
-    """What each pool costs today."""
+    """Convert today's price of each pool."""
     return wire.Prices(
         currency=fleet.currency,
         day=today,
@@ -104,7 +104,7 @@ def prices(fleet: Fleet, today: date, points: Mapping[PoolName, Sequence[PricePo
 
 
 def window(fleet: Fleet, found: Window) -> wire.Window:
-    """The time a document is about."""
+    """Convert the window of a report."""
     return wire.Window(
         first_day=found.first,
         last_day=found.until - timedelta(days=1),
@@ -114,12 +114,12 @@ def window(fleet: Fleet, found: Window) -> wire.Window:
     )
 
 
-def _document(fleet: Fleet, question: ReportQuestion, found: Window) -> dict[str, Any]:
+def _document(fleet: Fleet, query: ReportQuery, found: Window) -> dict[str, Any]:
     return {
         "fleet": fleet.name,
         "currency": fleet.currency,
         "window": window(fleet, found),
-        "by": list(question.by),
+        "by": list(query.by),
     }
 
 
@@ -158,30 +158,23 @@ def _waste_row(row: WasteRow) -> wire.WasteRow:
     )
 
 
-def _line_order(line: StatementEntry, month: date) -> tuple[Any, ...]:
-    t = line.told
-    supply = str(t.supply) if t.supply else ""
-    return (
-        t.team == "",
-        t.team,
-        line.used_in != month,
-        line.used_in,
-        list(type(t.kind)).index(t.kind),
-        supply,
-        t.cluster,
-    )
+def _entry_order(entry: StatementEntry, month: date) -> tuple[Any, ...]:
+    a = entry.billed
+    kind = list(type(a.kind)).index(a.kind)
+    supply = str(a.supply) if a.supply else ""
+    return (a.team == "", a.team, entry.used_in != month, entry.used_in, kind, supply, a.cluster)
 
 
-def _line(line: StatementEntry) -> wire.StatementLine:
-    t = line.told
+def _line(entry: StatementEntry) -> wire.StatementLine:
+    a = entry.billed
     return wire.StatementLine(
-        used_in=_month(line.used_in),
-        kind=t.kind,
-        cluster=t.cluster,
-        pool=t.supply.pool if t.supply else "",
-        slice=(t.supply.slice or "") if t.supply else "",
-        hours=rounded(Fraction(t.device_seconds, 3600), HUNDREDTH),
-        amount=t.amount,
+        used_in=_month(entry.used_in),
+        kind=a.kind,
+        cluster=a.cluster,
+        pool=a.supply.pool if a.supply else "",
+        slice=(a.supply.slice or "") if a.supply else "",
+        hours=rounded(Fraction(a.device_seconds, 3600), HUNDREDTH),
+        amount=a.amount,
     )
 
 
@@ -196,9 +189,9 @@ def _team_statement(team: str, lines: list[wire.StatementLine], month: date) -> 
 
 
 def _price(pool: Pool, today: date, points: Sequence[PricePoint]) -> wire.PoolPrice:
-    held = [c for c in pool.pricing.commitments if c.since <= today < c.until]
-    gpus = sum(c.gpus for c in held)
-    coming = next((s for s in pool.pricing.steps if s.since > today), None)
+    commitments = [c for c in pool.pricing.commitments if c.since <= today < c.until]
+    gpus = sum(c.gpus for c in commitments)
+    upcoming = next((s for s in pool.pricing.steps if s.since > today), None)
     last = points[-1] if points else None
     return wire.PoolPrice(
         pool=pool.name,
@@ -211,15 +204,14 @@ def _price(pool: Pool, today: date, points: Sequence[PricePoint]) -> wire.PoolPr
         spot_at=last.at if last else None,
         slices={str(s): price for s, price in pool.pricing.slices.items()},
         committed_gpus=gpus,
-        commitment_price=_mean([(c.gpus, c.per_gpu_hour) for c in held]) if gpus else None,
-        next_price=coming.per_gpu_hour if coming else None,
-        next_since=coming.since if coming else None,
+        commitment_price=_mean([(c.gpus, c.per_gpu_hour) for c in commitments]) if gpus else None,
+        next_price=upcoming.per_gpu_hour if upcoming else None,
+        next_since=upcoming.since if upcoming else None,
     )
 
 
 def _mean(weighted: Sequence[tuple[int, Decimal]]) -> Decimal:
-    whole = sum(n for n, _ in weighted)
-    mean = sum((n * price for n, price in weighted), Decimal(0)) / whole
+    mean = sum((n * price for n, price in weighted), Decimal(0)) / sum(n for n, _ in weighted)
     return mean.quantize(Decimal("0.0001")).normalize() + Decimal("0.00")
 
 

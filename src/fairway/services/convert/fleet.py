@@ -1,9 +1,9 @@
-"""What is known, in wire types: the fleet file names things, the ledger says how they are. Pure."""
+"""Convert clusters, pools and nodes to wire types: names from the fleet file, state from the ledger. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TypedDict
 from zoneinfo import ZoneInfo
@@ -22,8 +22,8 @@ _NOT_OBSERVED = wire.Reason(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Everything the answers about clusters and pools are made from, read at one moment."""
+class FleetState:
+    """The fleet and the last observed state of its clusters and pools, read at one moment."""
 
     fleet: Fleet
     clusters: Mapping[str, ClusterState]
@@ -31,24 +31,24 @@ class Known:
     now: datetime
 
 
-class _SeenFields(TypedDict):
+class _Freshness(TypedDict):
     reachable: bool | None
     observed_at: datetime | None
     age_seconds: int | None
 
 
-def clusters(known: Known) -> list[wire.Cluster]:
-    """The fleet's clusters by name, those never observed too."""
-    return [_cluster(known, c) for c in sorted(known.fleet.clusters, key=lambda c: c.name)]
+def clusters(state: FleetState) -> list[wire.Cluster]:
+    """Convert the clusters of the fleet by name, including those never observed."""
+    return [_cluster(state, c) for c in sorted(state.fleet.clusters, key=lambda c: c.name)]
 
 
-def pools(known: Known) -> list[wire.Pool]:
-    """The fleet's pools by name, those never observed too."""
-    return [_pool(known, p) for p in sorted(known.fleet.pools, key=lambda p: p.name)]
+def pools(state: FleetState) -> list[wire.Pool]:
+    """Convert the pools of the fleet by name, including those never observed."""
+    return [_pool(state, p) for p in sorted(state.fleet.pools, key=lambda p: p.name)]
 
 
 def node(state: NodeState, cluster: ClusterState | None, now: datetime) -> wire.Node:
-    """One node, marked with how fresh it is."""
+    """Convert one node, with the age of its state."""
     return wire.Node(
         name=state.name,
         cluster=state.cluster,
@@ -56,14 +56,14 @@ def node(state: NodeState, cluster: ClusterState | None, now: datetime) -> wire.
         reason=state.reason,
         since=state.since,
         devices=[_devices(state.health, d) for d in state.devices],
-        **_seen(cluster, now),
+        **_freshness(cluster, now),
     )
 
 
-def _cluster(known: Known, cluster: Cluster) -> wire.Cluster:
-    state = known.clusters.get(cluster.name)
-    rows = [p for p in known.pools if p.cluster == cluster.name]
-    whole = [p for p in rows if p.slice is None]
+def _cluster(fleet_state: FleetState, cluster: Cluster) -> wire.Cluster:
+    state = fleet_state.clusters.get(cluster.name)
+    rows = [p for p in fleet_state.pools if p.cluster == cluster.name]
+    whole_gpus = [p for p in rows if p.slice is None]
     observed = state is not None and state.observed_at is not None
     return wire.Cluster(
         name=cluster.name,
@@ -71,45 +71,46 @@ def _cluster(known: Known, cluster: Cluster) -> wire.Cluster:
         engine_version=state.engine_version or None if state else None,
         reason=_reason(state),
         since=state.since if state and state.attempted_at else None,
-        pools=sorted(p.name for p in known.fleet.pools_of(cluster.name)),
-        gpus=_sum(whole) if observed else None,
+        pools=sorted(p.name for p in fleet_state.fleet.pools_of(cluster.name)),
+        gpus=_sum(whole_gpus) if observed else None,
         slices=[
             wire.SliceCounts(slice=kind, **_sum([p for p in rows if p.slice == kind]).model_dump())
             for kind in sorted({p.slice for p in rows if p.slice is not None})
         ]
         if observed
         else None,
-        gpus_in_no_pool=sum(p.total for p in whole if p.pool is None) if observed else None,
-        **_seen(state, known.now),
+        gpus_in_no_pool=sum(p.total for p in whole_gpus if p.pool is None) if observed else None,
+        **_freshness(state, fleet_state.now),
     )
 
 
-def _pool(known: Known, pool: Pool) -> wire.Pool:
-    state = known.clusters.get(pool.cluster)
-    rows = {p.slice: p for p in known.pools if p.cluster == pool.cluster and p.pool == pool.name}
+def _pool(fleet_state: FleetState, pool: Pool) -> wire.Pool:
+    fleet, state = fleet_state.fleet, fleet_state.clusters.get(pool.cluster)
+    rows = {p.slice: p for p in fleet_state.pools if p.cluster == pool.cluster and p.pool == pool.name}
     observed = state is not None and state.observed_at is not None
-    # Slices the file names but no node has show as 0: that is a finding, not an unknown.
+    # Slices that the file names but no node has are shown as 0: that is a finding, not an unknown.
     kinds = sorted({*pool.slices, *(kind for kind in rows if kind is not None)})
+    today = fleet_state.now.astimezone(ZoneInfo(fleet.cost.timezone)).date()
     return wire.Pool(
         name=pool.name,
         cluster=pool.cluster,
         gpu=pool.gpu.name,
         slice_kinds=list(pool.slices),
         capacity=pool.capacity,
-        price_per_gpu_hour=pool.list_price(known.now.astimezone(ZoneInfo(known.fleet.cost.timezone)).date()),
-        currency=known.fleet.currency,
+        price_per_gpu_hour=pool.list_price(today),
+        currency=fleet.currency,
         gpus=_pool_counts(rows.get(None)) if observed else None,
         slices=[_slice_counts(kind, rows.get(kind)) for kind in kinds] if observed else None,
-        **_seen(state, known.now),
+        **_freshness(state, fleet_state.now),
     )
 
 
-def _seen(state: ClusterState | None, now: datetime) -> _SeenFields:
+def _freshness(state: ClusterState | None, now: datetime) -> _Freshness:
     if state is None or state.attempted_at is None:
         return {"reachable": None, "observed_at": None, "age_seconds": None}
     age = None
     if state.observed_at is not None:
-        # The ledger's clock and this one's may differ a little; nothing is observed in the future.
+        # The ledger's clock and this server's may differ a little; no age is negative.
         age = max(0, int((now - state.observed_at).total_seconds()))
     return {"reachable": state.reachable, "observed_at": state.observed_at, "age_seconds": age}
 
@@ -133,15 +134,7 @@ def _sum(rows: Iterable[PoolState]) -> wire.Counts:
 def _pool_counts(row: PoolState | None) -> wire.PoolCounts:
     if row is None:
         return wire.PoolCounts(total=0, in_use=0, free=0, unhealthy=0, nodes=0, nodes_drained=0, nodes_down=0)
-    return wire.PoolCounts(
-        total=row.total,
-        in_use=row.in_use,
-        free=row.free,
-        unhealthy=row.unhealthy,
-        nodes=row.nodes,
-        nodes_drained=row.nodes_drained,
-        nodes_down=row.nodes_down,
-    )
+    return wire.PoolCounts(**asdict(row))
 
 
 def _slice_counts(kind: SliceName, row: PoolState | None) -> wire.PoolSliceCounts:

@@ -1,27 +1,35 @@
-"""Jobs, their attempts and events in wire types. Pure."""
+"""Convert jobs, their attempts, events and logs to wire types. Pure functions."""
 
 from __future__ import annotations
 
 import codecs
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
 
+from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_hint, spent_text
 from fairway.engines.port import LogPart
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
-from fairway.model.job import JobId, JobSpec, Placement, format_job_id
+from fairway.model.budget import Hold
+from fairway.model.fleet import Fleet
+from fairway.model.job import JobId, JobSpec, JobState, Placement, format_job_id
+from fairway.model.names import TeamName
 from fairway.policy.placement import PlacementOption
 from fairway.wire import jobs as wire
 
+_NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING)
+JobT = TypeVar("JobT", bound=wire.Job)
 NATIVE = "it was not submitted through Fairway"
 NOT_SHOWN = "commands and environments are shown to the job's owner, leads of its team and operators"
 
 
 def job(row: JobRow) -> wire.Job:
-    """One job of a list."""
+    """Convert a job without its details."""
     return wire.Job(**_job(row))
 
 
 def job_detail(found: JobDetail, *, readable: bool) -> wire.JobDetail:
-    """One job with all that the caller may know of it."""
+    """Convert a job with its details; the spec only if the caller may read it."""
     spec = found.spec if readable else None
     return wire.JobDetail(
         **_job(found.row),
@@ -35,61 +43,41 @@ def job_detail(found: JobDetail, *, readable: bool) -> wire.JobDetail:
     )
 
 
-def attempt(kept: StoredAttempt) -> wire.Attempt:
-    """One run."""
-    a = kept.attempt
-    return wire.Attempt(
-        number=kept.number,
-        engine_id=kept.engine_id,
-        started_at=a.started_at,
-        ended_at=a.ended_at,
-        ending=a.ending,
-        nodes=list(a.nodes),
-        devices=a.devices,
-        exit_code=a.exit_code,
-        signal=a.signal,
-        reason=a.reason,
-    )
+def attempt(stored: StoredAttempt) -> wire.Attempt:
+    """Convert one attempt."""
+    return wire.Attempt(number=stored.number, engine_id=stored.engine_id, **asdict(stored.attempt))
 
 
 def event(e: JobEvent) -> wire.Event:
-    """One line of the timeline."""
+    """Convert an event of a job's timeline."""
     return wire.Event(at=e.at, kind=e.kind, by=e.by, text=e.text)
 
 
 def submitted(spec: JobSpec, ids: tuple[JobId, ...], where: Placement) -> wire.SubmittedJob:
-    """A job that was kept."""
-    words = [format_job_id(number) for number in ids]
-    return wire.SubmittedJob(id=words[0], ids=words, name=spec.name, placement=placement(where))
+    """Convert a job that was just stored."""
+    formatted = [format_job_id(job_id) for job_id in ids]
+    return wire.SubmittedJob(id=formatted[0], ids=formatted, name=spec.name, placement=placement(where))
 
 
 def placement(where: Placement) -> wire.Placement:
-    """Where it goes."""
+    """Convert the placement of a job."""
     return wire.Placement(
         cluster=where.cluster, pool=where.supply.pool, slice=where.supply.slice, why=where.why
     )
 
 
 def option(o: PlacementOption) -> wire.PlaceOption:
-    """A pool that fits."""
+    """Convert a pool that fits a job."""
     return wire.PlaceOption(cluster=o.cluster, pool=o.supply.pool, slice=o.supply.slice, why=o.why)
 
 
 def count(c: JobCount) -> wire.JobCount:
-    """A sum of open jobs."""
-    return wire.JobCount(
-        cluster=c.cluster,
-        team=c.team,
-        pool=c.pool,
-        slice=c.slice,
-        state=c.state,
-        jobs=c.jobs,
-        devices=c.devices,
-    )
+    """Convert a count of open jobs."""
+    return wire.JobCount(**asdict(c))
 
 
 def log_part(part: LogPart, number: int, offset: int) -> wire.LogPart:
-    """Bytes as text. A character cut in two is left for the next piece."""
+    """Decode a part of a log. A character cut in two is left for the next part."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     text = decoder.decode(part.data, final=part.ended)
     cut = len(decoder.getstate()[0])
@@ -127,3 +115,15 @@ def _job(row: JobRow) -> dict[str, Any]:
         "exit_code": row.exit_code,
         "time_seconds": row.time_seconds,
     }
+
+
+def with_budget_reason(job: JobT, fleet: Fleet, held: Mapping[TeamName, SpentBudget]) -> JobT:
+    """Set the reason of a job that waits for a spent budget; `engine_reason` stays. Others are unchanged."""
+    budget = held.get(TeamName(job.team)) if job.team else None
+    if budget is None or job.state not in _NOT_STARTED:
+        return job
+    low = {p.name for p in fleet.priorities if p.preemptible}
+    if budget.hold is Hold.LOW_ONLY and job.priority in low:
+        return job
+    reason = {"code": SPENT_CODE, "reason": spent_text(budget), "hint": spent_hint(budget)}
+    return job.model_copy(update=reason)

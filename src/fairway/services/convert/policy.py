@@ -1,12 +1,13 @@
-"""Plans, applies, drift and teams in wire types. Pure."""
+"""Convert plans, applies, drift and teams to wire types. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from fairway.files import Fault as FileFault
-from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoredChange, StoredNudge
+from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoredNudge
 from fairway.model.fleet import Fleet
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Change, ObjectKey, Value
@@ -17,24 +18,21 @@ from fairway.wire.fleet import Fault, FileSpot, Spot
 
 
 def plan(
-    found: FleetPlan, digest: str, said: list[wire.FieldDiff], warnings: Iterable[FileFault]
+    found: FleetPlan, digest: str, diff: list[wire.FieldDiff], warnings: Iterable[FileFault]
 ) -> wire.Plan:
-    """A whole plan."""
+    """Convert the plan of a fleet."""
     return wire.Plan(
         fleet=found.fleet,
         digest=digest,
-        diff=said,
+        diff=diff,
         clusters=[cluster_plan(p) for p in found.clusters],
-        failures=[
-            wire.ClusterFailure(cluster=f.cluster, code=f.code, message=f.message, hint=f.hint)
-            for f in found.failures
-        ],
+        failures=[wire.ClusterFailure(**asdict(f)) for f in found.failures],
         warnings=[file_fault(f) for f in warnings],
     )
 
 
 def cluster_plan(p: ClusterPlan) -> wire.ClusterPlan:
-    """What changes on one cluster."""
+    """Convert the plan of one cluster."""
     return wire.ClusterPlan(
         cluster=p.cluster,
         engine=p.engine,
@@ -47,46 +45,34 @@ def cluster_plan(p: ClusterPlan) -> wire.ClusterPlan:
             wire.Touched(kind=k.kind, name=k.name, running=a.running, waiting=a.waiting)
             for k, a in (p.touched or {}).items()
         ],
-        notices=[
-            wire.Notice(code=n.code, message=n.message, hint=n.hint, promise=n.promise) for n in p.notices
-        ],
-        advice=[
-            wire.Advice(
-                file=a.file,
-                line=a.line,
-                running=a.running,
-                why=a.why,
-                restart=a.restart,
-                unseen=a.unseen,
-            )
-            for a in p.advice
-        ],
-        objections=[
-            wire.Objection(code=o.code, message=o.message, hint=o.hint, forceable=o.forceable)
-            for o in p.objections
-        ],
+        notices=[wire.Notice(**asdict(n)) for n in p.notices],
+        advice=[wire.Advice(**asdict(a)) for a in p.advice],
+        objections=[wire.Objection(**asdict(o)) for o in p.objections],
     )
 
 
 def apply(a: Apply) -> wire.Apply:
-    """An apply without its changes."""
+    """Convert an apply without its changes."""
     return wire.Apply(**_apply(a), clusters=[wire.ApplyCluster(**_cluster(c)) for c in a.clusters])
 
 
-def apply_detail(a: Apply, said: list[wire.FieldDiff]) -> wire.ApplyDetail:
-    """An apply with all that was kept of it."""
+def apply_detail(a: Apply, diff: list[wire.FieldDiff]) -> wire.ApplyDetail:
+    """Convert an apply with its changes."""
     return wire.ApplyDetail(
         **_apply(a),
-        diff=said,
+        diff=diff,
         clusters=[
-            wire.ApplyClusterDetail(**_cluster(c), changes=[_kept_change(k) for k in c.changes])
+            wire.ApplyClusterDetail(
+                **_cluster(c),
+                changes=[wire.AppliedChange(**_change(k.change), made=k.made) for k in c.changes],
+            )
             for c in a.clusters
         ],
     )
 
 
 def drift(d: Drift) -> wire.Drift:
-    """One difference."""
+    """Convert one difference between a cluster and its applied fleet."""
     e = d.entry
     return wire.Drift(
         cluster=d.cluster,
@@ -103,14 +89,12 @@ def drift(d: Drift) -> wire.Drift:
 
 
 def nudge(n: StoredNudge) -> wire.Nudge:
-    """One push."""
-    return wire.Nudge(
-        id=n.id, cluster=n.cluster, at=n.at, promise=n.promise, verb=n.verb, job=n.job, why=n.why
-    )
+    """Convert a corrective action on an engine."""
+    return wire.Nudge(**asdict(n))
 
 
 def teams(fleet: Fleet) -> list[wire.Team]:
-    """A fleet's teams, each below its parent, siblings by name."""
+    """Convert the teams of a fleet, sorted by `team_key`."""
     tree = TeamTree(fleet.teams)
     clusters = {p.name: p.cluster for p in fleet.pools}
     found = [_team(team, tree, clusters) for team in fleet.teams]
@@ -118,12 +102,12 @@ def teams(fleet: Fleet) -> list[wire.Team]:
 
 
 def team_key(team: wire.Team) -> str:
-    """Where a team stands in the list; a space sorts before whatever a name may hold."""
+    """Return the sort key that puts each team below its parent: a space sorts before any letter of a name."""
     return " ".join(team.path)
 
 
 def file_fault(f: FileFault) -> Fault:
-    """A fault of a fleet file, with all that `fairway check` says of it."""
+    """Convert a fault of a fleet file with everything that `fairway check` shows."""
     return Fault(
         where=f.path,
         message=f.message,
@@ -143,7 +127,7 @@ def file_fault(f: FileFault) -> Fault:
 
 
 def ref(key: ObjectKey) -> wire.ObjectRef:
-    """An object's name."""
+    """Convert the key of an object."""
     return wire.ObjectRef(kind=key.kind, name=key.name)
 
 
@@ -162,10 +146,6 @@ def _change(c: Change) -> dict[str, Any]:
             wire.FieldChange(field=f.field, before=_value(f.before), after=_value(f.after)) for f in c.fields
         ],
     }
-
-
-def _kept_change(k: StoredChange) -> wire.AppliedChange:
-    return wire.AppliedChange(**_change(k.change), made=k.made)
 
 
 def _apply(a: Apply) -> dict[str, Any]:
@@ -198,11 +178,11 @@ def _cluster(c: ApplyCluster) -> dict[str, Any]:
 
 
 def _team(team: Team, tree: TeamTree, clusters: dict[Any, Any]) -> wire.Team:
-    above = [a.name for a in tree.ancestors(team)]
+    ancestors = [a.name for a in tree.ancestors(team)]
     return wire.Team(
         name=team.name,
         parent=team.parent,
-        path=[*reversed(above), team.name],
+        path=[*reversed(ancestors), team.name],
         share=team.share,
         grants=[
             wire.Grant(
@@ -213,11 +193,7 @@ def _team(team: Team, tree: TeamTree, clusters: dict[Any, Any]) -> wire.Team:
             )
             for g in team.grants
         ],
-        limits=wire.Limits(
-            job_gpus=team.limits.job_gpus,
-            job_seconds=team.limits.job_seconds,
-            user_gpus=team.limits.user_gpus,
-        ),
+        limits=wire.Limits(**asdict(team.limits)),
         priorities=list(team.priorities),
         members=list(team.members),
         draining=team.draining,

@@ -15,11 +15,11 @@ from fairway.api.problems import ApiError
 from fairway.model.access import Role
 from fairway.model.names import UserName
 
-_LONGEST_NAME: Final = 256
+_MAX_NAME_LENGTH: Final = 256
 _AGAIN: Final = "go back to the sign-in page and begin again"
 
 
-class OidcFault(ApiError):
+class OidcError(ApiError):
     """A failed sign-in; `why` goes to the log only, and contains no secret."""
 
     def __init__(self, status: HTTPStatus, code: str, message: str, hint: str, why: str = "") -> None:
@@ -62,7 +62,7 @@ class SignInAttempt:
         return hmac.new(self.secret.encode(), f"oidc {use}".encode(), hashlib.sha256).hexdigest()
 
 
-def attempt_of(cookie: str) -> SignInAttempt | None:
+def decode_attempt(cookie: str) -> SignInAttempt | None:
     """Decode the attempt from a cookie. Returns None if it is malformed."""
     secret, dot, path = cookie.partition(".")
     if not dot or len(secret) < 32 or len(cookie) > 4000:
@@ -77,8 +77,8 @@ def attempt_of(cookie: str) -> SignInAttempt | None:
 def authorization_url(
     endpoint: str, client_id: str, redirect_uri: str, scopes: Iterable[str], attempt: SignInAttempt
 ) -> str:
-    """Where the browser goes to sign in. A query that the endpoint has itself is kept (RFC 6749, 3.1)."""
-    asked = {
+    """Build the URL of the authorization request. Keep the query of the endpoint itself (RFC 6749, 3.1)."""
+    params = {
         "response_type": "code",
         "client_id": client_id,
         "redirect_uri": redirect_uri,
@@ -89,7 +89,7 @@ def authorization_url(
         "code_challenge_method": "S256",
     }
     parts = urlsplit(endpoint)
-    query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *asked.items()])
+    query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *params.items()])
     return urlunsplit(parts._replace(query=query))
 
 
@@ -101,53 +101,49 @@ def code_challenge(verifier: str) -> str:
 
 def scopes_of(metadata: Mapping[str, Any], groups_claim: str) -> tuple[str, ...]:
     """Return the scopes to request; a groups scope only if supported, because some providers reject it."""
-    known = metadata.get("scopes_supported")
-    offered = known if isinstance(known, list) else []
-    return (
-        "openid",
-        "profile",
-        "email",
-        *(s for s in dict.fromkeys(("groups", groups_claim)) if s in offered),
-    )
+    listed = metadata.get("scopes_supported")
+    supported = listed if isinstance(listed, list) else []
+    groups = (scope for scope in dict.fromkeys(("groups", groups_claim)) if scope in supported)
+    return ("openid", "profile", "email", *groups)
 
 
 def code_of(
-    answer: Mapping[str, str], attempt: SignInAttempt | None, issuer: str, *, names_issuer: bool
+    response: Mapping[str, str], attempt: SignInAttempt | None, issuer: str, *, names_issuer: bool
 ) -> str:
-    """Return the code in the provider's response. Raises OidcFault if it does not belong to this attempt.
+    """Return the code in the provider's response. Raises OidcError if it does not belong to this attempt.
 
     `names_issuer`: the provider declares that its responses contain the issuer (RFC 9207).
     """
-    if attempt is None or not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
-        raise OidcFault(
+    if attempt is None or not hmac.compare_digest(response.get("state", "").encode(), attempt.state.encode()):
+        raise OidcError(
             HTTPStatus.BAD_REQUEST,
             "OidcStale",
             "this sign-in was not begun in this browser, was used already, or took too long",
             _AGAIN,
             "state is not the cookie's",
         )
-    given = answer.get("iss")
-    if (given is None and names_issuer) or given not in (None, issuer):
-        raise refused(f"the answer names the issuer {str(given)[:200]!r}")
-    if "error" in answer:
-        raise _told(answer["error"], answer.get("error_description", ""))
-    code = answer.get("code", "")
+    response_issuer = response.get("iss")
+    if (response_issuer is None and names_issuer) or response_issuer not in (None, issuer):
+        raise not_proven(f"the answer names the issuer {str(response_issuer)[:200]!r}")
+    if "error" in response:
+        raise _provider_error(response["error"], response.get("error_description", ""))
+    code = response.get("code", "")
     if not code or len(code) > 4096:
-        raise refused("the answer has no code")
+        raise not_proven("the answer has no code")
     return code
 
 
-def _told(error: str, description: str) -> OidcFault:
+def _provider_error(error: str, description: str) -> OidcError:
     why = f"{error[:80]}: {description[:300]}"
     if error == "access_denied":
-        return OidcFault(
+        return OidcError(
             HTTPStatus.FORBIDDEN,
             "OidcDenied",
             "the sign-in was declined",
             "begin again and agree, or ask whoever runs your organisation's sign-in to let you use Fairway",
             why,
         )
-    return OidcFault(
+    return OidcError(
         HTTPStatus.BAD_GATEWAY,
         "OidcError",
         "your organisation's sign-in answered with an error",
@@ -156,9 +152,9 @@ def _told(error: str, description: str) -> OidcFault:
     )
 
 
-def refused(why: str) -> OidcFault:
+def not_proven(why: str) -> OidcError:
     """Return the error for a response that does not prove the user's identity."""
-    return OidcFault(
+    return OidcError(
         HTTPStatus.UNAUTHORIZED,
         "OidcNotProven",
         "the answer of your organisation's sign-in does not prove who you are",
@@ -175,13 +171,18 @@ class OidcIdentity:
     role: Role
 
 
-def person_of(
+def identity_of(
     claims: Mapping[str, Any], user_claim: str, groups_claim: str, roles: Iterable[tuple[str, str]]
 ) -> OidcIdentity:
-    """Return the user and role from the claims. Raises OidcFault if the user's name is missing."""
+    """Return the user and role from the claims. Raises OidcError if the user's name is missing."""
     name = claim_of(claims, user_claim)
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise OidcFault(
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or len(name) > _MAX_NAME_LENGTH
+        or not name.isprintable()
+    ):
+        raise OidcError(
             HTTPStatus.FORBIDDEN,
             "OidcUserMissing",
             f"your organisation's sign-in does not say who you are: it sends no claim {user_claim}",
@@ -189,7 +190,7 @@ def person_of(
             f"claims: {', '.join(sorted(map(str, claims)))[:500]}",
         )
     if user_claim == "email" and claims.get("email_verified", True) is not True:
-        raise OidcFault(
+        raise OidcError(
             HTTPStatus.FORBIDDEN,
             "OidcUserMissing",
             "your e-mail address was never verified by your organisation's sign-in",
@@ -210,8 +211,8 @@ def claim_of(claims: Mapping[str, Any], name: str) -> object:
 
 def groups_of(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
     """Return the user's groups; the claim may be a string or a list."""
-    given = claim_of(claims, claim)
-    listed = given if isinstance(given, list) else [given]
+    value = claim_of(claims, claim)
+    listed = value if isinstance(value, list) else [value]
     return frozenset(group for group in listed if isinstance(group, str))
 
 
@@ -220,6 +221,5 @@ def role_of(groups: frozenset[str], roles: Iterable[tuple[str, str]]) -> Role:
 
     A member sees only the money of their own teams, a viewer that of all: so `viewer` must be granted, too.
     """
-    found = [Role(role) for group, role in roles if group in groups]
-    order = list(Role)
-    return max(found, key=order.index, default=Role.MEMBER)
+    granted = [Role(role) for group, role in roles if group in groups]
+    return max(granted, key=list(Role).index, default=Role.MEMBER)

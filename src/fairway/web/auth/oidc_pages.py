@@ -10,21 +10,14 @@ import structlog
 from fastapi import Request, Response
 from starlette.responses import RedirectResponse
 
-from fairway.web.auth.oidc_flow import (
-    OidcFault,
-    SignInAttempt,
-    attempt_of,
-    authorization_url,
-    code_of,
-    person_of,
-    scopes_of,
-)
+from fairway.web.auth import oidc_flow
+from fairway.web.auth.oidc_flow import OidcError
 from fairway.web.auth.oidc_provider import Provider, client_of
-from fairway.web.auth.sign_in import give_cookie, own_path, signed_in, take_cookie
+from fairway.web.auth.sign_in import delete_cookie, local_path, set_cookie, start_session
 from fairway.web.context import PageContext
 from fairway.web.sessions import PAGE_PUBLIC, cookie_name, error_page
 
-BACK: Final = "/sign-in/oidc/back"
+CALLBACK_PATH: Final = "/sign-in/oidc/back"
 ATTEMPT_SECONDS: Final = 600
 """How long a user may take at the provider."""
 _COOKIE: Final = "fairway_oidc"
@@ -40,58 +33,54 @@ def add_oidc(site: PageContext) -> None:
     app, settings, provider = site.app, site.settings, Provider(client)
 
     @app.get("/sign-in/oidc", dependencies=PAGE_PUBLIC, include_in_schema=False)
-    async def begin(request: Request, next: str = "/") -> Response:  # noqa: A002 - the word in the address
+    async def redirect_to_provider(request: Request, next: str = "/") -> Response:  # noqa: A002 - the word in the address
         """Redirect to the provider."""
-        attempt = SignInAttempt(secrets.token_urlsafe(32), own_path(next))
+        attempt = oidc_flow.SignInAttempt(secrets.token_urlsafe(32), local_path(next))
         try:
             metadata = await provider.metadata()
-        except OidcFault as fault:
+        except OidcError as fault:
             return _failed(request, fault)
-        scopes = scopes_of(metadata, settings.oidc_groups_claim)
-        where = authorization_url(
+        scopes = oidc_flow.scopes_of(metadata, settings.oidc_groups_claim)
+        url = oidc_flow.authorization_url(
             metadata["authorization_endpoint"], client.id, _redirect_uri(request), scopes, attempt
         )
-        answer = RedirectResponse(where, HTTPStatus.SEE_OTHER)
-        give_cookie(request, answer, cookie_name(request, _COOKIE), attempt.as_cookie(), ATTEMPT_SECONDS)
-        return answer
+        response = RedirectResponse(url, HTTPStatus.SEE_OTHER)
+        set_cookie(request, response, cookie_name(request, _COOKIE), attempt.as_cookie(), ATTEMPT_SECONDS)
+        return response
 
-    @app.get(BACK, dependencies=PAGE_PUBLIC, include_in_schema=False)
-    async def come_back(request: Request) -> Response:
+    @app.get(CALLBACK_PATH, dependencies=PAGE_PUBLIC, include_in_schema=False)
+    async def handle_callback(request: Request) -> Response:
         """Handle the provider's callback and create a session."""
-        attempt = attempt_of(request.cookies.get(cookie_name(request, _COOKIE), ""))
+        attempt = oidc_flow.decode_attempt(request.cookies.get(cookie_name(request, _COOKIE), ""))
         try:
             metadata = await provider.metadata()
-            named = metadata.get("authorization_response_iss_parameter_supported") is True
-            code = code_of(request.query_params, attempt, metadata["issuer"], names_issuer=named)
+            names_issuer = metadata.get("authorization_response_iss_parameter_supported") is True
+            code = oidc_flow.code_of(
+                request.query_params, attempt, metadata["issuer"], names_issuer=names_issuer
+            )
             assert attempt is not None  # noqa: S101 - `code_of` refused it otherwise
-            wanted = (settings.oidc_user_claim, settings.oidc_groups_claim)
-            claims = await provider.claims(code, attempt, _redirect_uri(request), *wanted)
-            person = person_of(claims, *wanted, settings.oidc_roles)
-        except OidcFault as fault:
-            answer = _failed(request, fault)
+            claim_names = (settings.oidc_user_claim, settings.oidc_groups_claim)
+            claims = await provider.claims(code, attempt, _redirect_uri(request), *claim_names)
+            identity = oidc_flow.identity_of(claims, *claim_names, settings.oidc_roles)
+        except OidcError as fault:
+            response = _failed(request, fault)
         else:
-            log.info(
-                "signed in", user=person.user, role=person.role, by="oidc", subject=str(claims["sub"])[:80]
+            user, role, subject = identity.user, identity.role, str(claims["sub"])[:80]
+            log.info("signed in", user=user, role=role, by="oidc", subject=subject)
+            path, issuer = local_path(attempt.next), metadata["issuer"]
+            response = await start_session(
+                site, request, path, token=None, user=user, role=role, issuer=issuer
             )
-            answer = await signed_in(
-                site,
-                request,
-                own_path(attempt.next),
-                token=None,
-                user=person.user,
-                role=person.role,
-                issuer=metadata["issuer"],
-            )
-        take_cookie(request, answer, cookie_name(request, _COOKIE))  # once, whatever came of it
-        return answer
+        delete_cookie(request, response, cookie_name(request, _COOKIE))  # an attempt can be used once
+        return response
 
 
 def _redirect_uri(request: Request) -> str:
     """Return the redirect URI; it must be registered with the provider exactly so."""
     public: str | None = request.app.state.public_url
-    return f"{public or f'{request.url.scheme}://{request.url.netloc}'}{BACK}"
+    return f"{public or f'{request.url.scheme}://{request.url.netloc}'}{CALLBACK_PATH}"
 
 
-def _failed(request: Request, fault: OidcFault) -> Response:
+def _failed(request: Request, fault: OidcError) -> Response:
     log.warning("sign-in failed", code=fault.code, message=fault.message, why=fault.why)
     return error_page(request, fault)

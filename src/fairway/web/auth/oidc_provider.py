@@ -19,17 +19,17 @@ from joserfc.jwk import KeySet
 from fairway.model.errors import PermanentError
 from fairway.model.hosts import is_loopback
 from fairway.settings import Settings
-from fairway.web.auth.oidc_flow import OidcFault, SignInAttempt, claim_of, refused
+from fairway.web.auth.oidc_flow import OidcError, SignInAttempt, claim_of, not_proven
 from fairway.web.auth.oidc_token import UnknownKey, read_keys, verified_claims
 
 CALL_SECONDS: Final = 10.0
-MOST_BYTES: Final = 512 * 1024
-KEEP_SECONDS: Final = 3600.0
+MAX_BYTES: Final = 512 * 1024
+CACHE_SECONDS: Final = 3600.0
 """How long the provider's metadata and keys are cached."""
 NEW_KEYS_SECONDS: Final = 10.0
 """The shortest time between refreshes of keys because of an unknown one: anyone can send a token."""
-_AT_ONCE: Final = 8
-_NEEDED: Final = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
+_MAX_CONCURRENT: Final = 8
+_REQUIRED_METADATA: Final = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def client_of(settings: Settings) -> OidcClient | None:
     if settings.oidc_issuer is None:
         return None
     client = OidcClient(settings.oidc_issuer, settings.oidc_client_id or "", settings.oidc_client_secret_file)
-    if not may_be_asked(client.issuer):
+    if not is_confidential(client.issuer):
         raise _unusable(
             f"{client.issuer} would be asked unencrypted", "give an issuer that begins with https:"
         )
@@ -73,7 +73,7 @@ def _unusable(message: str, hint: str) -> PermanentError:
     return PermanentError("OidcSettings", f"nobody could sign in by OpenID Connect: {message}", hint)
 
 
-def may_be_asked(url: object) -> bool:
+def is_confidential(url: object) -> bool:
     """Return whether requests to the URL are confidential: https, or loopback."""
     if not isinstance(url, str) or len(url) > 2000 or not url.isprintable():
         return False
@@ -83,10 +83,10 @@ def may_be_asked(url: object) -> bool:
     )
 
 
-class _WrongClient(OidcFault):
+class _WrongClient(OidcError):
     """The provider rejected the client authentication; another method may work."""
 
-    def __init__(self, fault: OidcFault) -> None:
+    def __init__(self, fault: OidcError) -> None:
         super().__init__(fault.status, fault.code, fault.message, fault.hint, fault.why)
 
 
@@ -98,15 +98,15 @@ class Provider:
         self._clock = clock
         self._metadata: tuple[float, dict[str, Any]] | None = None
         self._keys: tuple[float, KeySet] | None = None
-        self._way = ""
+        self._auth_method = ""
         """The client authentication method that last succeeded."""
-        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def metadata(self) -> Mapping[str, Any]:
         """Return the provider's metadata, validated."""
-        if self._metadata is None or self._clock() - self._metadata[0] > KEEP_SECONDS:
-            found = await self._ask("GET", f"{self.client.issuer}/.well-known/openid-configuration")
-            self._metadata = (self._clock(), self._checked(found))
+        if self._metadata is None or self._clock() - self._metadata[0] > CACHE_SECONDS:
+            found = await self._send("GET", f"{self.client.issuer}/.well-known/openid-configuration")
+            self._metadata = (self._clock(), self._validated(found))
         return self._metadata[1]
 
     async def claims(
@@ -132,29 +132,31 @@ class Provider:
             "code_verifier": attempt.verifier,
         }
         secret = await asyncio.to_thread(self._secret)
-        ways = ways_to_say_who(secret, metadata.get("token_endpoint_auth_methods_supported"))
-        refusal: OidcFault | None = None
-        for way in sorted(ways, key=lambda way: way != self._way):  # what worked last time comes first
-            headers, body = token_request(self.client.id, secret, way, form)
+        methods = auth_methods(secret, metadata.get("token_endpoint_auth_methods_supported"))
+        refusal: OidcError | None = None
+        for method in sorted(methods, key=lambda m: m != self._auth_method):  # the last that succeeded first
+            headers, body = token_request(self.client.id, secret, method, form)
             try:
-                tokens = await self._ask("POST", metadata["token_endpoint"], headers, body)
+                tokens = await self._send("POST", metadata["token_endpoint"], headers, body)
             except _WrongClient as fault:
                 refusal = fault
             else:
-                self._way = way
+                self._auth_method = method
                 return tokens
-        raise refusal or self._wrong("it takes none of the ways in which Fairway can say who it is")
+        raise refusal or self._misconfigured("it takes none of the ways in which Fairway can say who it is")
 
     def _secret(self) -> str | None:
         try:
             return self.client.secret()
         except (OSError, UnicodeDecodeError) as error:
-            raise self._wrong(f"{self.client.secret_file} cannot be read: {type(error).__name__}") from error
+            raise self._misconfigured(
+                f"{self.client.secret_file} cannot be read: {type(error).__name__}"
+            ) from error
 
     async def _verified(self, token: object, nonce: str) -> dict[str, Any]:
         issuer = (await self.metadata())["issuer"]
         for newest in (False, True):
-            keys = await self._known_keys(newest=newest)
+            keys = await self._signing_keys(newest=newest)
             try:
                 return verified_claims(
                     token,
@@ -166,64 +168,70 @@ class Provider:
                 )
             except UnknownKey:
                 continue
-        raise refused("the ID token is signed by a key that the provider does not publish")
+        raise not_proven("the ID token is signed by a key that the provider does not publish")
 
-    async def _known_keys(self, *, newest: bool) -> KeySet:
-        age = KEEP_SECONDS + 1 if self._keys is None else self._clock() - self._keys[0]
-        if self._keys is None or age > (NEW_KEYS_SECONDS if newest else KEEP_SECONDS):
+    async def _signing_keys(self, *, newest: bool) -> KeySet:
+        age = CACHE_SECONDS + 1 if self._keys is None else self._clock() - self._keys[0]
+        if self._keys is None or age > (NEW_KEYS_SECONDS if newest else CACHE_SECONDS):
             metadata = await self.metadata()
-            self._keys = (self._clock(), read_keys(await self._ask("GET", metadata["jwks_uri"])))
+            self._keys = (self._clock(), read_keys(await self._send("GET", metadata["jwks_uri"])))
         return self._keys[1]
 
     async def _user_info(self, token: object, claims: Mapping[str, Any]) -> dict[str, Any]:
         url = (await self.metadata()).get("userinfo_endpoint")
-        if not may_be_asked(url) or not isinstance(token, str) or not token.isascii():
+        if not is_confidential(url) or not isinstance(token, str) or not token.isascii():
             return {}
-        told = await self._ask("GET", str(url), {"Authorization": f"Bearer {token}"})
-        if told.get("sub") != claims["sub"]:  # the specification's own word: never take it for theirs
-            raise refused("the user info is of somebody else")
-        return told
+        user_info = await self._send("GET", str(url), {"Authorization": f"Bearer {token}"})
+        if user_info.get("sub") != claims["sub"]:  # the specification requires this check
+            raise not_proven("the user info is of somebody else")
+        return user_info
 
-    def _checked(self, found: dict[str, Any]) -> dict[str, Any]:
-        missing = [name for name in _NEEDED if not isinstance(found.get(name), str)]
+    def _validated(self, found: dict[str, Any]) -> dict[str, Any]:
+        missing = [name for name in _REQUIRED_METADATA if not isinstance(found.get(name), str)]
         if missing:
-            raise self._wrong(f"its metadata has no {', '.join(missing)}")
+            raise self._misconfigured(f"its metadata has no {', '.join(missing)}")
         if found["issuer"].rstrip("/") != self.client.issuer:
-            raise self._wrong(f"it calls itself {found['issuer'][:200]!r}")
-        bare = [name for name in _NEEDED if not may_be_asked(found[name])]
-        if bare:
-            raise self._wrong(f"{', '.join(bare)} would be asked unencrypted")
+            raise self._misconfigured(f"it calls itself {found['issuer'][:200]!r}")
+        unencrypted = [name for name in _REQUIRED_METADATA if not is_confidential(found[name])]
+        if unencrypted:
+            raise self._misconfigured(f"{', '.join(unencrypted)} would be asked unencrypted")
         return found
 
-    async def _ask(
+    async def _send(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: str | None = None
     ) -> dict[str, Any]:
-        """Send one request. Raises OidcFault with details that are safe to log."""
-        where = urlsplit(url)
-        named = f"{where.scheme}://{where.netloc}{where.path}"  # a query may hold what a log must not
+        """Send one request. Raises OidcError with details that are safe to log."""
+        parts = urlsplit(url)
+        logged_url = (
+            f"{parts.scheme}://{parts.netloc}{parts.path}"  # without the query: it may contain secrets
+        )
         try:
-            async with self._at_once, asyncio.timeout(CALL_SECONDS):
-                status, content = await _call(
+            async with self._semaphore, asyncio.timeout(CALL_SECONDS):
+                status, content = await _request(
                     method, url, {"Accept": "application/json", **(headers or {})}, body
                 )
         except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            said = str(error)[:200] or "no answer in time"
-            raise self._unreachable(f"{method} {named}: {type(error).__name__}: {said}") from error
+            message = str(error)[:200] or "no answer in time"
+            raise self._unreachable(f"{method} {logged_url}: {type(error).__name__}: {message}") from error
         if content is None:
-            raise self._wrong(f"{method} {named} answers with more than {MOST_BYTES} bytes")
-        found = _object(content)
-        if status != HTTPStatus.OK or found is None:
-            said = str((found or {}).get("error", "no JSON object"))[:80]
-            why = f"{method} {named} answered {status}: {said}"
-            if said == "invalid_client":
-                raise _WrongClient(self._wrong(why))
-            if found is not None and said == "invalid_grant":  # used, too old, or another browser's
-                raise refused(why)
-            raise self._unreachable(why) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else self._wrong(why)
-        return found
+            raise self._misconfigured(f"{method} {logged_url} answers with more than {MAX_BYTES} bytes")
+        document = _json_object(content)
+        if status != HTTPStatus.OK or document is None:
+            code = str((document or {}).get("error", "no JSON object"))[:80]
+            why = f"{method} {logged_url} answered {status}: {code}"
+            if code == "invalid_client":
+                raise _WrongClient(self._misconfigured(why))
+            if document is not None and code == "invalid_grant":  # used, too old, or another browser's
+                raise not_proven(why)
+            raise (
+                self._unreachable(why)
+                if status >= HTTPStatus.INTERNAL_SERVER_ERROR
+                else self._misconfigured(why)
+            )
+        return document
 
-    def _unreachable(self, why: str) -> OidcFault:
-        return OidcFault(
+    def _unreachable(self, why: str) -> OidcError:
+        return OidcError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "OidcUnreachable",
             f"your organisation's sign-in at {urlsplit(self.client.issuer).netloc} does not answer",
@@ -231,8 +239,8 @@ class Provider:
             why,
         )
 
-    def _wrong(self, why: str) -> OidcFault:
-        return OidcFault(
+    def _misconfigured(self, why: str) -> OidcError:
+        return OidcError(
             HTTPStatus.BAD_GATEWAY,
             "OidcMisconfigured",
             "Fairway and your organisation's sign-in do not understand each other",
@@ -241,47 +249,47 @@ class Provider:
         )
 
 
-def ways_to_say_who(secret: str | None, supported: object) -> tuple[str, ...]:
+def auth_methods(secret: str | None, supported: object) -> tuple[str, ...]:
     """Return the client authentication methods to try, the most common first.
 
     The provider does not tell which one the client is registered for, and some accept only that.
     """
     if secret is None:
         return ("none",)
-    offered = supported if isinstance(supported, list) else ["client_secret_basic"]
-    return tuple(way for way in ("client_secret_basic", "client_secret_post") if way in offered)
+    listed = supported if isinstance(supported, list) else ["client_secret_basic"]
+    return tuple(m for m in ("client_secret_basic", "client_secret_post") if m in listed)
 
 
 def token_request(
-    client_id: str, secret: str | None, way: str, form: Mapping[str, str]
+    client_id: str, secret: str | None, method: str, form: Mapping[str, str]
 ) -> tuple[dict[str, str], str]:
-    """Build the headers and the body of a request for tokens that says in this way who Fairway is."""
+    """Build the headers and the body of a token request with this client authentication method."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    if way == "client_secret_basic":  # RFC 6749, 2.3.1: both are quoted as in a form
+    if method == "client_secret_basic":  # RFC 6749, 2.3.1: both are quoted as in a form
         pair = f"{quote_plus(client_id)}:{quote_plus(secret or '')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return headers, urlencode(form)
-    shown = {"client_secret": secret or ""} if way == "client_secret_post" else {}
-    return headers, urlencode({**form, "client_id": client_id, **shown})
+    credentials = {"client_secret": secret or ""} if method == "client_secret_post" else {}
+    return headers, urlencode({**form, "client_id": client_id, **credentials})
 
 
-async def _call(
+async def _request(
     method: str, url: str, headers: Mapping[str, str], body: str | None
 ) -> tuple[int, bytes | None]:
     """Return status and body; the body is None if too large. Redirects are not followed: none is expected."""
     content = b""
     async with (
         httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False) as http,
-        http.stream(method, url, headers=dict(headers), content=body) as answer,
+        http.stream(method, url, headers=dict(headers), content=body) as response,
     ):
-        async for chunk in answer.aiter_bytes():
+        async for chunk in response.aiter_bytes():
             content += chunk
-            if len(content) > MOST_BYTES:
-                return answer.status_code, None
-        return answer.status_code, content
+            if len(content) > MAX_BYTES:
+                return response.status_code, None
+        return response.status_code, content
 
 
-def _object(content: bytes) -> dict[str, Any] | None:
+def _json_object(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -9,7 +9,7 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import Key, KeySet, import_key
 
-from fairway.web.auth.oidc_flow import refused
+from fairway.web.auth.oidc_flow import not_proven
 
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA",
@@ -17,8 +17,8 @@ ALGORITHMS: Final = (
 """Asymmetric signatures only: no shared secrets, and never `none`."""
 LEEWAY_SECONDS: Final = 60
 """Allowed clock skew."""
-_LONGEST_TOKEN: Final = 100_000
-_LEAST_RSA_BITS: Final = 2048
+_MAX_TOKEN_LENGTH: Final = 100_000
+_MIN_RSA_BITS: Final = 2048
 
 
 class UnknownKey(Exception):
@@ -26,17 +26,17 @@ class UnknownKey(Exception):
 
 
 class _Registry(jws.JWSRegistry):
-    # Some send a certificate along; it is not looked at.
+    # Some providers send a certificate along, which is ignored.
     max_header_length = 16_000
 
 
 def read_keys(document: Mapping[str, Any]) -> KeySet:
-    """Return the provider's signing keys. Raises OidcFault if there is none."""
+    """Return the provider's signing keys. Raises OidcError if there is none."""
     listed = document.get("keys")
-    found = [key for entry in (listed if isinstance(listed, list) else []) if (key := _read_key(entry))]
-    if not found:
-        raise refused("the provider publishes no key that could sign an ID token")
-    return KeySet(found)
+    keys = [key for entry in (listed if isinstance(listed, list) else []) if (key := _read_key(entry))]
+    if not keys:
+        raise not_proven("the provider publishes no key that could sign an ID token")
+    return KeySet(keys)
 
 
 def _read_key(entry: object) -> Key | None:
@@ -48,22 +48,22 @@ def _read_key(entry: object) -> Key | None:
         key = import_key(public)
     except (JoseError, ValueError, TypeError):
         return None
-    weak = key.key_type == "RSA" and key.public_key.key_size < _LEAST_RSA_BITS  # type: ignore[union-attr]
+    weak = key.key_type == "RSA" and key.public_key.key_size < _MIN_RSA_BITS  # type: ignore[union-attr]
     return None if weak else key
 
 
 def verified_claims(
     token: object, keys: KeySet, *, issuer: str, client_id: str, nonce: str, now: int
 ) -> dict[str, Any]:
-    """Return the token's claims. Raises OidcFault if it is invalid, UnknownKey if other keys may help."""
-    if not isinstance(token, str) or not token.isascii() or len(token) > _LONGEST_TOKEN:
-        raise refused("there is no ID token in the answer, or one of absurd length")
+    """Return the token's claims. Raises OidcError if it is invalid, UnknownKey if other keys may help."""
+    if not isinstance(token, str) or not token.isascii() or len(token) > _MAX_TOKEN_LENGTH:
+        raise not_proven("there is no ID token in the answer, or one of absurd length")
     registry = _Registry(algorithms=ALGORITHMS, strict_check_header=False)
     try:
         claims = jwt.decode(token, lambda signed: _key_of(signed.headers(), keys), registry=registry).claims
         _check(claims, issuer, client_id, nonce, now)
     except (JoseError, ValueError, TypeError) as error:
-        raise refused(f"ID token: {type(error).__name__}: {str(error)[:300]}") from error
+        raise not_proven(f"ID token: {type(error).__name__}: {str(error)[:300]}") from error
     return claims
 
 
@@ -72,7 +72,7 @@ def _key_of(header: Mapping[str, Any], keys: KeySet) -> Key:
     named: Sequence[Key] = [key for key in keys if key.kid == kid]
     if named:
         return named[0]
-    if kid is None and len(keys.keys) == 1:  # who has one key need not name it
+    if kid is None and len(keys.keys) == 1:  # a provider with one key need not name it
         return keys.keys[0]
     raise UnknownKey
 
@@ -89,7 +89,7 @@ def _check(claims: dict[str, Any], issuer: str, client_id: str, nonce: str, now:
         nonce={"essential": True, "value": nonce},
     )
     registry.validate(claims)
-    if claims["nonce"] != nonce:  # of a list, one would do above
+    if claims["nonce"] != nonce:  # the check above accepts a list that contains it
         raise ValueError("it answers another question (nonce)")
     others = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if claims.get("azp", None if others else client_id) != client_id:

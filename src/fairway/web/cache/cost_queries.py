@@ -1,4 +1,4 @@
-"""Cache cost queries for the pages: an answer of a moment ago serves all who may see the same."""
+"""Cache cost queries for the pages: a recent result serves all callers with the same rights."""
 
 from __future__ import annotations
 
@@ -9,75 +9,69 @@ from typing import Any, Final, TypeVar
 from fairway.ledger import Ledger, Token
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.fleets import Fleets
-from fairway.services.rights import teams_seen
+from fairway.services.rights import visible_teams
 from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.wire import costs as wire
 
-KEEP_SECONDS: Final = 15.0
+MAX_AGE_SECONDS: Final = 15.0
 STALE_SECONDS: Final = 55.0
-"""Open pages hear of money once a minute: what they then ask for is read anew."""
-MOST_ANSWERS: Final = 32
+"""Open pages are notified of costs once a minute, and must then get new results."""
+MAX_RESULTS: Final = 32
 
 T = TypeVar("T")
 
 
 class CachedCostQueries(CostQueries):
-    """Caches the last answers for less than a minute.
+    """CostQueries that caches its last results for less than a minute.
 
-    An answer depends on the fleet, on the question and on whose money the caller may see, and on nothing else
-    of the caller: those three are what it is remembered by, so nobody is shown what CostQueries would refuse.
+    A result depends on the fleet, on the query and on the teams whose costs the caller may see, and on
+    nothing else of the caller: the cache key has all three, so nobody sees what CostQueries would refuse.
     """
 
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         super().__init__(ledger, fleets, quick=True)
-        self._of: tuple[Fleet, SingleFlightGroup[Any]] | None = None
+        self._cache: tuple[Fleet, SingleFlightGroup[Any]] | None = None
 
-    async def cost(self, caller: Token, asked: CostQuestion) -> wire.CostReport:
-        """As CostQueries, cached."""
-        return await self._shared(caller, ("cost", asked), partial(super().cost, caller, asked))
+    async def cost(self, caller: Token, request: CostRequest) -> wire.CostReport:
+        """Return the cached result of `CostQueries.cost`."""
+        return await self._shared(caller, ("cost", request), partial(super().cost, caller, request))
 
-    async def usage(self, caller: Token, asked: CostQuestion) -> wire.UsageReport:
-        """As CostQueries, cached."""
-        return await self._shared(caller, ("usage", asked), partial(super().usage, caller, asked))
+    async def usage(self, caller: Token, request: CostRequest) -> wire.UsageReport:
+        """Return the cached result of `CostQueries.usage`."""
+        return await self._shared(caller, ("usage", request), partial(super().usage, caller, request))
 
-    async def waste(self, caller: Token, asked: CostQuestion) -> wire.WasteReport:
-        """As CostQueries, cached."""
-        return await self._shared(caller, ("waste", asked), partial(super().waste, caller, asked))
+    async def waste(self, caller: Token, request: CostRequest) -> wire.WasteReport:
+        """Return the cached result of `CostQueries.waste`."""
+        return await self._shared(caller, ("waste", request), partial(super().waste, caller, request))
 
     async def cost_by_day(
-        self, caller: Token, asked: CostQuestion, label: Label | None
+        self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.CostReport, wire.CostReport]:
-        """As CostQueries, cached."""
-        look = partial(super().cost_by_day, caller, asked, label)
-        return await self._shared(caller, ("cost by day", asked, label), look)
+        """Return the cached result of `CostQueries.cost_by_day`."""
+        read = partial(super().cost_by_day, caller, request, label)
+        return await self._shared(caller, ("cost by day", request, label), read)
 
     async def usage_by_day(
-        self, caller: Token, asked: CostQuestion, label: Label | None
+        self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.UsageReport, wire.UsageReport]:
-        """As CostQueries, cached."""
-        look = partial(super().usage_by_day, caller, asked, label)
-        return await self._shared(caller, ("usage by day", asked, label), look)
+        """Return the cached result of `CostQueries.usage_by_day`."""
+        read = partial(super().usage_by_day, caller, request, label)
+        return await self._shared(caller, ("usage by day", request, label), read)
 
     async def waste_by_day(
-        self, caller: Token, asked: CostQuestion
+        self, caller: Token, request: CostRequest
     ) -> tuple[wire.WasteReport, wire.WasteReport]:
-        """As CostQueries, cached."""
-        return await self._shared(
-            caller, ("waste by day", asked), partial(super().waste_by_day, caller, asked)
-        )
+        """Return the cached result of `CostQueries.waste_by_day`."""
+        read = partial(super().waste_by_day, caller, request)
+        return await self._shared(caller, ("waste by day", request), read)
 
-    async def _shared(self, caller: Token, question: Hashable, look: Callable[[], Awaitable[T]]) -> T:
+    async def _shared(self, caller: Token, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         fleet = await self.fleet()
-        answer: T = await self._looks(fleet).get((teams_seen(caller, fleet), question), look)
-        return answer
-
-    def _looks(self, fleet: Fleet) -> SingleFlightGroup[Any]:
-        # A fleet is read once for each revision: another one is another object.
-        if self._of is None or self._of[0] is not fleet:
-            looks = SingleFlightGroup[Any](
-                MOST_ANSWERS, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS
-            )
-            self._of = fleet, looks
-        return self._of[1]
+        # A fleet is parsed once for each revision: another revision is another object.
+        if self._cache is None or self._cache[0] is not fleet:
+            group = SingleFlightGroup[Any](MAX_RESULTS, max_age=MAX_AGE_SECONDS, stale_age=STALE_SECONDS)
+            self._cache = fleet, group
+        result: T = await self._cache[1].get((visible_teams(caller, fleet), key), read)
+        return result

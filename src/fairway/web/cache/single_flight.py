@@ -1,5 +1,8 @@
-"""Share reads of the ledger between open pages: a change that all of them hear of is read once or twice,
-not once for each. A caller never gets what was read before it asked, unless a page may be that old."""
+"""Share reads of the ledger between open pages.
+
+After a change that all pages are notified of, the ledger is read once or twice, not once for each page. A
+caller never gets a result that was read before it called, unless the page allows that age.
+"""
 
 from __future__ import annotations
 
@@ -13,135 +16,139 @@ from fastapi import Request, Response
 
 T = TypeVar("T")
 
-_LONGEST_APART: Final = 2.0
+_MAX_INTERVAL: Final = 2.0
 
 
 class SingleFlight(Generic[T]):
-    """Reads one thing for all who ask for it at the same time.
+    """One read for all concurrent callers.
 
-    Who asks while a look is under way waits for the next one, shared with all others who asked meanwhile:
-    that look began after they asked, so it shows the change they heard of.
+    A call during a read waits for the next read, shared with all other calls made meanwhile: it began after
+    they called, so its result includes the change that they were notified of.
     """
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[T]],
+        read: Callable[[], Awaitable[T]],
         *,
-        keep_seconds: float = 0,
-        stale_seconds: float = 0,
-        apart_seconds: float = 0,
+        max_age: float = 0,
+        stale_age: float = 0,
+        min_interval: float = 0,
     ) -> None:
-        """With `keep_seconds`, a look that began less than that ago is good enough.
+        """Share `read`.
 
-        With `stale_seconds`, an older one is shown once more while the next is under way: nobody waits for
-        what is not needed at once.
+        All options are in seconds. A result is reused for `max_age` after its read began. Up to `stale_age`,
+        it is returned while the next read is running: nobody waits for data that is not needed at once.
 
-        With `apart_seconds`, looks of a crowd begin at least so far apart: those who ask during one wait
-        a moment and share the next. Who asks alone never waits.
+        With `min_interval`, reads for many callers begin at least so far apart: calls during a read wait
+        a moment and share the next one. A single caller never waits.
         """
-        self._look = look
-        self._apart_seconds = apart_seconds
+        self._read = read
+        self._min_interval = min_interval
         self._began = self._lasted = 0.0
-        self._keep_seconds = keep_seconds
-        self._stale_seconds = stale_seconds
-        self._under_way: asyncio.Task[T] | None = None
+        self._max_age = max_age
+        self._stale_age = stale_age
+        self._running: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
-        self._kept: tuple[float, T] | None = None
+        self._cached: tuple[float, T] | None = None
 
     async def get(self) -> T:
-        """What was seen; raises what the look raised."""
-        if self._kept is not None:
-            began, seen = self._kept
+        """Return the result of a read. Raises what the read raised."""
+        if self._cached is not None:
+            began, result = self._cached
             age = time.monotonic() - began
-            if age >= self._keep_seconds and self._under_way is None:
-                self._begin()
-            if age < max(self._keep_seconds, self._stale_seconds):
-                return seen
-        # Whoever goes away does not take the look away from the others.
-        return await asyncio.shield(self._begin())
+            if age >= self._max_age and self._running is None:
+                self._schedule()
+            if age < max(self._max_age, self._stale_age):
+                return result
+        # A caller that is cancelled must not cancel the read of the others.
+        return await asyncio.shield(self._schedule())
 
-    def _begin(self) -> asyncio.Task[T]:
-        """The look that begins next, for all who ask until it does."""
+    def _schedule(self) -> asyncio.Task[T]:
+        """Return the read that begins next, shared by all callers until it does."""
         if self._next is None:
-            self._next = asyncio.create_task(self._after(self._under_way), name="a shared look")
-            self._next.add_done_callback(_heed)
+            self._next = asyncio.create_task(self._read_after(self._running), name="a shared look")
+            self._next.add_done_callback(_retrieve_exception)
         return self._next
 
-    def _apart(self) -> float:
-        """Longer where a look is: a crowd keeps the ledger busy a quarter of the time at most."""
-        return max(self._apart_seconds, min(_LONGEST_APART, 4 * self._lasted) if self._apart_seconds else 0)
-
-    async def _after(self, before: asyncio.Task[T] | None) -> T:
-        if before is not None:
-            await asyncio.wait([before])
-            await asyncio.sleep(max(0.0, self._began + self._apart() - time.monotonic()))
-        self._under_way, self._next = self._next, None
+    async def _read_after(self, previous: asyncio.Task[T] | None) -> T:
+        if previous is not None:
+            await asyncio.wait([previous])
+            # Slow reads are spaced further: many callers keep the ledger busy a quarter of the time at most.
+            slow = min(_MAX_INTERVAL, 4 * self._lasted) if self._min_interval else 0
+            interval = max(self._min_interval, slow)
+            await asyncio.sleep(max(0.0, self._began + interval - time.monotonic()))
+        self._running, self._next = self._next, None
         self._began = began = time.monotonic()
         try:
-            seen = await self._look()
+            result = await self._read()
         finally:
-            self._under_way = None
+            self._running = None
             self._lasted = time.monotonic() - began
-        if self._keep_seconds:
-            self._kept = (began, seen)
-        return seen
+        if self._max_age:
+            self._cached = (began, result)
+        return result
 
 
 class SingleFlightGroup(Generic[T]):
-    """One SingleFlight for each key; the oldest is forgotten when there are too many."""
+    """One SingleFlight for each key; the oldest is dropped when there are too many."""
 
     def __init__(
-        self, most: int, *, keep_seconds: float = 0, stale_seconds: float = 0, apart_seconds: float = 0
+        self,
+        max_keys: int,
+        *,
+        max_age: float = 0,
+        stale_age: float = 0,
+        min_interval: float = 0,
     ) -> None:
-        """As `SingleFlight`, for each."""
-        self._most = most
+        """Set the limit of keys, and the options of each SingleFlight."""
+        self._max_keys = max_keys
         self._new: Callable[[Callable[[], Awaitable[T]]], SingleFlight[T]] = partial(
             SingleFlight,
-            keep_seconds=keep_seconds,
-            stale_seconds=stale_seconds,
-            apart_seconds=apart_seconds,
+            max_age=max_age,
+            stale_age=stale_age,
+            min_interval=min_interval,
         )
-        self._looks: dict[Hashable, SingleFlight[T]] = {}
+        self._flights: dict[Hashable, SingleFlight[T]] = {}
 
     def __len__(self) -> int:
-        return len(self._looks)
+        return len(self._flights)
 
-    async def get(self, key: Hashable, look: Callable[[], Awaitable[T]]) -> T:
-        """What `look` sees, or saw for another one who asked by the same key."""
-        if key not in self._looks:
-            while len(self._looks) >= self._most:
-                self._looks.pop(next(iter(self._looks)))
-            self._looks[key] = self._new(look)
-        return await self._looks[key].get()
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `read`, or of the read of another caller with the same key."""
+        if key not in self._flights:
+            while len(self._flights) >= self._max_keys:
+                self._flights.pop(next(iter(self._flights)))
+            self._flights[key] = self._new(read)
+        return await self._flights[key].get()
 
 
-class SharedParts:
-    """A part of a page as it was drawn last: all open pages that share a look share the drawing."""
+class FragmentCache:
+    """A cache of one page fragment as last rendered: open pages with the same data share it."""
 
     def __init__(self, target: str) -> None:
         self._target = target
-        self._of: tuple[object, ...] = ()
-        self._drawn: dict[Hashable, Response] = {}
+        self._data: tuple[object, ...] = ()
+        self._rendered: dict[Hashable, Response] = {}
 
     def show(
-        self, request: Request, of: tuple[object, ...], key: Hashable, draw: Callable[[], Response]
+        self, request: Request, data: tuple[object, ...], key: Hashable, render: Callable[[], Response]
     ) -> Response:
-        """What `draw` makes of these looks; `key` says all that the part depends on beside them.
+        """Return the fragment rendered from `data`; `key` is everything else that it depends on.
 
-        The whole page, which greets its reader, is drawn for each.
+        A whole page, which names its user, is rendered for each request.
         """
         if not request.headers.get("hx-request") or request.headers.get("hx-target") != self._target:
-            return draw()
-        if len(of) != len(self._of) or any(a is not b for a, b in zip(of, self._of, strict=True)):
-            self._of, self._drawn = of, {}
-        if key not in self._drawn:
-            self._drawn[key] = draw()
-        first = self._drawn[key]
-        # A new one: what an answer passes on its way out adds headers to it.
+            return render()
+        if len(data) != len(self._data) or any(a is not b for a, b in zip(data, self._data, strict=True)):
+            self._data, self._rendered = data, {}
+        if key not in self._rendered:
+            self._rendered[key] = render()
+        first = self._rendered[key]
+        # Return a copy: middleware adds headers to it.
         return Response(first.body, headers=dict(first.headers))
 
 
-def _heed(task: asyncio.Task[T]) -> None:
-    """An error is raised to those who wait; if all of them left, nobody must be told of it."""
+def _retrieve_exception(task: asyncio.Task[T]) -> None:
+    """Mark the exception as retrieved: if all callers have left, asyncio would log it as unhandled."""
     if not task.cancelled():
         task.exception()

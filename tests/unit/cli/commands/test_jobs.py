@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from fairway.cli.errors import run
-from fairway.cli.output.jobs import Group, answer, grouped, jobs_view, story
-from fairway.cli.output.table import table
+from fairway.cli.output.format import table
+from fairway.cli.output.jobs import JobGroup, group_jobs, job_lines, jobs_view, why_lines
 from fairway.cli.root import VERBS, root
 from fairway.model.job import JobState, format_job_id
 from fairway.views.jobs import headline, timeline
@@ -59,7 +59,7 @@ def detail(number: int = 1, state: str = "running", **other: Any) -> dict[str, A
     return _job(number, state, **(more | other))
 
 
-def lines(groups: list[Group], **options: Any) -> str:
+def lines(groups: list[JobGroup], **options: Any) -> str:
     view = jobs_view(groups, NOW, **({"wide": False, "filtered": False, "more": False} | options))
     return "\n".join(table(view.columns, view.rows, 100))
 
@@ -76,7 +76,7 @@ def test_jobs_in_every_state() -> None:
         job(8, "queued"),
     ]
     assert (
-        lines(grouped(shown, {}))
+        lines(group_jobs(shown, {}))
         == """\
 JOB   NAME   STATE             GPUS  POOL             TEAM  USER   AGE   RAN  NOTE
 0001  train  running              8  hpc-a100         nlp   alice  2 h  90 s
@@ -88,22 +88,22 @@ JOB   NAME   STATE             GPUS  POOL             TEAM  USER   AGE   RAN  NO
 0007  train  running, to hold     8  (hpc)            nlp   -      2 h  90 s
 0008  train  queued               8  hpc-a100         nlp   alice  2 h     -"""
     )
-    view = jobs_view(grouped(shown, {}), NOW, wide=False, filtered=False, more=False)
+    view = jobs_view(group_jobs(shown, {}), NOW, wide=False, filtered=False, more=False)
     assert view.alarming == {2, 4}
 
 
 def test_an_array_is_one_line() -> None:
     tasks = [job(9 - i, "waiting" if i < 4 else "running", array="0004", array_index=5 - i) for i in range(6)]
-    groups = grouped([job(10), *tasks, job(1, "done")], {})
+    groups = group_jobs([job(10), *tasks, job(1, "done")], {})
     assert [line.split()[:5] for line in lines(groups).split("\n")[1:]] == [
         ["000a", "train", "running", "8", "hpc-a100"],
         ["0004", "train", "x6", "2", "running,"],
         ["0001", "train", "done", "8", "hpc-a100"],
     ]
     counted = wire.TaskCounts(tasks=9000, counts={JobState.WAITING: 8999, JobState.FAILED: 1})
-    (whole,) = grouped(tasks, {"0004": counted})
+    (whole,) = group_jobs(tasks, {"0004": counted})
     assert "train x9000  8999 waiting, 1 failed" in lines([whole])
-    each = lines([Group(task) for task in tasks])
+    each = lines([JobGroup(task) for task in tasks])
     assert "0009  train[5]  waiting" in each
 
 
@@ -120,7 +120,7 @@ def test_the_longest_words_fit_100_columns() -> None:
         nodes=10_000,
         gpus=1024,
     )
-    assert all(len(line) <= 100 for line in lines([Group(long)]).split("\n"))
+    assert all(len(line) <= 100 for line in lines([JobGroup(long)]).split("\n"))
 
 
 def test_the_story_of_a_job() -> None:
@@ -168,7 +168,7 @@ def test_the_story_of_a_job() -> None:
             },
         ],
     )
-    shown = "\n".join(line.text for line in story(wire.JobDetail.model_validate(told), None, NOW, 100))
+    shown = "\n".join(line.text for line in job_lines(wire.JobDetail.model_validate(told), None, NOW, 100))
     assert (
         shown
         == """\
@@ -358,7 +358,7 @@ def test_why(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert run(root, ["why", "0001", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["reasons"] == [reason]
-    narrow = answer(wire.Why.model_validate(found), 60)
+    narrow = why_lines(wire.Why.model_validate(found), 60)
     assert max(len(line.text) for line in narrow) <= 60 and len(narrow) > 4
 
 

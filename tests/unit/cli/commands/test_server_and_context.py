@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fairway.cli.commands.server import Listen
-from fairway.cli.commands.token import DurationParam
+from fairway.cli.commands.server import parse_address
+from fairway.cli.commands.token import parse_lifetime
 from fairway.cli.errors import run
 from fairway.cli.root import root
-from fairway.cli.shared.local_context import tell
+from fairway.cli.shared.local_context import announce
 from fairway.cli.shared.log import hide_secrets
 from fairway.client.contexts import Context, Contexts, config_file, read_contexts, write_contexts
-from fairway.server import Started
+from fairway.server import StartedServer
 
 
 @pytest.fixture(autouse=True)
@@ -91,16 +91,16 @@ def test_a_failed_add_changes_nothing(config: Path) -> None:
     assert not config.exists()
 
 
-def started(tmp_path: Path, *, made: bool = True) -> Started:
+def started(tmp_path: Path, *, made: bool = True) -> StartedServer:
     file = tmp_path / "admin.token"
     file.write_text("fw_x\n")
-    return Started("http://127.0.0.1:8470", "acme", file, made)
+    return StartedServer("http://127.0.0.1:8470", "acme", file, made)
 
 
 def test_the_first_server_becomes_the_current_context(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(started(tmp_path), None)
+    announce(started(tmp_path), None)
     assert capsys.readouterr().err == (
         "fairway serves fleet acme on http://127.0.0.1:8470\n"
         f"made an admin token in {tmp_path}/admin.token, added context local\n"
@@ -115,20 +115,20 @@ def test_a_server_does_not_take_over_what_the_user_chose(
 ) -> None:
     mine = Contexts("prod", (Context("prod", "https://fw.example"),))
     write_contexts(config_file(), mine)
-    tell(started(tmp_path), None)
+    announce(started(tmp_path), None)
     assert "use it with:  fairway context use local" in capsys.readouterr().err
     assert read_contexts(config_file()).current == "prod"
 
     taken = Contexts("local", (Context("local", "https://other.example", "/elsewhere"),))
     write_contexts(config_file(), taken)
-    tell(started(tmp_path), None)
+    announce(started(tmp_path), None)
     assert "context local is another server's" in capsys.readouterr().err
     assert read_contexts(config_file()) == taken
 
 
 def test_local_follows_the_server_to_another_port(tmp_path: Path) -> None:
-    tell(started(tmp_path), None)
-    tell(Started("http://127.0.0.1:9999", "acme", tmp_path / "admin.token", False), None)
+    announce(started(tmp_path), None)
+    announce(StartedServer("http://127.0.0.1:9999", "acme", tmp_path / "admin.token", False), None)
     assert read_contexts(config_file()).get("local").url == "http://127.0.0.1:9999"
 
 
@@ -136,7 +136,7 @@ def test_local_follows_the_server_to_another_port(tmp_path: Path) -> None:
     ("text", "seconds"), [("5m", 300), ("12h", 43200), ("90d", 7_776_000), ("4w", 2_419_200)]
 )
 def test_durations(text: str, seconds: int) -> None:
-    assert DurationParam()(text) == seconds
+    assert parse_lifetime(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0d", "90", "-1d", "1.5h", "1y", "9999999999d", "١d"])
@@ -154,7 +154,7 @@ def test_what_is_no_duration(text: str) -> None:
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert Listen()(text) == address
+    assert parse_address(text) == address
 
 
 def test_logs_hide_what_looks_like_a_secret() -> None:

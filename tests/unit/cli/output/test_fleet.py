@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view, tokens_view
-from fairway.cli.output.table import TableView, cells_wide, table
+from fairway.cli.output.format import TableView, cell_width, table
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.observation import Health
@@ -234,7 +234,7 @@ def test_the_longest_names_fit_100_columns() -> None:
     ]
     for view in views:
         shown = lines(view).splitlines()
-        assert max(map(cells_wide, shown)) <= 100, shown
+        assert max(map(cell_width, shown)) <= 100, shown
         assert all("…" in row for row in shown[1:])
         for column, row in zip(shown[1:], view.rows, strict=True):
             assert row[0][:2] in column and row[0][-2:] in column  # both ends of the name are left

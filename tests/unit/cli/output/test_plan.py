@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairway.cli.output.plan import MOST_SAID, plan_lines
-from fairway.cli.output.table import cells_wide
+from fairway.cli.output.format import cell_width
+from fairway.cli.output.plan import MAX_PROSE_LINES, plan_lines
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
 from fairway.views.plans import value_text
@@ -50,7 +50,7 @@ def plan(*clusters: wire.ClusterPlan, said: list[wire.FieldDiff] | None = None) 
 
 def screen(made: wire.Plan, *, wide: bool = False, width: int | None = 100) -> list[str]:
     lines = [line.text for line in plan_lines(made, width, wide=wide)]
-    assert width is None or wide or max(cells_wide(line) for line in lines) <= width
+    assert width is None or wide or max(cell_width(line) for line in lines) <= width
     return lines
 
 
@@ -263,8 +263,8 @@ def test_a_first_fleet() -> None:
 def test_a_thousand_teams_are_no_wall_of_text() -> None:
     many = [said(f"team-{i}", "+", "team", None, f"team-{i}") for i in range(1000)]
     made = plan(cluster("hpc", change(Action.CREATE, "account", "x")), said=many)
-    assert len(screen(made)) < 2 * MOST_SAID
-    assert f"  … and {1000 - MOST_SAID} teams more (-o wide shows all)" in screen(made)
+    assert len(screen(made)) < 2 * MAX_PROSE_LINES
+    assert f"  … and {1000 - MAX_PROSE_LINES} teams more (-o wide shows all)" in screen(made)
     assert "  + team-999" in screen(made, wide=True, width=None)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from fairway.cli.output.applies import applies_view, apply_lines, outcome_lines
+from fairway.cli.output.format import TableView, cell_width, table
 from fairway.cli.output.policy import drift_view, nudges_view, teams_view
-from fairway.cli.output.table import TableView, cells_wide, table
 from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.policy.objects import Action
 from fairway.wire import policy as wire
@@ -16,7 +16,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 def shown(view: TableView, width: int | None = 100) -> list[str]:
     lines = table(view.columns, view.rows, width)
-    assert width is None or max(cells_wide(line) for line in lines) <= width
+    assert width is None or max(cell_width(line) for line in lines) <= width
     return lines
 
 

@@ -17,14 +17,15 @@ import pytest
 from click.testing import CliRunner
 
 from fairway.cli.commands.price import price
-from fairway.cli.commands.report import Labels, ReportFormat, _target
+from fairway.cli.commands.report import ReportFormat, _target, labels_param
+from fairway.cli.output.format import TableView, cell_width, table
 from fairway.cli.output.report import cost_view, prices_view, statements_view, usage_view, waste_view
-from fairway.cli.output.report_files import csv_text, parquet_bytes, report_records, statement_records
-from fairway.cli.output.report_html import cost_page, daily_of, statements_page, usage_page, waste_page
+from fairway.cli.output.report_files import parquet_bytes
+from fairway.cli.output.report_html import cost_page, daily_values, statements_page, usage_page, waste_page
 from fairway.cli.output.svg import NARROW, WIDE, SvgSeries, columns_plot
-from fairway.cli.output.table import TableView, cells_wide, table
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.fleet import Capacity
+from fairway.views.cost_records import csv_text, report_records, statement_records
 from fairway.wire import costs as wire
 
 LONG = "research-and-development-of-all-things"
@@ -177,7 +178,7 @@ VIEWS = [
 @pytest.mark.parametrize("view", VIEWS, ids=["cost", "usage", "waste", "statements", "prices"])
 def test_tables_fit_100_columns(view: TableView) -> None:
     lines = table(view.columns, view.rows, 100)
-    assert max(map(cells_wide, lines)) <= 100, "\n".join(lines)
+    assert max(map(cell_width, lines)) <= 100, "\n".join(lines)
 
 
 def test_rows_say_what_they_are() -> None:
@@ -246,7 +247,7 @@ class HTMLText(HTMLParser):
 
 def test_pages_load_nothing_and_run_nothing() -> None:
     evil = '<script>alert("x")</script>'
-    daily = daily_of(
+    daily = daily_values(
         cost_report(
             [Label.DAY, Label.TEAM],
             [cost_row(f"2026-10-{d:02d}", t) for d in range(1, 32) for t in (evil, *map(str, range(12)))],
@@ -259,7 +260,7 @@ def test_pages_load_nothing_and_run_nothing() -> None:
     pages = [
         cost_page(report, daily),
         usage_page(USAGE, daily),
-        waste_page(WASTE, daily_of(waste_days)),
+        waste_page(WASTE, daily_values(waste_days)),
         statements_page(STATEMENTS),
     ]
     for page in pages:
@@ -279,7 +280,7 @@ def test_pages_escape_what_they_are_given_everywhere() -> None:
     days = [cost_row(f"2026-10-{d:02d}", evil) for d in (1, 2)]
     report = cost_report([Label.TEAM], [cost_row(evil)])
     report = report.model_copy(update={"fleet": evil, "user": evil, "currency": evil, "notes": [evil]})
-    page = cost_page(report, daily_of(cost_report([Label.DAY, Label.TEAM], days)))
+    page = cost_page(report, daily_values(cost_report([Label.DAY, Label.TEAM], days)))
     assert "<i>" not in page
     assert page.count(evil.replace("<i>", "")) == 0
     text = HTMLText()
@@ -320,7 +321,7 @@ def test_the_shape_is_what_was_said_or_the_files() -> None:
 
 
 def test_labels_are_read_with_commas() -> None:
-    labels = Labels(list(Label))
+    labels = labels_param(list(Label))
     assert labels.convert("team, user,team", None, None) == ("team", "user")
     with pytest.raises(click.BadParameter, match="any of team"):
         labels.convert("team,colour", None, None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cli.output.table import Column, Fit, cells_wide, fold, shorten, table
+from fairway.cli.output.format import Column, Fit, cell_width, shorten, table
+from fairway.cli.output.messages import fold
 from fairway.model.text import clean
 
 NAMES = Column("NAME", fit=Fit.MIDDLE)
@@ -40,7 +41,7 @@ def test_an_engines_words_cannot_move_the_cursor() -> None:
 
 
 def test_wide_letters_count_twice() -> None:
-    assert cells_wide("日本") == 4
+    assert cell_width("日本") == 4
     assert table([NAMES, COUNT], [["日本", "1"]], 100)[1] == "日本  1"
 
 
@@ -59,7 +60,7 @@ def test_sentences_fold_between_words() -> None:
 def test_whatever_it_holds_it_fits(rows: list[tuple[str, str, int]], width: int) -> None:
     lines = table([NAMES, WORDS, COUNT], [[a, b, str(n)] for a, b, n in rows], width)
     assert len(lines) == len(rows) + 1
-    assert all(cells_wide(line) <= width for line in lines)
+    assert all(cell_width(line) <= width for line in lines)
     assert all("\n" not in line and "\x1b" not in line for line in lines)
     # What must not be cut is not cut: counts are the last column and stay whole.
     assert [line.rsplit(" ", 1)[-1] for line in lines[1:]] == [str(n) for _, _, n in rows]

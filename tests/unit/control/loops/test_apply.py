@@ -337,7 +337,7 @@ async def test_a_long_apply_is_not_cut_and_shows_how_far_it_is(ledger: Ledger) -
 async def test_a_cluster_that_leaves_the_fleet_skips_what_waits(ledger: Ledger) -> None:
     bench = Bench(ledger)
     number = await bench.queue(fleet(a=1))
-    revision = await ledger.revisions.keep("", "none", "ada")
+    revision = await ledger.revisions.add("", "none", "ada")
     await ledger.revisions.follow(revision.id, {})
     assert (await bench.on_hpc(number)).code == "ClusterLeft"
     assert (await bench.apply(number)).state is ApplyState.SKIPPED

@@ -14,20 +14,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.control.loops.apply import ApplyToCluster
-from fairway.control.loops.budget import CountBudgets, HoldTeams
-from fairway.control.loops.drift import ON_ITS_WAY_SECONDS, FindDrift
+from fairway.control.loops.budget import HoldTeams, TrackBudgets
+from fairway.control.loops.drift import PENDING_HOLD_SECONDS, FindDrift
 from fairway.control.metrics import BudgetMetrics, PolicyMetrics
 from fairway.engines.port import Unreachable
-from fairway.ledger import BudgetLevel, Lease, Ledger, Revision, StoredBudgetStatus
-from fairway.model.budget import AtLimit, Budget, Every, Hold, Running
+from fairway.ledger import Lease, Ledger, Revision, StoredBudgetStatus
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold, Running
 from fairway.model.charge import Span
 from fairway.model.fleet import Cluster, Fleet, VirtualConnection
 from fairway.model.names import ClusterName, TeamName
 from fairway.model.price import CostRules
 from fairway.model.team import Team
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, WantedObject
-from fairway.services.applied_fleet import LastApplied, holds_of, with_budget_holds
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied, holds_of, with_budget_holds
 from fairway.services.plans import plan_cluster
 from tests.unit.control.toy import Toy, World
 
@@ -100,7 +99,7 @@ class Bench:
         """As a server that just started."""
         self.registry = CollectorRegistry()
         metrics = BudgetMetrics(self.registry)
-        self.count = CountBudgets(self.ledger, self.parsed, self.till, metrics, clock=self.clock)
+        self.count = TrackBudgets(self.ledger, self.parsed, self.till, metrics, clock=self.clock)
         self.hold = HoldTeams(HPC, lambda: HoldToy(self.world), self.ledger, self.applied, self.writing)
 
     def parse(self, revision: Revision) -> Fleet:
@@ -134,7 +133,7 @@ class Bench:
 
     async def counted(self) -> dict[str, StoredBudgetStatus]:
         await self.count(await self.lease("budget", "*"))
-        return {s.team: s for s in await self.ledger.budgets.standings()}
+        return {s.team: s for s in await self.ledger.budgets.statuses()}
 
     async def held(self) -> dict[str, object]:
         await self.hold(await self.lease("hold"))
@@ -317,7 +316,7 @@ async def test_a_hold_is_no_drift_and_a_drift_is_not_healed_by_a_hold(bench: Ben
     bench.world.objects[key] = FoundObject(key, {"value": 3}, ours=True, changed_by="eve")
     await drift(await bench.lease("drift"))
     assert await bench.ledger.drift.page() == ()
-    later = ON_ITS_WAY_SECONDS + 1
+    later = PENDING_HOLD_SECONDS + 1
     await drift(await bench.lease("drift"))
     assert [(d.entry.field, d.entry.wanted) for d in await bench.ledger.drift.page()] == [("hold", "stop")]
 

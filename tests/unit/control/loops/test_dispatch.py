@@ -15,24 +15,23 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fairway.control.loops.dispatch import DispatchJobs, Patience
+from fairway.control.loops.dispatch import DispatchJobs, DispatchLimits
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import LeaseLost, Ledger
 from fairway.ledger.records.jobs import DesiredState, EventKind, JobRow
 from fairway.model.errors import TemporaryError
 from fairway.model.job import JobId, JobState
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied
 from tests.unit.control.job_toy import HPC, Field, arrived, give_fleet, parse, submit, take
 from tests.waiting import eventually
 
-QUICK = Patience(
+QUICK = DispatchLimits(
     batch=5,
     sending_seconds=60,
     stop_seconds=30,
-    keep_seconds=0.005,
-    ask_again_seconds=0.0,
+    record_seconds=0.005,
+    retry_seconds=0.0,
     settle_seconds=0,
 )
 
@@ -40,16 +39,16 @@ QUICK = Patience(
 class Bench:
     """A cluster, a ledger, and dispatchers that may be killed."""
 
-    def __init__(self, ledger: Ledger, world: Field, patience: Patience = QUICK) -> None:
+    def __init__(self, ledger: Ledger, world: Field, limits: DispatchLimits = QUICK) -> None:
         self.ledger = ledger
         self.world = world
-        self.patience = patience
+        self.limits = limits
         self.registry = CollectorRegistry()
         self.metrics = JobMetrics(self.registry)
 
     def step(self) -> DispatchJobs:
         applied = LastApplied(HPC, self.ledger, Fleets(self.ledger, parse))
-        return DispatchJobs(HPC, self.world.build, self.ledger, applied, self.metrics, patience=self.patience)
+        return DispatchJobs(HPC, self.world.build, self.ledger, applied, self.metrics, limits=self.limits)
 
     async def run(self, step: DispatchJobs | None = None) -> None:
         """One step of a new tenure."""
@@ -60,7 +59,7 @@ class Bench:
     async def until_sent(self, within: float = 300) -> None:
         """As the loop would: again and again, by a new tenure each time."""
         async with asyncio.timeout(within):
-            while await self.ledger.dispatch.to_send(HPC, 1):
+            while await self.ledger.dispatch.pending_submits(HPC, 1):
                 lease = await take(self.ledger, "dispatch")
                 with suppress(TemporaryError):
                     await self.step()(lease)
@@ -164,7 +163,7 @@ async def test_sending_stops_long_before_an_order_may_be_sent_again(fed: Ledger,
 
 async def test_wishes_reach_the_engine_once_and_refusals_come_back(fed: Ledger) -> None:
     world = Field()
-    bench = Bench(fed, world, replace(QUICK, ask_again_seconds=60))
+    bench = Bench(fed, world, replace(QUICK, retry_seconds=60))
     end, hold, stubborn = await submit(fed, 3)
     step = bench.step()
     await bench.run(step)

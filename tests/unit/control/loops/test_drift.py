@@ -12,8 +12,7 @@ from fairway.control.metrics import PolicyMetrics
 from fairway.ledger import ApplyState, Drift, DriftKind, Lease, Ledger
 from fairway.model.names import ClusterName
 from fairway.policy.objects import Nudge, ObjectKey
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied
 from fairway.services.plans import plan_cluster
 from tests.unit.control.loops.test_apply import CLUSTER, HPC, Bench, fleet, parse
 from tests.unit.control.toy import Toy
@@ -132,7 +131,7 @@ async def test_a_look_that_compared_with_an_older_fleet_is_not_kept(ledger: Ledg
     plan = await plan_cluster(Toy(bench.world), fleet(a=1), HPC)
     assert plan.changes
     async with ledger.writing(await lease(ledger, "drift")) as tx:
-        assert not await tx.drift.keep(first, ())
+        assert not await tx.drift.write(first, ())
 
 
 async def test_drift_goes_with_its_cluster(ledger: Ledger) -> None:
@@ -143,7 +142,7 @@ async def test_drift_goes_with_its_cluster(ledger: Ledger) -> None:
     await Look(bench).drift(await lease(ledger, "drift"))
     assert len(await ledger.drift.page()) == 1
     other = replace(CLUSTER, name=ClusterName("other"))
-    revision = await ledger.revisions.keep("other", "other", "ada")
+    revision = await ledger.revisions.add("other", "other", "ada")
     await ledger.revisions.follow(revision.id, {other.name: other.engine})
     assert await ledger.drift.page() == ()
 

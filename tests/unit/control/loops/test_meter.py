@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from fairway.control.loops.meter import GRACE_SECONDS, MeterCluster
 from fairway.control.metrics import UsageMetrics
 from fairway.cost.calendar import Calendar
-from fairway.explain.reasons import REASONS, WANT_OF_ROOM
+from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
 from fairway.ledger import Ledger
 from fairway.ledger.errors import LedgerBusy
 from fairway.ledger.usage.metering import MeteringWriter
@@ -24,8 +24,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.model.price import CostRules
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied
 from tests.metered import Hand, read, seconds
 from tests.unit.control.job_toy import FLEET, HPC, POOL, give_fleet, take
 
@@ -65,7 +64,7 @@ class Bench:
             for name, health, total, in_use in nodes
         )
         async with self.ledger.writing(lease) as tx:
-            await tx.observations.keep(Observation(ClusterName(HPC), "1", seen))
+            await tx.observations.write(Observation(ClusterName(HPC), "1", seen))
         await self.ledger.leases.release(lease)
 
     def capacity(self) -> list[tuple[int, int, int, int, int, int, int]]:
@@ -208,8 +207,8 @@ async def test_who_waits_for_room_is_told_by_the_code_alone(bench: Bench) -> Non
     for code in ("", *REASONS):
         for words in REWORDED:
             bench.db.execute(_SAYS, (words, code, job))
-            found = await bench.ledger.capacity.waiting(HPC, WANT_OF_ROOM)
-            assert list(found.values()) == ([4] if code in WANT_OF_ROOM else []), (code, words)
+            found = await bench.ledger.capacity.waiting(HPC, WAITS_FOR_CAPACITY)
+            assert list(found.values()) == ([4] if code in WAITS_FOR_CAPACITY else []), (code, words)
 
 
 async def test_no_wording_of_an_engine_changes_what_is_fragmented(bench: Bench) -> None:

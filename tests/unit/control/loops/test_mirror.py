@@ -12,8 +12,7 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobFilter, JobRow
 from fairway.model.job import EngineId, JobId, JobState
-from fairway.services.applied_fleet import LastApplied
-from fairway.services.fleets import Fleets
+from fairway.services.fleets import Fleets, LastApplied
 from tests.unit.control.job_toy import HPC, Field, ToyRuns, give_fleet, parse, submit, take
 from tests.unit.control.loops.test_dispatch import Bench as Dispatching
 
@@ -90,15 +89,15 @@ async def test_what_the_ledger_did_not_take_is_kept_the_next_time(
 ) -> None:
     await bench.look()
     one = bench.world.put("by-hand")
-    keep = MirrorJobs._keep
+    keep = MirrorJobs._store
 
     async def fails(*arguments: object) -> None:
         raise Unreachable("LedgerUnreachable", "cut", "wait")
 
-    monkeypatch.setattr(MirrorJobs, "_keep", fails)
+    monkeypatch.setattr(MirrorJobs, "_store", fails)
     with pytest.raises(Unreachable):
         await bench.look()
-    monkeypatch.setattr(MirrorJobs, "_keep", keep)
+    monkeypatch.setattr(MirrorJobs, "_store", keep)
     looks = len(bench.world.marks)
     await bench.look()
     assert len(bench.world.marks) == looks  # not asked again
@@ -217,7 +216,7 @@ async def test_a_second_job_of_one_order_is_ended(bench: Bench) -> None:
 async def test_a_job_whose_sender_died_is_found_by_the_mirror(bench: Bench) -> None:
     """Long before its order may be sent again."""
     (number,) = await submit(bench.ledger)
-    (due,) = await bench.ledger.dispatch.to_send(HPC, 10)
+    (due,) = await bench.ledger.dispatch.pending_submits(HPC, 10)
     lease = await take(bench.ledger, "dispatch")
     async with bench.ledger.writing(lease) as tx:
         await tx.dispatch.begin([number], 30)
@@ -225,4 +224,4 @@ async def test_a_job_whose_sender_died_is_found_by_the_mirror(bench: Bench) -> N
     await bench.look()
     (row,) = await bench.ledger.jobs.rows([number])
     assert (row.engine_id, row.state, row.native) == (one, JobState.WAITING, False)
-    assert await bench.ledger.dispatch.to_send(HPC, 10) == ()
+    assert await bench.ledger.dispatch.pending_submits(HPC, 10) == ()

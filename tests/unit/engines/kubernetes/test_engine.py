@@ -113,14 +113,14 @@ async def test_a_closed_engine_stays_closed(tmp_path: Path) -> None:
 def test_lines_are_put_together_from_any_pieces() -> None:
     text = b'{"a":1}\n{"b":2}\n\n{"c":3}\n{"half'
     for size in range(1, len(text) + 1):
-        lines = LineSplitter(longest=100)
+        lines = LineSplitter(max_length=100)
         pieces = [text[i : i + size] for i in range(0, len(text), size)]
 
         assert [x for p in pieces for x in lines.feed(p)] == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
 
 
 def test_a_line_without_end_is_not_collected_for_ever() -> None:
-    lines = LineSplitter(longest=10)
+    lines = LineSplitter(max_length=10)
     lines.feed(b"1234567890")
 
     with pytest.raises(ValueError, match="more than 10 bytes"):

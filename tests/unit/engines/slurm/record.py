@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx2
 
-from fairway.engines.slurm.rest.tokens import Tokens
-from fairway.engines.slurm.rest.versions import SPOKEN, path
+from fairway.engines.slurm.rest.client import Tokens
+from fairway.engines.slurm.rest.versions import SUPPORTED, path
 from fairway.model.fleet import SlurmConnection
 
 REPLIES = Path(__file__).parent / "replies"
@@ -34,7 +34,7 @@ async def record(connection: SlurmConnection) -> None:
             ("rejected", "nodes", f"{token}x"),
         ):
             headers = {"X-SLURM-USER-NAME": connection.user, "X-SLURM-USER-TOKEN": credential}
-            reply = await http.get(path(SPOKEN[0], resource), headers=headers)
+            reply = await http.get(path(SUPPORTED[0], resource), headers=headers)
             keep(name, reply.status_code, reply.json())
 
 

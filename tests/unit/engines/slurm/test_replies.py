@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairway.engines.slurm.nodes.devices import Claims
-from fairway.engines.slurm.nodes.observe import node
+from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.nodes.observe import to_node
 from fairway.engines.slurm.rest.wire import NodesReply, PartitionsReply, Reply
 from fairway.model.fleet import Capacity, Pool, SlurmPlace
 from fairway.model.gpu import GpuType
@@ -38,7 +38,7 @@ def pool(name: str, place: SlurmPlace, *slices: str) -> Pool:
     )
 
 
-CLAIMS = Claims([pool("a100", SlurmPlace("gpu", "a100")), pool("mig", SlurmPlace("mig"), "1g.10gb")])
+CLAIMS = PoolMatcher([pool("a100", SlurmPlace("gpu", "a100")), pool("mig", SlurmPlace("mig"), "1g.10gb")])
 
 
 @pytest.fixture(params=VERSIONS)
@@ -49,7 +49,7 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def nodes(version: str) -> dict[str, Node]:
     _, body = recorded(version, "nodes")
-    return {wire.name: node(wire, CLAIMS) for wire in msgspec.json.decode(body, type=NodesReply).nodes}
+    return {wire.name: to_node(wire, CLAIMS) for wire in msgspec.json.decode(body, type=NodesReply).nodes}
 
 
 def gpus(

@@ -74,14 +74,14 @@ async def test_only_the_hold_that_is_released_ends() -> None:
 
 async def test_a_node_that_is_not_well_takes_nothing() -> None:
     cluster = engine()
-    cluster.drain(NodeName("whole-0001"), "fan")
-    cluster.lose(NodeName("whole-0002"))
+    cluster.simulator.drain(NodeName("whole-0001"), "fan")
+    cluster.simulator.lose(NodeName("whole-0002"))
 
     with pytest.raises(Refused):
         cluster.occupy(WHOLE, 1)
     assert [node.health for node in (await cluster.observe()).nodes[1:]] == [Health.DRAINED, Health.DOWN]
 
-    cluster.resume(NodeName("whole-0001"))
+    cluster.simulator.resume(NodeName("whole-0001"))
     assert cluster.occupy(WHOLE, 4).node == "whole-0001"
 
 
@@ -109,15 +109,15 @@ async def test_it_adds_up_whatever_happens(moves: list[tuple[str, int]]) -> None
                 case "release" if held:
                     cluster.vacate(held.pop())
                 case "drain":
-                    cluster.drain(node, "fan")
+                    cluster.simulator.drain(node, "fan")
                 case "resume":
-                    cluster.resume(node)
+                    cluster.simulator.resume(node)
                 case "lose":
-                    cluster.lose(node)
+                    cluster.simulator.lose(node)
                 case "recover":
-                    cluster.recover(node)
+                    cluster.simulator.recover(node)
                 case "sicken":
-                    cluster.sicken(node, number)
+                    cluster.simulator.set_unhealthy(node, number)
         except Refused:
             pass
         for row in await totals(cluster):

@@ -20,7 +20,7 @@ from fairway.engines.virtual.simulator.jobs import (
     SimState,
     TeamQuota,
 )
-from fairway.engines.virtual.simulator.quota import BOUNDLESS
+from fairway.engines.virtual.simulator.quota import UNLIMITED
 from fairway.engines.virtual.simulator.scheduler import JobControl, SupplyScheduler
 from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.engines.virtual.simulator.terms import ClusterTerms
@@ -177,15 +177,15 @@ def check(simulator: Simulator) -> None:
         assert index.listed[place] == listed
         assert (place in index.buckets[index.free[place]]) == listed
     assert index.free_total == sum(index.free[p] for p in range(NODES) if index.listed[p])
-    for quota in scheduler.accounting.root.all_inside():
+    for quota in scheduler.accounting.root.iter_subtree():
         inside = [job for job in jobs if quota in job.quota.path]
         if quota.path:
             assert quota.held == sum(job.devices for job in inside)
-            assert quota.firm == sum(job.devices for job in inside if not job.low)
+            assert quota.firm == sum(job.devices for job in inside if not job.preemptible)
             waits = [j for j in simulator._loop.jobs.values() if j.state is SimState.WAITING]
             assert quota.waiting == sum(quota in job.quota.path for job in waits)
-            assert (quota in scheduler.accounting.below) == (quota.firm < quota.guarantee)
-    assert scheduler.accounting.low_held == sum(job.devices for job in jobs if job.low)
+            assert (quota in scheduler.accounting.below_guarantee) == (quota.firm < quota.guarantee)
+    assert scheduler.accounting.preemptible_held == sum(job.devices for job in jobs if job.preemptible)
 
 
 def check_ceilings(simulator: Simulator, changes: tuple[JobChange, ...], terms: ClusterTerms) -> None:
@@ -210,7 +210,7 @@ def check_ceilings(simulator: Simulator, changes: tuple[JobChange, ...], terms: 
 @settings(max_examples=examples(150), deadline=None)
 @given(terms(), steps(with_terms=False))
 def test_ceilings_and_books_hold_at_every_event(policy: ClusterTerms, todo: list[Step]) -> None:
-    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    simulator = Simulator((pool(),), policy, reserve_after_seconds=5)
     play(simulator, todo)
     check_ceilings(simulator, simulator.changes(), policy)
 
@@ -218,7 +218,7 @@ def test_ceilings_and_books_hold_at_every_event(policy: ClusterTerms, todo: list
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_changed_terms_end_nothing(policy: ClusterTerms, todo: list[Step]) -> None:
-    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    simulator = Simulator((pool(),), policy, reserve_after_seconds=5)
     for step in todo:
         protected = {job.id for job in running(simulator) if not simulator.job(job.id).lent}
         within = {t.name: min(firm(simulator, t.name), t.grants[0].guarantee) for t in simulator.terms.teams}
@@ -258,17 +258,17 @@ def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: ClusterTerms, 
     """By brute force: no set of jobs that may be taken back would let somebody entitled start who waits."""
     simulator = Simulator((pool(),), policy)
     play(simulator, [step for step in todo if step.verb not in ("hold", "release")])
-    while any(job.barred_at == simulator.now for job in running(simulator)):
+    while any(job.requeued_at == simulator.now for job in running(simulator)):
         simulator.advance(simulator.now + 1)  # nobody is taken back twice in one moment, but in the next
     (scheduler,) = simulator._loop.schedulers
     scheduler.drop_reservation()  # what is kept for others is kept for whoever is as entitled
     for job in list(simulator._loop.jobs.values()):
         quota = job.quota
-        if not job.queued or job.low or quota.stopped or not quota.entitled(job.devices):
+        if not job.queued or job.preemptible or quota.stopped or not quota.within_guarantee(job.devices):
             continue
-        if quota.user_held.get(job.user, 0) + job.devices > quota.user_most:
+        if quota.user_held.get(job.user, 0) + job.devices > quota.user_limit:
             continue
-        if scheduler._behind(job):
+        if scheduler._is_behind_reserved(job):
             continue
         assert yardstick(job, scheduler, running(simulator)) is None, f"job {job.id} could start"
 
@@ -277,16 +277,21 @@ def test_nobody_within_a_guarantee_waits_for_what_is_lent(policy: ClusterTerms, 
 @given(terms(), steps(with_terms=True))
 def test_nobody_waits_who_fits(policy: ClusterTerms, todo: list[Step]) -> None:
     """What is free goes to whoever asks, but for places that are kept for somebody."""
-    simulator = Simulator((pool(),), policy, patience_seconds=5)
+    simulator = Simulator((pool(),), policy, reserve_after_seconds=5)
     for step in todo:
         with contextlib.suppress(Refused):
             do(simulator, step)
         (scheduler,) = simulator._loop.schedulers
         for job in simulator._loop.jobs.values():
             quota = job.quota
-            if not job.queued or quota.stopped or quota.room() < job.devices or scheduler._behind(job):
+            if (
+                not job.queued
+                or quota.stopped
+                or quota.headroom() < job.devices
+                or scheduler._is_behind_reserved(job)
+            ):
                 continue
-            if quota.user_held.get(job.user, 0) + job.devices <= quota.user_most:
+            if quota.user_held.get(job.user, 0) + job.devices <= quota.user_limit:
                 assert scheduler.index.find_for(job) is None, f"job {job.id} could start after {step}"
 
 
@@ -294,7 +299,7 @@ def yardstick(
     job: SimJob, scheduler: SupplyScheduler, jobs: list[SimJob], *, leaving_guarantees: bool = False
 ) -> int | None:
     """The fewest devices whose going lets the job start, weighed over every set; None: no set does."""
-    may_go = [j for j in jobs if j.low or (beyond_for(job, j) and not j.kept)]
+    may_go = [j for j in jobs if j.preemptible or (beyond_for(job, j) and not j.protected)]
     best: int | None = None
     for count in range(len(may_go) + 1):
         for some in combinations(may_go, count):
@@ -330,7 +335,7 @@ def fair(job: SimJob, gone: tuple[SimJob, ...], leaving_guarantees: bool) -> boo
     `leaving_guarantees`: and nobody falls below its own by it.
     """
     left: dict[TeamQuota, int] = {}
-    for other in sorted((j for j in gone if not j.low), key=lambda j: j.devices):
+    for other in sorted((j for j in gone if not j.preemptible), key=lambda j: j.devices):
         for quota in other.quota.path:
             if quota in job.quota.path:
                 break
@@ -363,12 +368,12 @@ class Watched:
 
     def requeue(self, job: SimJob, ending: SimEnding, by: SimJob) -> None:
         if ending is SimEnding.RECLAIMED:
-            assert not by.low
-            assert not job.kept
+            assert not by.preemptible
+            assert not job.protected
             assert beyond_for(by, job), f"job {job.id} was not lent as job {by.id} sees it"
         if ending is SimEnding.OUTRANKED:
             assert job.rank < by.rank
-            assert job.low or job.quota is by.quota
+            assert job.preemptible or job.quota is by.quota
         self._control.requeue(job, ending, by)
 
 
@@ -383,7 +388,7 @@ def watched(policy: ClusterTerms, **options: float) -> Simulator:
 @settings(max_examples=examples(100), deadline=None)
 @given(terms(), steps(with_terms=True))
 def test_nothing_is_taken_but_what_is_lent_or_outranked(policy: ClusterTerms, todo: list[Step]) -> None:
-    play(watched(policy, patience_seconds=5), todo)
+    play(watched(policy, reserve_after_seconds=5), todo)
 
 
 @st.composite
@@ -437,4 +442,4 @@ def test_no_more_is_taken_than_needed(world: tuple[ClusterTerms, list[JobRequest
 
 
 def test_boundless_is_more_than_any_cluster() -> None:
-    assert BOUNDLESS > 10**15
+    assert UNLIMITED > 10**15

@@ -220,11 +220,11 @@ async def test_preemption_and_node_loss_are_attempts(stage: Stage) -> None:
     assert (taken.state, len(taken.attempts)) == (JobState.RUNNING, 2)
 
     node = taken.attempts[1].nodes[0]
-    stage.engine.lose(NodeName(node))
+    stage.engine.simulator.lose(NodeName(node))
     await stage.look()
     taken = stage.seen[taken.engine_id]
     assert taken.attempts[1].ending is Ending.NODE_LOST
-    stage.engine.recover(NodeName(node))
+    stage.engine.simulator.recover(NodeName(node))
     await stage.look()
     assert len(stage.seen[taken.engine_id].attempts) == 3
 
@@ -247,7 +247,7 @@ async def test_what_waits_carries_the_code_of_its_reason(stage: Stage) -> None:
 async def test_the_code_does_not_depend_on_the_sentence(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setattr(reasons, "why", lambda *_: Wait(code, "Resources, said in other words"))
+    monkeypatch.setattr(reasons, "wait_reason", lambda *_: Wait(code, "Resources, said in other words"))
     (held,) = await stage.send(order(1, hold=True))
     await stage.look()
     assert (stage.seen[held].reason_code, stage.seen[held].reason) == (code, "Resources, said in other words")
@@ -281,22 +281,22 @@ async def test_what_may_never_run_is_refused(stage: Stage) -> None:
 async def test_the_mirror_tells_everything_once(stage: Stage) -> None:
     jobs = await stage.send(*(order(n, "sleep", str(n)) for n in range(1, 9)))
     first = await stage.engine.changes(None, FLEET)
-    assert first.whole
+    assert first.snapshot
     assert [job.engine_id for job in first.jobs] == jobs
     started = asyncio.get_running_loop().time()
     nothing = await stage.engine.changes(first.mark, FLEET)
-    assert (nothing.jobs, nothing.whole, nothing.mark) == ((), False, first.mark)
+    assert (nothing.jobs, nothing.snapshot, nothing.mark) == ((), False, first.mark)
     assert 0.9 < asyncio.get_running_loop().time() - started < 3
     stage.now += 4.5
     ended = await stage.engine.changes(first.mark, FLEET)
     assert [job.engine_id for job in ended.jobs] == jobs[:4]
-    assert not ended.whole
+    assert not ended.snapshot
 
     other = await Stage().govern()  # another life: nothing of the mark is known there
     other.now += 5
     new = VirtualEngine(FLEET.clusters[0], FLEET.pools, clock=lambda: START + 5)
     again = await new.changes(first.mark, FLEET)
-    assert (again.whole, again.jobs) == (True, ())
+    assert (again.snapshot, again.jobs) == (True, ())
     assert await new.look_up(jobs, FLEET) == {}
 
 
@@ -310,18 +310,18 @@ async def test_a_change_wakes_the_mirror(stage: Stage) -> None:
 
 
 async def test_what_the_journal_forgot_is_shown_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairway.engines.virtual.engine.REMEMBERED", 10)
+    monkeypatch.setattr("fairway.engines.virtual.engine.HISTORY_SIZE", 10)
     small = await Stage().govern()
     await small.look()
     for number in range(1, 40):
         await small.send(order(number, "true"))
         small.now += 1
     batch = await small.engine.changes(small.mark, FLEET)
-    assert batch.whole
+    assert batch.snapshot
     assert len(batch.jobs) == 10
     assert await small.engine.find([order(1).engine_name]) == {}
     with pytest.raises(Refused, match="no longer remembers"):
-        await small.engine.read_log(order(1), EngineId(f"v{small.engine._life.mark}-1"), 1, 0, 100)
+        await small.engine.read_log(order(1), EngineId(f"v{small.engine._instance.id}-1"), 1, 0, 100)
 
 
 async def test_a_fast_cluster_is_never_ahead_of_the_clock() -> None:

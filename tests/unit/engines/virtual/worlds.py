@@ -92,7 +92,7 @@ class World:
         return self.sim.job(job).state is SimState.RUNNING
 
     def held(self, team: str, supply: Supply = GPU) -> int:
-        return self.sim.held_devices(supply)[TeamName(team)].held
+        return self.sim.held_devices(supply)[TeamName(team)]
 
     def taken(self, *jobs: int) -> list[int]:
         """Which of them lost an attempt."""

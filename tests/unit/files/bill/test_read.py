@@ -232,7 +232,7 @@ HOSTILE: list[tuple[str | bytes, str]] = [
     (text_of([LEGACY, line(UsageStartDate="yesterday")]), "begins at yesterday"),
     (text_of([LEGACY, line(), line(CurrencyCode="EUR")]), "row 3 is in EUR, rows before in USD"),
     (text_of([LEGACY]) + '"never closed', "is not CSV"),
-    (text_of([LEGACY]) + "x" * (bill_reader.LONGEST_LINE + 2), "is longer than"),
+    (text_of([LEGACY]) + "x" * (bill_reader.MAX_LINE_LENGTH + 2), "is longer than"),
     (text_of([LEGACY]) + "a\0b\n", "zero byte"),
     (",".join(["x"] * 3000) + "\n", "3,000 columns"),
 ]
@@ -257,7 +257,7 @@ def test_a_folder_a_missing_file_and_a_wrong_map(tmp_path: Path) -> None:
 
 
 def test_too_many_kinds_of_lines_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill_reader, "MOST_GROUPS", 5)
+    monkeypatch.setattr(bill_reader, "MAX_GROUPS", 5)
     rows = [LEGACY, *(line(fairway_pool="", instanceType=f"x{n}.large") for n in range(20))]
     found = read(tmp_path, rows)
     assert len(found.lines) == 6

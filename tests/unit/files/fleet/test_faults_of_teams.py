@@ -317,7 +317,7 @@ def test_a_sum_shows_all_its_parts_as_the_style_guide_does() -> None:
 def test_children_together_are_compared_with_their_parent() -> None:
     fault = only_fault(changed("vision: {", "vision: { guarantee: { hpc-a100: 9 },", SHARED))
     assert fault.message == "guarantees on hpc-a100 inside research add up to 17, but research itself has 16"
-    assert [spot.value for spot in fault.spots] == ["8", "9", "16"]
+    assert [spot.value for spot in fault.locations] == ["8", "9", "16"]
     assert codes(changed("vision: {", "vision: { guarantee: { hpc-a100: 8 },", SHARED)) == []
 
 
@@ -347,14 +347,14 @@ def test_slices_of_a_pool_whose_gpus_are_counted() -> None:
     together = only_fault(granted(17, 4))
     assert together.code == "GuaranteesTooHigh"
     assert together.message == "guarantees on the slices of pool hpc-mig take 4.125 GPUs, but it has 4"
-    assert len(together.spots) == 2
+    assert len(together.locations) == 2
 
 
 def test_a_sum_of_very_many_shows_the_largest() -> None:
     many = "".join(f"  t{i}: {{ guarantee: {{ hpc-a100: {i + 1} }}, members: [u{i}] }}\n" for i in range(100))
     fault = only_fault(changed("users:\n", many + "users:\n", SHARED))
     assert fault.message == "guarantees on pool hpc-a100 add up to 5082 GPUs, but it has 32"
-    assert [spot.value for spot in fault.spots] == [str(n) for n in range(93, 101)]
+    assert [spot.value for spot in fault.locations] == [str(n) for n in range(93, 101)]
 
 
 def test_a_fault_is_said_of_the_whole_branch_once() -> None:

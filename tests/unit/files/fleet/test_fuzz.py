@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.files import (
-    EXPLANATIONS,
     InvalidFile,
     Report,
     check_bytes,
@@ -27,7 +26,7 @@ from fairway.files import (
     fleet_schema,
     location_lines,
 )
-from fairway.files.diagnostics import MOST_FAULTS
+from fairway.files.diagnostics import MAX_FAULTS
 from tests.tier import examples
 from tests.unit.files.yaml_values import plain
 
@@ -101,13 +100,13 @@ def examined(report: Report) -> None:
     for fault in report.faults:
         assert fault.line >= 1 and fault.column >= 1
         assert fault.message.strip() and fault.hint.strip()
-        assert fault.code in EXPLANATIONS
+        assert fault.code.explanation
         for spot in fault.related:
             assert spot.line >= 1 and spot.column >= 1
         said = "\n".join((fault.message, fault.hint, fault.expected, *location_lines(fault)))
         assert said.replace("\n", "").isprintable(), said
         assert len(said) < 5000
-    assert len(report.faults) <= MOST_FAULTS + 1
+    assert len(report.faults) <= MAX_FAULTS + 1
     refused = any(f.severity == "error" for f in report.faults)
     assert refused == (report.fleet is None)
     if refused:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairway.files import InvalidFile, check_bytes, check_fleet, parse_fleet, read_fleet
-from fairway.files.fleet.load import LARGEST
+from fairway.files.fleet.load import MAX_BYTES
 from fairway.model.fleet import (
     Capacity,
     Cluster,
@@ -125,9 +125,9 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path, name: str) -> Non
 
 def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
-    path.write_bytes(b"#" * LARGEST)
+    path.write_bytes(b"#" * MAX_BYTES)
     assert [f.code for f in check_fleet(path).faults] == ["EmptyFile"]
-    path.write_bytes(b"#" * (LARGEST + 1))
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
     assert [f.code for f in check_fleet(path).faults] == ["FileTooLarge"]
     assert [f.code for f in check_fleet(Path("/dev/zero")).faults] == ["FileTooLarge"]
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.files import Report, Severity, check_text
-from fairway.files.fleet.write import WIDEST, compose_fleet
+from fairway.files.fleet.write import MAX_WIDTH, compose_fleet
 from fairway.model.fleet import Fleet, KubernetesPlace, SlurmConnection
 from fairway.model.gpu import GpuType, Vendor
 from fairway.model.names import TeamName, UserName
@@ -96,7 +96,7 @@ def test_remarks_stand_above_what_they_are_about_and_else_at_the_head() -> None:
     assert lines[lines.index("      nlp:") - 1] == "      # account nlp: GrpJobs=5 has no word in Fairway"
     assert lines[lines.index("  hpc-a100:") - 1] == "  # partition hpc-a100: OverSubscribe=FORCE"
     assert "# read this first" in lines
-    assert max(len(line) for line in lines) <= WIDEST
+    assert max(len(line) for line in lines) <= MAX_WIDTH
     assert check_text(text, "x", FOLDER).fleet == fleet_of(SHARED)
 
 
@@ -104,7 +104,7 @@ def test_many_members_are_folded() -> None:
     fleet = fleet_of(SHARED)
     crowd = tuple(UserName(f"person{i}") for i in range(200))
     fleet = replace(fleet, teams=(*fleet.teams[:-1], replace(fleet.teams[-1], members=crowd)))
-    assert max(len(line) for line in compose_fleet(fleet).splitlines()) <= WIDEST
+    assert max(len(line) for line in compose_fleet(fleet).splitlines()) <= MAX_WIDTH
     assert read_back(fleet).fleet == fleet
 
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.files import (
-    EXPLANATIONS,
     InvalidFile,
     JobReport,
     check_job_bytes,
@@ -19,7 +18,7 @@ from fairway.files import (
     job_schema,
     location_lines,
 )
-from fairway.files.diagnostics import MOST_FAULTS
+from fairway.files.diagnostics import MAX_FAULTS
 from fairway.wire import jobs as job_wire
 from tests.tier import examples
 from tests.unit.files.fleet.test_fuzz import SNIPPETS
@@ -82,11 +81,11 @@ def examined(report: JobReport) -> bool:
     """What holds of every report, whatever the file."""
     for fault in report.faults:
         assert fault.line >= 1 and fault.column >= 1
-        assert fault.message.strip() and fault.hint.strip() and fault.code in EXPLANATIONS
+        assert fault.message.strip() and fault.hint.strip() and fault.code.explanation
         said = "\n".join((fault.message, fault.hint, fault.expected, *location_lines(fault)))
         assert said.replace("\n", "").isprintable(), said
         assert len(said) < 5000
-    assert len(report.faults) <= MOST_FAULTS + 1
+    assert len(report.faults) <= MAX_FAULTS + 1
     refused = any(f.severity == "error" for f in report.faults)
     assert refused == (report.jobs is None)
     if refused:

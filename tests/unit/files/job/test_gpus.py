@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.files import gpus_text, parse_gpus
-from fairway.files.job.durations import LONGEST_SECONDS, parse_time, slurm_seconds
-from fairway.files.job.gpus import MOST_GPUS, model_of_product
+from fairway.files.job.durations import MAX_SECONDS, parse_time, slurm_seconds
+from fairway.files.job.gpus import MAX_GPUS, model_of_product
 from fairway.files.schema.values import SLICE, Problem
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import GpuRequest
@@ -18,7 +18,7 @@ from tests.tier import examples
 
 SOME = settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
 
-COUNTS = st.integers(1, MOST_GPUS)
+COUNTS = st.integers(1, MAX_GPUS)
 MEMORY = st.integers(1, 9_999)
 REQUESTS = st.one_of(
     st.builds(GpuRequest, COUNTS),
@@ -113,7 +113,7 @@ def test_products_of_the_driver() -> None:
 
 
 @SOME
-@given(st.integers(1, LONGEST_SECONDS))
+@given(st.integers(1, MAX_SECONDS))
 def test_a_time_reads_back(seconds: int) -> None:
     assert parse_time(duration_text(seconds)) == seconds
     days, rest = divmod(seconds, 86400)
@@ -125,7 +125,7 @@ def test_a_time_reads_back(seconds: int) -> None:
 @given(st.one_of(st.text(max_size=20), st.from_regex(r"[0-9:dhms-]{0,12}", fullmatch=True)))
 def test_any_text_is_a_time_or_a_problem(text: str) -> None:
     read = parse_time(text)
-    assert isinstance(read, Problem) or 1 <= read <= LONGEST_SECONDS
+    assert isinstance(read, Problem) or 1 <= read <= MAX_SECONDS
     slurm_seconds(text)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairway.files import check_jobs
 from fairway.files.job.sbatch import TRANSLATED
-from fairway.files.job.schema import ASKED
+from fairway.files.job.schema import JOB_KEYS
 
 GUIDE = (Path(__file__).parents[4] / "docs/guides/jobs.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
@@ -23,7 +23,7 @@ def test_every_job_in_it_is_sound(block: str) -> None:
 
 def test_it_names_every_key() -> None:
     table = GUIDE[GUIDE.index("| word |") : GUIDE.index("## GPUs")]
-    assert [key.name for key in ASKED if f"`{key.name}`" not in table] == []
+    assert [key.name for key in JOB_KEYS if f"`{key.name}`" not in table] == []
 
 
 def test_it_names_every_option_of_sbatch_that_is_read() -> None:

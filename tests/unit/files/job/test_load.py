@@ -11,7 +11,6 @@ import pytest
 
 from fairway.files import (
     Fault,
-    InvalidFile,
     check_flags,
     check_job_bytes,
     check_job_file,
@@ -19,9 +18,6 @@ from fairway.files import (
     given_by_flags,
     job_schema,
     name_of_command,
-    parse_job,
-    parse_jobs,
-    read_job,
 )
 from fairway.model.job import After, GpuRequest, JobId, JobSpec, Retries, Tolerates, When, parse_job_id
 from tests.unit.files.yaml_values import plain
@@ -47,6 +43,12 @@ def only_fault(text: str) -> Fault:
     return fault
 
 
+def jobs_of(text: str) -> tuple[JobSpec, ...]:
+    jobs = check_jobs(text, "job.yaml").jobs
+    assert jobs is not None
+    return jobs
+
+
 def with_(key: str, value: str) -> str:
     """SMALL with a key that it has not, or another value for one that it has."""
     lines = [line for line in SMALL.splitlines() if not line.startswith(f"{key}:")]
@@ -54,11 +56,12 @@ def with_(key: str, value: str) -> str:
 
 
 def test_a_small_job_is_the_usual_one() -> None:
-    assert parse_job(SMALL, "job.yaml") == JobSpec("small", GpuRequest(), command=("x",))
+    assert jobs_of(SMALL) == (JobSpec("small", GpuRequest(), command=("x",)),)
 
 
 def test_every_word() -> None:
-    assert read_job(JOBS / "everything.yaml") == JobSpec(
+    (job,) = check_job_file(JOBS / "everything.yaml").jobs or ()
+    assert job == JobSpec(
         name="train-llm",
         gpus=GpuRequest(8, "A100-80GB"),
         command=("torchrun", "train.py", "--epochs", "3"),
@@ -102,12 +105,10 @@ def test_the_schema_is_the_committed_one_and_its_example_is_sound() -> None:
 
 
 def test_several_jobs_in_one_file() -> None:
-    small, large = parse_jobs((JOBS / "several.yaml").read_text(), "several.yaml")
+    small, large = jobs_of((JOBS / "several.yaml").read_text())
     assert (small.gpus.memory_gb, large.gpus.memory_gb) == ((16, 24), (80, None))
     assert large.script is not None and large.script.startswith("#!/bin/bash\n")
-    with pytest.raises(InvalidFile, match="the file holds 2 jobs"):
-        read_job(JOBS / "several.yaml")
-    assert len(parse_jobs(SMALL + "---\n" + SMALL + "---\n# nothing\n---\n" + SMALL, "x")) == 3
+    assert len(jobs_of(SMALL + "---\n" + SMALL + "---\n# nothing\n---\n" + SMALL)) == 3
     many = check_jobs("---\n".join([SMALL] * 1001), "x")
     assert many.jobs is None and many.faults[0].code == "SeveralDocuments"
 
@@ -152,7 +153,7 @@ SOUND: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(("key", "value", "comes_to"), SOUND, ids=lambda v: str(v)[:20])
 def test_every_form(key: str, value: str, comes_to: Any) -> None:
     field = {"time": "time_seconds"}.get(key, key)
-    assert getattr(parse_job(with_(key, value), "job.yaml"), field) == comes_to
+    assert getattr(jobs_of(with_(key, value))[0], field) == comes_to
     VALIDATOR.validate(plain(with_(key, value)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairway.files import JobReport, check_job_file, check_jobs, given_by_flags
-from fairway.files.job.sbatch import KNOWN, LEFT_OUT, NO_WORD, TRANSLATED
+from fairway.files.job.sbatch import KNOWN_OPTIONS, LEFT_OUT, TRANSLATED, UNSUPPORTED
 from fairway.model.job import After, GpuRequest, Tolerates, When, parse_job_id
 from fairway.model.names import SliceName
 
@@ -198,4 +198,4 @@ def test_it_is_bounded() -> None:
 
 
 def test_no_option_is_in_two_tables() -> None:
-    assert len(KNOWN) == len(set(KNOWN)) == len(TRANSLATED) + len(LEFT_OUT) + len(NO_WORD)
+    assert len(KNOWN_OPTIONS) == len(set(KNOWN_OPTIONS)) == len(TRANSLATED) + len(LEFT_OUT) + len(UNSUPPORTED)

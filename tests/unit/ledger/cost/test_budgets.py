@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from fairway.ledger import BudgetLevel, LeaseLost, Ledger, StoredBudgetStatus
-from fairway.model.budget import Hold
+from fairway.ledger import LeaseLost, Ledger, StoredBudgetStatus
+from fairway.model.budget import BudgetLevel, Hold
 from fairway.model.names import TeamName
 
 RESEARCH = StoredBudgetStatus(
@@ -29,7 +29,7 @@ async def keep(ledger: Ledger, *standings: StoredBudgetStatus, said: str | None 
     lease = await ledger.leases.take("budget", "", "a", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.budgets.keep(standings, [(RESEARCH.team, said)] if said else [])
+        await tx.budgets.write(standings, [(RESEARCH.team, said)] if said else [])
 
 
 def plain(standing: StoredBudgetStatus) -> StoredBudgetStatus:
@@ -37,9 +37,9 @@ def plain(standing: StoredBudgetStatus) -> StoredBudgetStatus:
 
 
 async def test_exactly_what_was_said_last(ledger: Ledger) -> None:
-    assert await ledger.budgets.standings() == ()
+    assert await ledger.budgets.statuses() == ()
     await keep(ledger, RESEARCH, PRODUCT)
-    found = await ledger.budgets.standings()
+    found = await ledger.budgets.statuses()
     assert [plain(s) for s in found] == [PRODUCT, RESEARCH]
     now = datetime.now(UTC)
     for standing in found:
@@ -47,22 +47,22 @@ async def test_exactly_what_was_said_last(ledger: Ledger) -> None:
         assert standing.since is not None
         assert abs(standing.since - now) < timedelta(minutes=1)
     await keep(ledger, RESEARCH)
-    assert [plain(s) for s in await ledger.budgets.standings()] == [RESEARCH]
+    assert [plain(s) for s in await ledger.budgets.statuses()] == [RESEARCH]
     await keep(ledger)
-    assert await ledger.budgets.standings() == ()
+    assert await ledger.budgets.statuses() == ()
 
 
 async def test_since_when(ledger: Ledger) -> None:
     await keep(ledger, RESEARCH)
-    (first,) = await ledger.budgets.standings()
+    (first,) = await ledger.budgets.statuses()
     await keep(ledger, replace(RESEARCH, spent=Decimal(900)))
-    (second,) = await ledger.budgets.standings()
+    (second,) = await ledger.budgets.statuses()
     assert second.since == first.since
     assert first.checked_at is not None
     assert second.checked_at is not None
     assert second.checked_at > first.checked_at
     await keep(ledger, replace(RESEARCH, level=BudgetLevel.SPENT, hold=Hold.STOP))
-    (third,) = await ledger.budgets.standings()
+    (third,) = await ledger.budgets.statuses()
     assert third.since == third.checked_at
     assert third.hold is Hold.STOP
 
@@ -83,5 +83,5 @@ async def test_only_under_the_lease(ledger: Ledger) -> None:
     await ledger.leases.release(lease)
     with pytest.raises(LeaseLost):
         async with ledger.writing(lease) as tx:
-            await tx.budgets.keep([RESEARCH])
-    assert await ledger.budgets.standings() == ()
+            await tx.budgets.write([RESEARCH])
+    assert await ledger.budgets.statuses() == ()

@@ -34,7 +34,7 @@ async def prices(ledger: Ledger, first: int, last: int) -> list[tuple[int, str]]
 async def test_from_the_one_that_held_when_it_began(ledger: Ledger) -> None:
     assert await prices(ledger, 0, 20) == []
     given = [point(1, "1.10"), point(3, "1.30"), point(5, "1.50"), point(9, "9", OTHER)]
-    assert await ledger.prices.keep(given, by="ann") == 4
+    assert await ledger.prices.add(given, by="ann") == 4
     assert await prices(ledger, 4, 6) == [(3, "1.30"), (5, "1.50")]
     assert await prices(ledger, 3, 5) == [(3, "1.30")]
     assert await prices(ledger, 0, 2) == [(1, "1.10")]
@@ -44,12 +44,12 @@ async def test_from_the_one_that_held_when_it_began(ledger: Ledger) -> None:
 
 
 async def test_the_newest_word_holds_and_the_older_stay(ledger: Ledger, database_url: str) -> None:
-    await ledger.prices.keep([point(1, "1"), point(3, "3")], by="ann")
-    assert await ledger.prices.keep([point(3, "4"), point(3, "5")], by="bob") == 1
+    await ledger.prices.add([point(1, "1"), point(3, "3")], by="ann")
+    assert await ledger.prices.add([point(3, "4"), point(3, "5")], by="bob") == 1
     assert await prices(ledger, 4, 6) == [(3, "5")]
-    assert await ledger.prices.keep([point(3, "5.0"), point(1, "1")], by="eve") == 0
-    assert await ledger.prices.keep([point(3, "3")], by="eve") == 1  # back to what it was
+    assert await ledger.prices.add([point(3, "5.0"), point(1, "1")], by="eve") == 0
+    assert await ledger.prices.add([point(3, "3")], by="eve") == 1  # back to what it was
     assert await prices(ledger, 0, 6) == [(1, "1"), (3, "3")]
-    assert await ledger.prices.keep([], by="eve") == 0
+    assert await ledger.prices.add([], by="eve") == 0
     with psycopg.connect(database_url) as db:
         assert db.execute("SELECT count(*) FROM price_point").fetchone() == (4,)

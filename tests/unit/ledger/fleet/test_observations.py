@@ -42,12 +42,12 @@ async def lease_of(ledger: Ledger, cluster: str = "hpc") -> Lease:
 async def keep(ledger: Ledger, *seen: Observation) -> None:
     for each in seen:
         async with ledger.writing(await lease_of(ledger, each.cluster)) as tx:
-            await tx.observations.keep(each, engine=EngineKind.SLURM)
+            await tx.observations.write(each, engine=EngineKind.SLURM)
 
 
 async def fail(ledger: Ledger, error: FairwayError, cluster: str = "hpc") -> None:
     async with ledger.writing(await lease_of(ledger, cluster)) as tx:
-        await tx.observations.keep_failure(cluster, error, engine=EngineKind.SLURM)
+        await tx.observations.write_failure(cluster, error, engine=EngineKind.SLURM)
 
 
 def versions(url: str, table: str) -> dict[str, int]:
@@ -220,12 +220,12 @@ async def test_a_lease_serves_its_own_cluster_only(ledger: Ledger) -> None:
     lease = await lease_of(ledger, "cloud")
     with pytest.raises(ValueError, match="cannot write for hpc"):
         async with ledger.writing(lease) as tx:
-            await tx.observations.keep(observation(node("a")))
+            await tx.observations.write(observation(node("a")))
 
 
 async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
     hpc, cloud = ClusterName("hpc"), ClusterName("cloud")
-    first = await ledger.revisions.keep("one", "d1", "me")
+    first = await ledger.revisions.add("one", "d1", "me")
     await ledger.revisions.follow(first.id, {hpc: EngineKind.SLURM, cloud: EngineKind.KUBERNETES})
     waiting, _ = await ledger.clusters.all()
     assert (waiting.cluster, waiting.engine, waiting.code) == (cloud, EngineKind.KUBERNETES, "NotObserved")
@@ -233,7 +233,7 @@ async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
 
     await keep(ledger, observation(node("a")), observation(node("x"), cluster="cloud"))
     old, whole = await lease_of(ledger, "cloud"), await lease_of(ledger, FLEET)
-    second = await ledger.revisions.keep("two", "d2", "me")
+    second = await ledger.revisions.add("two", "d2", "me")
     await ledger.revisions.follow(second.id, {hpc: EngineKind.SLURM})
     assert [c.cluster for c in await ledger.clusters.all()] == [hpc]
     assert {n.cluster for n in await ledger.clusters.nodes()} == {hpc}

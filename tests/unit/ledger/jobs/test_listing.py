@@ -128,7 +128,7 @@ async def test_any_filter_gives_what_a_plain_look_gives(
     """By each of the ways there are."""
     monkeypatch.setattr(store, "NEWEST", newest)
     monkeypatch.setattr(store, "FEW_PROBES", probes and 5)
-    monkeypatch.setattr(store, "MOST_PROBES", probes)
+    monkeypatch.setattr(store, "MAX_PROBES", probes)
     rows = await all_rows(filled)
     assert any(row.native and row.submitted_at < NOW - timedelta(hours=1) for row in rows)  # late ones
     chance = random.Random(2)
@@ -142,7 +142,7 @@ async def test_any_filter_gives_what_a_plain_look_gives(
         wanted = once(wanted, which) if which.once_an_array else wanted
         wanted = [r for r in wanted if (before is None or r.id < before) and (after is None or r.id > after)]
         wanted = wanted[:limit] if after is None else wanted[-limit:]
-        found = await filled.jobs.lines(which, before=before, after=after, limit=limit)
+        found = await filled.jobs.page(which, before=before, after=after, limit=limit)
         assert list(found) == wanted, (which, before, after, limit)
         hits += bool(wanted)
     assert hits > 30
@@ -163,18 +163,18 @@ async def test_a_search_finds_by_the_beginning_of_name_user_or_id(
     filled: Ledger, monkeypatch: pytest.MonkeyPatch, newest: int, probes: int
 ) -> None:
     monkeypatch.setattr(store, "NEWEST", newest)
-    monkeypatch.setattr(store, "MOST_PROBES", probes)
+    monkeypatch.setattr(store, "MAX_PROBES", probes)
     rows = await all_rows(filled)
     for typed in ("tr", "TR", "x", "ann", "b", "000", "00a", "00a1", "00A1", "none", "%", "tr_in", "'", "\\"):
         for which in (JobFilter(), JobFilter(team="research"), JobFilter(states=(JobState.RUNNING,))):
             wanted = [row for row in rows if passes(row, which) and fits(row, typed)]
-            found = list(await filled.jobs.lines(which, search=typed, limit=5))
+            found = list(await filled.jobs.page(which, search=typed, limit=5))
             assert found == wanted[:5], (typed, which)
             if found:
-                older = await filled.jobs.lines(which, search=typed, before=found[-1].id, limit=5)
+                older = await filled.jobs.page(which, search=typed, before=found[-1].id, limit=5)
                 assert list(older) == wanted[5:10], (typed, which)
             if len(wanted) > 5:
-                back = await filled.jobs.lines(which, search=typed, after=wanted[5].id, limit=3)
+                back = await filled.jobs.page(which, search=typed, after=wanted[5].id, limit=3)
                 assert list(back) == wanted[2:5], (typed, which)
     assert any(fits(row, "tr") for row in rows)
     assert any(fits(row, "00a") for row in rows)
@@ -195,12 +195,12 @@ async def test_tasks_of_arrays_are_counted_and_what_jobs_held_is_summed(ledger: 
     counts = await ledger.jobs.array_counts([tasks[0], JobId(999)])
     assert counts == {tasks[0]: {JobState.QUEUED: 3}}
     assert await ledger.jobs.array_counts([]) == {}
-    assert await ledger.jobs.held_seconds([tasks[0]]) == {}
+    assert await ledger.jobs.device_seconds([tasks[0]]) == {}
     await desk.see(seen("7", "mine", JobState.DONE, run(1, 5)))
     (row,) = await ledger.jobs.page(JobFilter(name="mine"))
     (attempt,) = (await ledger.jobs.one(row.id)).attempts  # type: ignore[union-attr]
     ended = attempt.attempt.ended_at
     assert ended is not None
     held = attempt.attempt.devices * (ended - attempt.attempt.started_at).total_seconds()
-    assert await ledger.jobs.held_seconds([row.id]) == {row.id: held}
+    assert await ledger.jobs.device_seconds([row.id]) == {row.id: held}
     assert held > 0

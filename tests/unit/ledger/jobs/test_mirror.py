@@ -10,7 +10,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from fairway.explain.reasons import WANT_OF_ROOM
+from fairway.explain.reasons import WAITS_FOR_CAPACITY
 from fairway.ledger import DesiredState, EventKind, JobFilter, LeaseLost, Ledger
 from fairway.model.errors import PermanentError
 from fairway.model.job import Ending, EngineId, JobId, JobState, SeenJob, Tolerates
@@ -190,7 +190,7 @@ async def test_a_failed_job_comes_back(desk: Desk) -> None:
     row = await desk.row(id_)
     assert (row.state, row.code, row.engine_id, row.attempts) == (JobState.QUEUED, "Retry", None, 1)
     assert "exit code 7" in row.reason
-    (order,) = await desk.ledger.dispatch.to_send("hpc", 9)
+    (order,) = await desk.ledger.dispatch.pending_submits("hpc", 9)
     assert (order.submission, order.attempts) == (2, 1)
     assert order.engine_name == name[:-1] + "2"
     await desk.see(seen(engine_id, name, FAILED, run(1, 3, Ending.FAILED, exit_code=7)))  # told again
@@ -265,15 +265,21 @@ async def test_hold_and_release_through_the_engine(desk: Desk) -> None:
     id_, engine_id, name = await submitted(desk)
     await desk.see(seen(engine_id, name, WAITING))
     await desk.ledger.jobs.set_desired_state([id_], DesiredState.HOLD, by="ann")
-    assert [t.desired_state for t in await desk.ledger.dispatch.to_do("hpc", 9)] == [DesiredState.HOLD]
+    assert [t.desired_state for t in await desk.ledger.dispatch.pending_actions("hpc", 9)] == [
+        DesiredState.HOLD
+    ]
     await desk.see(seen(engine_id, name, WAITING, reason="old news"))
-    assert [t.desired_state for t in await desk.ledger.dispatch.to_do("hpc", 9)] == [DesiredState.HOLD]
+    assert [t.desired_state for t in await desk.ledger.dispatch.pending_actions("hpc", 9)] == [
+        DesiredState.HOLD
+    ]
     await desk.see(seen(engine_id, name, HELD))
-    assert await desk.ledger.dispatch.to_do("hpc", 9) == ()
+    assert await desk.ledger.dispatch.pending_actions("hpc", 9) == ()
     await desk.ledger.jobs.set_desired_state([id_], DesiredState.RUN, by="ann")
-    assert [t.desired_state for t in await desk.ledger.dispatch.to_do("hpc", 9)] == [DesiredState.RUN]
+    assert [t.desired_state for t in await desk.ledger.dispatch.pending_actions("hpc", 9)] == [
+        DesiredState.RUN
+    ]
     await desk.see(seen(engine_id, name, WAITING))
-    assert await desk.ledger.dispatch.to_do("hpc", 9) == ()
+    assert await desk.ledger.dispatch.pending_actions("hpc", 9) == ()
     row = await desk.row(id_)
     assert (row.state, row.desired_state) == (WAITING, DesiredState.RUN)
 
@@ -281,7 +287,7 @@ async def test_hold_and_release_through_the_engine(desk: Desk) -> None:
 async def test_who_holds_by_the_engines_own_tool_is_not_overruled(desk: Desk) -> None:
     id_, engine_id, name = await submitted(desk)
     await desk.see(seen(engine_id, name, HELD, reason="JobHeldUser"))
-    assert await desk.ledger.dispatch.to_do("hpc", 9) == ()
+    assert await desk.ledger.dispatch.pending_actions("hpc", 9) == ()
     assert (await desk.row(id_)).desired_state is DesiredState.HOLD
     await desk.see(seen(engine_id, name, RUNNING, run(1)))
     assert (await desk.row(id_)).desired_state is DesiredState.RUN
@@ -294,7 +300,9 @@ async def test_the_code_of_a_reason_is_kept_as_long_as_the_job_waits(desk: Desk)
     assert (await desk.row(id_)).reason_code == ""
     await desk.see(replace(waits, reason_code="NotEnoughFree"))  # a code alone is a change
     assert (await desk.row(id_)).reason_code == "NotEnoughFree"
-    assert (await desk.ledger.capacity.waiting("hpc", WANT_OF_ROOM)) == {Supply(PoolName("hpc-a100")): 2}
+    assert (await desk.ledger.capacity.waiting("hpc", WAITS_FOR_CAPACITY)) == {
+        Supply(PoolName("hpc-a100")): 2
+    }
     assert (await desk.ledger.capacity.waiting("hpc", ["TeamAtCeiling"])) == {}
     await desk.see(seen(engine_id, name, HELD, reason="JobHeldUser", reason_code="Held"))
     assert (await desk.row(id_)).reason_code == "Held"
@@ -315,10 +323,10 @@ async def test_what_fairway_says_of_a_job_has_no_code_of_its_engine(desk: Desk, 
         )
     await desk.see(seen(first_id, first, FAILED, run(1, 2, Ending.FAILED), **waits))
     async with desk.ledger.writing(desk.mirror) as tx:
-        await tx.mirror.keep_lost([EngineId(second_id)])
+        await tx.mirror.mark_lost([EngineId(second_id)])
     await desk.begin(never)
     async with desk.ledger.writing(desk.dispatch) as tx:
-        await tx.dispatch.keep_refused(
+        await tx.dispatch.record_refused(
             [(never, 1, PermanentError("NoSuchPartition", "there is no gpu9", "fix it"))]
         )
     await desk.send(sent)
@@ -331,8 +339,10 @@ async def test_a_wish_an_engine_refuses_is_dropped(desk: Desk) -> None:
     id_, *_ = await submitted(desk)
     await desk.ledger.jobs.set_desired_state([id_], DesiredState.CANCEL, by="ann")
     async with desk.ledger.writing(desk.dispatch) as tx:
-        await tx.dispatch.keep_wish_refused([(id_, PermanentError("NotYours", "it is not yours", "ask"))])
-    assert await desk.ledger.dispatch.to_do("hpc", 9) == ()
+        await tx.dispatch.record_request_refused(
+            [(id_, PermanentError("NotYours", "it is not yours", "ask"))]
+        )
+    assert await desk.ledger.dispatch.pending_actions("hpc", 9) == ()
     detail = await desk.detail(id_)
     assert detail.row.desired_state is DesiredState.RUN
     assert detail.events[-1].text == "NotYours: it is not yours"
@@ -342,10 +352,10 @@ async def test_a_refusal_is_told(desk: Desk) -> None:
     (id_,) = await desk.submit(new_job())
     await desk.begin(id_)
     async with desk.ledger.writing(desk.dispatch) as tx:
-        await tx.dispatch.keep_refused(
+        await tx.dispatch.record_refused(
             [(id_, 1, PermanentError("NoSuchPartition", "there is no gpu9", "fix it"))]
         )
-        await tx.dispatch.keep_refused([(id_, 2, PermanentError("Other", "of another submission", "-"))])
+        await tx.dispatch.record_refused([(id_, 2, PermanentError("Other", "of another submission", "-"))])
     row = await desk.row(id_)
     assert (row.state, row.code, row.reason) == (JobState.REFUSED, "NoSuchPartition", "there is no gpu9")
     order = await desk.ledger.dispatch.order_of(id_)
@@ -358,7 +368,7 @@ async def test_lost_and_found(desk: Desk) -> None:
     id_, engine_id, name = await submitted(desk, **retries(3))
     await desk.see(seen(engine_id, name, RUNNING, run(1)))
     async with desk.ledger.writing(desk.mirror) as tx:
-        await tx.mirror.keep_lost([EngineId(engine_id), EngineId("unknown")])
+        await tx.mirror.mark_lost([EngineId(engine_id), EngineId("unknown")])
     detail = await desk.detail(id_)
     assert detail.row.state is JobState.LOST
     assert detail.attempts[0].attempt.ending is Ending.LOST
@@ -431,7 +441,7 @@ async def test_both_loops_at_once(desk: Desk) -> None:
     """The dispatch loop says what it sent while the mirror already sees it."""
     ids = await desk.submit(*(new_job(f"j{i}") for i in range(200)))
     await desk.begin(*ids)
-    orders = await desk.ledger.dispatch.to_send("hpc", 1000)
+    orders = await desk.ledger.dispatch.pending_submits("hpc", 1000)
     shown = [seen(f"e{o.id}", o.engine_name, RUNNING, run(1)) for o in orders]
     for start in range(0, 200, 40):
         part = slice(start, start + 40)

@@ -25,11 +25,11 @@ async def test_a_job_is_kept_as_it_was_asked_for(desk: Desk) -> None:
     assert detail.placement_reason == "the only pool"
     assert (detail.row.state, detail.row.devices, detail.row.user) == (JobState.QUEUED, 4, "ann")
     assert [e.kind for e in detail.events] == [EventKind.SUBMITTED]
-    (order,) = await desk.ledger.dispatch.to_send("hpc", 10)
+    (order,) = await desk.ledger.dispatch.pending_submits("hpc", 10)
     assert order.spec == new.spec
     assert order.engine_name == detail.engine_name
     assert await desk.ledger.dispatch.order_of(id_) == order
-    assert await desk.ledger.dispatch.to_send("cloud", 10) == ()
+    assert await desk.ledger.dispatch.pending_submits("cloud", 10) == ()
 
 
 async def test_an_array_is_a_job_a_task(desk: Desk) -> None:
@@ -92,14 +92,14 @@ async def test_a_job_cancelled_while_it_goes_out_is_ended_there(desk: Desk) -> N
     await desk.ledger.jobs.set_desired_state([a], DesiredState.CANCEL, by="ann")
     assert await desk.state(a) is JobState.QUEUED
     assert await desk.due() == []
-    assert await desk.ledger.dispatch.to_do("hpc", 10) == ()
+    assert await desk.ledger.dispatch.pending_actions("hpc", 10) == ()
     await desk.sent((a, 1, "e1"))
-    (todo,) = await desk.ledger.dispatch.to_do("hpc", 10)
+    (todo,) = await desk.ledger.dispatch.pending_actions("hpc", 10)
     assert (todo.id, todo.engine_id, todo.desired_state) == (a, "e1", DesiredState.CANCEL)
     order = await desk.ledger.dispatch.order_of(a)
     assert order is not None
     await desk.see(seen("e1", order.engine_name, JobState.CANCELLED))
-    assert await desk.ledger.dispatch.to_do("hpc", 10) == ()
+    assert await desk.ledger.dispatch.pending_actions("hpc", 10) == ()
     assert await desk.state(a) is JobState.CANCELLED
 
 
@@ -108,7 +108,9 @@ async def test_even_if_nobody_heeds_that_it_was_cancelled(desk: Desk) -> None:
     await desk.ledger.jobs.set_desired_state([a], DesiredState.CANCEL, by="ann")
     await desk.sent((a, 1, "e1"))  # made all the same
     assert await desk.state(a) is JobState.WAITING
-    assert [t.desired_state for t in await desk.ledger.dispatch.to_do("hpc", 10)] == [DesiredState.CANCEL]
+    assert [t.desired_state for t in await desk.ledger.dispatch.pending_actions("hpc", 10)] == [
+        DesiredState.CANCEL
+    ]
 
 
 async def test_a_cancelled_order_that_never_arrived_is_given_up(desk: Desk) -> None:

@@ -381,7 +381,7 @@ async def test_lost_jobs_are_queued(ledger: Ledger, db: psycopg.Connection[Any])
     await desk.see(seen("n1", "native", JobState.RUNNING, run(5)))
     (id_,) = await queued(db)
     async with ledger.writing(desk.mirror) as tx:
-        await tx.mirror.keep_lost([EngineId("n1")])
+        await tx.mirror.mark_lost([EngineId("n1")])
     assert await queued(db) == [id_]
 
 

@@ -24,23 +24,23 @@ from fairway.model.errors import PermanentError
 from fairway.settings import Settings
 from fairway.web.auth import oidc_provider
 from fairway.web.auth.oidc_flow import (
-    OidcFault,
+    OidcError,
     SignInAttempt,
-    attempt_of,
     authorization_url,
     code_challenge,
     code_of,
-    person_of,
+    decode_attempt,
+    identity_of,
     role_of,
     scopes_of,
 )
 from fairway.web.auth.oidc_provider import (
     OidcClient,
     Provider,
+    auth_methods,
     client_of,
-    may_be_asked,
+    is_confidential,
     token_request,
-    ways_to_say_who,
 )
 from fairway.web.auth.oidc_token import UnknownKey, read_keys, verified_claims
 
@@ -102,13 +102,13 @@ def test_a_good_token() -> None:
 )
 def test_a_token_that_is_not_for_us_now(change: dict[str, Any]) -> None:
     claims = {name: value for name, value in (GOOD | change).items() if value is not None}
-    with pytest.raises(OidcFault, match="does not prove"):
+    with pytest.raises(OidcError, match="does not prove"):
         check(signed(claims))
 
 
 def test_a_token_of_another_key() -> None:
     other = RSAKey.generate_key(2048, {"kid": "one"}, private=True)
-    with pytest.raises(OidcFault):
+    with pytest.raises(OidcError):
         check(signed(GOOD, other))
     with pytest.raises(UnknownKey):
         check(signed(GOOD, other, kid="two"))
@@ -123,16 +123,16 @@ def _quoted(content: bytes) -> str:
 
 def test_signatures_that_prove_nothing() -> None:
     unsigned = jws.serialize_compact({"alg": "none"}, json.dumps(GOOD), OctKey.import_key("x"), ["none"])
-    with pytest.raises(OidcFault):
+    with pytest.raises(OidcError):
         check(unsigned)
     # Signed by the public key as if it were a shared secret.
     said = ".".join(_quoted(json.dumps(part).encode()) for part in ({"alg": "HS256", "kid": "one"}, GOOD))
     mac = hmac.new(KEY.as_pem(private=False), said.encode(), hashlib.sha256).digest()
-    with pytest.raises(OidcFault):
+    with pytest.raises(OidcError):
         check(f"{said}.{_quoted(mac)}")
     head, body, _ = signed(GOOD).split(".")
     for broken in (f"{head}.{body}.", f"{head}.{body}", "a.b.c", "", None, 1, "x" * 200_000, "ü.ü.ü"):
-        with pytest.raises(OidcFault):
+        with pytest.raises(OidcError):
             check(broken)
 
 
@@ -149,7 +149,7 @@ def test_keys_we_cannot_use_do_not_spoil_the_others() -> None:
     assert [key.kid for key in read_keys({"keys": listed})] == ["one"]
     none: list[dict[str, Any]] = [{}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}]
     for document in none:
-        with pytest.raises(OidcFault):
+        with pytest.raises(OidcError):
             read_keys(document)
 
 
@@ -158,11 +158,11 @@ def test_keys_we_cannot_use_do_not_spoil_the_others() -> None:
 
 def test_an_attempt_comes_back_from_its_cookie() -> None:
     attempt = SignInAttempt("s" * 43, "/jobs?state=running&q=ü")
-    assert attempt_of(attempt.as_cookie()) == attempt
+    assert decode_attempt(attempt.as_cookie()) == attempt
     assert len({attempt.state, attempt.nonce, attempt.verifier, attempt.secret}) == 4
     assert attempt.state != SignInAttempt("t" * 43, "/").state
     for cookie in ("", ".", "short.Lw", "s" * 43, "s" * 43 + ".ü", "s" * 43 + "._____w", "s" * 5000 + ".Lw"):
-        assert attempt_of(cookie) is None
+        assert decode_attempt(cookie) is None
 
 
 def test_what_is_asked() -> None:
@@ -224,7 +224,7 @@ def test_answers() -> None:
         ({"state": attempt.state, "error": "login_required"}, attempt, False, "OidcError"),
     ]
     for answer, asked, names_issuer, code in wrong:
-        with pytest.raises(OidcFault) as fault:
+        with pytest.raises(OidcError) as fault:
             code_of(answer, asked, ISSUER, names_issuer=names_issuer)
         assert fault.value.code == code, answer
 
@@ -254,23 +254,23 @@ def test_the_highest_role_counts() -> None:
     ],
 )
 def test_groups(claims: dict[str, Any], claim: str, role: Role) -> None:
-    found = person_of(claims | {"name": " ada "}, "name", claim, (("platform", "admin"),))
+    found = identity_of(claims | {"name": " ada "}, "name", claim, (("platform", "admin"),))
     assert (found.user, found.role) == ("ada", role)
 
 
 @pytest.mark.parametrize("name", [None, "", "  ", 7, ["ada"], "x" * 300, "ada\nroot"])
 def test_nobody_by_name(name: object) -> None:
-    with pytest.raises(OidcFault) as fault:
-        person_of({"name": name, "secret": "value"}, "name", "groups", ())
+    with pytest.raises(OidcError) as fault:
+        identity_of({"name": name, "secret": "value"}, "name", "groups", ())
     assert fault.value.code == "OidcUserMissing"
     assert "value" not in fault.value.why  # names of claims, not what they hold
 
 
 def test_an_address_nobody_verified() -> None:
     for verified in (False, "false", None):
-        with pytest.raises(OidcFault):
-            person_of({"email": "ada@acme.test", "email_verified": verified}, "email", "groups", ())
-    assert person_of({"email": "ada@acme.test"}, "email", "groups", ()).user == "ada@acme.test"
+        with pytest.raises(OidcError):
+            identity_of({"email": "ada@acme.test", "email_verified": verified}, "email", "groups", ())
+    assert identity_of({"email": "ada@acme.test"}, "email", "groups", ()).user == "ada@acme.test"
 
 
 # the provider
@@ -292,7 +292,7 @@ def test_an_address_nobody_verified() -> None:
     ],
 )
 def test_only_what_stays_between_us(url: object, may: bool) -> None:
-    assert may_be_asked(url) is may
+    assert is_confidential(url) is may
 
 
 def test_settings_that_cannot_work(settings: Settings, tmp_path: Path) -> None:
@@ -311,12 +311,12 @@ def test_settings_that_cannot_work(settings: Settings, tmp_path: Path) -> None:
 
 
 def test_how_to_say_who_we_are() -> None:
-    assert ways_to_say_who(None, ["client_secret_basic"]) == ("none",)
-    assert ways_to_say_who("s", None) == ("client_secret_basic",)
-    assert ways_to_say_who("s", ["client_secret_post", "private_key_jwt"]) == ("client_secret_post",)
+    assert auth_methods(None, ["client_secret_basic"]) == ("none",)
+    assert auth_methods("s", None) == ("client_secret_basic",)
+    assert auth_methods("s", ["client_secret_post", "private_key_jwt"]) == ("client_secret_post",)
     both = ["client_secret_post", "client_secret_basic"]
-    assert ways_to_say_who("s", both) == ("client_secret_basic", "client_secret_post")
-    assert ways_to_say_who("s", ["private_key_jwt"]) == ()
+    assert auth_methods("s", both) == ("client_secret_basic", "client_secret_post")
+    assert auth_methods("s", ["private_key_jwt"]) == ()
 
 
 class Asked(Provider):
@@ -328,7 +328,7 @@ class Asked(Provider):
         self.answers = answers
         self.asked: list[str] = []
 
-    async def _ask(self, method: str, url: str, *_: Any) -> dict[str, Any]:
+    async def _send(self, method: str, url: str, *_: Any) -> dict[str, Any]:
         self.asked.append(urlsplit(url).path)
         return self.answers[urlsplit(url).path]
 
@@ -369,15 +369,15 @@ async def test_keys_are_remembered_and_unknown_ones_ask_again_but_not_too_often(
     provider.answers["/token"]["id_token"] = signed(GOOD | {"nonce": attempt.nonce}, other, kid="two")
     provider.now += oidc_provider.NEW_KEYS_SECONDS + 1
     for _ in range(3):  # three with a key that is nowhere
-        with pytest.raises(OidcFault):
+        with pytest.raises(OidcError):
             await provider.claims("code", attempt, "https://f.test/back")
     assert provider.asked.count("/keys") == 2
     provider.answers["/keys"] = {"keys": [KEY.as_dict(private=False), other.as_dict(private=False)]}
     provider.now += oidc_provider.NEW_KEYS_SECONDS + 1
     assert await provider.claims("code", attempt, "https://f.test/back")
-    provider.now += oidc_provider.KEEP_SECONDS + 1  # what the provider took back is believed no longer
+    provider.now += oidc_provider.CACHE_SECONDS + 1  # what the provider took back is believed no longer
     provider.answers["/keys"] = {"keys": [KEY.as_dict(private=False)]}
-    with pytest.raises(OidcFault):
+    with pytest.raises(OidcError):
         await provider.claims("code", attempt, "https://f.test/back")
 
 
@@ -388,7 +388,7 @@ async def test_what_is_missing_is_asked_for_and_overrules_nothing(attempt: SignI
     claims = await provider.claims("code", attempt, "https://f.test/back", "name", "groups")
     assert (claims["groups"], claims["iss"]) == (["platform"], ISSUER)
     provider.answers["/me"]["sub"] = "somebody else"
-    with pytest.raises(OidcFault):
+    with pytest.raises(OidcError):
         await provider.claims("code", attempt, "https://f.test/back", "groups")
 
 
@@ -404,7 +404,7 @@ async def test_what_is_missing_is_asked_for_and_overrules_nothing(attempt: SignI
 async def test_metadata_that_cannot_be_right(change: dict[str, Any]) -> None:
     provider = asked()
     provider.answers["/.well-known/openid-configuration"].update(change)
-    with pytest.raises(OidcFault) as fault:
+    with pytest.raises(OidcError) as fault:
         await provider.metadata()
     assert fault.value.code == "OidcMisconfigured"
 
@@ -432,7 +432,7 @@ async def answering(answer: bytes, *, wait: float = 0) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (oidc_provider.MOST_BYTES + 1), "OidcMisconfigured"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (oidc_provider.MAX_BYTES + 1), "OidcMisconfigured"),
         (b"HTTP/1.1 200 OK\r\n\r\n<html>", "OidcMisconfigured"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "OidcMisconfigured"),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "OidcMisconfigured"),
@@ -444,7 +444,7 @@ async def answering(answer: bytes, *, wait: float = 0) -> AsyncIterator[str]:
 )
 async def test_answers_nobody_can_use(answer: bytes, code: str) -> None:
     async with answering(answer) as issuer:
-        with pytest.raises(OidcFault) as fault:
+        with pytest.raises(OidcError) as fault:
             await Provider(OidcClient(issuer, CLIENT, None)).metadata()
         assert fault.value.code == code, fault.value.why
 
@@ -452,6 +452,6 @@ async def test_answers_nobody_can_use(answer: bytes, code: str) -> None:
 async def test_a_provider_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oidc_provider, "CALL_SECONDS", 0.2)
     async with answering(b"", wait=2) as issuer:
-        with pytest.raises(OidcFault) as fault:
+        with pytest.raises(OidcError) as fault:
             await Provider(OidcClient(issuer, CLIENT, None)).metadata()
         assert (fault.value.code, fault.value.status) == ("OidcUnreachable", 503)

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.api.problems import ApiError
-from fairway.api.rate_limit import EACH_SECONDS, WrongTokens, address_of
+from fairway.api.rate_limit import EACH_SECONDS, WrongTokenLimiter, address_of
 from fairway.ledger import Ledger, LedgerUnreachable
 from fairway.model.access import Role
 from fairway.model.names import UserName
 from fairway.services.tokens import hash_secret, new_secret
 from fairway.settings import Settings
-from fairway.web.auth.sign_in import own_path
+from fairway.web.auth.sign_in import local_path
 from fairway.web.render import CSP
 from fairway.web.sessions import COOKIE, csrf_of
 from tests.unit.api.conftest import bearer
@@ -58,13 +58,13 @@ async def test_nobody_is_sent_elsewhere(stranger: httpx2.AsyncClient, ledger: Le
 
 @given(st.text())
 def test_what_comes_out_is_a_path_here(text: str) -> None:
-    joined = httpx2.URL(URL).join(own_path(text))
+    joined = httpx2.URL(URL).join(local_path(text))
     assert (joined.scheme, joined.host) == ("http", "fairway.test")
 
 
 def test_own_paths_stay() -> None:
     for path in ("/", "/jobs?state=running&q=a%20b", "/pools/hpc-a100#map", "/teams/größe"):
-        assert own_path(path) == path
+        assert local_path(path) == path
 
 
 async def test_one_comes_back_to_where_one_was(stranger: httpx2.AsyncClient, ledger: Ledger) -> None:
@@ -262,10 +262,10 @@ def asks(host: str) -> Request:
 
 def test_wrong_ones_are_bounded_by_address_and_forgiven() -> None:
     clock = Clock()
-    guesses = WrongTokens(3, clock)
+    guesses = WrongTokenLimiter(3, clock)
     for _ in range(3):
         guesses.check(asks("10.0.0.1"), b"guess")
-        guesses.note_wrong(asks("10.0.0.1"))
+        guesses.record_wrong(asks("10.0.0.1"))
     with pytest.raises(ApiError) as refused:
         guesses.check(asks("10.0.0.1"), b"guess")
     assert (refused.value.status, refused.value.headers) == (
@@ -278,20 +278,20 @@ def test_wrong_ones_are_bounded_by_address_and_forgiven() -> None:
 
 
 def test_who_was_good_is_not_locked_out_by_a_neighbour() -> None:
-    guesses = WrongTokens(1, Clock())
-    guesses.note_good(b"good")
-    guesses.note_wrong(asks("10.0.0.1"))
+    guesses = WrongTokenLimiter(1, Clock())
+    guesses.record_valid(b"good")
+    guesses.record_wrong(asks("10.0.0.1"))
     guesses.check(asks("10.0.0.1"), b"good")
     with pytest.raises(ApiError):
         guesses.check(asks("10.0.0.1"), b"guess")
 
 
 def test_memory_is_bounded() -> None:
-    guesses = WrongTokens()
+    guesses = WrongTokenLimiter()
     for n in range(12_000):
-        guesses.note_wrong(asks(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"))
-        guesses.note_good(n.to_bytes(4))
-    assert (len(guesses._wrong), len(guesses._good)) == (10_000, 10_000)
+        guesses.record_wrong(asks(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"))
+        guesses.record_valid(n.to_bytes(4))
+    assert (len(guesses._levels), len(guesses._valid)) == (10_000, 10_000)
 
 
 def test_an_address_of_ipv6_is_a_network() -> None:
@@ -304,7 +304,7 @@ def test_an_address_of_ipv6_is_a_network() -> None:
 async def test_pages_and_api_count_together(
     app: FastAPI, stranger: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    app.state.guesses = WrongTokens(4, Clock())
+    app.state.token_limiter = WrongTokenLimiter(4, Clock())
     good = await bearer(ledger, Role.VIEWER)
     assert (await stranger.get("/v1/whoami", headers=good)).status_code == 200
     wrong = {"Authorization": f"Bearer {new_secret()}"}

@@ -13,13 +13,13 @@ from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.names import UserName
 from fairway.model.price import Sharing
-from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import RequestError
 from fairway.web.cache import cost_queries
 from fairway.web.cache.cost_queries import CachedCostQueries
 from tests.unit.services.cost_history import OCTOBER, CostBook, fill, with_rules
 
-MONTH = CostQuestion(window="2026-10", by=(Label.TEAM,))
+MONTH = CostRequest(window="2026-10", by=(Label.TEAM,))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def test_an_answer_is_shared_by_those_who_may_see_the_same(
     asked: list[str] = []
     plain = CostQueries.cost
 
-    async def counted(self: CostQueries, caller: Token, question: CostQuestion) -> object:
+    async def counted(self: CostQueries, caller: Token, question: CostRequest) -> object:
         asked.append(caller.name)
         return await plain(self, caller, question)
 
@@ -59,17 +59,18 @@ async def test_an_answer_is_shared_by_those_who_may_see_the_same(
     assert hers.total.total < first.total.total
     assert {row.labels[0] for row in hers.rows} == {"nlp"}
     with pytest.raises(RequestError, match="not your team"):
-        await costs.cost(person("alice", Role.MEMBER), CostQuestion("2026-10", (Label.TEAM,), team="product"))
+        await costs.cost(person("alice", Role.MEMBER), CostRequest("2026-10", (Label.TEAM,), team="product"))
 
 
 async def test_old_answers_are_read_anew_and_few_are_kept(
     costs: CachedCostQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost_queries, "KEEP_SECONDS", 0.0001)
+    monkeypatch.setattr(cost_queries, "MAX_AGE_SECONDS", 0.0001)
     monkeypatch.setattr(cost_queries, "STALE_SECONDS", 0.0)
     root = person("root", Role.ADMIN)
     first = await costs.cost(root, MONTH)
     assert await costs.cost(root, MONTH) is not first
-    for number in range(cost_queries.MOST_ANSWERS + 5):
-        await costs.usage(root, CostQuestion("2026-10", (Label.TEAM,), most=number + 1))
-    assert len(costs._looks(await costs.fleet())) == cost_queries.MOST_ANSWERS
+    for number in range(cost_queries.MAX_RESULTS + 5):
+        await costs.usage(root, CostRequest("2026-10", (Label.TEAM,), max_rows=number + 1))
+    assert costs._cache is not None
+    assert len(costs._cache[1]) == cost_queries.MAX_RESULTS

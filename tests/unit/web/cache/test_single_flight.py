@@ -8,7 +8,7 @@ import time
 import pytest
 from fastapi import Request, Response
 
-from fairway.web.cache.single_flight import SharedParts, SingleFlight
+from fairway.web.cache.single_flight import FragmentCache, SingleFlight
 
 
 class Slow:
@@ -82,14 +82,14 @@ async def test_what_is_kept_is_not_read_again() -> None:
         looks += 1
         return looks
 
-    kept, fresh = SingleFlight(look, keep_seconds=60), SingleFlight(look)
+    kept, fresh = SingleFlight(look, max_age=60), SingleFlight(look)
     assert [await kept.get(), await kept.get()] == [1, 1]
     assert [await fresh.get(), await fresh.get()] == [2, 3]
 
 
 async def test_what_is_stale_is_shown_once_more_while_it_is_read_anew() -> None:
     slow = Slow()
-    shared = SingleFlight(slow.look, keep_seconds=0.02, stale_seconds=60)
+    shared = SingleFlight(slow.look, max_age=0.02, stale_age=60)
     first = asyncio.create_task(shared.get())
     await settled()
     slow.gates[0].set()
@@ -107,7 +107,7 @@ async def test_who_asks_alone_does_not_wait() -> None:
     async def look() -> str:
         return "seen"
 
-    shared = SingleFlight(look, apart_seconds=60)
+    shared = SingleFlight(look, min_interval=60)
     async with asyncio.timeout(30):
         assert [await shared.get(), await shared.get()] == ["seen", "seen"]
 
@@ -122,7 +122,7 @@ async def test_a_crowd_shares_the_next_look_which_begins_a_moment_later() -> Non
         await done.wait()
         return len(began)
 
-    shared = SingleFlight(look, apart_seconds=0.2)
+    shared = SingleFlight(look, min_interval=0.2)
     first = asyncio.create_task(shared.get())
     await begun.wait()
     crowd = [asyncio.create_task(shared.get()) for _ in range(20)]
@@ -143,7 +143,7 @@ def test_open_pages_share_a_part_of_the_same_look_and_the_same_rights(target: st
 
     headers = [(b"hx-request", b"true"), (b"hx-target", target.encode())]
     request = Request({"type": "http", "headers": headers})
-    parts, look = SharedParts("x-part"), object()
+    parts, look = FragmentCache("x-part"), object()
     for _ in range(3):
         assert parts.show(request, (look,), None, lambda: draw("all")).body == b"all"
         mine = parts.show(request, (look,), frozenset({"nlp"}), lambda: draw("mine"))

@@ -1,1 +1,1 @@
-"""The connection to the API server: client, informer, requests, errors, kinds and the JSON that is read."""
+"""Connect to the API server: client, informer, requests, errors, kinds and the JSON that is read."""

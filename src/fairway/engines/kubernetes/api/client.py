@@ -1,4 +1,4 @@
-"""Client of one API server, over the HTTP client that lightkube makes from a kubeconfig.
+"""Send requests to one API server, over the HTTP client that lightkube makes from a kubeconfig.
 
 lightkube reads the kubeconfig and does TLS, client certificates, tokens, token files and exec plugins, and
 requests new credentials on 401. Lists and watches are our own: it has neither bookmarks nor the
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-_READING: Final = threading.Lock()
+_KUBECONFIG_LOCK: Final = threading.Lock()
 """Held while a kubeconfig is read. lightkube converts it with msgspec, which prepares a class at its first
 use: a second thread that converts meanwhile crashes the process (msgspec 0.22)."""
 _CONNECT_SECONDS: Final = 5.0
-_LARGEST_ANSWER: Final = 128 << 20
+_MAX_REPLY_BYTES: Final = 128 << 20
 """A page of 2,000 nodes with every image they hold listed is about 30 MB."""
-_LARGEST_REFUSAL: Final = 64 << 10
+_MAX_ERROR_BYTES: Final = 64 << 10
 _BUSY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
+_DEAD_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
 class ApiServer:
-    """GET, whole or line by line. Every failure is a FairwayError, or Expired."""
+    """A client of one API server. Every failure is a FairwayError, or Expired."""
 
     def __init__(self, http: httpx2.AsyncClient, server: str) -> None:
         self._http = http
@@ -50,13 +51,11 @@ class ApiServer:
             try:
                 async with asyncio.timeout(timeout_seconds):
                     return msgspec.json.decode(await self._body(path, params, call), type=type_)
-            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as e:
-                if last:
-                    raise from_exception(e, call) from e
             except Expired:
                 raise
             except Exception as e:
-                raise from_exception(e, call) from e
+                if last or not isinstance(e, _DEAD_CONNECTION):
+                    raise from_exception(e, call) from e
         raise AssertionError("unreachable")  # the loop returns or raises
 
     async def send(
@@ -81,10 +80,10 @@ class ApiServer:
                 for pause in (*_BUSY_SECONDS, None):
                     async with self._http.stream(
                         method, path, params=dict(params or {}), content=encoded, headers=headers
-                    ) as answer:
-                        said = await _read(answer, _LARGEST_ANSWER)
-                        if answer.status_code != 429 or pause is None:
-                            return answer.status_code, said
+                    ) as response:
+                        reply = await _read(response, _MAX_REPLY_BYTES)
+                        if response.status_code != 429 or pause is None:
+                            return response.status_code, reply
                     await asyncio.sleep(pause)
         except Exception as e:
             raise from_exception(e, call) from e
@@ -99,10 +98,10 @@ class ApiServer:
         """
         timeout = httpx2.Timeout(silence_seconds, connect=min(_CONNECT_SECONDS, silence_seconds))
         try:
-            async with self._http.stream("GET", path, params=dict(params), timeout=timeout) as answer:
-                await _check(answer, call)
+            async with self._http.stream("GET", path, params=dict(params), timeout=timeout) as response:
+                await _check(response, call)
                 yield b""
-                async for chunk in answer.aiter_bytes():
+                async for chunk in response.aiter_bytes():
                     yield chunk
         except Expired:
             raise
@@ -114,9 +113,9 @@ class ApiServer:
         await self._http.aclose()
 
     async def _body(self, path: str, params: Mapping[str, str], call: ApiCall) -> bytes:
-        async with self._http.stream("GET", path, params=dict(params)) as answer:
-            await _check(answer, call)
-            return await _read(answer, _LARGEST_ANSWER)
+        async with self._http.stream("GET", path, params=dict(params)) as response:
+            await _check(response, call)
+            return await _read(response, _MAX_REPLY_BYTES)
 
 
 def connection_of(cluster: Cluster) -> KubernetesConnection:
@@ -142,47 +141,43 @@ def _connect(connection: KubernetesConnection) -> ApiServer:
 
     source = connection.kubeconfig or "the pod's service account"
     try:
-        with _READING:
+        with _KUBECONFIG_LOCK:
             if connection.kubeconfig is None:
                 config = KubeConfig.from_service_account()
             else:
                 config = KubeConfig.from_file(connection.kubeconfig)
         chosen = config.get(connection.context)
         if chosen is None or chosen.user is None:
-            raise KeyError("the context's user")  # noqa: TRY301  (told like any other gap in the file)
+            raise KeyError("the context's user")  # noqa: TRY301  (reported like any other gap in the file)
         if chosen.user.exec is not None:
-            _speak_exec_v1(chosen.user.exec)
+            _allow_exec_v1(chosen.user.exec)
         timeout = httpx2.Timeout(30, connect=_CONNECT_SECONDS)
         parameters = ConnectionParams(timeout=timeout).httpx_params(chosen)
-        _take_plain_authorities(parameters["verify"])
+        _accept_lenient_authorities(parameters["verify"])
         return ApiServer(httpx2.AsyncClient(**parameters), chosen.cluster.server)
-    except (
-        Exception
-    ) as e:  # yaml, msgspec, ssl, OSError, KeyError, ConfigError: all mean the file is unusable
+    except Exception as e:  # yaml, msgspec, ssl, OSError, KeyError, ConfigError: the file is unusable
         raise Refused("BadKubeconfig", f"cannot use {source}: {_fault(e)}", _fix(connection)) from e
 
 
-def _take_plain_authorities(trust: ssl.SSLContext) -> None:
+def _accept_lenient_authorities(context: ssl.SSLContext) -> None:
     """Accept the certificate authorities that kubectl accepts.
 
     Python from 3.13 on rejects an authority without a key usage extension, as many clusters' own lack. Chain,
     name and dates are still verified.
     """
-    trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
-def _speak_exec_v1(plugin: UserExec) -> None:
-    """Let lightkube, which knows only the betas, run a plugin of v1: the replies are the same."""
+def _allow_exec_v1(plugin: UserExec) -> None:
+    """Let lightkube, which supports only the betas, run a plugin of v1: the replies are the same."""
     from lightkube.config.models import NameValue  # noqa: PLC0415
 
-    final = "client.authentication.k8s.io/v1"
-    if plugin.apiVersion == final:
-        told = {"apiVersion": final, "kind": "ExecCredential", "spec": {"interactive": False}}
-        plugin.env = [
-            *(plugin.env or []),
-            NameValue("KUBERNETES_EXEC_INFO", msgspec.json.encode(told).decode()),
-        ]
-        plugin.apiVersion = f"{final}beta1"
+    v1 = "client.authentication.k8s.io/v1"
+    if plugin.apiVersion == v1:
+        info = {"apiVersion": v1, "kind": "ExecCredential", "spec": {"interactive": False}}
+        variable = NameValue("KUBERNETES_EXEC_INFO", msgspec.json.encode(info).decode())
+        plugin.env = [*(plugin.env or []), variable]
+        plugin.apiVersion = f"{v1}beta1"
 
 
 def _fault(error: Exception) -> str:
@@ -198,22 +193,22 @@ def _fix(connection: KubernetesConnection) -> str:
     return f"make this work first: kubectl --kubeconfig {connection.kubeconfig}{context} get nodes"
 
 
-async def _check(answer: httpx2.Response, call: ApiCall) -> None:
+async def _check(response: httpx2.Response, call: ApiCall) -> None:
     """Raise unless the status is 200."""
-    if answer.status_code == 200:
+    if response.status_code == 200:
         return
     body = bytearray()
-    async for chunk in answer.aiter_bytes():
+    async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > _LARGEST_REFUSAL:
+        if len(body) > _MAX_ERROR_BYTES:
             break
-    raise from_status(answer.status_code, bytes(body), call)
+    raise from_status(response.status_code, bytes(body), call)
 
 
-async def _read(answer: httpx2.Response, most: int) -> bytes:
+async def _read(response: httpx2.Response, limit: int) -> bytes:
     body = bytearray()
-    async for chunk in answer.aiter_bytes():
+    async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > most:
-            raise ValueError(f"more than {most >> 20} MiB in one answer")
+        if len(body) > limit:
+            raise ValueError(f"more than {limit >> 20} MiB in one answer")
     return bytes(body)

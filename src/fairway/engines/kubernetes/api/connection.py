@@ -1,4 +1,4 @@
-"""Connects to an API server on first use, and anew after its credentials were refused."""
+"""Connect to an API server on first use, and anew after its credentials were refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from fairway.engines.kubernetes.api.client import ApiServer, connect, connection_of
+from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, KubernetesConnection
@@ -24,7 +25,7 @@ _WARM_UP_SECONDS: Final = 60.0
 
 
 def lacks_right(error: Exception) -> bool:
-    """Whether a request was refused for who sent it, not for what it contains."""
+    """Return whether a request was refused for who sent it, not for what it contains."""
     return (
         isinstance(error, Refused)
         and error.code == "Forbidden"
@@ -33,7 +34,7 @@ def lacks_right(error: Exception) -> bool:
     )
 
 
-class Reconnecting:
+class ApiConnection:
     """The connection to one API server, for one kind of work: observing, governing, running or mirroring.
 
     Each kind has its own, so that a slow list of one does not hold up the others.
@@ -81,6 +82,12 @@ class Reconnecting:
         except Exception as e:
             raise self._unexpected(e) from e
 
+    @asynccontextmanager
+    async def requests(self, within_seconds: float | None = None) -> AsyncIterator[KubeRequests]:
+        """Like `use`, but yield requests that have the time limit of this connection."""
+        async with self.use(within_seconds) as api:
+            yield KubeRequests(api, self.timeout_seconds)
+
     async def discard(self, api: ApiServer) -> None:
         """Close a connection, so that the next use reads the kubeconfig again and makes a new one.
 
@@ -97,18 +104,18 @@ class Reconnecting:
             await self.discard(self._api)
 
     def raise_if_closed(self) -> None:
-        """Refuse to begin anything after `close`."""
+        """Raise Refused after `close`."""
         if self._closed:
             raise Refused("Closed", f"the engine of {self.cluster.name} was closed", "make a new one")
 
     def note_allowed(self) -> None:
-        """Record that the API server knows our rights by now."""
+        """Record that the API server has just granted a request: it has read our permissions."""
         self._allowed_at = self._clock()
 
     def as_warm_up(self, error: FairwayError) -> FairwayError:
-        """Return a missing right as Unreachable if it was there a moment ago; any other error as it is.
+        """Return a missing permission as Unreachable if it existed a minute ago; any other error as it is.
 
-        A right that was there a moment ago is most likely there again in a moment.
+        It is most likely back in a moment.
         """
         if lacks_right(error) and self._clock() - self._allowed_at < _WARM_UP_SECONDS:
             return Unreachable("WarmingUp", error.message, error.hint)
@@ -129,7 +136,7 @@ class Reconnecting:
         if error.code in _CREDENTIALS:
             await self.discard(api)
         elif self._api is not api and isinstance(error, Unreachable):
-            # Somebody else's 401, or `close`, ended what this one was waiting for.
+            # The 401 of another request, or `close`, closed the connection that this one was waiting on.
             raise Unreachable(
                 "ConnectionFailed",
                 f"the connection to {api.server} was closed while it was in use",

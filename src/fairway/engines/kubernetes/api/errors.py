@@ -14,17 +14,17 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
 
 _NOT_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
-_MOST_WORDS: Final = 500
+_MAX_TEXT_LENGTH: Final = 500
 """Length limit of a reply that is no Kubernetes status, e.g. a proxy's error page."""
 
 
 class Expired(Exception):
-    """The API server no longer has the requested history (410): list again."""
+    """The error when the API server no longer has the requested history (410): list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One request as errors name it: where it was sent, and which right it needs."""
+    """A request as errors name it: where it was sent, and which permission it needs."""
 
     server: str
     verb: str
@@ -44,27 +44,27 @@ def from_exception(error: Exception, call: ApiCall) -> FairwayError:
     if isinstance(error, msgspec.DecodeError | httpx2.DecodingError | ValueError):
         return Unreachable(
             "UnexpectedAnswer",
-            f"{call.server} did not answer like a Kubernetes API server ({call}): {_words(error)}",
+            f"{call.server} did not answer like a Kubernetes API server ({call}): {_text(error)}",
             f"look at what answers there: curl -k {call.server}/version",
         )
     if _is_about_credentials(error):
         return Refused(
             "CredentialsFailed",
-            f"cannot get credentials for {call.server}: {_words(error)}",
+            f"cannot get credentials for {call.server}: {_text(error)}",
             "run the command in users[].user.exec of the kubeconfig by hand, or try: kubectl auth whoami",
         )
     return Unreachable(
         "ClientFailed",
-        f"asking {call.server} to {call} failed: {type(error).__name__}: {_words(error)}",
+        f"asking {call.server} to {call} failed: {type(error).__name__}: {_text(error)}",
         "this should not happen; please report it with the server's log",
     )
 
 
 def _from_transport(error: Exception, call: ApiCall) -> FairwayError:
-    if (trust := _tls_fault(error)) is not None:
+    if (fault := _tls_fault(error)) is not None:
         return Refused(
             "TlsFailed",
-            f"no trusted connection to {call.server}: {trust}",
+            f"no trusted connection to {call.server}: {fault}",
             "compare the certificates in the kubeconfig with the cluster's own: "
             f"openssl s_client -showcerts -connect {call.server.removeprefix('https://')}",
         )
@@ -82,7 +82,7 @@ def _from_transport(error: Exception, call: ApiCall) -> FairwayError:
         )
     return Unreachable(
         "ConnectionFailed",
-        f"cannot reach {call.server}: {_words(error)}",
+        f"cannot reach {call.server}: {_text(error)}",
         f"is the API server running and the way to it open? try: curl -k -m 5 {call.server}/readyz",
     )
 
@@ -90,28 +90,36 @@ def _from_transport(error: Exception, call: ApiCall) -> FairwayError:
 def from_status(code: int, body: bytes, call: ApiCall) -> FairwayError | Expired:
     """Map a reply other than 200 to a Fairway error."""
     status = _status(body)
-    words = status.message or status.reason or f"HTTP {code}"
+    message = status.message or status.reason or f"HTTP {code}"
     if code == 410:
-        return Expired(words)
+        return Expired(message)
     if code == 401:
         return Refused(
             "Unauthorized",
-            f"{call.server} does not accept the credentials: {words}",
+            f"{call.server} does not accept the credentials: {message}",
             "renew the token or client certificate in the kubeconfig; to test it: kubectl auth whoami",
         )
     if code == 403:
-        return Refused("Forbidden", f"{call.server} does not allow it: {words}", _rule_to_add(call))
+        return Refused("Forbidden", f"{call.server} does not allow it: {message}", _rule_to_add(call))
     if code == 429 or code >= 500:
         return Unreachable(
             "ServerBusy" if code == 429 else "ServerError",
-            f"{call.server} answered HTTP {code} to {call}: {words}",
+            f"{call.server} answered HTTP {code} to {call}: {message}",
             "Fairway tries again by itself; the API server's log says why: kubectl get --raw /readyz?verbose",
         )
     return Refused(
         "NotAnApiServer" if code == 404 or code < 400 else "BadRequest",
-        f"{call.server} answered HTTP {code} to {call}: {words}",
+        f"{call.server} answered HTTP {code} to {call}: {message}",
         "check clusters[].cluster.server in the kubeconfig: it must be the API server's own address",
     )
+
+
+def request_error(code: int, body: bytes, call: ApiCall) -> FairwayError:
+    """Map a reply other than a success to a Fairway error, for requests that cannot list again."""
+    error = from_status(code, body, call)
+    if isinstance(error, Expired):
+        return Unreachable("Expired", f"{call.server}: {error}", "Fairway tries again by itself")
+    return error
 
 
 def _rule_to_add(call: ApiCall) -> str:
@@ -131,7 +139,7 @@ def _status(body: bytes) -> ApiStatus:
     try:
         return msgspec.json.decode(body, type=ApiStatus)
     except msgspec.DecodeError:
-        return ApiStatus(message=" ".join(body[:_MOST_WORDS].decode(errors="replace").split()))
+        return ApiStatus(message=" ".join(body[:_MAX_TEXT_LENGTH].decode(errors="replace").split()))
 
 
 def _tls_fault(error: BaseException) -> str | None:
@@ -157,5 +165,5 @@ def _is_about_credentials(error: Exception) -> bool:
     return isinstance(error, ConfigError | OSError | KeyError | TypeError)
 
 
-def _words(error: Exception) -> str:
-    return f"{error}"[:_MOST_WORDS] or type(error).__name__
+def _text(error: Exception) -> str:
+    return f"{error}"[:_MAX_TEXT_LENGTH] or type(error).__name__

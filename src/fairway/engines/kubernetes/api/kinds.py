@@ -1,4 +1,4 @@
-"""The kinds of objects that make up a policy: their paths, and the fields of them that Fairway governs."""
+"""Define the kinds of objects that make up a policy: their paths, and the fields that Fairway governs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ USER_QUEUES: Final = "fairway.dev/user-queues"
 A team's limits, the devices its grants are on, and the queue of each member where a team counts by user
 (`alice=alice,bob@corp=bob-corp`).
 """
-NOTES: Final = (JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES, USER_QUEUES)
+NAMESPACE_ANNOTATIONS: Final = (JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES, USER_QUEUES)
 
 Governed = Union[Mapping[str, "Governed"], None]  # noqa: UP007  (a recursive alias must be quoted in 3.11)
 """The keys of an object that are governed; None: everything below."""
@@ -48,7 +48,7 @@ class ObjectKind:
     namespaced: bool = False
     optional: bool = False
     """Older API servers do not have it."""
-    absent: Mapping[str, object] = field(default_factory=dict)
+    server_defaults: Mapping[str, object] = field(default_factory=dict)
     """Defaults that the API server fills in: equal to leaving the field out."""
 
     @property
@@ -73,31 +73,24 @@ class ObjectKind:
         return f"{self.plural}.{group}".rstrip(".")
 
 
-_CORE, _KUEUE = "/api/v1", "/apis/kueue.x-k8s.io/v1beta2"
+_CORE, KUEUE = "/api/v1", "/apis/kueue.x-k8s.io/v1beta2"
 _RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 
 _QUOTA: Final[Governed] = {"parentName": None, "resourceGroups": None, "fairSharing": {"weight": None}}
 
 NAMESPACE: Final = ObjectKind(
     "Namespace", _CORE, "namespaces",
-    {
-        "metadata": {
-            "labels": {TEAM: None},
-            "annotations": dict.fromkeys(NOTES),
-        }
-    },
+    {"metadata": {"labels": {TEAM: None}, "annotations": dict.fromkeys(NAMESPACE_ANNOTATIONS)}},
 )  # fmt: skip
-TOPOLOGY: Final = ObjectKind("Topology", _KUEUE, "topologies", {"spec": {"levels": None}})
+TOPOLOGY: Final = ObjectKind("Topology", KUEUE, "topologies", {"spec": {"levels": None}})
 FLAVOR: Final = ObjectKind(
-    "ResourceFlavor", _KUEUE, "resourceflavors",
+    "ResourceFlavor", KUEUE, "resourceflavors",
     {"spec": {"nodeLabels": None, "nodeTaints": None, "tolerations": None, "topologyName": None}},
 )  # fmt: skip
-PRIORITY_CLASS: Final = ObjectKind(
-    "WorkloadPriorityClass", _KUEUE, "workloadpriorityclasses", {"value": None}
-)
-COHORT: Final = ObjectKind("Cohort", _KUEUE, "cohorts", {"spec": _QUOTA})
+PRIORITY_CLASS: Final = ObjectKind("WorkloadPriorityClass", KUEUE, "workloadpriorityclasses", {"value": None})
+COHORT: Final = ObjectKind("Cohort", KUEUE, "cohorts", {"spec": _QUOTA})
 CLUSTER_QUEUE: Final = ObjectKind(
-    "ClusterQueue", _KUEUE, "clusterqueues",
+    "ClusterQueue", KUEUE, "clusterqueues",
     {
         "spec": {
             "cohortName": None,
@@ -115,20 +108,18 @@ CLUSTER_QUEUE: Final = ObjectKind(
             "admissionChecksStrategy": None,
         }
     },
-    absent={"spec.stopPolicy": "None", "spec.preemption.borrowWithinCohort.policy": "Never"},
+    server_defaults={"spec.stopPolicy": "None", "spec.preemption.borrowWithinCohort.policy": "Never"},
 )  # fmt: skip
 LOCAL_QUEUE: Final = ObjectKind(
-    "LocalQueue", _KUEUE, "localqueues", {"spec": {"clusterQueue": None, "stopPolicy": None}},
-    namespaced=True, absent={"spec.stopPolicy": "None"},
+    "LocalQueue", KUEUE, "localqueues", {"spec": {"clusterQueue": None, "stopPolicy": None}},
+    namespaced=True, server_defaults={"spec.stopPolicy": "None"},
 )  # fmt: skip
 RESOURCE_QUOTA: Final = ObjectKind(
     "ResourceQuota", _CORE, "resourcequotas", {"spec": {"hard": None}}, namespaced=True
 )
 ROLE_BINDING: Final = ObjectKind(
-    "RoleBinding", _RBAC, "rolebindings",
-    {"roleRef": None, "subjects": None},
-    namespaced=True,
-)  # fmt: skip
+    "RoleBinding", _RBAC, "rolebindings", {"roleRef": None, "subjects": None}, namespaced=True
+)
 ADMISSION_POLICY: Final = ObjectKind(
     "ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies",
     {
@@ -143,13 +134,7 @@ ADMISSION_POLICY: Final = ObjectKind(
 )  # fmt: skip
 ADMISSION_BINDING: Final = ObjectKind(
     "ValidatingAdmissionPolicyBinding", _ADMISSION, "validatingadmissionpolicybindings",
-    {
-        "spec": {
-            "policyName": None,
-            "validationActions": None,
-            "matchResources": {"namespaceSelector": None},
-        }
-    },
+    {"spec": {"policyName": None, "validationActions": None, "matchResources": {"namespaceSelector": None}}},
 )  # fmt: skip
 
 MUTATING_POLICY: Final = ObjectKind(

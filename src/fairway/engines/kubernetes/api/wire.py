@@ -1,12 +1,15 @@
-"""The few fields of Kubernetes objects that Fairway reads; msgspec skips the rest without building it."""
+"""Decode the few fields of Kubernetes objects that Fairway reads; msgspec skips the rest."""
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw, Struct, field
 
 W = TypeVar("W")
+
+BOUND_AND_UNFINISHED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that can hold a device; the API server does not send the others."""
 
 
 class ObjectMeta(Struct, rename="camel", frozen=True, gc=False):
@@ -18,14 +21,36 @@ class ObjectMeta(Struct, rename="camel", frozen=True, gc=False):
     resource_version: str = ""
 
 
+class Owner(Struct, frozen=True, gc=False):
+    """The owner of an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class OwnedMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
+    """An object's identity, creation, deletion, labels, annotations and owners."""
+
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: list[Owner] = field(default_factory=list)
+
+    def owner(self, kind: str) -> Owner | None:
+        return next((o for o in self.owner_references if o.kind == kind), None)
+
+
 class HasMeta(Protocol):
-    """Any object an informer can follow."""
+    """An object that an informer can follow."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
-class Bare(Struct, frozen=True, gc=False):
+class MetadataOnly(Struct, frozen=True, gc=False):
     """An object of which only the identity is read: bookmarks, probes."""
 
     metadata: ObjectMeta
@@ -86,7 +111,7 @@ class FieldOwner(Struct, rename="camel", frozen=True, gc=False):
     fields_v1: FieldOwnerFields | None = field(name="fieldsV1", default=None)
 
 
-class DrainNotes(Struct, frozen=True, gc=False):
+class DrainAnnotations(Struct, frozen=True, gc=False):
     """Annotations for why a node is cordoned and by whom; Kubernetes itself has no field for it."""
 
     reason: str = field(name="fairway.dev/drain-reason", default="")
@@ -97,7 +122,7 @@ class NodeMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
     """A node's identity, the labels that pools match, who drained it and who owns its fields."""
 
     labels: dict[str, str] = {}
-    annotations: DrainNotes = DrainNotes()
+    annotations: DrainAnnotations = DrainAnnotations()
     managed_fields: list[FieldOwner] = []
 
 
@@ -108,7 +133,7 @@ class NodeSpec(Struct, frozen=True, gc=False):
 
 
 class Condition(Struct, rename="camel", frozen=True, gc=False):
-    """One condition of a node."""
+    """One condition of an object's status."""
 
     type: str
     status: str = "Unknown"

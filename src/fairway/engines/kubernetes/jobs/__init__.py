@@ -1,1 +1,1 @@
-"""Jobs on Kubernetes and Kueue: submit them as Jobs, and mirror every Job and its workload."""
+"""Submit jobs as Kubernetes Jobs, and mirror every Job and its Workload."""

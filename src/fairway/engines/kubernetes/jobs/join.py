@@ -1,8 +1,8 @@
 """Join a Job, its Workload and its pods, deleted ones too, into one job with its attempts. Pure.
 
 An attempt is a set of pods that ran together. It begins when the first of them was accepted by its node and
-ends when the last container ended, by the kubelet's own times. A pod that replaces another begins the next
-one: after a preemption all of them do, after the loss of a node maybe only one.
+ends when the last container ended, by the kubelet's times. A pod that replaces another begins the next
+attempt: after a preemption all pods are replaced, after the loss of a node maybe only one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from fairway.engines.kubernetes.jobs.objects import JobFacts, PodFacts, WorkloadFacts
 from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
-from fairway.model.job import Attempt, Ending, EngineId, JobState, SeenJob
-from fairway.model.names import ClusterName, NodeName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.job import ENDED_JOBS, Attempt, Ending, EngineId, JobState, SeenJob
+from fairway.model.names import ClusterName, NodeName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
 Eviction = tuple[datetime, str, str]
@@ -28,16 +28,15 @@ _SECOND: Final = timedelta(seconds=1)
 """Times of conditions and of pods are whole seconds, each written by another clock."""
 _LAG: Final = timedelta(seconds=10)
 """How long after an eviction the Job controller may still create pods."""
-_NODE_GONE: Final = frozenset({"DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"})
-_MOST_WORDS: Final = 500
+_MAX_REASON_LENGTH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A pod as it was last reported, and whether it is still there."""
+    """A pod as it was last reported, and whether it has been deleted."""
 
     facts: PodFacts
-    gone: bool = False
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +46,23 @@ class ObservedJob:
     namespace: str
     name: str
     job: JobFacts
-    gone: datetime | None = None
+    deleted_at: datetime | None = None
     """When the Job was deleted; it may have ended long before."""
     workload: WorkloadFacts | None = None
     pods: tuple[ObservedPod, ...] = ()
     evictions: tuple[Eviction, ...] = ()
-    earlier: int = 0
+    forgotten_attempts: int = 0
+    """Attempts before those of `pods`, of which no pods are left."""
     watched: bool = False
-    """Since before its end: all pods it had are known."""
+    """Whether it has been followed since before its end, so that no pods are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptPods:
-    """The pods of one attempt."""
-
-    pods: tuple[ObservedPod, ...]
-    follows: bool
-    """Another attempt came after it."""
-
-    def pod(self, node: int) -> PodFacts | None:
-        """Return the pod of a gang's node. Returns None if there is none."""
-        facts = [p.facts for p in self.pods]
-        at = next((p for p in facts if p.index == node), None)
-        return at or (facts[node] if node < len(facts) and facts[node].index is None else None)
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedJob:
-    """A job as users see it, and the pods of its attempts."""
-
-    seen: SeenJob
-    runs: tuple[AttemptPods, ...]
+AttemptPods = tuple[ObservedPod, ...]
+"""The pods of one attempt."""
 
 
 class SupplyLookup:
-    """Maps devices to supplies of the fleet: computed once, used for every job."""
+    """A lookup of the supplies of a fleet by flavor or by labels: computed once, used for every job."""
 
     def __init__(self, fleet: Fleet, cluster: ClusterName) -> None:
         self.teams: Final = frozenset(t.name for t in fleet.teams)
@@ -100,10 +81,10 @@ class SupplyLookup:
 
     def by_labels(self, resource: str, labels: Mapping[str, str]) -> Supply | None:
         """Return the supply of what a Job requests. Returns None unless exactly one pool matches."""
-        meant = [p for p in self._pools.values() if resource in resources_of(p)]
-        if len(meant) > 1:
-            meant = [p for p in meant if _labels(p) and _labels(p).items() <= labels.items()]
-        return _supply(meant[0], resource) if len(meant) == 1 else None
+        pools = [p for p in self._pools.values() if resource in resources_of(p)]
+        if len(pools) > 1:
+            pools = [p for p in pools if _labels(p) and _labels(p).items() <= labels.items()]
+        return _supply(pools[0], resource) if len(pools) == 1 else None
 
 
 def _labels(pool: Pool) -> Mapping[str, str]:
@@ -111,79 +92,77 @@ def _labels(pool: Pool) -> Mapping[str, str]:
 
 
 def _supply(pool: Pool, resource: str) -> Supply:
-    slice_ = slice_of(resource)
-    return Supply(pool.name, SliceName(slice_) if slice_ is not None and pool.slices else None)
+    return Supply(pool.name, slice_of(resource) if pool.slices else None)
+
+
+def pod_of_node(pods: AttemptPods, node: int) -> ObservedPod | None:
+    """Return the pod of a gang's node. Returns None if there is none."""
+    indexed = next((p for p in pods if p.facts.index == node), None)
+    return indexed or (pods[node] if node < len(pods) and pods[node].facts.index is None else None)
 
 
 def engine_id(namespace: str, name: str, job: JobFacts) -> EngineId:
-    """Return a Job's permanent id. A name of Fairway's is used once; users may reuse theirs."""
+    """Return a Job's permanent id. Fairway uses a name once; users may reuse theirs, so the uid is added."""
     return EngineId(f"{namespace}/{name}" if job.ours else f"{namespace}/{name}/{job.uid[:8]}")
 
 
-def join(known: ObservedJob, places: SupplyLookup) -> JoinedJob:
-    """Return the job, with its attempts as far as they are still known."""
-    job = known.job
-    runs = runs_of(known)
-    attempts = _attempts(known, runs)
-    over = attempts and attempts[-1].ended_at is not None
-    state, reason, code = _state(known, running=bool(attempts) and not over)
+def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
+    """Return the job, with its attempts as far as their pods were observed."""
+    job = observed.job
+    attempts = _attempts(observed, group_by_attempt(observed))
+    ended = attempts and attempts[-1].ended_at is not None
+    state, reason, code = _state(observed, running=bool(attempts) and not ended)
     if state is JobState.FAILED and attempts and attempts[-1].exit_code:
-        # Kubernetes' own words tell of our rule for failures, not of the failure.
+        # Kubernetes' own message is about our podFailurePolicy, not about the failure.
         reason = attempts[-1].reason or f"exit code {attempts[-1].exit_code}"
-    unseen = state in _OVER and not attempts and not known.watched
-    if unseen and job.started is not None and job.finished_at is not None:
-        # Its pods are gone, and nobody looked at the time: Kubernetes removes those that ran too long.
-        attempts = (_forgotten(job, job.started, job.finished_at),)
-    team = TeamName(known.namespace) if known.namespace in places.teams else None
+    unobserved = state in ENDED_JOBS and not attempts and not observed.watched
+    if unobserved and job.started is not None and job.finished_at is not None:
+        # Its pods are gone and were not observed: Kubernetes removes those that ran too long.
+        attempts = (_forgotten_attempt(job, job.started, job.finished_at),)
+    team = TeamName(observed.namespace) if observed.namespace in supplies.teams else None
     resource, gpus = job.devices[0] if job.devices else ("", 0)
-    seen = SeenJob(
-        engine_id=engine_id(known.namespace, known.name, job),
-        name=known.name,
+    return SeenJob(
+        engine_id=engine_id(observed.namespace, observed.name, job),
+        name=observed.name,
         user=UserName("" if job.user.startswith("system:") else job.user),
         team=team,
         state=state,
         submitted_at=job.created,
-        supply=_supply_of(known, resource, places) if resource else None,
+        supply=_supply_of(observed, resource, supplies) if resource else None,
         gpus=gpus,
         nodes=job.pods,
-        priority=PriorityName(job.priority) if job.priority in places.priorities else None,
+        priority=PriorityName(job.priority) if job.priority in supplies.priorities else None,
         time_seconds=job.seconds,
-        reason=reason[:_MOST_WORDS],
+        reason=reason[:_MAX_REASON_LENGTH],
         reason_code=code,
         attempts=attempts,
-        earlier_attempts=known.earlier,
-        ended_at=_ended_at(known, attempts) if state in _OVER else None,
-        exit_code=attempts[-1].exit_code if attempts and state in _OVER else None,
+        earlier_attempts=observed.forgotten_attempts,
+        ended_at=_ended_at(observed, attempts) if state in ENDED_JOBS else None,
+        exit_code=attempts[-1].exit_code if attempts and state in ENDED_JOBS else None,
     )
-    return JoinedJob(seen, runs)
 
 
-_OVER: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
-
-
-def _supply_of(known: ObservedJob, resource: str, places: SupplyLookup) -> Supply | None:
-    if known.workload is not None and (given := places.by_flavor(known.workload.flavors)) is not None:
-        return given
-    return places.by_labels(resource, dict(known.job.selector))
+def _supply_of(observed: ObservedJob, resource: str, supplies: SupplyLookup) -> Supply | None:
+    if observed.workload and (supply := supplies.by_flavor(observed.workload.flavors)) is not None:
+        return supply
+    return supplies.by_labels(resource, dict(observed.job.selector))
 
 
 # attempts
 
 
-def runs_of(known: ObservedJob) -> tuple[AttemptPods, ...]:
+def group_by_attempt(observed: ObservedJob) -> tuple[AttemptPods, ...]:
     """Group the pods that started into sets that ran together."""
-    started = [p for p in known.pods if p.facts.started is not None]
+    started = [p for p in observed.pods if p.facts.started is not None]
     started.sort(key=lambda p: (p.facts.created, p.facts.name))
-    runs: list[tuple[ObservedPod, ...]] = []
+    attempts: list[AttemptPods] = []
     current: list[ObservedPod] = []
     for pod in started:
-        if any(_replaces(pod.facts, other, known.job.pods) for other in current):
-            runs.append(tuple(current))
-            current = [p for p in current if not _is_over(p) and p.facts.index != pod.facts.index]
+        if any(_replaces(pod.facts, other, observed.job.pods) for other in current):
+            attempts.append(tuple(current))
+            current = [p for p in current if not _has_ended(p) and p.facts.index != pod.facts.index]
         current.append(pod)
-    if current:
-        runs.append(tuple(current))
-    return tuple(AttemptPods(pods, i < len(runs) - 1) for i, pods in enumerate(runs))
+    return (*attempts, tuple(current)) if current else tuple(attempts)
 
 
 def _replaces(pod: PodFacts, other: ObservedPod, at_a_time: int) -> bool:
@@ -191,211 +170,203 @@ def _replaces(pod: PodFacts, other: ObservedPod, at_a_time: int) -> bool:
     before = other.facts
     if pod.index is not None and pod.index == before.index:
         return True
-    if not _is_over(other) or before.phase == "Succeeded":
+    if not _has_ended(other) or before.phase == "Succeeded":
         return False
-    end = before.ended or before.told_to_go
+    end = before.ended or before.deletion_requested
     return at_a_time == 1 or (end is not None and end < pod.created)
 
 
-def _is_over(pod: ObservedPod) -> bool:
-    return pod.gone or pod.facts.ended is not None
+def _has_ended(pod: ObservedPod) -> bool:
+    return pod.deleted or pod.facts.ended is not None
 
 
-def _attempts(known: ObservedJob, runs: Sequence[AttemptPods]) -> tuple[Attempt, ...]:
+def _attempts(observed: ObservedJob, groups: Sequence[AttemptPods]) -> tuple[Attempt, ...]:
     attempts: list[Attempt] = []
-    for before, run, after in zip((None, *runs), runs, (*runs[1:], None), strict=False):
-        waits_since = attempts[-1].ended_at if attempts else None
-        attempts.append(_attempt(known, before, run, after, waits_since or known.job.created))
+    for before, pods, after in zip(((), *groups), groups, (*groups[1:], ()), strict=False):
+        waiting_since = attempts[-1].ended_at if attempts else None
+        attempts.append(_attempt(observed, before, pods, after, waiting_since or observed.job.created))
     return tuple(attempts)
 
 
 def _attempt(
-    known: ObservedJob,
-    before: AttemptPods | None,
-    run: AttemptPods,
-    after: AttemptPods | None,
-    waits_since: datetime,
+    observed: ObservedJob,
+    before: AttemptPods,
+    pods: AttemptPods,
+    after: AttemptPods,
+    waiting_since: datetime,
 ) -> Attempt:
-    facts = [p.facts for p in run.pods]
-    earlier = {p.facts.uid for p in before.pods} if before else set()
+    """Return the attempt of `pods`; `before` and `after` are those of its neighbours, empty: none."""
+    facts = [p.facts for p in pods]
+    earlier = {p.facts.uid for p in before}
     started = min(f.started for f in facts if f.started is not None and f.uid not in earlier)
-    stayed = {p.facts.uid for p in after.pods} if after else set()
-    left = [p for p in run.pods if p.facts.uid not in stayed] or list(run.pods)
+    stayed = {p.facts.uid for p in after}
+    ended_pods = [p for p in pods if p.facts.uid not in stayed] or list(pods)
     ended = None
-    if after is not None or (all(_is_over(p) for p in run.pods) and not _more_to_come(known, run)):
-        next_one = (
-            min((p.facts.created for p in after.pods if p not in run.pods), default=None) if after else None
-        )
-        ended = max(started, *(_pod_end(known, p, next_one) for p in left))
+    if after or (all(_has_ended(p) for p in pods) and not _is_unfinished(observed, pods)):
+        replaced_at = min((p.facts.created for p in after if p not in pods), default=None)
+        ended = max(started, *(_pod_end(observed, p, replaced_at) for p in ended_pods))
     nodes = tuple(NodeName(n) for n in sorted({f.node for f in facts if f.node}))
     devices = sum(n for f in facts for _, n in f.devices[:1])
     if ended is None:
         return Attempt(started, nodes, devices)
-    ending, reason = _ending(known, left, started, ended, waits_since, last=after is None)
-    worst = _failure(left) or (left[0].facts if left else None)
-    code = worst.exit_code if worst else None
-    if ending is Ending.DONE:
-        code = 0
-    return Attempt(
-        started, nodes, devices, ended, ending, code,
-        worst.signal if worst and ending is not Ending.DONE else None, reason[:_MOST_WORDS],
-    )  # fmt: skip
+    ending, reason = _ending(observed, ended_pods, started, ended, waiting_since, last=not after)
+    worst = _failure(ended_pods) or ended_pods[0].facts
+    code, signal = (0, None) if ending is Ending.DONE else (worst.exit_code, worst.signal)
+    return Attempt(started, nodes, devices, ended, ending, code, signal, reason[:_MAX_REASON_LENGTH])
 
 
-def _more_to_come(known: ObservedJob, run: AttemptPods) -> bool:
-    """Return whether an attempt of ended pods goes on: others have not begun, or more are to be created."""
-    if known.gone or known.job.finished or known.job.suspended:
+def _is_unfinished(observed: ObservedJob, pods: AttemptPods) -> bool:
+    """Return whether an attempt of ended pods goes on: others have not started, or more will be created."""
+    if observed.deleted_at or observed.job.finished or observed.job.suspended:
         return False
-    if known.job.ours and _failure(run.pods) is not None:
-        return True  # the Job is about to be over: no second try is made of ours
-    return all(p.facts.phase == "Succeeded" for p in run.pods)
+    if observed.job.ours and _failure(pods) is not None:
+        return True  # the Job is about to fail: Fairway's Jobs do not retry
+    return all(p.facts.phase == "Succeeded" for p in pods)
 
 
-def _pod_end(known: ObservedJob, pod: ObservedPod, next_one: datetime | None) -> datetime:
-    """Return when a pod ended: by the kubelet; else by the earliest known time at which it was ended."""
+def _pod_end(observed: ObservedJob, pod: ObservedPod, replaced_at: datetime | None) -> datetime:
+    """Return when a pod ended: by the kubelet, else the earliest time at which something ended it."""
     facts = pod.facts
-    end = facts.ended or facts.told_to_go
+    end = facts.ended or facts.deletion_requested
     if end is None:
         since = facts.started or facts.created
-        sent_back = [at for at, _, _ in known.evictions if at >= since]
-        ends = [*sent_back, *(t for t in (next_one, known.job.finished_at, known.gone) if t is not None)]
-        end = min(ends, default=since)
+        evicted = [at for at, _, _ in observed.evictions if at >= since]
+        others = (replaced_at, observed.job.finished_at, observed.deleted_at)
+        end = min([*evicted, *(t for t in others if t is not None)], default=since)
     return end
 
 
 def _failure(pods: Iterable[ObservedPod]) -> PodFacts | None:
-    """Return a pod that failed by itself, before it was told to terminate. Returns None if none did."""
+    """Return a pod that failed by itself, before its deletion was requested. Returns None if none did."""
     for pod in pods:
         facts = pod.facts
-        by_itself = facts.told_to_go is None or (facts.ended is not None and facts.ended < facts.told_to_go)
+        by_itself = facts.deletion_requested is None or (
+            facts.ended is not None and facts.ended < facts.deletion_requested
+        )
         if facts.exit_code and not facts.disrupted and by_itself:
             return facts
     return None
 
 
 def _ending(  # noqa: PLR0911  (one line for each way)
-    known: ObservedJob,
-    left: Sequence[ObservedPod],
+    observed: ObservedJob,
+    ended_pods: Sequence[ObservedPod],
     started: datetime,
     ended: datetime,
-    waits_since: datetime,
+    waiting_since: datetime,
     *,
     last: bool,
 ) -> tuple[Ending, str]:
-    job = known.job
+    job = observed.job
     if last and job.finished.startswith("Complete"):
         return Ending.DONE, ""
     if last and job.finished == "Failed/DeadlineExceeded":
-        return Ending.TIMED_OUT, job.words
-    if last and not job.finished and known.gone is not None and ended >= known.gone:
-        return Ending.CANCELLED, ""  # whatever its pods said when they were told to go
-    if (failed := _failure(left)) is not None:
-        return Ending.FAILED, failed.words
-    made = min((p.facts.created for p in left), default=started)  # it may be sent back before it begins
-    if (sent_back := _evicted(known, min(made, started), ended)) is not None:
-        return sent_back
-    disrupted = next((p.facts for p in left if p.facts.disrupted), None)
+        return Ending.TIMED_OUT, job.message
+    if last and not job.finished and observed.deleted_at is not None and ended >= observed.deleted_at:
+        return Ending.CANCELLED, ""  # whatever exit codes its pods had after their deletion was requested
+    if (failed := _failure(ended_pods)) is not None:
+        return Ending.FAILED, failed.message
+    created = min(p.facts.created for p in ended_pods)
+    # From its creation on, because it may be evicted before it starts.
+    if (evicted := _evicted(observed, min(created, started), ended)) is not None:
+        return evicted
+    disrupted = next((p.facts for p in ended_pods if p.facts.disrupted), None)
     if disrupted is not None:
         return _DISRUPTED.get(disrupted.disrupted, Ending.NODE_LOST), disrupted.disrupted
-    if known.gone is not None and last and not job.finished:
+    if observed.deleted_at is not None and last and not job.finished:
         return Ending.CANCELLED, ""
     if last and job.finished:
-        return Ending.FAILED, job.words
-    if all(p.facts.phase == "Succeeded" for p in left):
+        return Ending.FAILED, job.message
+    if all(p.facts.phase == "Succeeded" for p in ended_pods):
         return Ending.DONE, ""
-    if any(p.facts.phase == "Failed" and p.facts.told_to_go is None for p in left):
-        return Ending.FAILED, next((p.facts.words for p in left if p.facts.words), "")
-    # Where the Job controller lags, a Job is sent back even before its pods are made.
-    return _evicted(known, max(made - _LAG, waits_since + _SECOND), ended) or (
+    if any(p.facts.phase == "Failed" and p.facts.deletion_requested is None for p in ended_pods):
+        return Ending.FAILED, next((p.facts.message for p in ended_pods if p.facts.message), "")
+    # Where the Job controller lags, a Job is evicted even before its pods are created.
+    return _evicted(observed, max(created - _LAG, waiting_since + _SECOND), ended) or (
         Ending.REQUEUED,
         "its pods were deleted",
     )
 
 
-def _evicted(known: ObservedJob, since: datetime, ended: datetime) -> tuple[Ending, str] | None:
+def _evicted(observed: ObservedJob, since: datetime, ended: datetime) -> tuple[Ending, str] | None:
     """Return how the last eviction since then ended an attempt. Returns None if there was none."""
-    for at, why, words in reversed(known.evictions):
+    for at, reason, message in reversed(observed.evictions):
         if max(since, ended - _GRACE) <= at <= ended + _SECOND:
-            return _sent_back(why), words
+            return _eviction_ending(reason), message
     return None
 
 
-def _sent_back(why: str) -> Ending:
-    if why == "Preempted":
-        return Ending.PREEMPTED
-    if why == "NodeFailures":
-        return Ending.NODE_LOST
-    if why.endswith("MaximumExecutionTimeExceeded"):
+def _eviction_ending(reason: str) -> Ending:
+    if reason.endswith("MaximumExecutionTimeExceeded"):
         return Ending.TIMED_OUT
-    return Ending.REQUEUED
+    return {"Preempted": Ending.PREEMPTED, "NodeFailures": Ending.NODE_LOST}.get(reason, Ending.REQUEUED)
 
 
 _DISRUPTED: Final = {
-    **dict.fromkeys(_NODE_GONE, Ending.NODE_LOST),
     "PreemptionByScheduler": Ending.PREEMPTED,
     "PreemptionByKubeScheduler": Ending.PREEMPTED,
     "EvictionByEvictionAPI": Ending.REQUEUED,
 }
+"""Endings by the reason of DisruptionTarget; all others mean that the node is lost."""
 
 
-def _forgotten(job: JobFacts, started: datetime, ended: datetime) -> Attempt:
+def _forgotten_attempt(job: JobFacts, started: datetime, ended: datetime) -> Attempt:
     ending = Ending.DONE if job.finished.startswith("Complete") else Ending.FAILED
     if job.finished == "Failed/DeadlineExceeded":
         ending = Ending.TIMED_OUT
     devices = job.pods * (job.devices[0][1] if job.devices else 0)
     code = 0 if ending is Ending.DONE else None
-    return Attempt(started, (), devices, ended, ending, code, None, job.words[:_MOST_WORDS])
+    return Attempt(started, (), devices, ended, ending, code, None, job.message[:_MAX_REASON_LENGTH])
 
 
-def with_forgotten(known: ObservedJob) -> ObservedJob:
+def count_forgotten_attempts(observed: ObservedJob) -> ObservedJob:
     """Add the number of attempts of which no pods are left.
 
     Kueue counts how often it evicted a Job, and Kubernetes how many of its pods failed; the pods may
     be gone. One that was evicted before its pods began counts too: it held its GPUs.
     """
-    visible = len(runs_of(known))
-    lost_pods = known.job.failed_pods if known.job.pods == 1 else 0
-    behind = known.workload.evictions if known.workload else 0
-    now = any(p.facts.started is not None and not p.facts.told_to_go for p in known.pods)
-    total = behind + max(lost_pods - (1 if known.job.finished.startswith("Failed") else 0), 0)
-    total += 1 if now or known.job.finished else 0
-    return replace(known, earlier=max(0, total - max(visible, 1 if known.job.finished else 0)))
+    visible = len(group_by_attempt(observed))
+    lost_pods = observed.job.failed_pods if observed.job.pods == 1 else 0
+    evictions = observed.workload.evictions if observed.workload else 0
+    runs = any(p.facts.started is not None and not p.facts.deletion_requested for p in observed.pods)
+    total = evictions + max(lost_pods - (1 if observed.job.finished.startswith("Failed") else 0), 0)
+    total += 1 if runs or observed.job.finished else 0
+    forgotten = max(0, total - max(visible, 1 if observed.job.finished else 0))
+    return replace(observed, forgotten_attempts=forgotten)
 
 
 # state
 
 
-def _state(known: ObservedJob, *, running: bool) -> tuple[JobState, str, str]:  # noqa: PLR0911
-    """Return where the job is, why in Kubernetes' or Kueue's words, and their code if it waits."""
-    job, workload = known.job, known.workload
+def _state(observed: ObservedJob, *, running: bool) -> tuple[JobState, str, str]:  # noqa: PLR0911
+    """Return the state, the reason in Kubernetes' or Kueue's words, and its code if the job waits."""
+    job, workload = observed.job, observed.workload
     if job.finished and not running:
         if job.finished.startswith("Complete"):
             return JobState.DONE, "", ""
         timed_out = job.finished == "Failed/DeadlineExceeded"
-        return (JobState.TIMED_OUT if timed_out else JobState.FAILED), job.words, ""
-    if known.gone is not None and not running:
+        return (JobState.TIMED_OUT if timed_out else JobState.FAILED), job.message, ""
+    if observed.deleted_at is not None and not running:
         return JobState.CANCELLED, "the Job was deleted", ""
-    waits = next((p.facts for p in known.pods if not _is_over(p) and p.facts.words), None)
+    pending = next((p.facts for p in observed.pods if not _has_ended(p) and p.facts.message), None)
     if running:
-        return JobState.RUNNING, waits.words if waits else "", ""
+        return JobState.RUNNING, pending.message if pending else "", ""
     if workload is None:
         held = job.suspended and not job.ours and not job.priority
         return (JobState.WAITING, "suspended", "Held") if held else (JobState.WAITING, "", "")
     if workload.held:
-        if known.evictions and _sent_back(known.evictions[-1][1]) is Ending.TIMED_OUT:
-            return JobState.TIMED_OUT, known.evictions[-1][2], ""  # Kueue's own limit: it stays suspended
-        return JobState.HELD, workload.words, "Held" if workload.words else ""
-    why = waits or workload
-    return JobState.WAITING, why.words, why.code
+        if observed.evictions and _eviction_ending(observed.evictions[-1][1]) is Ending.TIMED_OUT:
+            return JobState.TIMED_OUT, observed.evictions[-1][2], ""  # Kueue's own limit: it stays suspended
+        return JobState.HELD, workload.message, "Held" if workload.message else ""
+    source = pending or workload
+    return JobState.WAITING, source.message, source.code
 
 
-def _ended_at(known: ObservedJob, attempts: Sequence[Attempt]) -> datetime:
-    """Return when its last container ended; of one that never ran, when it was ended."""
-    if attempts and (last := attempts[-1].ended_at) is not None and not _ended_waiting(known, attempts[-1]):
-        return last
-    return known.job.finished_at or known.gone or known.job.created
-
-
-def _ended_waiting(known: ObservedJob, last: Attempt) -> bool:
-    """Return whether it was back in its queue when it was ended."""
-    return not known.job.finished and last.ending not in {Ending.CANCELLED, Ending.TIMED_OUT}
+def _ended_at(observed: ObservedJob, attempts: Sequence[Attempt]) -> datetime:
+    """Return when the last container ended; for a job that never ran, when the Job ended."""
+    last = attempts[-1] if attempts else None
+    # A Job that neither finished nor was cancelled was back in its queue when it was deleted.
+    ended = observed.job.finished or (last and last.ending in {Ending.CANCELLED, Ending.TIMED_OUT})
+    if last and last.ended_at is not None and ended:
+        return last.ended_at
+    return observed.job.finished_at or observed.deleted_at or observed.job.created

@@ -11,49 +11,49 @@ from typing import Final
 
 from fairway.engines.kubernetes.api.errors import ApiCall, Expired
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.jobs.join import AttemptPods, ObservedJob, runs_of
-from fairway.engines.kubernetes.jobs.lookup import get_typed
+from fairway.engines.kubernetes.jobs.join import ObservedJob, group_by_attempt, pod_of_node
 from fairway.engines.kubernetes.jobs.manifest import CONTAINER
-from fairway.engines.kubernetes.jobs.objects import JobPodObject, PodFacts, pod_keeper
+from fairway.engines.kubernetes.jobs.objects import JobPodObject, PodFacts, pod_transform
 from fairway.engines.port import LogPart, Refused
 
-MOST: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """Bytes of one reply."""
-FARTHEST: Final = 64 << 20
+MAX_OFFSET: Final = 64 << 20
 """How much of a log is read to reach an offset."""
 
 
 async def read_log(
-    requests: KubeRequests, known: ObservedJob, attempt: int, offset: int, limit: int, node: int
+    requests: KubeRequests, job: ObservedJob, attempt: int, offset: int, limit: int, node: int
 ) -> LogPart:
-    """Read the log of that attempt's and node's pod from `offset` on."""
-    pod = _pod(known, attempt, node)
+    """Read the log of the pod of an attempt on a node of the gang, from `offset` on."""
+    pod = _pod(job, attempt, node)
     if pod is None:
-        return LogPart(b"", offset, ended=False)  # nothing of it has begun
-    if offset > FARTHEST:
+        return LogPart(b"", offset, ended=False)  # the attempt has no pod yet
+    if offset > MAX_OFFSET:
         raise Refused(
             "LogTooLong",
-            f"pod {pod.name} printed more than {FARTHEST >> 20} MiB",
-            f"read its end:  kubectl -n {known.namespace} logs {pod.name} --tail=1000",
+            f"pod {pod.name} printed more than {MAX_OFFSET >> 20} MiB",
+            f"read its end:  kubectl -n {job.namespace} logs {pod.name} --tail=1000",
         )
-    path = f"/api/v1/namespaces/{known.namespace}/pods/{pod.name}"
-    now = await get_typed(requests, path, "pods", JobPodObject)
-    if now is None or now.metadata.uid != pod.uid:
-        raise _gone(known, pod.name)
-    facts = pod_keeper(())(now)
-    over = now.status.phase in {"Succeeded", "Failed"} or (facts is not None and facts.ended is not None)
-    several = len(now.spec.containers) > 1 and any(c.name == CONTAINER for c in now.status.container_statuses)
-    limit = max(1, min(limit, MOST))
+    path = f"/api/v1/namespaces/{job.namespace}/pods/{pod.name}"
+    current = await requests.get(path, "pods", JobPodObject)
+    if current is None or current.metadata.uid != pod.uid:
+        raise _log_gone(job, pod.name)
+    facts = pod_transform(())(current)
+    ended = current.status.phase in {"Succeeded", "Failed"} or (facts is not None and facts.ended is not None)
+    statuses = current.status.container_statuses
+    several = len(current.spec.containers) > 1 and any(c.name == CONTAINER for c in statuses)
+    limit = max(1, min(limit, MAX_BYTES))
     data = await _read(requests, path, offset + limit, CONTAINER if several else "")
     if len(data) < offset:
         data, offset = data[:limit], 0
     else:
         data = data[offset:]
-    return LogPart(data, offset + len(data), ended=over and len(data) < limit)
+    return LogPart(data, offset + len(data), ended=ended and len(data) < limit)
 
 
-async def _read(requests: KubeRequests, path: str, most: int, container: str) -> bytes:
-    params = {"limitBytes": str(most), **({"container": container} if container else {})}
+async def _read(requests: KubeRequests, path: str, max_bytes: int, container: str) -> bytes:
+    params = {"limitBytes": str(max_bytes), **({"container": container} if container else {})}
     call = ApiCall(requests.api.server, "get", "pods/log")
     data = bytearray()
     try:
@@ -61,7 +61,7 @@ async def _read(requests: KubeRequests, path: str, most: int, container: str) ->
         async with aclosing(stream) as chunks:
             async for chunk in chunks:
                 data += chunk
-                if len(data) > most:
+                if len(data) > max_bytes:
                     break
     except Expired as e:
         raise Refused("LogGone", f"the log is no longer there: {e}", "look at the cluster's log store") from e
@@ -69,31 +69,28 @@ async def _read(requests: KubeRequests, path: str, most: int, container: str) ->
         if e.code == "BadRequest" and "waiting to start" in e.message:
             return b""
         raise
-    return bytes(data[:most])
+    return bytes(data[:max_bytes])
 
 
-def _pod(known: ObservedJob, attempt: int, node: int) -> PodFacts | None:
-    """Return the pod. Returns None if that attempt has none so far."""
-    runs = runs_of(known)
-    number = attempt - known.earlier
-    if number < 1:
-        raise _gone(known, f"of attempt {attempt}")
-    if number > len(runs):
-        if known.job.finished or known.gone:
-            raise _gone(known, f"of attempt {attempt}")
+def _pod(job: ObservedJob, attempt: int, node: int) -> PodFacts | None:
+    """Return the pod of a node of an attempt. Returns None if there is none so far."""
+    attempts = group_by_attempt(job)
+    number = attempt - job.forgotten_attempts
+    if number < 1 or (number > len(attempts) and (job.job.finished or job.deleted_at)):
+        raise _log_gone(job, f"of attempt {attempt}")
+    if number > len(attempts):
         return None
-    run: AttemptPods = runs[number - 1]
-    pod = run.pod(node)
+    pod = pod_of_node(attempts[number - 1], node)
     if pod is None:
         return None
-    if any(p.gone for p in run.pods if p.facts.uid == pod.uid):
-        raise _gone(known, pod.name)
-    return pod
+    if pod.deleted:
+        raise _log_gone(job, pod.facts.name)
+    return pod.facts
 
 
-def _gone(known: ObservedJob, pod: str) -> Refused:
+def _log_gone(job: ObservedJob, pod: str) -> Refused:
     return Refused(
         "LogGone",
-        f"pod {pod} is gone, and took what it printed with it ({known.namespace}/{known.name})",
+        f"pod {pod} is gone, and took what it printed with it ({job.namespace}/{job.name})",
         "Kubernetes keeps no logs of preempted or deleted pods: collect them, or print to a shared folder",
     )

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, Json
+from fairway.engines.kubernetes.jobs.objects import INDEX_LABEL
 from fairway.engines.kubernetes.nodes.devices import resources_of
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
-from fairway.engines.kubernetes.policy.fields import read_taint
+from fairway.engines.kubernetes.policy.fields import parse_taint
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import own_queues
 from fairway.engines.port import Refused
@@ -27,20 +28,19 @@ TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 HOLD_GATE: Final = "fairway.dev/hold"
 """The admission gate of a Job that is created held: Kueue admits nothing that is gated."""
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
 CHECKPOINTS: Final = "/checkpoints"
-KEPT_SECONDS: Final = 86_400
-"""How long an ended Job stays: a mirror that was down for a day still finds its end, and pods their logs."""
+TTL_SECONDS: Final = 86_400
+"""How long an ended Job stays: a mirror that was down for a day still finds its end, and users its logs."""
 SAFE_TO_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
 """Kueue, where enabled (FailureRecoveryPolicy), gives up pods on nodes that do not respond."""
 NODE_LOST_SECONDS: Final = 30
 """How long pods stay bound to a node that does not respond; Kubernetes' own default is 300."""
-LONGEST_SCRIPT: Final = 100_000
+MAX_SCRIPT_LENGTH: Final = 100_000
 """Bytes: a single environment variable may have 128 KiB."""
-_MANY: Final = 1_000_000
-"""Disruptions do not count against a Job; anything else that would is a failure at once."""
+_MAX_BACKOFF: Final = 1_000_000
+"""The retries of pods are not limited by number: disruptions are ignored, and other failures end the Job."""
 
-_COUNT: Final = (
+_COUNT_ATTEMPTS: Final = (
     # One line for each pod that ran, in a file for each node of a gang: the lines are attempts.
     'd="$FAIRWAY_CHECKPOINT_DIR/.fairway"; f="$d/attempts-$FAIRWAY_NODE_INDEX"\n'
     'if mkdir -p "$d" 2>/dev/null && echo "$FAIRWAY_POD" >> "$f" 2>/dev/null; then\n'
@@ -48,7 +48,7 @@ _COUNT: Final = (
     '  [ "$n" -gt "$FAIRWAY_ATTEMPT" ] && export FAIRWAY_ATTEMPT="$n"\n'
     "fi\n"
 )
-_WRITE: Final = (
+_WRITE_SCRIPT: Final = (
     's="$(mktemp)" || exit 126\nprintf %s "$FAIRWAY_SCRIPT" > "$s" || exit 126\nunset FAIRWAY_SCRIPT\n'
 )
 
@@ -58,11 +58,10 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
     spec, pool = order.spec, fleet.pool(order.supply.pool)
     place = _place(pool, cluster)
     seconds = spec.time_seconds or _team(order, fleet).limits.job_seconds
-    _possible(order, pool)
-    word = format_job_id(order.job)
-    labels = {MANAGED_BY: FAIRWAY, JOB: word}
-    own = {p.name for p in own_queues(fleet)}
-    body: Json = {
+    _check_can_run(order, pool)
+    labels = {MANAGED_BY: FAIRWAY, JOB: format_job_id(order.job)}
+    queued = {p.name for p in own_queues(fleet)}
+    return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
@@ -71,7 +70,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             "labels": {
                 **labels,
                 PRIORITY_CLASS: order.priority,
-                **({QUEUE_NAME: order.priority} if order.priority in own else {}),
+                **({QUEUE_NAME: order.priority} if order.priority in queued else {}),
             },
             "annotations": {USER: order.user, **({GATED_BY: HOLD_GATE} if order.hold else {})},
         },
@@ -80,7 +79,7 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             "completionMode": "Indexed",
             "completions": spec.nodes,
             "parallelism": spec.nodes,
-            "backoffLimit": _MANY,
+            "backoffLimit": _MAX_BACKOFF,
             # A lost node or a drain brings the pod back; a command that fails ends the Job.
             "podFailurePolicy": {
                 "rules": [
@@ -91,8 +90,8 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
                     {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
                 ]
             },
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
-            # Counts from each start, as Slurm's time limit does; Kueue's own counts over all of them, and
+            "ttlSecondsAfterFinished": TTL_SECONDS,
+            # It counts from each start, as Slurm's time limit does; Kueue's own counts over all attempts, and
             # leaves a Job behind that looks held.
             **({"activeDeadlineSeconds": seconds} if seconds else {}),
             "template": {
@@ -107,12 +106,11 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             },
         },
     }
-    return body
 
 
 def preview(manifest: Json) -> str:
     """Return the Job as YAML."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  (slow to import, and only people need it)
+    from ruamel.yaml import YAML  # noqa: PLC0415  (slow to import, and only previews need it)
 
     yaml, text = YAML(), io.StringIO()
     yaml.width = 100
@@ -141,7 +139,7 @@ def _team(order: Order, fleet: Fleet) -> Team:
     return team
 
 
-def _possible(order: Order, pool: Pool) -> None:
+def _check_can_run(order: Order, pool: Pool) -> None:
     spec = order.spec
     if spec.image is None:
         raise Refused(
@@ -163,10 +161,10 @@ def _possible(order: Order, pool: Pool) -> None:
             f"pool {pool.name} does not say what its nodes have in common, so nothing can be kept together",
             f"give it levels in the fleet file: pools.{pool.name}.topology: [topology.kubernetes.io/rack]",
         )
-    if spec.script is not None and len(spec.script.encode()) > LONGEST_SCRIPT:
+    if spec.script is not None and len(spec.script.encode()) > MAX_SCRIPT_LENGTH:
         raise Refused(
             "ScriptTooLong",
-            f"the script of {spec.name} has more than {LONGEST_SCRIPT} bytes",
+            f"the script of {spec.name} has more than {MAX_SCRIPT_LENGTH} bytes",
             "put it into the image or a shared folder, and make its path the command",
         )
 
@@ -178,17 +176,17 @@ def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # Else the command is process 1, which SIGTERM does not end unless it says so: every preemption of a
-        # plain script would take as long as pods are given to save.
+        # Otherwise the command would be process 1, which SIGTERM ends only if it has a handler, and every
+        # preemption of a plain script would take the whole grace period.
         "shareProcessNamespace": True,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "tolerations": [*(_toleration(t) for t in place.taints), *_LOST],
-        "containers": [_container(order, resource(order.supply, pool), mounts, counted=bool(folder))],
+        "tolerations": [*(_toleration(t) for t in place.taints), *_LOST_NODE_TOLERATIONS],
+        "containers": [_container(order, resource(order.supply, pool), mounts, count_attempts=bool(folder))],
     }
     if place.node_labels:
         pod["nodeSelector"] = dict(place.node_labels)
-    if elsewhere := list(_not_of_others(pool, place, fleet)):
-        terms = [{"matchExpressions": elsewhere}]
+    if expressions := list(_exclude_other_pools(pool, place, fleet)):
+        terms = [{"matchExpressions": expressions}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         pod["affinity"] = {"nodeAffinity": required}
     if volumes:
@@ -196,7 +194,7 @@ def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster
     return pod
 
 
-def _not_of_others(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator[Json]:
+def _exclude_other_pools(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator[Json]:
     """Yield expressions that exclude nodes of the cluster's other pools, and their flavors.
 
     Kueue compares a selector with a flavor by the flavor's own labels only: a Job that asks for `type: a` may
@@ -207,12 +205,12 @@ def _not_of_others(pool: Pool, place: KubernetesPlace, fleet: Fleet) -> Iterator
         if other.name == pool.name or not set(resources_of(other)) & set(resources_of(pool)):
             continue
         if any(place.node_labels.get(key, value) != value for key, value in labels.items()):
-            continue  # the selector says so already
+            continue  # the node selector already excludes it
         if key := next((key for key in sorted(labels) if key not in place.node_labels), None):
             yield {"key": key, "operator": "NotIn", "values": [labels[key]]}
 
 
-def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) -> Json:
+def _container(order: Order, device: str, mounts: list[Json], *, count_attempts: bool) -> Json:
     spec = order.spec
     requests: Json = {device: str(spec.gpus.count)}
     limits = dict(requests)
@@ -223,8 +221,8 @@ def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) 
     container: Json = {
         "name": CONTAINER,
         "image": spec.image,
-        "command": [_plain(word) for word in _command(spec, counted=counted)],
-        "env": _environment(order, counted=counted),
+        "command": [_escape(part) for part in _command(spec, count_attempts=count_attempts)],
+        "env": _environment(order, count_attempts=count_attempts),
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
@@ -235,28 +233,28 @@ def _container(order: Order, device: str, mounts: list[Json], *, counted: bool) 
     return container
 
 
-def _command(spec: JobSpec, *, counted: bool) -> list[str]:
+def _command(spec: JobSpec, *, count_attempts: bool) -> list[str]:
     """Return the command itself where nothing comes before it: an image without a shell can run it."""
-    if spec.script is None and spec.setup is None and not counted:
+    if spec.script is None and spec.setup is None and not count_attempts:
         return list(spec.command)
-    lines = (_COUNT if counted else "") + (f"{spec.setup}\n" if spec.setup else "")
-    # What a setup sources (`source`, `module`) is bash's.
+    lines = (_COUNT_ATTEMPTS if count_attempts else "") + (f"{spec.setup}\n" if spec.setup else "")
+    # A setup may use `source` and `module`, which need bash.
     shell = "/bin/bash" if spec.setup else "/bin/sh"
     if spec.script is None:
         return [shell, "-c", f'{lines}exec "$@"', CONTAINER, *spec.command]
-    return [shell, "-c", f'{_WRITE}{lines}exec {_interpreter(spec.script)} "$s" "$@"', CONTAINER]
+    return [shell, "-c", f'{_WRITE_SCRIPT}{lines}exec {_interpreter(spec.script)} "$s" "$@"', CONTAINER]
 
 
 def _interpreter(script: str) -> str:
     """Return the interpreter in the script's first line: some mounts do not allow executing files."""
     first = script.partition("\n")[0]
-    words = first[2:].split() if first.startswith("#!") else []
-    return shlex.join(words or ["/bin/bash"])
+    command = first[2:].split() if first.startswith("#!") else []
+    return shlex.join(command or ["/bin/bash"])
 
 
-def _environment(order: Order, *, counted: bool) -> list[Json]:
+def _environment(order: Order, *, count_attempts: bool) -> list[Json]:
     spec = order.spec
-    plain = {
+    values = {
         **spec.env,
         "FAIRWAY_JOB_ID": format_job_id(order.job),
         "FAIRWAY_JOB_NAME": spec.name,
@@ -266,14 +264,14 @@ def _environment(order: Order, *, counted: bool) -> list[Json]:
         "FAIRWAY_NODES": str(spec.nodes),
     }
     if order.array is not None:
-        plain["FAIRWAY_ARRAY_ID"] = format_job_id(order.array)
-        plain["FAIRWAY_ARRAY_INDEX"] = str(order.array_index)
-    if counted:
-        plain["FAIRWAY_CHECKPOINT_DIR"] = CHECKPOINTS
+        values["FAIRWAY_ARRAY_ID"] = format_job_id(order.array)
+        values["FAIRWAY_ARRAY_INDEX"] = str(order.array_index)
+    if count_attempts:
+        values["FAIRWAY_CHECKPOINT_DIR"] = CHECKPOINTS
     if spec.script is not None:
-        plain["FAIRWAY_SCRIPT"] = spec.script
-    env: list[Json] = [{"name": name, "value": _plain(value)} for name, value in plain.items()]
-    env.append(_from_pod("FAIRWAY_NODE_INDEX", f"metadata.annotations['{INDEX}']"))
+        values["FAIRWAY_SCRIPT"] = spec.script
+    env: list[Json] = [{"name": name, "value": _escape(value)} for name, value in values.items()]
+    env.append(_from_pod("FAIRWAY_NODE_INDEX", f"metadata.annotations['{INDEX_LABEL}']"))
     env.append(_from_pod("FAIRWAY_POD", "metadata.name"))
     return env
 
@@ -297,12 +295,13 @@ def _checkpoints(order: Order, folder: str | None) -> tuple[list[Json], list[Jso
 
 
 def _toleration(taint: str) -> Json:
-    read = read_taint(taint)
-    value = {"operator": "Equal", "value": read["value"]} if read.get("value") else {"operator": "Exists"}
-    return {"key": read["key"], **value, **({"effect": read["effect"]} if read.get("effect") else {})}
+    parsed = parse_taint(taint)
+    value = parsed.get("value")
+    match = {"operator": "Equal", "value": value} if value else {"operator": "Exists"}
+    return {"key": parsed["key"], **match, "effect": parsed["effect"]}
 
 
-_LOST: Final[list[Json]] = [
+_LOST_NODE_TOLERATIONS: Final[list[Json]] = [
     {
         "key": f"node.kubernetes.io/{why}",
         "operator": "Exists",
@@ -313,6 +312,6 @@ _LOST: Final[list[Json]] = [
 ]
 
 
-def _plain(value: str) -> str:
+def _escape(value: str) -> str:
     """Escape `$`: Kubernetes expands $(NAME), and takes $$ for $, in commands and variables."""
     return value.replace("$", "$$")

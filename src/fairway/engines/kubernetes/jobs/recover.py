@@ -13,48 +13,47 @@ from typing import Final
 
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.jobs.lookup import get_typed
-from fairway.engines.kubernetes.jobs.objects import JobPodObject, moment, pod_keeper
+from fairway.engines.kubernetes.jobs.objects import JobPodObject, moment, pod_transform
 from fairway.engines.kubernetes.policy.admission_policies import JOB
 from fairway.policy.objects import Nudge
 
-EVERY_SECONDS: Final = 15.0
+CHECK_SECONDS: Final = 15.0
 GRACE: Final = timedelta(seconds=5)
-"""After the pod's grace period."""
+"""How long after the end of a pod's grace period it is marked as failed."""
 _OURS: Final = {"labelSelector": JOB, "fieldSelector": "status.phase=Running"}
 
 
-class Recoverer:
-    """Checks one cluster periodically for pods on lost nodes."""
+class LostNodeRecovery:
+    """A periodic check of one cluster for pods on lost nodes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     async def recover(self, requests: KubeRequests) -> tuple[Nudge, ...]:
-        """Fail pods that were told to terminate but whose node cannot have received it."""
-        if self._clock() < self._next_look:
+        """Mark deleted pods as failed if their node is lost and cannot have received the deletion."""
+        if self._clock() < self._next_check:
             return ()
-        self._next_look = self._clock() + EVERY_SECONDS
-        given = []
-        now = datetime.now(UTC)  # against the API server's own times: seconds do not matter here
-        pods: list[JobPodObject] = await requests.every("/api/v1/pods", "pods", _OURS, JobPodObject)
+        self._next_check = self._clock() + CHECK_SECONDS
+        nudges = []
+        now = datetime.now(UTC)  # against times of the API server: a clock skew of seconds is harmless
+        pods: list[JobPodObject] = await requests.list_all("/api/v1/pods", "pods", _OURS, JobPodObject)
         for pod in pods:
             due = moment(pod.metadata.deletion_timestamp)
             if due is None or now < due + GRACE or not await _is_lost(requests, pod.spec.node_name):
                 continue
             meta = pod.metadata
             path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
-            facts = pod_keeper(())(pod)
+            facts = pod_transform(())(pod)
             why = f"node {pod.spec.node_name} does not answer, so nobody says that the pod is over"
             status = {"phase": "Failed", "reason": "NodeLost", "message": why}
             await requests.merge(path, "pods/status", {"metadata": {"uid": meta.uid}, "status": status})
             verb = f"kubectl -n {meta.namespace} patch pod {meta.name} --subresource=status: phase Failed"
-            given.append(Nudge("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why))
-        return tuple(given)
+            nudges.append(Nudge("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why))
+        return tuple(nudges)
 
 
 async def _is_lost(requests: KubeRequests, name: str) -> bool:
-    node = await get_typed(requests, f"/api/v1/nodes/{name}", "nodes", NodeObject)
+    node = await requests.get(f"/api/v1/nodes/{name}", "nodes", NodeObject)
     ready = next((c for c in node.status.conditions if c.type == "Ready"), None) if node else None
     return ready is None or ready.status != "True"

@@ -1,1 +1,1 @@
-"""Nodes and GPUs as Kubernetes reports them."""
+"""Observe nodes and GPUs as Kubernetes reports them."""

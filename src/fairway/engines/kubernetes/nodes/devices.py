@@ -1,4 +1,4 @@
-"""Extended resources of GPUs: which they are, the slices they represent, and how to parse quantities."""
+"""Identify the extended resources of GPUs and slices, and parse quantities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.model.names import SliceName
 
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
-# What the vendors' device plugins register. A pool may name any other resource as its own.
+# The resources that vendors' device plugins register. A pool may name any other resource.
 KNOWN_GPU_RESOURCES: Final = (
     "nvidia.com/gpu",
     "nvidia.com/gpu.shared",
@@ -31,7 +31,7 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 """The label in which GPU feature discovery reports a node's GPU product."""
 
 
-@lru_cache(maxsize=1024)  # a cluster has a few dozen resource names, asked for by each of its pods
+@lru_cache(maxsize=1024)  # a cluster has a few dozen resource names, checked for each of its pods
 def is_known_gpu(resource: str) -> bool:
     """Return whether a vendor's device plugin uses this name for GPUs or slices of them."""
     return any(fnmatchcase(resource, pattern) for pattern in KNOWN_GPU_RESOURCES)

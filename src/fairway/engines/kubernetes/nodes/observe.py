@@ -27,34 +27,34 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNodes:
-    """The nodes of a cluster, and ambiguities of the fleet file about them."""
+    """The nodes of a cluster, and the devices on them that several pools of the fleet claim."""
 
     nodes: tuple[Node, ...]
     overlaps: frozenset[Overlap]
 
 
 def observe_nodes(
-    nodes: Mapping[str, NodeFacts], holds: Iterable[PodDevices], pools: tuple[Pool, ...]
+    nodes: Mapping[str, NodeFacts], pods: Iterable[PodDevices], pools: tuple[Pool, ...]
 ) -> ObservedNodes:
     """Return every node of the cluster with its devices by pool, in order of names.
 
     Nodes that are equal in labels, devices and use share one value: computed once, stored once.
     """
     in_use: dict[str, Counter[str]] = {}
-    for hold in holds:
-        in_use.setdefault(hold.node, Counter()).update(dict(hold.devices))
-    seen: list[Node] = []
+    for pod in pods:
+        in_use.setdefault(pod.node, Counter()).update(dict(pod.devices))
+    observed: list[Node] = []
     overlaps: set[Overlap] = set()
-    alike: dict[object, tuple[Devices, ...]] = {}
+    cache: dict[object, tuple[Devices, ...]] = {}
     for name, facts in sorted(nodes.items()):
         used = in_use.get(name, _NOTHING)
         key = (facts.labels, facts.capacity, facts.allocatable, tuple(sorted(used.items())))
-        devices = alike.get(key)
+        devices = cache.get(key)
         if devices is None:
-            devices = alike[key] = _devices(facts, used, _owners(facts, pools, overlaps))
+            devices = cache[key] = _devices(facts, used, _owners(facts, pools, overlaps))
         health, reason = _health(facts)
-        seen.append(Node(NodeName(name), health, reason, devices))
-    return ObservedNodes(tuple(seen), frozenset(overlaps))
+        observed.append(Node(NodeName(name), health, reason, devices))
+    return ObservedNodes(tuple(observed), frozenset(overlaps))
 
 
 def _owners(facts: NodeFacts, pools: tuple[Pool, ...], overlaps: set[Overlap]) -> dict[str, PoolName]:
@@ -78,10 +78,10 @@ def _matches(pool: Pool, facts: NodeFacts) -> bool:
 
 def _health(facts: NodeFacts) -> tuple[Health, str]:
     if not facts.ready:
-        also = f"; {facts.cordoned_words}" if facts.cordoned else ""
-        return Health.DOWN, facts.not_ready_words + also
+        also = f"; {facts.cordon_reason}" if facts.cordoned else ""
+        return Health.DOWN, facts.not_ready_reason + also
     if facts.cordoned:
-        return Health.DRAINED, facts.cordoned_words
+        return Health.DRAINED, facts.cordon_reason
     return Health.READY, ""
 
 
@@ -92,13 +92,13 @@ def _devices(facts: NodeFacts, in_use: Counter[str], owners: Mapping[str, PoolNa
             pool=owners.get(resource),
             kind=resource,
             slice=slice_of(resource),
-            # a device plugin that went away takes the capacity with it, but not the pods that hold devices
+            # Without its device plugin a node has no capacity, but its pods still hold devices.
             total=max(capacity.get(resource, 0), in_use[resource]),
             in_use=in_use[resource],
             unhealthy=max(0, capacity.get(resource, 0) - allocatable.get(resource, 0)),
         )
         for resource in sorted(capacity.keys() | in_use.keys())
     ]
-    # A node cut into slices still offers 0 whole GPUs: no news. A pool's node that offers nothing at all is.
-    some = [d for d in found if d.total]
-    return tuple(some or [d for d in found if d.pool])
+    # A node cut into slices still offers 0 whole GPUs, which is left out; a pool's node without any is not.
+    nonzero = [d for d in found if d.total]
+    return tuple(nonzero or [d for d in found if d.pool])

@@ -1,4 +1,4 @@
-"""Admission policies: what Kueue alone would admit, the API server refuses, with the reason.
+"""Make the API server refuse, by admission policies, what Kueue alone would admit.
 
 They are the same for every team; a team's own limits are annotations of its namespace. Exempt are
 Kubernetes' own controllers and Kueue, which start and stop jobs that were admitted long ago.
@@ -23,11 +23,11 @@ from fairway.engines.kubernetes.nodes.devices import KNOWN_GPU_RESOURCES
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
-LONGEST: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 USER: Final = "fairway.dev/user"
 """A Job's annotation: its user.
 
-The API server sets it; only callers that may speak for users can override it.
+The API server sets it; only callers with the permission to speak for users can override it.
 """
 JOB: Final = "fairway.dev/job"
 """A label of the Jobs that Fairway created: the job's id."""
@@ -36,47 +36,51 @@ EXEMPT: Final = "fairway.dev/exempt"
 
 JOBS, PODS, STRAYS, QUEUES = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-queues"
 QUEUE: Final = "main"
-"""The queue of a team's jobs, where a mutating policy can put them there."""
+"""The queue of a team's jobs where a mutating policy can assign it."""
 KUEUES_QUEUE: Final = "default"
-"""The same where only Kueue can: it does so by this name, for every job of the namespace."""
+"""The same where only Kueue can: it assigns a queue of this name to every job of the namespace."""
 
 _CONTROLLERS: Final = (
     "request.userInfo.username in "
     "['system:kube-controller-manager', 'system:serviceaccount:kube-system:job-controller']"
 )
-_NOT_MACHINERY: Final = (
+_NOT_CONTROLLER: Final = (
     "!(request.userInfo.username.startsWith('system:serviceaccount:kube-system:') || "
     "request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kueue-system:'))"
 )
-_SPEAKS_FOR: Final = (
+_MAY_SPEAK_FOR_USERS: Final = (
     "authorizer.group('fairway.dev').resource('users').namespace(request.namespace)"
     ".check('speak-for').allowed()"
 )
 """Whether the caller may create jobs in the name of others: Fairway may, members may not."""
+_JOB_USER: Final = f"object.metadata.?annotations[?'{USER}'].orValue('')"
 _IN_TEAMS: Final[list[Json]] = [{"key": TEAM, "operator": "Exists"}]
-_OUTSIDE: Final[list[Json]] = [
+_OUTSIDE_TEAMS: Final[list[Json]] = [
     {"key": TEAM, "operator": "DoesNotExist"},
     {"key": EXEMPT, "operator": "DoesNotExist"},
     {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
 ]
 
 
-def guards(
-    resources: Sequence[str], queued: Sequence[str], default: str, *, placing: bool
+def validating_policies(
+    resources: Sequence[str], queued: Sequence[str], default: str, *, assigns_queues: bool
 ) -> Iterator[tuple[str, Json, Json]]:
     """Yield name, policy and binding of each admission policy.
 
     `resources` are the pools' device resources, `queued` the priorities that have a queue of their own.
-    `placing`: GPU jobs, and only those, are put into queues (`queue_guard`).
+    `assigns_queues`: `mutating_policy` assigns queues to GPU jobs, and only to those.
     """
-    yield JOBS, _jobs(resources, queued, default, placing=placing), _binding(JOBS, _IN_TEAMS)
-    yield PODS, _pods(resources), _binding(PODS, _IN_TEAMS)
-    yield STRAYS, _strays(resources), _binding(STRAYS, _OUTSIDE)
+    yield JOBS, _job_policy(resources, queued, default, assigns_queues), _binding(JOBS, _IN_TEAMS)
+    # GPU pods that no Job created would use GPUs that no queue has counted.
+    rule, message = f"variables.gpus == 0 || {_CONTROLLERS}", "GPU pods are made by Jobs only"
+    yield PODS, _pod_policy(resources, rule, message), _binding(PODS, _IN_TEAMS)
+    message = f"GPU pods run in a team's namespace only, unless it has the label {EXEMPT}"
+    yield STRAYS, _pod_policy(resources, "variables.gpus == 0", message), _binding(STRAYS, _OUTSIDE_TEAMS)
 
 
-def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, placing: bool) -> Json:
-    own = _list(queued)
+def _job_policy(resources: Sequence[str], queued: Sequence[str], default: str, assigns_queues: bool) -> Json:
+    own_queues = _list(queued)
     checks = [
         ("variables.queue != ''", f"a GPU job needs a queue: label {QUEUE_NAME}"),
         (
@@ -113,8 +117,8 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
             "the team may not use this priority class",
         ),
         (
-            f"variables.priority in {own} ? variables.base == variables.priority "
-            f": !(variables.base in {own})",
+            f"variables.priority in {own_queues} ? variables.base == variables.priority "
+            f": !(variables.base in {own_queues})",
             "this priority class and the queue of its name go together",
         ),
         (
@@ -129,7 +133,7 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule("batch", "jobs", "CREATE", "UPDATE")]},
-        "matchConditions": [{"name": "not-machinery", "expression": _NOT_MACHINERY}],
+        "matchConditions": [{"name": "not-machinery", "expression": _NOT_CONTROLLER}],
         "variables": [
             {"name": "pod", "expression": "object.spec.template.spec"},
             {"name": "gpus", "expression": _devices("variables.pod", resources)},
@@ -141,7 +145,7 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
             },
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
             {"name": "base", "expression": "variables.queue.split('.')[0]"},
-            {"name": "noted", "expression": _noted("object")},
+            {"name": "noted", "expression": _JOB_USER},
             {"name": "job", "expression": _label(JOB, "")},
             {
                 "name": "user",
@@ -149,7 +153,7 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
             },
             {"name": "slug", "expression": _slug()},
             {"name": "priority", "expression": _label(PRIORITY_CLASS, default)},
-            {"name": "longest", "expression": _label(LONGEST, "")},
+            {"name": "longest", "expression": _label(MAX_EXEC_TIME, "")},
             {"name": "jobGpus", "expression": _annotation(JOB_GPUS)},
             {"name": "userGpus", "expression": _annotation(USER_GPUS)},
             {"name": "jobSeconds", "expression": _annotation(JOB_SECONDS)},
@@ -157,45 +161,45 @@ def _jobs(resources: Sequence[str], queued: Sequence[str], default: str, *, plac
             {"name": "granted", "expression": f"{_annotation(DEVICES)}.split(',')"},
         ],
         "validations": [
-            *(_check(f"variables.gpus == 0 || ({rule})", words) for rule, words in checks),
-            *([_check(*_NO_QUEUE)] if placing else []),
-            _check(*_NOBODY_ELSES),
-            _check(*_NOT_FAIRWAYS),
+            *(_check(f"variables.gpus == 0 || ({rule})", message) for rule, message in checks),
+            *([_check(*_NO_QUEUE_WITHOUT_GPUS)] if assigns_queues else []),
+            _check(*_USER_IS_SUBMITTER),
+            _check(*_LABEL_IS_FAIRWAYS),
         ],
     }
 
 
-_NO_QUEUE: Final = (
+_NO_QUEUE_WITHOUT_GPUS: Final = (
     "variables.gpus > 0 || variables.queue == ''",
     "a job without GPUs needs no queue, and would never start in one",
 )
 
-_NOBODY_ELSES: Final = (
+_USER_IS_SUBMITTER: Final = (
     "oldObject == null "
-    f"? variables.noted in ['', request.userInfo.username] || {_SPEAKS_FOR} "
+    f"? variables.noted in ['', request.userInfo.username] || {_MAY_SPEAK_FOR_USERS} "
     f": variables.noted == oldObject.metadata.?annotations[?'{USER}'].orValue('')",
     f"the annotation {USER} is who submitted the job, for good",
 )
-_NOT_FAIRWAYS: Final = (
+_LABEL_IS_FAIRWAYS: Final = (
     "oldObject == null "
-    f"? variables.job == '' || {_SPEAKS_FOR} "
+    f"? variables.job == '' || {_MAY_SPEAK_FOR_USERS} "
     f": variables.job == oldObject.metadata.?labels[?'{JOB}'].orValue('')",
     f"the label {JOB} is for jobs that Fairway made",
 )
 
 
-def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, Json, Json]:
-    """Return the mutating policy that puts a GPU job into its team's queue, or its user's; others in none.
+def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, Json, Json]:
+    """Return name, policy and binding that assign the queue of the team, or of the user, to a GPU job.
 
-    It also sets the user of every job: Kubernetes objects do not record who created them. Kueue's own default
-    would put every job there, and one without GPUs never starts in a queue whose flavors all have a topology
-    ("no TAS flavor assigned").
+    Other jobs get none: Kueue's own default would assign it to every job, and one without GPUs never starts
+    in a queue whose flavors all have a topology ("no TAS flavor assigned"). The policy also sets the user of
+    every job: Kubernetes objects do not record who created them.
     """
-    own = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
-    own += " + (variables.slug == '' ? '' : '.' + variables.slug)"
-    labels = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {own}}}}}}}"
-    whose = f"Object{{metadata: Object.metadata{{annotations: {{'{USER}': variables.user}}}}}}"
-    open_ = f"variables.queue in {_list(['', QUEUE, *queued])}"
+    queue = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
+    queue += " + (variables.slug == '' ? '' : '.' + variables.slug)"
+    set_queue = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {queue}}}}}}}"
+    set_user = f"Object{{metadata: Object.metadata{{annotations: {{'{USER}': variables.user}}}}}}"
+    is_default = f"variables.queue in {_list(['', QUEUE, *queued])}"
     policy = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
@@ -205,19 +209,14 @@ def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, J
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
             {
                 "name": "user",
-                "expression": f"{_noted('object')} != '' && {_SPEAKS_FOR} "
-                f"? {_noted('object')} : request.userInfo.username",
+                "expression": f"{_JOB_USER} != '' && {_MAY_SPEAK_FOR_USERS} "
+                f"? {_JOB_USER} : request.userInfo.username",
             },
             {"name": "slug", "expression": _slug()},
         ],
         "mutations": [
-            {
-                "patchType": "ApplyConfiguration",
-                "applyConfiguration": {
-                    "expression": f"variables.gpus > 0 && {open_} ? {labels} : Object{{}}"
-                },
-            },
-            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": whose}},
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+            for expression in (f"variables.gpus > 0 && {is_default} ? {set_queue} : Object{{}}", set_user)
         ],
     }
     binding = {"policyName": QUEUES, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
@@ -225,34 +224,19 @@ def queue_guard(resources: Sequence[str], queued: Sequence[str]) -> tuple[str, J
 
 
 def _slug() -> str:
-    """Return CEL for the user's queue suffix in this namespace; empty: the team does not count by user."""
+    """Return CEL for the suffix of the user's queue in this namespace; empty: users have no queues."""
     return (
         f"({_annotation(USER_QUEUES)}.split(',').filter(p, p.startsWith(variables.user + '='))"
         ".map(p, p.split('=')[1]) + [''])[0]"
     )
 
 
-def _pods(resources: Sequence[str]) -> Json:
-    """Refuse GPU pods that no Job created: else their creators would have GPUs that no queue has counted."""
+def _pod_policy(resources: Sequence[str], rule: str, message: str) -> Json:
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule("", "pods", "CREATE")]},
         "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}],
-        "validations": [_check(f"variables.gpus == 0 || {_CONTROLLERS}", "GPU pods are made by Jobs only")],
-    }
-
-
-def _strays(resources: Sequence[str]) -> Json:
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [_rule("", "pods", "CREATE")]},
-        "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}],
-        "validations": [
-            _check(
-                "variables.gpus == 0",
-                f"GPU pods run in a team's namespace only, unless it has the label {EXEMPT}",
-            )
-        ],
+        "validations": [_check(rule, message)],
     }
 
 
@@ -280,9 +264,8 @@ def _check(expression: str, message: str) -> Json:
 
 def _devices(pod: str, resources: Sequence[str]) -> str:
     """Return CEL for the devices a pod requests. Limits are enough: an extended resource must have one."""
-    own = f"{pod}.containers{_sum(resources)}"
-    first = f"({pod}.?initContainers.orValue([])){_sum(resources)}"
-    return f"{own} + {first}"
+    total = _sum(resources)
+    return f"{pod}.containers{total} + ({pod}.?initContainers.orValue([])){total}"
 
 
 def _sum(resources: Sequence[str]) -> str:
@@ -303,23 +286,20 @@ def _only_granted(resources: Sequence[str]) -> str:
 
 
 def _is_device(resources: Sequence[str]) -> str:
-    known = [name for name in KNOWN_GPU_RESOURCES if not name.endswith("*")]
-    exact = sorted({*known, *resources})
-    starts = [name.removesuffix("*") for name in KNOWN_GPU_RESOURCES if name.endswith("*")]
-    return " || ".join([f"r in {_list(exact)}", *(f"r.startsWith('{start}')" for start in starts)])
+    names = {*resources, *(name for name in KNOWN_GPU_RESOURCES if not name.endswith("*"))}
+    prefixes = [name.removesuffix("*") for name in KNOWN_GPU_RESOURCES if name.endswith("*")]
+    is_prefixed = (f"r.startsWith('{prefix}')" for prefix in prefixes)
+    return " || ".join([f"r in {_list(sorted(names))}", *is_prefixed])
 
 
-def _list(words: Sequence[str]) -> str:
-    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+def _list(items: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{item}'" for item in items) + "]"
 
 
-def _label(key: str, otherwise: str) -> str:
-    return f"object.metadata.?labels[?'{key}'].orValue('{otherwise}')"
-
-
-def _noted(thing: str) -> str:
-    return f"{thing}.metadata.?annotations[?'{USER}'].orValue('')"
+def _label(key: str, default: str) -> str:
+    return f"object.metadata.?labels[?'{key}'].orValue('{default}')"
 
 
 def _annotation(key: str) -> str:
+    """Return CEL for an annotation of the namespace."""
     return f"namespaceObject.metadata.?annotations[?'{key}'].orValue('')"

@@ -1,4 +1,4 @@
-"""Notices in a plan about where Kueue falls short of a promise, and what to do instead."""
+"""Yield notices about where Kueue falls short of a promise, and advice on its configuration."""
 
 from __future__ import annotations
 
@@ -7,31 +7,42 @@ from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.policy.admission_policies import EXEMPT, STRAYS
-from fairway.engines.kubernetes.policy.users import can_place
+from fairway.engines.kubernetes.policy.users import can_assign_queues
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
 from fairway.model.team import Team
 from fairway.policy.objects import Advice, FoundPolicy, Notice, ObjectKey
 
 MEMBER_ROLE_SETTING: Final = "rbac.fairway-member"
+CONFIGURATION: Final = "kueue.configuration"
+VERSION: Final = "kueue.version"
+STRATEGIES: Final = "kueue.fairSharing.preemptionStrategies"
+QUOTA_CHECK: Final = "kueue.resources.quotaCheckStrategy"
+FRAMEWORKS: Final = "kueue.integrations.frameworks"
+GATES: Final = "kueue.featureGates"
+NOT_READABLE: Final = "not known"
+
+_FILE: Final = "Kueue's configuration"
+_RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
+_WANTED_STRATEGIES: Final = "LessThanOrEqualToFinalShare, LessThanInitialShare"
 
 
 def notices(
     fleet: Fleet, teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy
 ) -> Iterator[Notice]:
-    """Yield the notices about `teams`, those that may hold something on this cluster.
+    """Yield the notices about `teams`, those with grants on this cluster.
 
-    Low jobs of those that are `capped` count against their team's ceiling.
+    Low jobs of the `capped` ones count against their team's ceiling.
     """
     if not teams:
         return
-    yield from _of_promises(teams, capped, found)
-    yield from _of_pools(fleet, teams, found)
-    yield from _of_the_cluster(teams, found)
+    yield from _promise_notices(teams, capped, found)
+    yield from _pool_notices(fleet, teams, found)
+    yield from _cluster_notices(teams, found)
 
 
-def _of_promises(teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+def _promise_notices(teams: Sequence[Team], capped: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     limited = [t.name for t in teams if t.limits.user_gpus is not None]
-    if limited and can_place(found):
+    if limited and can_assign_queues(found):
         yield Notice(
             "PriorityWithinUsers",
             f"{', '.join(limited)} counts by user: an urgent job takes the place of its own user's jobs only",
@@ -64,22 +75,22 @@ def _of_promises(teams: Sequence[Team], capped: Sequence[Team], found: FoundPoli
         )
 
 
-def _of_pools(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+def _pool_notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     used = {g.supply for t in teams for g in t.grants}
     for pool in fleet.pools:
         if not isinstance(pool.place, KubernetesPlace) or not used & set(pool.supplies):
             continue
-        here = [s for s in pool.supplies if f"capacity.{s}" in found.settings]
-        unknown = [s for s in here if found.settings[f"capacity.{s}"] == "0" and pool.gpus is None]
-        if unknown:
+        supplies = [s for s in pool.supplies if f"capacity.{s}" in found.settings]
+        empty = [s for s in supplies if found.settings[f"capacity.{s}"] == "0" and pool.gpus is None]
+        if empty:
             yield Notice(
                 "NothingToLend",
-                f"no node of pool {pool.name} has {' or '.join(str(s) for s in unknown)} now: beyond "
+                f"no node of pool {pool.name} has {' or '.join(str(s) for s in empty)} now: beyond "
                 "guarantees nothing of it is lent",
                 f"say how many GPUs it has when it is full: gpus, in pool {pool.name}; then plan again",
                 promise="borrow",
             )
-        if here and pool.capacity is Capacity.SPOT and not pool.place.taints:
+        if supplies and pool.capacity is Capacity.SPOT and not pool.place.taints:
             yield Notice(
                 "SpotWithoutTaint",
                 f"pool {pool.name} is spot and names no taint: any job may be put there, whether it "
@@ -89,7 +100,7 @@ def _of_pools(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> Iterat
             )
 
 
-def _of_the_cluster(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
+def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     if ObjectKey(kinds.ADMISSION_POLICY.name, STRAYS) not in {o.key for o in found.objects}:
         yield Notice(
             "GpuPodsOnlyInTeams",
@@ -97,14 +108,14 @@ def _of_the_cluster(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notic
             f"for drivers and monitoring:  kubectl label namespace NAMESPACE {EXEMPT}=true",
             promise="native",
         )
-    if not can_place(found):
+    if not can_assign_queues(found):
         yield Notice(
             "JobsWithoutGpusWait",
             "Kueue puts every job of a team's namespace into its queue here, and one without GPUs "
             "never starts there",
             "run those in another namespace; from Kubernetes 1.36 on only GPU jobs are put into queues",
         )
-    if found.settings.get(KNOWN, NOT_KNOWN) == NOT_KNOWN:
+    if found.settings.get(CONFIGURATION, NOT_READABLE) == NOT_READABLE:
         yield Notice(
             "KueueConfigurationNotKnown",
             "Kueue's configuration cannot be read: whether shares are kept and jobs with cpu requests start "
@@ -120,39 +131,17 @@ def _of_the_cluster(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notic
         )
 
 
-KNOWN: Final = "kueue.configuration"
-
-VERSION: Final = "kueue.version"
-
-STRATEGIES: Final = "kueue.fairSharing.preemptionStrategies"
-
-UNDECLARED: Final = "kueue.resources.quotaCheckStrategy"
-
-FRAMEWORKS: Final = "kueue.integrations.frameworks"
-
-GATES: Final = "kueue.featureGates"
-
-NOT_KNOWN: Final = "not known"
-
-
-_FILE: Final = "Kueue's configuration"
-
-_RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
-
-_WANTED_STRATEGIES: Final = "LessThanOrEqualToFinalShare, LessThanInitialShare"
-
-
 def settings_of(configuration: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the relevant part of Kueue's configuration as text; `not known` where it cannot be read."""
     if configuration is None:
-        return {KNOWN: NOT_KNOWN}
+        return {CONFIGURATION: NOT_READABLE}
     fair = configuration.get("fairSharing")
     resources = configuration.get("resources") or {}
     gates = configuration.get("featureGates") or {}
     return {
-        KNOWN: "read",
+        CONFIGURATION: "read",
         STRATEGIES: _strategies(fair),
-        UNDECLARED: _undeclared(resources),
+        QUOTA_CHECK: _quota_check(resources),
         FRAMEWORKS: ", ".join((configuration.get("integrations") or {}).get("frameworks") or ["batch/job"]),
         GATES: ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items())),
     }
@@ -164,51 +153,36 @@ def _strategies(fair: object) -> str:
     return ", ".join(fair.get("preemptionStrategies") or ()) or _WANTED_STRATEGIES  # Kueue's own default
 
 
-def _undeclared(resources: Mapping[str, Any]) -> str:
-    left_out = resources.get("excludeResourcePrefixes") or ()
-    if {"cpu", "memory"} <= set(left_out):
-        return f"excludeResourcePrefixes: {', '.join(left_out)}"
+def _quota_check(resources: Mapping[str, Any]) -> str:
+    excluded = resources.get("excludeResourcePrefixes") or ()
+    if {"cpu", "memory"} <= set(excluded):
+        return f"excludeResourcePrefixes: {', '.join(excluded)}"
     return str(resources.get("quotaCheckStrategy") or "")
 
 
-def advise(fleet: Fleet, found: FoundPolicy) -> Iterator[Advice]:
+def advise(found: FoundPolicy) -> Iterator[Advice]:
     """Yield the lines that must change; none where the configuration cannot be read, see `notices`."""
-    runs = found.settings
-    if runs.get(KNOWN, NOT_KNOWN) == NOT_KNOWN:
+    settings = found.settings
+    if settings.get(CONFIGURATION, NOT_READABLE) == NOT_READABLE:
         return
-    if runs[STRATEGIES] != _WANTED_STRATEGIES:
-        yield Advice(
-            _FILE,
-            f"fairSharing: {{preemptionStrategies: [{_WANTED_STRATEGIES}]}}",
-            _said("fairSharing.preemptionStrategies", runs[STRATEGIES]),
-            "else shares are not kept, and what a team lends comes back by order of arrival only",
-            _RESTART,
-        )
-    if not runs[UNDECLARED].startswith(("IgnoreUndeclared", "excludeResourcePrefixes")):
-        yield Advice(
-            _FILE,
-            "resources: {quotaCheckStrategy: IgnoreUndeclared}",
-            _said("resources.quotaCheckStrategy", runs[UNDECLARED]),
-            "else a job that asks for cpu or memory never starts: only GPUs have quota",
-            _RESTART,
-        )
-    if "batch/job" not in runs[FRAMEWORKS]:
-        yield Advice(
-            _FILE,
-            "integrations: {frameworks: [batch/job]}",
-            _said("integrations.frameworks", runs[FRAMEWORKS]),
-            "else Kueue does not govern Jobs at all",
-            _RESTART,
-        )
-    if "TopologyAwareScheduling=false" in runs[GATES]:
-        yield Advice(
-            _FILE,
-            "featureGates: {TopologyAwareScheduling: true}",
-            _said("featureGates", runs[GATES]),
-            "else Kueue gives out quota and not places: a guaranteed job may wait in the scheduler",
-            _RESTART,
-        )
+    if settings[STRATEGIES] != _WANTED_STRATEGIES:
+        line = f"fairSharing: {{preemptionStrategies: [{_WANTED_STRATEGIES}]}}"
+        why = "else shares are not kept, and what a team lends comes back by order of arrival only"
+        yield _advice(settings, STRATEGIES, line, why)
+    if not settings[QUOTA_CHECK].startswith(("IgnoreUndeclared", "excludeResourcePrefixes")):
+        line = "resources: {quotaCheckStrategy: IgnoreUndeclared}"
+        why = "else a job that asks for cpu or memory never starts: only GPUs have quota"
+        yield _advice(settings, QUOTA_CHECK, line, why)
+    if "batch/job" not in settings[FRAMEWORKS]:
+        line = "integrations: {frameworks: [batch/job]}"
+        why = "else Kueue does not govern Jobs at all"
+        yield _advice(settings, FRAMEWORKS, line, why)
+    if "TopologyAwareScheduling=false" in settings[GATES]:
+        line = "featureGates: {TopologyAwareScheduling: true}"
+        why = "else Kueue gives out quota and not places: a guaranteed job may wait in the scheduler"
+        yield _advice(settings, GATES, line, why)
 
 
-def _said(what: str, value: str) -> str:
-    return f"{what}: {value}" if value else ""
+def _advice(settings: Mapping[str, str], setting: str, line: str, why: str) -> Advice:
+    current = f"{setting.removeprefix('kueue.')}: {settings[setting]}" if settings[setting] else ""
+    return Advice(_FILE, line, current, why, _RESTART)

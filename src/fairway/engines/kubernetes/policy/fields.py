@@ -41,7 +41,7 @@ _NAMED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _LineFormat:
-    """Lists of small objects that are best read as a line each."""
+    """How the items of a list of small objects are written as a line each, and read back."""
 
     write: Callable[[Json], str]
     read: Callable[[str], Json]
@@ -51,7 +51,7 @@ def flatten(kind: ObjectKind, body: Mapping[str, Any]) -> Fields:
     """Return the governed fields of an object as the API server has it."""
     fields: Fields = {}
     _walk(fields, "", _project(body, kind.governed))
-    for path, value in kind.absent.items():
+    for path, value in kind.server_defaults.items():
         if path in fields and fields[path] == value:
             del fields[path]
     return fields
@@ -62,20 +62,19 @@ def unflatten(fields: Mapping[str, Value]) -> Json:
     body: Json = {}
     for path, value in fields.items():
         if value is not None:
-            _plant(body, _steps(path), value)
-    listed: Json = _listed(body)
-    return listed
+            _insert(body, _steps(path), value)
+    result: Json = _as_lists(body)
+    return result
 
 
 def _project(value: Mapping[str, Any], governed: Governed) -> Mapping[str, Any]:
     if governed is None:
         return value
-    kept = {}
+    projected = {}
     for key, below in governed.items():
-        if key in value and value[key] is not None:
-            part = value[key]
-            kept[key] = _project(part, below) if below is not None and isinstance(part, dict) else part
-    return kept
+        if (part := value.get(key)) is not None:
+            projected[key] = _project(part, below) if isinstance(part, dict) else part
+    return projected
 
 
 @lru_cache(maxsize=4096)  # a few hundred paths, on every one of thousands of objects
@@ -85,32 +84,32 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _walk(into: Fields, path: str, value: object, key: str = "") -> None:
-    if isinstance(value, dict):  # not Mapping, which takes five times as long to find out
+def _walk(fields: Fields, path: str, value: object, key: str = "") -> None:
+    if isinstance(value, dict):  # not Mapping, whose isinstance takes five times as long
         if not value and path:
-            into[path] = _EMPTY
+            fields[path] = _EMPTY
         counted = key == "hard"
         for name, part in value.items():
-            _walk(into, _join(path, name), _count(part) if counted else part, name)
+            _walk(fields, _join(path, name), _count(part) if counted else part, name)
     elif isinstance(value, list):
-        _walk_list(into, path, value, key)
+        _walk_list(fields, path, value, key)
     elif value is not None:
-        into[path] = _count(value) if key in _COUNTED else _leaf(value)
+        fields[path] = _count(value) if key in _COUNTED else _leaf(value)
 
 
-def _walk_list(into: Fields, path: str, items: list[Any], key: str) -> None:
+def _walk_list(fields: Fields, path: str, items: list[Any], key: str) -> None:
     if key in _LINES:
-        into[path] = tuple(_LINES[key].write(item) for item in items)
+        fields[path] = tuple(_LINES[key].write(item) for item in items)
     elif key in _NAMED and items and isinstance(items[0], dict):
         by = _NAMED[key]
         names = [_name_of(item, by) for item in items]
-        into[path] = tuple(names)
+        fields[path] = tuple(names)
         for name, item in zip(names, items, strict=True):
             rest = {k: v for k, v in item.items() if k != by}
             if rest:  # in brackets always: an item's name is not a key of an object
-                _walk(into, f"{path}[{name}]", rest)
+                _walk(fields, f"{path}[{name}]", rest)
     else:
-        into[path] = tuple(_dump(item) if isinstance(item, Mapping) else _leaf(item) for item in items)
+        fields[path] = tuple(_dump(item) if isinstance(item, Mapping) else _leaf(item) for item in items)
 
 
 def _name_of(item: Mapping[str, Any], by: str) -> str:
@@ -141,25 +140,25 @@ def _steps(path: str) -> list[tuple[str, bool]]:
 
 
 class _Items(dict[str, Any]):
-    """A list whose items have names, while it is put together."""
+    """A list of named items under construction, by name."""
 
     order: tuple[str, ...] = ()
 
 
-def _plant(body: Json, steps: list[tuple[str, bool]], value: Value) -> None:
-    here: Any = body
+def _insert(body: Json, steps: list[tuple[str, bool]], value: Value) -> None:
+    target: Any = body
     for i, (key, _) in enumerate(steps[:-1]):
-        named = key in _NAMED and steps[i + 1][1] and not isinstance(here, _Items)
-        here = here.setdefault(key, _Items() if named else {})
+        named = key in _NAMED and steps[i + 1][1] and not isinstance(target, _Items)
+        target = target.setdefault(key, _Items() if named else {})
     key = steps[-1][0]
     if key in _NAMED and isinstance(value, tuple):
-        items = here.setdefault(key, _Items())
+        items = target.setdefault(key, _Items())
         items.order = tuple(str(v) for v in value)
     else:
-        here[key] = _written(key, value, "hard" in [k for k, _ in steps[-2:-1]])
+        target[key] = _unflatten_value(key, value, "hard" in [k for k, _ in steps[-2:-1]])
 
 
-def _written(key: str, value: Value, counted: bool) -> object:
+def _unflatten_value(key: str, value: Value, counted: bool) -> object:
     if value == _EMPTY:
         return {}
     if isinstance(value, tuple):
@@ -169,32 +168,33 @@ def _written(key: str, value: Value, counted: bool) -> object:
     return str(value) if key in _COUNTED or counted else value
 
 
-def _listed(value: Any, key: str = "") -> Any:
+def _as_lists(value: Any, key: str = "") -> Any:
     if isinstance(value, _Items):
         by = _NAMED[key]
         names = value.order or tuple(value)
         return [
-            {by: n.split(",") if by == "coveredResources" else n, **_listed(value.get(n, {}))} for n in names
+            {by: n.split(",") if by == "coveredResources" else n, **_as_lists(value.get(n, {}))}
+            for n in names
         ]
     if isinstance(value, dict):
-        return {k: _listed(v, k) for k, v in value.items()}
+        return {k: _as_lists(v, k) for k, v in value.items()}
     return value
 
 
-def read_taint(text: str) -> Json:
+def parse_taint(text: str) -> Json:
     """Parse a taint of a fleet file: without an effect, as in `fairway/spot`, it is NoSchedule."""
     pair, _, effect = text.partition(":")
     key, _, value = pair.partition("=")
     return {"key": key, **({"value": value} if value else {}), "effect": effect or "NoSchedule"}
 
 
-def taint_line(taint: Mapping[str, Any]) -> str:
+def format_taint(taint: Mapping[str, Any]) -> str:
     """Format a taint as kubectl writes it."""
     value = taint.get("value")
     return f"{taint['key']}{f'={value}' if value else ''}:{taint.get('effect', '')}"
 
 
-def _subject(text: str) -> Json:
+def _parse_subject(text: str) -> Json:
     kind, _, name = text.partition("/")
     if kind == "ServiceAccount":
         namespace, _, name = name.partition("/")
@@ -202,13 +202,13 @@ def _subject(text: str) -> Json:
     return {"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name}
 
 
-def _subject_line(subject: Json) -> str:
+def _format_subject(subject: Json) -> str:
     namespace = f"{subject['namespace']}/" if subject.get("namespace") else ""
     return f"{subject['kind']}/{namespace}{subject['name']}"
 
 
 _LINES: Final[Mapping[str, _LineFormat]] = {
     "levels": _LineFormat(lambda level: str(level["nodeLabel"]), lambda text: {"nodeLabel": text}),
-    "nodeTaints": _LineFormat(taint_line, read_taint),
-    "subjects": _LineFormat(_subject_line, _subject),
+    "nodeTaints": _LineFormat(format_taint, parse_taint),
+    "subjects": _LineFormat(_format_subject, _parse_subject),
 }

@@ -1,7 +1,7 @@
 """Import a hand-made Kueue policy as a fleet. Pure.
 
-A ClusterQueue is a team, named after the namespace whose queue leads to it; a Cohort with teams in it is a
-parent team, unless it is the outermost: that is the fleet. What a fleet file cannot express becomes a
+A ClusterQueue becomes a team, named after the namespace of its LocalQueue; a Cohort with teams in it becomes
+a parent team, unless it is the outermost: that is the fleet. What a fleet file cannot express becomes a
 remark.
 """
 
@@ -17,25 +17,26 @@ from typing import Any, Final
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json
 from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_known_gpu, slice_of, whole_number
-from fairway.engines.kubernetes.policy.fields import taint_line, unflatten
+from fairway.engines.kubernetes.policy.fields import format_taint, unflatten
 from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX
-from fairway.engines.port import Imported, Remark
+from fairway.engines.kubernetes.policy.translate import HOSTNAME
+from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
 from fairway.model.gpu import GpuType
 from fairway.model.gpu_catalogue import CATALOGUE
-from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName, is_name
+from fairway.model.names import PoolName, PriorityName, TeamName, UserName, is_name
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Priority, Supply, Team
 from fairway.policy.objects import FoundPolicy
 
-_OPEN_ROLES: Final = frozenset({"edit", "admin", "fairway-member"})
+_MEMBER_ROLES: Final = frozenset({"edit", "admin", "fairway-member"})
 """Users with one of these roles in a namespace are members."""
 
-_BASE: Final = 50
-"""The rank of the default priority, if values leave it open."""
+_DEFAULT_RANK: Final = 50
+"""The rank of the default priority, unless a priority class would get a rank below 1."""
 
 
 @dataclass(slots=True)
-class _Node:
+class _QuotaNode:
     """A Cohort or ClusterQueue that becomes a team."""
 
     name: str
@@ -48,19 +49,19 @@ class _Node:
 
 def import_policy(
     fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> Imported:
+) -> ImportedPolicy:
     """Import teams, pools and priorities of the one cluster in `fleet`; `products` are its nodes' GPUs."""
-    reading = _ClusterImport(fleet, found)
-    read = reading.fleet()
-    pools, remarks = pools_of_nodes(products, read)
-    return Imported(replace(read, pools=(*read.pools, *pools)), (*reading.remarks, *remarks))
+    importer = _ClusterImport(fleet, found)
+    imported = importer.fleet()
+    pools, remarks = pools_of_nodes(products, imported)
+    return ImportedPolicy(replace(imported, pools=(*imported.pools, *pools)), (*importer.remarks, *remarks))
 
 
 class _ClusterImport:
     """One import, with the lookups that every part of it needs."""
 
     def __init__(self, fleet: Fleet, found: FoundPolicy) -> None:
-        self._given = fleet
+        self._fleet = fleet
         self.remarks: list[Remark] = []
         self._bodies: dict[str, dict[str, Json]] = {}
         for o in found.objects:
@@ -68,7 +69,6 @@ class _ClusterImport:
         self._pools: dict[str, Pool] = {}
         """By flavor."""
         self._read_pools()
-        self._spaces = self._namespaces()
 
     def _all(self, kind: kinds.ObjectKind) -> Mapping[str, Json]:
         return self._bodies.get(kind.name, {})
@@ -80,10 +80,11 @@ class _ClusterImport:
         priorities = self._priorities()
         teams = tuple(self._teams(tuple(p.name for p in priorities)))
         default = next(p.name for p in priorities if p.default)
-        known = {p.name for p in self._given.pools}
-        pools = (*self._given.pools, *(p for p in self._pools.values() if p.name not in known))
-        self._check_default(default)
-        return replace(self._given, pools=pools, teams=teams, priorities=priorities)
+        existing = {p.name for p in self._fleet.pools}
+        pools = (*self._fleet.pools, *(p for p in self._pools.values() if p.name not in existing))
+        if self._all(kinds.PRIORITY_CLASS) and default not in self._all(kinds.PRIORITY_CLASS):
+            self.remark(default, "what a job without a priority class gets")
+        return replace(self._fleet, pools=pools, teams=teams, priorities=priorities)
 
     # pools
 
@@ -92,8 +93,8 @@ class _ClusterImport:
         for body in (*self._all(kinds.CLUSTER_QUEUE).values(), *self._all(kinds.COHORT).values()):
             for group in _groups(body):
                 for flavor in group["flavors"]:
-                    named = resources.setdefault(flavor["name"], [])
-                    named += [r["name"] for r in flavor.get("resources", ()) if r["name"] not in named]
+                    names = resources.setdefault(flavor["name"], [])
+                    names += [r["name"] for r in flavor.get("resources", ()) if r["name"] not in names]
         for name, body in self._all(kinds.FLAVOR).items():
             devices = [r for r in resources.get(name, ()) if is_known_gpu(r)]
             if name in resources and not devices:
@@ -102,7 +103,7 @@ class _ClusterImport:
                 )
             if devices:
                 topology = self._all(kinds.TOPOLOGY).get(str(body["spec"].get("topologyName", "")), {})
-                pool, remarks = pool_of(name, body, topology, devices, self._given)
+                pool, remarks = pool_of(name, body, topology, devices, self._fleet)
                 self._pools[name] = pool
                 self.remarks += remarks
 
@@ -110,29 +111,29 @@ class _ClusterImport:
 
     def _teams(self, priorities: tuple[PriorityName, ...]) -> Iterator[Team]:
         nodes = self._nodes()
-        children: dict[str, list[_Node]] = {}
+        children: dict[str, list[_QuotaNode]] = {}
         for node in nodes.values():
             children.setdefault(node.parent, []).append(node)
-        made: set[str] = set()
+        taken: set[str] = set()
         for node in children.get("", ()):
-            yield from self._team(node, None, children, priorities, made)
-        yield from self._ceilings_only(priorities, made)
+            yield from self._team(node, None, children, priorities, taken)
+        yield from self._ceilings_only(priorities, taken)
 
-    def _nodes(self) -> dict[str, _Node]:
+    def _nodes(self) -> dict[str, _QuotaNode]:
         """Return cohorts and queues by the name of the team they become, with their own quota."""
         cohorts = {name: body.get("spec", {}) for name, body in self._all(kinds.COHORT).items()}
         queues = self._all(kinds.CLUSTER_QUEUE)
-        for body in queues.values():  # a cohort need not be an object to be one
-            if above := str(body["spec"].get("cohortName", "")):
-                cohorts.setdefault(above, {})
-        outer = {name for name, spec in cohorts.items() if not spec.get("parentName")}
-        nodes: dict[str, _Node] = {}
+        for body in queues.values():  # a queue may name a cohort without a Cohort object
+            if cohort := str(body["spec"].get("cohortName", "")):
+                cohorts.setdefault(cohort, {})
+        outermost = {name for name, spec in cohorts.items() if not spec.get("parentName")}
+        nodes: dict[str, _QuotaNode] = {}
         for name, spec in cohorts.items():
-            if _is_part(name, queues):
+            if _is_internal(name, queues):
                 continue
-            if name not in outer:
+            if name not in outermost:
                 parent = str(spec.get("parentName", ""))
-                node = _Node(name, {"spec": spec}, "" if parent in outer else parent, queue=False)
+                node = _QuotaNode(name, {"spec": spec}, "" if parent in outermost else parent, queue=False)
                 self._read_quota(node, in_cohort=True)
                 nodes[name] = node
             elif _groups({"spec": spec}):
@@ -140,26 +141,26 @@ class _ClusterImport:
                     f"Cohort {name}", "its own quota is what nobody is guaranteed: Fairway works it out"
                 )
         for name, body in queues.items():
-            if _is_part(name, queues):
+            if _is_internal(name, queues):
                 continue
-            self._read_queue(name, body, nodes, outer)
+            self._read_queue(name, body, nodes, outermost)
         return nodes
 
-    def _read_queue(self, name: str, body: Json, nodes: dict[str, _Node], outer: set[str]) -> None:
-        above = str(body["spec"].get("cohortName", ""))
-        node = _Node(name, body, "" if above in outer else above)
-        self._read_quota(node, in_cohort=bool(above))
+    def _read_queue(self, name: str, body: Json, nodes: dict[str, _QuotaNode], outermost: set[str]) -> None:
+        cohort = str(body["spec"].get("cohortName", ""))
+        node = _QuotaNode(name, body, "" if cohort in outermost else cohort)
+        self._read_quota(node, in_cohort=bool(cohort))
         self._remark_on(name, body)
-        around = nodes.get(above)
-        if around is not None and around.name == name:  # a team's own queue in its own cohort
+        parent = nodes.get(cohort)
+        if parent is not None and parent.name == name:  # a team's own queue in its own cohort
             for supply, nominal in node.nominal.items():
-                around.nominal[supply] = around.nominal.get(supply, 0) + nominal
-                around.borrowing.setdefault(supply, None)
-            around.queue = True
+                parent.nominal[supply] = parent.nominal.get(supply, 0) + nominal
+                parent.borrowing.setdefault(supply, None)
+            parent.queue = True
         else:
             nodes[name] = node
 
-    def _read_quota(self, node: _Node, in_cohort: bool) -> None:
+    def _read_quota(self, node: _QuotaNode, in_cohort: bool) -> None:
         for group in _groups(node.body):
             for flavor in group["flavors"]:
                 pool = self._pools.get(flavor["name"])
@@ -180,108 +181,98 @@ class _ClusterImport:
 
     def _team(
         self,
-        node: _Node,
+        node: _QuotaNode,
         parent: TeamName | None,
-        children: Mapping[str, Sequence[_Node]],
+        children: Mapping[str, Sequence[_QuotaNode]],
         priorities: tuple[PriorityName, ...],
-        made: set[str],
+        taken: set[str],
     ) -> Iterator[Team]:
-        inside = children.get(node.name, ())
-        name = self._team_name(node, made)
-        made.add(name)
+        node_children = children.get(node.name, ())
+        name = self._team_name(node, taken)
+        taken.add(name)
         weight = node.body["spec"].get("fairSharing", {}).get("weight", 1)
         share = int(weight) if str(weight).isdigit() and int(weight) > 0 else 1
         if str(share) != str(weight):
             self.remark(node.name, f"weight {weight} is no whole number above 0: share {share}")
-        space = self._spaces.get(name, {})
+        namespace = self._all(kinds.NAMESPACE).get(name, {})
+        annotations = namespace.get("metadata", {}).get("annotations", {})
         yield Team(
             name=TeamName(name),
             parent=parent,
             share=share,
-            grants=tuple(self._grants(node, inside, children)),
-            limits=_limits(space),
-            priorities=_allowed(space, priorities),
+            grants=tuple(self._grants(node, children)),
+            limits=_limits(annotations),
+            priorities=_allowed_priorities(annotations, priorities),
             members=self._members(name),
-            draining=self._is_held(name, node),
+            draining=self._is_stopped(name, node),
         )
-        for child in inside:
-            yield from self._team(child, TeamName(name), children, priorities, made)
+        for child in node_children:
+            yield from self._team(child, TeamName(name), children, priorities, taken)
 
-    def _grants(
-        self, node: _Node, inside: Sequence[_Node], children: Mapping[str, Sequence[_Node]]
-    ) -> Iterator[Grant]:
-        supplies = dict.fromkeys((*node.nominal, *(s for child in inside for s in child.nominal)))
-        for supply in supplies:
-            guarantee = _promised(node, supply, children)
+    def _grants(self, node: _QuotaNode, children: Mapping[str, Sequence[_QuotaNode]]) -> Iterator[Grant]:
+        of_children = (s for child in children.get(node.name, ()) for s in child.nominal)
+        for supply in dict.fromkeys((*node.nominal, *of_children)):
+            guarantee = _guarantee(node, supply, children)
             borrow = node.borrowing.get(supply)
             if guarantee or borrow != 0:
                 yield Grant(supply, guarantee, borrow)
 
-    def _team_name(self, node: _Node, made: set[str]) -> str:
-        """Return the namespace whose queue leads there, because Fairway gives both one name."""
-        leading = sorted(
-            {
-                key.partition("/")[0]
-                for key, q in self._all(kinds.LOCAL_QUEUE).items()
-                if _leads(q) == node.name
-            }
+    def _team_name(self, node: _QuotaNode, taken: set[str]) -> str:
+        """Return the namespace whose LocalQueue points there, because Fairway gives both one name."""
+        local_queues = self._all(kinds.LOCAL_QUEUE).items()
+        namespaces = sorted(
+            {key.partition("/")[0] for key, q in local_queues if _cluster_queue(q) == node.name}
         )
-        name = node.name if not node.queue or node.name in leading or len(leading) != 1 else leading[0]
-        if len(leading) > 1:
+        rename = node.queue and node.name not in namespaces and len(namespaces) == 1
+        name = namespaces[0] if rename else node.name
+        if len(namespaces) > 1:
             self.remark(
                 f"ClusterQueue {node.name}",
-                f"namespaces {', '.join(leading)} share it; a team has one namespace, of its own name",
+                f"namespaces {', '.join(namespaces)} share it; a team has one namespace, of its own name",
             )
-        elif leading and leading[0] != node.name:
+        elif namespaces and namespaces[0] != node.name:
             self.remark(
                 f"ClusterQueue {node.name}",
                 f"becomes team {name}, with a queue of that name: move its jobs, then remove {node.name}",
             )
         plain = _plain(name)
-        while plain in made:
+        while plain in taken:
             plain = f"{plain[:38]}-2"
         return plain
 
-    def _ceilings_only(self, priorities: tuple[PriorityName, ...], made: set[str]) -> Iterator[Team]:
-        """Yield namespaces that only a ResourceQuota limits: a team that is guaranteed nothing."""
+    def _ceilings_only(self, priorities: tuple[PriorityName, ...], taken: set[str]) -> Iterator[Team]:
+        """Yield a team without a guarantee for each namespace that only a ResourceQuota limits."""
         for key, body in self._all(kinds.RESOURCE_QUOTA).items():
-            space = key.partition("/")[0]
+            namespace = key.partition("/")[0]
             grants = [
-                Grant(supply, 0, whole_number(str(most)))
-                for name, most in body["spec"].get("hard", {}).items()
+                Grant(supply, 0, whole_number(str(limit)))
+                for name, limit in body["spec"].get("hard", {}).items()
                 if (resource := name.removeprefix("requests.")) != name and is_known_gpu(resource)
                 for pool in self._pools_with(resource)
                 if (supply := _supply(pool, resource)) is not None
             ]
-            if grants and space not in made and is_name(space):
-                made.add(space)
+            if grants and namespace not in taken and is_name(namespace):
+                taken.add(namespace)
                 self.remark(
                     f"ResourceQuota {key}", "a ceiling without a guarantee; raise the guarantee as is meant"
                 )
-                yield Team(
-                    TeamName(space), grants=tuple(grants), priorities=priorities, members=self._members(space)
-                )
+                members = self._members(namespace)
+                yield Team(TeamName(namespace), grants=tuple(grants), priorities=priorities, members=members)
 
     def _pools_with(self, resource: str) -> list[Pool]:
-        pools = {p.name: p for p in (*self._given.pools, *self._pools.values())}.values()
+        pools = {p.name: p for p in (*self._fleet.pools, *self._pools.values())}.values()
         return [p for p in pools if _supply(p, resource) is not None]
 
-    # people, priorities, what is held
+    # members, priorities, stopped queues
 
-    def _namespaces(self) -> dict[str, Mapping[str, str]]:
-        return {
-            name: body.get("metadata", {}).get("annotations", {})
-            for name, body in self._all(kinds.NAMESPACE).items()
-        }
-
-    def _members(self, space: str) -> tuple[UserName, ...]:
+    def _members(self, namespace: str) -> tuple[UserName, ...]:
         members: dict[UserName, None] = {}
         for key, body in self._all(kinds.ROLE_BINDING).items():
-            if key.partition("/")[0] != space:
+            if key.partition("/")[0] != namespace:
                 continue
             role = str(body.get("roleRef", {}).get("name", ""))
             for subject in body.get("subjects") or ():
-                if subject["kind"] == "User" and role in _OPEN_ROLES:
+                if subject["kind"] == "User" and role in _MEMBER_ROLES:
                     members[UserName(subject["name"])] = None
                 elif subject["kind"] == "Group":
                     self.remark(
@@ -295,7 +286,7 @@ class _ClusterImport:
         if not values:
             return DEFAULT_PRIORITIES
         queues = {key.partition("/")[2] for key in self._all(kinds.LOCAL_QUEUE)}
-        base = max(_BASE, 1 - min(values.values()))
+        base = max(_DEFAULT_RANK, 1 - min(values.values()))
         named = {_plain(name): value for name, value in values.items()}
         if 0 not in named.values():
             named["normal"] = 0
@@ -318,14 +309,10 @@ class _ClusterImport:
             for rank, name in sorted(ranked.items(), reverse=True)
         )
 
-    def _check_default(self, default: str) -> None:
-        if self._all(kinds.PRIORITY_CLASS) and default not in self._all(kinds.PRIORITY_CLASS):
-            self.remark(default, "what a job without a priority class gets")
-
-    def _is_held(self, space: str, node: _Node) -> bool:
+    def _is_stopped(self, namespace: str, node: _QuotaNode) -> bool:
         stops = [
             str(q["spec"].get("stopPolicy", "")) for key, q in self._all(kinds.LOCAL_QUEUE).items()
-            if key.partition("/")[0] == space and _leads(q).removesuffix(LOW_SUFFIX) == node.name
+            if key.partition("/")[0] == namespace and _cluster_queue(q).removesuffix(LOW_SUFFIX) == node.name
         ]  # fmt: skip
         return bool(stops) and all(stop.startswith("Hold") for stop in stops)
 
@@ -351,43 +338,43 @@ def _groups(body: Mapping[str, Any]) -> list[Json]:
     return groups
 
 
-def _is_part(name: str, queues: Mapping[str, Json]) -> bool:
-    """Return whether it is a queue, or cohort, of a team's low jobs or of one of its users."""
+def _is_internal(name: str, queues: Mapping[str, Json]) -> bool:
+    """Return whether a queue or cohort is one of Fairway's for a team's low jobs or one of its users."""
     return "." in name and name.partition(".")[0] in queues
 
 
-def _leads(queue: Mapping[str, Any]) -> str:
+def _cluster_queue(queue: Mapping[str, Any]) -> str:
     return str((queue.get("spec") or {}).get("clusterQueue", ""))
 
 
 def _supply(pool: Pool | None, resource: str) -> Supply | None:
     if pool is None:
         return None
-    wanted = Supply(pool.name, slice_of(resource) if resource.startswith(MIG_PREFIX) else None)
-    if wanted.slice is not None:
-        wanted = Supply(pool.name, SliceName(wanted.slice))
-    elif getattr(pool.place, "resource", "") != resource:
+    supply = Supply(pool.name, slice_of(resource))
+    if supply.slice is None and getattr(pool.place, "resource", "") != resource:
         return None
-    return wanted if wanted in pool.supplies else None
+    return supply if supply in pool.supplies else None
 
 
-def _promised(node: _Node, supply: Supply, children: Mapping[str, Sequence[_Node]]) -> int:
+def _guarantee(node: _QuotaNode, supply: Supply, children: Mapping[str, Sequence[_QuotaNode]]) -> int:
     """Return a node's guarantee, which includes its children's."""
-    inside = sum(_promised(child, supply, children) for child in children.get(node.name, ()))
-    return node.nominal.get(supply, 0) + inside
+    of_children = sum(_guarantee(child, supply, children) for child in children.get(node.name, ()))
+    return node.nominal.get(supply, 0) + of_children
 
 
-def _limits(notes: Mapping[str, str]) -> Limits:
+def _limits(annotations: Mapping[str, str]) -> Limits:
     def number(key: str) -> int | None:
-        text = notes.get(key, "")
+        text = annotations.get(key, "")
         return int(text) if text.isdigit() else None
 
     return Limits(number(kinds.JOB_GPUS), number(kinds.JOB_SECONDS), number(kinds.USER_GPUS))
 
 
-def _allowed(notes: Mapping[str, str], all_: tuple[PriorityName, ...]) -> tuple[PriorityName, ...]:
-    said = set(notes.get(kinds.PRIORITIES, "").split(",")) & set(all_)
-    return tuple(p for p in all_ if p in said) if said else all_
+def _allowed_priorities(
+    annotations: Mapping[str, str], priorities: tuple[PriorityName, ...]
+) -> tuple[PriorityName, ...]:
+    listed = annotations.get(kinds.PRIORITIES, "").split(",")
+    return tuple(p for p in priorities if p in listed) or priorities
 
 
 def _plain(name: str) -> str:
@@ -396,13 +383,10 @@ def _plain(name: str) -> str:
     return plain if is_name(plain) else f"t-{plain}"[:40].rstrip("-")
 
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
-
-
 def pool_of(
     name: str, flavor: Mapping[str, Any], topology: Mapping[str, Any], resources: Sequence[str], fleet: Fleet
 ) -> tuple[Pool, list[Remark]]:
-    """Return the known pool with the flavor's labels, or a new one of its name."""
+    """Return the fleet's pool that has the flavor's labels, or a new one of its name."""
     spec = flavor.get("spec") or {}
     labels = dict(spec.get("nodeLabels") or {})
     remarks = list(_remarks(name, spec, resources))
@@ -420,9 +404,8 @@ def pool_of(
             Remark(f"ResourceFlavor {name}", f"its labels do not say which GPU it is: {gpu.name} is a guess")
         )
     remarks.append(Remark(f"ResourceFlavor {name}", "what a GPU-hour costs is not known here: price 0"))
-    taints = tuple(taint_line(t) for t in spec.get("nodeTaints") or ())
-    slices = [s for r in resources if r.startswith(MIG_PREFIX) and (s := slice_of(r)) is not None]
-    whole = next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
+    taints = tuple(format_taint(t) for t in spec.get("nodeTaints") or ())
+    slices = tuple(s for r in resources if (s := slice_of(r)) is not None)
     levels = [str(level["nodeLabel"]) for level in (topology.get("spec") or {}).get("levels") or ()]
     return (
         Pool(
@@ -431,19 +414,16 @@ def pool_of(
             gpu=gpu,
             capacity=Capacity.SPOT if any("spot" in t for t in taints) else Capacity.OWNED,
             price=Decimal(0),
-            place=KubernetesPlace(labels, taints, whole),
-            slices=tuple(SliceName(s) for s in slices),
-            topology=tuple(level for level in levels if level != _HOSTNAME),
+            place=KubernetesPlace(labels, taints, _whole_gpu(resources)),
+            slices=slices,
+            topology=tuple(level for level in levels if level != HOSTNAME),
         ),
         remarks,
     )
 
 
 def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple[list[Pool], list[Remark]]:
-    """Return a pool for each product on nodes that no flavor claims.
-
-    A cluster without queues has GPUs too.
-    """
+    """Return a pool for each GPU product that no flavor claims: a cluster without queues has GPUs too."""
     claimed = {p.place.node_labels.get(PRODUCT) for p in fleet.pools if isinstance(p.place, KubernetesPlace)}
     pools: list[Pool] = []
     remarks: list[Remark] = []
@@ -456,8 +436,7 @@ def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple
         name = PoolName(gpu.name.lower() + ("-mig" if slices else ""))
         if name in {p.name for p in (*fleet.pools, *pools)}:
             continue
-        whole = next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
-        place = KubernetesPlace(labels, (), whole)
+        place = KubernetesPlace(labels, (), _whole_gpu(resources))
         cluster = fleet.clusters[0].name
         pools.append(Pool(name, cluster, gpu, Capacity.OWNED, Decimal(0), place, slices=slices))
         remarks.append(Remark(f"pool {name}", "from the nodes, for no queue counts them; owned is a guess"))
@@ -465,10 +444,15 @@ def pools_of_nodes(products: Mapping[str, Sequence[str]], fleet: Fleet) -> tuple
     return pools, remarks
 
 
+def _whole_gpu(resources: Sequence[str]) -> str:
+    """Return the resource of whole GPUs among these, else the usual one."""
+    return next((r for r in resources if not r.startswith(MIG_PREFIX)), "nvidia.com/gpu")
+
+
 def _gpu(labels: Mapping[str, str]) -> GpuType | None:
     product = labels.get(PRODUCT, "")
-    known = ((len(p), gpu) for gpu in CATALOGUE.values() for p in gpu.products if product.startswith(p))
-    return max(known, key=lambda pair: pair[0], default=(0, None))[1]
+    matches = ((len(p), gpu) for gpu in CATALOGUE.values() for p in gpu.products if product.startswith(p))
+    return max(matches, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def _remarks(name: str, spec: Mapping[str, Any], resources: Sequence[str]) -> Iterator[Remark]:
@@ -479,8 +463,8 @@ def _remarks(name: str, spec: Mapping[str, Any], resources: Sequence[str]) -> It
         yield Remark(
             about, "puts tolerations on every pod; under Fairway a job says itself what it tolerates"
         )
-    whole = [r for r in resources if not r.startswith(MIG_PREFIX)]
-    if whole and len(whole) < len(resources):
+    whole_gpus = [r for r in resources if not r.startswith(MIG_PREFIX)]
+    if 0 < len(whole_gpus) < len(resources):
         yield Remark(
             about, f"counts whole GPUs and slices; a pool is either: only {', '.join(resources)} of slices"
         )

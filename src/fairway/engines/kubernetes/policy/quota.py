@@ -1,4 +1,4 @@
-"""Quota of each supply that a queue or cohort may have, as Kueue's resource groups."""
+"""Convert the quota of queues and cohorts to Kueue's resource groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Quota:
 
     nominal: int
     borrowing: int | None = None
-    """None: as much as there is."""
+    """None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,26 @@ def resource(supply: Supply, pool: Pool) -> str:
 
 
 def _resource(name: str, quota: Quota | None) -> Json:
-    if quota is None:  # covered by the group, but not for this queue
-        quota = Quota(0, 0)
+    quota = quota or Quota(0, 0)  # every flavor lists all resources of its group, also those without quota
     limit = {} if quota.borrowing is None else {"borrowingLimit": quota.borrowing}
     return {"name": name, "nominalQuota": quota.nominal, **limit}
 
 
 def _group(pools: Sequence[Pool]) -> list[ResourceGroup]:
-    """Pools that share a resource, directly or through others, are in one group."""
+    """Put pools that share a resource, directly or through others, into one group."""
     groups: list[tuple[set[str], list[Pool]]] = []
     for pool in pools:
-        wanted, members = set(resources_of(pool)), [pool]
-        apart = []
+        merged, members = set(resources_of(pool)), [pool]
+        separate = []
         for resources, others in groups:
-            if resources & wanted:
-                wanted |= resources
+            if resources & merged:
+                merged |= resources
                 members = [*others, *members]
             else:
-                apart.append((resources, others))
-        groups = [*apart, (wanted, members)]
+                separate.append((resources, others))
+        groups = [*separate, (merged, members)]
     order = {pool.name: i for i, pool in enumerate(pools)}
-    made = [
+    result = [
         ResourceGroup(tuple(sorted(r)), tuple(sorted(ps, key=lambda p: order[p.name]))) for r, ps in groups
     ]
-    return sorted(made, key=lambda group: order[group.pools[0].name])
+    return sorted(result, key=lambda group: order[group.pools[0].name])

@@ -33,6 +33,7 @@ from fairway.engines.kubernetes.policy.users import served_setting
 from fairway.engines.port import Refused
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import TeamName
+from fairway.model.team import Supply
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
 
 _KUEUE: Final = "kueue-system"
@@ -43,21 +44,17 @@ _MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_
 
 async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
     """List every governed kind, all kinds at once, and Kueue's settings."""
-    lists = [_every(requests, kind) for kind in KINDS.values()]
-    found, (kueue, settings), capacities, role, version = await asyncio.gather(
-        asyncio.gather(*lists),
+    lists, (kueue, settings), capacities, role, version = await asyncio.gather(
+        asyncio.gather(*(_list_kind(requests, kind) for kind in KINDS.values())),
         _kueue(requests),
         _capacities(requests, pools),
         _member_role(requests),
-        _kubernetes(requests),
+        _kubernetes_version(requests),
     )
-    objects = tuple(
-        o for kind, bodies in zip(KINDS.values(), found, strict=True) for o in _objects(kind, bodies or ())
-    )
+    found = list(zip(KINDS.values(), lists, strict=True))
+    objects = tuple(o for kind, bodies in found for o in _objects(kind, bodies or ()))
     served = {
-        served_setting(kind): "no" if bodies is None else "yes"
-        for kind, bodies in zip(KINDS.values(), found, strict=True)
-        if kind.optional
+        served_setting(kind): "no" if bodies is None else "yes" for kind, bodies in found if kind.optional
     }
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
@@ -66,10 +63,10 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
     )
 
 
-async def _every(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
+async def _list_kind(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
     """Return every object of a kind. Returns None where the API server does not serve or show the kind."""
     try:
-        return await requests.every(kind.list_path, kind.resource)
+        return await requests.list_all(kind.list_path, kind.resource)
     except Refused as e:
         if kind.optional and e.code in {"NotAnApiServer", "Forbidden"}:
             return None
@@ -79,7 +76,7 @@ async def _every(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
 def _objects(kind: ObjectKind, bodies: Sequence[Json]) -> Iterator[FoundObject]:
     for body in bodies:
         meta = body["metadata"]
-        # What is going is gone: wanted again, it is made anew. What was released is free to have.
+        # A terminating object counts as gone: it is created anew if wanted. A released one has no owner.
         if "deletionTimestamp" in meta or RELEASED in (meta.get("labels") or {}):
             continue
         yield found_object(kind, body)
@@ -107,25 +104,25 @@ def name_of(kind: ObjectKind, meta: Mapping[str, Any]) -> str:
     return f"{meta['namespace']}/{meta['name']}" if kind.namespaced else str(meta["name"])
 
 
-def without_nudges(fields: Fields, note: str) -> Fields:
+def without_nudges(fields: Fields, annotation: str) -> Fields:
     """Return fields with nudged values replaced by the policy's; a third value was set by hand and stays."""
-    if not note:
+    if not annotation:
         return fields
     try:
-        nudged: Mapping[str, Sequence[Value]] = json.loads(note)
-        return fields | {path: policy for path, (policy, set_) in nudged.items() if fields.get(path) == set_}
-    except (ValueError, TypeError, AttributeError):  # an annotation may be edited by anybody
+        nudged: Mapping[str, Sequence[Value]] = json.loads(annotation)
+        return fields | {path: policy for path, (policy, now) in nudged.items() if fields.get(path) == now}
+    except (ValueError, TypeError, AttributeError):  # users can edit annotations
         return fields
 
 
 def _changed_by(managers: Sequence[Json]) -> str | None:
-    """Return who besides Fairway last wrote part of it: the client, not the user. None: nobody else."""
+    """Return the last field manager besides Fairway: the client, not the user. None: there is no other."""
     others = [
         m
         for m in managers
         if m.get("manager") not in {FAIRWAY, NUDGER}
         and not m.get("subresource")
-        and _owns_something(m.get("fieldsV1") or {})
+        and _owns_policy(m.get("fieldsV1") or {})
     ]
     if not others:
         return None
@@ -133,8 +130,8 @@ def _changed_by(managers: Sequence[Json]) -> str | None:
     return f"{last.get('manager', 'somebody')} at {last.get('time', 'an unknown time')}"
 
 
-def _owns_something(owned: Mapping[str, Any]) -> bool:
-    """Return whether a manager owns more than finalizers and status, which are Kueue's own work."""
+def _owns_policy(owned: Mapping[str, Any]) -> bool:
+    """Return whether a manager owns more than finalizers and status, which Kueue writes."""
     meta = owned.get("f:metadata") or {}
     return bool(owned.keys() - {"f:metadata", "f:status"}) or bool(
         meta.keys() & {"f:labels", "f:annotations"}
@@ -149,9 +146,8 @@ def _refers_to(kind: ObjectKind, body: Json) -> Iterator[ObjectKey]:
     if kind is kinds.LOCAL_QUEUE:
         yield ObjectKey(kinds.CLUSTER_QUEUE.name, spec.get("clusterQueue", ""))
     if kind is kinds.CLUSTER_QUEUE or kind is kinds.COHORT:
-        above = spec.get("cohortName") or spec.get("parentName")
-        if above:
-            yield ObjectKey(kinds.COHORT.name, above)
+        if parent := spec.get("cohortName") or spec.get("parentName"):
+            yield ObjectKey(kinds.COHORT.name, parent)
         for group in spec.get("resourceGroups") or ():
             for flavor in group.get("flavors") or ():
                 yield ObjectKey(kinds.FLAVOR.name, flavor["name"])
@@ -163,27 +159,25 @@ def _refers_to(kind: ObjectKind, body: Json) -> Iterator[ObjectKey]:
         yield ObjectKey(kinds.MUTATING_POLICY.name, spec.get("policyName", ""))
 
 
-async def _kubernetes(requests: KubeRequests) -> str:
-    said = await _or_nothing(requests, "/version", "")
-    return f"kubernetes {said['gitVersion']}" if said and "gitVersion" in said else "kubernetes"
+async def _kubernetes_version(requests: KubeRequests) -> str:
+    version = await _get_if_allowed(requests, "/version", "")
+    return f"kubernetes {version['gitVersion']}" if version and "gitVersion" in version else "kubernetes"
 
 
 async def _kueue(requests: KubeRequests) -> tuple[str, dict[str, str]]:
     """Return Kueue's release and configuration, as far as Fairway may read them."""
-    held, deployment = await asyncio.gather(
-        _or_nothing(requests, _CONFIG_MAP, "configmaps"),
-        _or_nothing(requests, _DEPLOYMENT, "deployments.apps"),
+    config_map, deployment = await asyncio.gather(
+        _get_if_allowed(requests, _CONFIG_MAP, "configmaps"),
+        _get_if_allowed(requests, _DEPLOYMENT, "deployments.apps"),
     )
-    version = (
-        _image_tag(deployment) or _version_label(deployment) or _version_label(held) or "of unknown release"
-    )
-    settings = settings_of(_configuration(held)) | {VERSION: version}
-    return f"kueue {version}", settings
+    label = _version_label(deployment) or _version_label(config_map)
+    version = _image_tag(deployment) or label or "of unknown release"
+    return f"kueue {version}", settings_of(_configuration(config_map)) | {VERSION: version}
 
 
-async def _or_nothing(requests: KubeRequests, path: str, resource: str) -> Json | None:
+async def _get_if_allowed(requests: KubeRequests, path: str, resource: str) -> Json | None:
     try:
-        return await requests.object(path, resource)
+        return await requests.get(path, resource, Json)
     except Refused:
         return None
 
@@ -193,10 +187,10 @@ def _configuration(config_map: Json | None) -> Mapping[str, Any] | None:
     if text is None:
         return None
     try:
-        read = YAML(typ="safe", pure=True).load(text)
+        configuration = YAML(typ="safe", pure=True).load(text)
     except YAMLError:
         return None
-    return read if isinstance(read, Mapping) else None
+    return configuration if isinstance(configuration, Mapping) else None
 
 
 def _image_tag(deployment: Json | None) -> str:
@@ -215,37 +209,32 @@ def _version_label(body: Json | None) -> str:
 
 async def _member_role(requests: KubeRequests) -> str:
     try:
-        there = await requests.object(_MEMBER_ROLE, "clusterroles")
+        role = await requests.get(_MEMBER_ROLE, "clusterroles", Json)
     except Refused:
         return "not known"
-    return "missing" if there is None else "present"
+    return "missing" if role is None else "present"
 
 
 async def _capacities(requests: KubeRequests, pools: Sequence[Pool]) -> dict[str, str]:
     """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
     sums = {str(s): 0 for p in pools for s in p.supplies}
-    async for nodes in requests.pages("/api/v1/nodes", "nodes", type_=NodeObject):
-        for node in nodes:
-            for supply, pool in _claims(node, pools):
-                sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
+    for node in await requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject):
+        for supply, pool in _claims(node, pools):
+            sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
     return {f"capacity.{supply}": str(count) for supply, count in sums.items()}
 
 
-def _claims(node: NodeObject, pools: Sequence[Pool]) -> Iterator[tuple[Any, Pool]]:
+def _claims(node: NodeObject, pools: Sequence[Pool]) -> Iterator[tuple[Supply, Pool]]:
     """Yield the supplies that a node's devices belong to.
 
-    Of two pools that claim the same the first has it.
+    Of two pools that claim the same resource the first one gets it.
     """
-    taken: set[str] = set()
+    claimed: set[str] = set()
     for pool in pools:
         place = pool.place
-        if (
-            not isinstance(place, KubernetesPlace)
-            or not place.node_labels.items() <= node.metadata.labels.items()
-        ):
-            continue
-        for supply in pool.supplies:
-            name = resource(supply, pool)
-            if name not in taken:
-                taken.add(name)
-                yield supply, pool
+        if isinstance(place, KubernetesPlace) and place.node_labels.items() <= node.metadata.labels.items():
+            for supply in pool.supplies:
+                name = resource(supply, pool)
+                if name not in claimed:
+                    claimed.add(name)
+                    yield supply, pool

@@ -2,8 +2,8 @@
 
 A team is a namespace with a queue named `main`, in front of a ClusterQueue that holds its guarantee. A
 team with child teams, or whose ceiling must cover its low jobs too, is a Cohort around them. Low jobs have a
-ClusterQueue of their own, `TEAM.low`, with no guarantee and no weight: it never preempts anybody, and every
-entitled queue preempts it. It is as far out in the tree as the team's ceilings allow.
+ClusterQueue of their own, `TEAM.low`, with no guarantee and no weight: it never preempts other jobs, and
+every queue within its guarantee preempts it. It is as far out in the tree as the team's ceilings allow.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from typing import Final
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import TEAM, Json, ObjectKind
 from fairway.engines.kubernetes.nodes.devices import claimed_resources
-from fairway.engines.kubernetes.policy.admission_policies import KUEUES_QUEUE, QUEUE, guards, queue_guard
+from fairway.engines.kubernetes.policy.admission_policies import (
+    KUEUES_QUEUE,
+    QUEUE,
+    mutating_policy,
+    validating_policies,
+)
 from fairway.engines.kubernetes.policy.advice import advise, notices
-from fairway.engines.kubernetes.policy.fields import Fields, flatten, read_taint
+from fairway.engines.kubernetes.policy.fields import Fields, flatten, parse_taint
 from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
-from fairway.engines.kubernetes.policy.users import can_place, counts_by_user, user_queues, user_slugs
+from fairway.engines.kubernetes.policy.users import (
+    can_assign_queues,
+    has_user_queues,
+    user_queues_annotation,
+    user_slugs,
+)
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.names import ClusterName
@@ -26,7 +36,7 @@ from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
 from fairway.policy.objects import FoundPolicy, ObjectKey, Translation, WantedObject
 
 ROOT: Final = "fairway.fleet"
-"""The Cohort of all teams. A team's name has no dots, so none can have this name."""
+"""The Cohort of all teams. Names of teams have no dots, so no team can have this name."""
 MEMBER_ROLE: Final = "fairway-member"
 RBAC: Final = "rbac.authorization.k8s.io"
 MEMBERS: Final = "fairway-members"
@@ -41,11 +51,11 @@ QuotaOf = Callable[[Supply], Quota | None]
 
 def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Translation:
     """Return every object `fleet` needs on `cluster`, what Kueue cannot keep of it, and what to configure."""
-    meaning = _Translator(fleet, cluster, found)
+    translator = _Translator(fleet, cluster, found)
     return Translation(
-        objects=tuple(meaning.objects()),
-        notices=tuple(notices(fleet, meaning.teams, meaning.capped(), found)),
-        advice=tuple(advise(fleet, found)) if meaning.teams else (),
+        objects=tuple(translator.objects()),
+        notices=tuple(notices(fleet, translator.teams, translator.capped(), found)),
+        advice=tuple(advise(found)) if translator.teams else (),
     )
 
 
@@ -72,7 +82,7 @@ class _Translator:
         self.tree = TeamTree(fleet.teams)
         self.granted = {t.name: self._granted(t) for t in fleet.teams}
         self.teams = tuple(t for t in fleet.teams if self.granted[t.name])
-        self.here = {o.key: o for o in found.objects}
+        self.found_by_key = {o.key: o for o in found.objects}
         self.topologies = {p.name: self._name_of(kinds.TOPOLOGY, p, _topology(p)) for p in self.pools}
         self.flavors = {p.name: self._name_of(kinds.FLAVOR, p, self._flavor(p)) for p in self.pools}
         self.resource_groups = ResourceGroups(self.pools, self.flavors)
@@ -82,7 +92,7 @@ class _Translator:
 
     def objects(self) -> Iterator[WantedObject]:
         if not self.teams:
-            return  # nothing is shared here: nothing is governed
+            return  # no team has a grant on this cluster, so nothing is governed
         yield from self._pool_objects()
         for priority in self.fleet.priorities:
             value = priority.rank - self.fleet.default_priority.rank
@@ -92,13 +102,15 @@ class _Translator:
             yield from self._team_objects(team)
         queued = [p.name for p in own_queues(self.fleet)]
         resources = sorted(claimed_resources(self.pools))
-        default, placing = self.fleet.default_priority.name, can_place(self.found)
-        for name, policy, binding in guards(resources, queued, default, placing=placing):
+        default, assigns_queues = self.fleet.default_priority.name, can_assign_queues(self.found)
+        for name, policy, binding in validating_policies(
+            resources, queued, default, assigns_queues=assigns_queues
+        ):
             yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
             yield _wanted(kinds.ADMISSION_BINDING, name, {"spec": binding}, after=after)
-        if placing:
-            name, policy, binding = queue_guard(resources, queued)
+        if assigns_queues:
+            name, policy, binding = mutating_policy(resources, queued)
             yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
             yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
@@ -125,23 +137,23 @@ class _Translator:
         place = _place(pool)
         spec: Json = {"nodeLabels": dict(place.node_labels) or dict(ANY_NODE)}
         if place.taints:
-            spec["nodeTaints"] = [read_taint(t) for t in place.taints]
-        # Without a topology Kueue hands out quota, not places: a guaranteed job waits in the scheduler then.
+            spec["nodeTaints"] = [parse_taint(t) for t in place.taints]
+        # Without a topology Kueue assigns quota but no nodes, and a guaranteed job may wait in the scheduler.
         spec["topologyName"] = self.topologies[pool.name]
         return {"spec": spec}
 
     def _name_of(self, kind: ObjectKind, pool: Pool, body: Json) -> str:
         """Return the pool's name, or another one where an object of that name can no longer be changed.
 
-        One that is already as wanted is kept, whatever its name.
+        An object of Fairway's that is already as wanted is reused, whatever its name.
         """
         fields = flatten(kind, body)
         names = [pool.name, *(f"{pool.name}.{n}" for n in range(2, 10))]
-        there = [(name, self.here.get(ObjectKey(kind.name, name))) for name in names]
-        for name, found in there:
+        candidates = [(name, self.found_by_key.get(ObjectKey(kind.name, name))) for name in names]
+        for name, found in candidates:
             if found is not None and found.ours and found.fields == fields:
                 return name
-        return next((name for name, found in there if found is None or not found.ours), names[-1])
+        return next((name for name, found in candidates if found is None or not found.ours), names[-1])
 
     def _flavor_keys(self) -> tuple[ObjectKey, ...]:
         return tuple(ObjectKey(kinds.FLAVOR.name, name) for name in self.flavors.values())
@@ -149,9 +161,9 @@ class _Translator:
     # the tree of quota
 
     def _root(self) -> Json:
-        """Return the root cohort's spec: what is not guaranteed to anybody is lent by the fleet itself."""
+        """Return the root cohort's spec: it has the quota that is not guaranteed to any team, to be lent."""
         groups = self.resource_groups.groups(lambda s: Quota(self._unguaranteed(s)))
-        # The weight is the API server's own default, said: one that somebody wrote cannot be unset again.
+        # The API server's own default weight is written out: one that somebody else set cannot be unset.
         return {"resourceGroups": groups, "fairSharing": {"weight": 1}}
 
     def _unguaranteed(self, supply: Supply) -> int:
@@ -167,58 +179,50 @@ class _Translator:
 
     def _binds(self, grant: Grant) -> bool:
         """Return whether a ceiling has an effect: one as large as the pool has none."""
-        pool = self.supplies[grant.supply]
-        there = capacity(pool, grant.supply, self.found.settings)
-        return grant.ceiling is not None and not 0 < there <= grant.ceiling
+        devices = capacity(self.supplies[grant.supply], grant.supply, self.found.settings)
+        return grant.ceiling is not None and not 0 < devices <= grant.ceiling
 
     def _has_low(self, team: Team) -> bool:
         return not self.preemptible.isdisjoint(team.priorities)
 
     def _is_cohort(self, team: Team) -> bool:
-        ceiling = self._has_ceiling(team) and self._has_low(team)
-        return ceiling or bool(self.children[team.name]) or self._by_user(team)
+        return (self._has_ceiling(team) and self._has_low(team)) or self._is_shared(team)
 
     def _by_user(self, team: Team) -> bool:
-        return counts_by_user(team, self.found)
+        return has_user_queues(team, self.found)
 
     def _is_shared(self, team: Team) -> bool:
-        """Return whether several queues share its guarantee: it is in its cohort then, for all of them."""
+        """Return whether several queues share its guarantee: then its cohort has it, for all of them."""
         return bool(self.children[team.name]) or self._by_user(team)
-
-    def _cohort_above(self, team: Team) -> str:
-        return team.parent or ROOT
 
     def _cohort_of_low(self, team: Team) -> str:
         """Return the innermost cohort whose ceiling the team's low jobs count against, else the fleet's."""
-        for around in (team, *self.tree.ancestors(team)):
-            if self._has_ceiling(around):
-                return around.name
-        return ROOT
+        levels = (team, *self.tree.ancestors(team))
+        return next((level.name for level in levels if self._has_ceiling(level)), ROOT)
 
     def _team_objects(self, team: Team) -> Iterator[WantedObject]:
         namespace = ObjectKey(kinds.NAMESPACE.name, team.name)
         yield _wanted(kinds.NAMESPACE, team.name, {"metadata": self._namespace(team)}, team)
-        above = _cohort(self._cohort_above(team))
-        inside = self._is_cohort(team)
-        if inside:
-            spec = {**self._cohort(team), "parentName": above.name}
-            yield _wanted(kinds.COHORT, team.name, {"spec": spec}, team, after=(above, *self._flavor_keys()))
-            above = _cohort(team.name)
-        yield self._queue(team, team.name, above, self._own_quota(team, inside), 1 if inside else team.share)
+        cohort = _cohort(team.parent or ROOT)
+        has_cohort = self._is_cohort(team)
+        if has_cohort:
+            spec = {**self._cohort(team), "parentName": cohort.name}
+            yield _wanted(kinds.COHORT, team.name, {"spec": spec}, team, after=(cohort, *self._flavor_keys()))
+            cohort = _cohort(team.name)
+        weight = 1 if has_cohort else team.share
+        yield self._queue(team, team.name, cohort, self._own_quota(team, has_cohort), weight)
         if self._has_low(team):
-            around = _cohort(self._cohort_of_low(team))
-            yield self._queue(team, low_queue(team.name), around, lambda s: self._low_quota(team, s), 0)
+            cohort = _cohort(self._cohort_of_low(team))
+            quota = self._quota(team, lambda grant: Quota(0, grant.ceiling))
+            yield self._queue(team, low_queue(team.name), cohort, quota, 0)
         if self._by_user(team):
             yield from self._user_queues(team)
         yield from self._local_queues(team, namespace)
-        yield from self._namespaced(team, namespace)
+        yield from self._quota_and_members(team, namespace)
 
     def _user_queues(self, team: Team) -> Iterator[WantedObject]:
         """Yield for each member a cohort that holds no more than a user may, with their queues in it."""
-
-        def limited(supply: Supply) -> Quota | None:
-            return Quota(0, team.limits.user_gpus) if supply in self.granted[team.name] else None
-
+        limited = self._quota(team, lambda _: Quota(0, team.limits.user_gpus))
         for slug in user_slugs(team).values():
             name = f"{team.name}.{slug}"
             spec = {
@@ -233,32 +237,27 @@ class _Translator:
                 yield self._queue(team, low_queue(name), _cohort(name), limited, 0)
 
     def _cohort(self, team: Team) -> Json:
-        children = self.children[team.name]
-
-        def quota(supply: Supply) -> Quota | None:
-            grant = self.granted[team.name].get(supply)
-            if grant is None:
-                return None
-            promised = sum(g.guarantee for c in children if (g := self.granted[c.name].get(supply)))
-            own = grant.guarantee - promised if self._is_shared(team) else 0  # else its own queue holds it
+        def quota(grant: Grant) -> Quota:
+            own = 0  # the team's own queue has the guarantee
+            if self._is_shared(team):
+                children = (self.granted[c.name].get(grant.supply) for c in self.children[team.name])
+                own = grant.guarantee - sum(g.guarantee for g in children if g)
             return Quota(own, grant.borrow)
 
-        return {"resourceGroups": self.resource_groups.groups(quota), "fairSharing": {"weight": team.share}}
+        groups = self.resource_groups.groups(self._quota(team, quota))
+        return {"resourceGroups": groups, "fairSharing": {"weight": team.share}}
 
-    def _own_quota(self, team: Team, inside: bool) -> QuotaOf:
+    def _own_quota(self, team: Team, has_cohort: bool) -> QuotaOf:
         shared = self._is_shared(team)
+        return self._quota(
+            team,
+            lambda grant: Quota(0 if shared else grant.guarantee, None if has_cohort else grant.borrow),
+        )
 
-        def quota(supply: Supply) -> Quota | None:
-            grant = self.granted[team.name].get(supply)
-            if grant is None:
-                return None
-            return Quota(0 if shared else grant.guarantee, None if inside else grant.borrow)
-
-        return quota
-
-    def _low_quota(self, team: Team, supply: Supply) -> Quota | None:
-        grant = self.granted[team.name].get(supply)
-        return None if grant is None else Quota(0, grant.ceiling)
+    def _quota(self, team: Team, quota_of_grant: Callable[[Grant], Quota]) -> QuotaOf:
+        """Return the quota of each supply that a team has a grant on."""
+        grants = self.granted[team.name]
+        return lambda supply: quota_of_grant(grants[supply]) if supply in grants else None
 
     def _queue(self, team: Team, name: str, cohort: ObjectKey, quota: QuotaOf, weight: int) -> WantedObject:
         spec = {
@@ -271,39 +270,39 @@ class _Translator:
         key = ObjectKey(kinds.CLUSTER_QUEUE.name, name)
         return WantedObject(key, fields, (cohort, *self._flavor_keys()), team.name)
 
-    # what lies in the team's namespace
+    # objects in the team's namespace
 
     def _namespace(self, team: Team) -> Json:
         limits = team.limits
-        notes = {
+        annotations = {
             kinds.PRIORITIES: ",".join(team.priorities),
             kinds.DEVICES: ",".join(sorted({resource(s, self.supplies[s]) for s in self.granted[team.name]})),
             kinds.JOB_GPUS: limits.job_gpus,
             kinds.JOB_SECONDS: limits.job_seconds,
             kinds.USER_GPUS: limits.user_gpus,
-            kinds.USER_QUEUES: user_queues(team) if self._by_user(team) else None,
+            kinds.USER_QUEUES: user_queues_annotation(team) if self._by_user(team) else None,
         }
         return {
             "labels": {TEAM: team.name},
-            "annotations": {key: str(value) for key, value in notes.items() if value is not None},
+            "annotations": {key: str(value) for key, value in annotations.items() if value is not None},
         }
 
     def _local_queues(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
         default = self.fleet.default_priority
-        queues = {QUEUE if can_place(self.found) else KUEUES_QUEUE: default.preemptible}
+        queues = {QUEUE if can_assign_queues(self.found) else KUEUES_QUEUE: default.preemptible}
         queues |= {p.name: p.preemptible for p in own_queues(self.fleet) if p.name in team.priorities}
         draining = team.draining or any(t.draining for t in self.tree.ancestors(team))
         slugs = user_slugs(team).values() if self._by_user(team) else ()
         for name, preemptible in queues.items():
             low = preemptible and self._has_low(team)
-            for inner, outer in [(name, team.name), *((f"{name}.{s}", f"{team.name}.{s}") for s in slugs)]:
-                spec = {"clusterQueue": low_queue(outer) if low else outer}
+            for local, cluster in [(name, team.name), *((f"{name}.{s}", f"{team.name}.{s}") for s in slugs)]:
+                spec = {"clusterQueue": low_queue(cluster) if low else cluster}
                 after = (namespace, ObjectKey(kinds.CLUSTER_QUEUE.name, spec["clusterQueue"]))
                 if draining or team.hold is Hold.STOP or (team.hold is Hold.LOW_ONLY and not low):
                     spec["stopPolicy"] = "Hold"
-                yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{inner}", {"spec": spec}, team, after=after)
+                yield _wanted(kinds.LOCAL_QUEUE, f"{team.name}/{local}", {"spec": spec}, team, after=after)
 
-    def _namespaced(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
+    def _quota_and_members(self, team: Team, namespace: ObjectKey) -> Iterator[WantedObject]:
         if hard := self._exact_ceilings(team):
             name = f"{team.name}/{CEILING}"
             yield _wanted(kinds.RESOURCE_QUOTA, name, {"spec": {"hard": hard}}, team, after=(namespace,))
@@ -315,17 +314,17 @@ class _Translator:
             yield _wanted(kinds.ROLE_BINDING, f"{team.name}/{MEMBERS}", members, team, after=(namespace,))
 
     def _exact_ceilings(self, team: Team) -> dict[str, int]:
-        """Return ceilings counted by pods too: Kueue counts a preempted job as gone while its pods still end.
+        """Return the ceilings that a ResourceQuota enforces by pods: Kueue ignores pods that are ending.
 
-        Only where every supply of a resource has one, for a quota of a namespace knows no pools.
+        Only where every supply of a resource has a ceiling: a ResourceQuota does not tell pools apart.
         """
         sums: dict[str, int | None] = {}
         for supply, grant in self.granted[team.name].items():
             name = f"requests.{resource(supply, self.supplies[supply])}"
-            so_far = sums.get(name, 0)
-            most = grant.ceiling if self._binds(grant) else None
-            sums[name] = None if so_far is None or most is None else so_far + most
-        return {name: most for name, most in sorted(sums.items()) if most is not None}
+            total = sums.get(name, 0)
+            ceiling = grant.ceiling if self._binds(grant) else None
+            sums[name] = None if total is None or ceiling is None else total + ceiling
+        return {name: total for name, total in sorted(sums.items()) if total is not None}
 
 
 def capacity(pool: Pool, supply: Supply, settings: Mapping[str, str]) -> int:
@@ -350,19 +349,19 @@ def _cohort(name: str) -> ObjectKey:
     return ObjectKey(kinds.COHORT.name, name)
 
 
-def _of_every_queue(reclaim: str) -> Fields:
+def _common_queue_fields(reclaim: str) -> Fields:
     """Return the fields that all queues have in common: computed once, not for each of thousands."""
     spec = {
         "queueingStrategy": "BestEffortFIFO",
         "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": reclaim},
-        # What is guaranteed elsewhere is better than what is borrowed here.
+        # A guarantee in another flavor is better than borrowing in this one.
         "flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},
     }
     return flatten(kinds.CLUSTER_QUEUE, {"spec": spec})
 
 
-_EVERY_QUEUE: Final = _of_every_queue("Any")
-_EVERY_LOW_QUEUE: Final = _of_every_queue("Never")
+_EVERY_QUEUE: Final = _common_queue_fields("Any")
+_EVERY_LOW_QUEUE: Final = _common_queue_fields("Never")
 
 
 def _wanted(

@@ -1,7 +1,7 @@
-"""Limits per user: a cohort for each member of a team that has them, which never holds more. Pure.
+"""Limit users: each member of a team with such limits has a cohort that never holds more. Pure.
 
-Kueue counts queues. So each member has separate queues there, and a MutatingAdmissionPolicy puts their jobs
-into them. The price: priority works within a queue, so between the users of such a team it does not.
+Kueue counts per queue. So each member has separate queues, and a MutatingAdmissionPolicy assigns them to
+their jobs. The drawback: priority works within a queue, so not between the users of such a team.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from fairway.policy.objects import FoundPolicy
 
 
 def served_setting(kind: ObjectKind) -> str:
-    """Return the setting that says whether the API server serves a kind."""
+    """Return the name of the setting for whether the API server serves a kind."""
     return f"served.{kind.name}"
 
 
-def can_place(found: FoundPolicy) -> bool:
-    """Return whether a policy can put jobs into queues: Kubernetes 1.36 on, if Fairway may write it."""
+def can_assign_queues(found: FoundPolicy) -> bool:
+    """Return whether a policy can assign queues to jobs: from Kubernetes 1.36 on, if Fairway may write it."""
     return found.settings.get(served_setting(kinds.MUTATING_POLICY)) == "yes"
 
 
-def counts_by_user(team: Team, found: FoundPolicy) -> bool:
+def has_user_queues(team: Team, found: FoundPolicy) -> bool:
     """Return whether each member of the team has separate queues."""
-    return team.limits.user_gpus is not None and bool(team.members) and can_place(found)
+    return team.limits.user_gpus is not None and bool(team.members) and can_assign_queues(found)
 
 
 def user_slugs(team: Team) -> dict[str, str]:
@@ -41,6 +41,6 @@ def user_slugs(team: Team) -> dict[str, str]:
     return slugs
 
 
-def user_queues(team: Team) -> str:
+def user_queues_annotation(team: Team) -> str:
     """Return the annotation that maps users to queues."""
     return ",".join(f"{user}={slug}" for user, slug in user_slugs(team).items())

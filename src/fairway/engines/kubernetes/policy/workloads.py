@@ -1,4 +1,4 @@
-"""Kueue's Workloads: the few fields that policy reads of them, and their number under an object."""
+"""Read the few fields of Kueue's Workloads that Fairway needs, and count them under an object."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ from typing import Final
 from msgspec import Struct, field
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.api.kinds import Json
+from fairway.engines.kubernetes.api.kinds import KUEUE, Json
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import Container, ObjectMeta, PodSpec, Resources
+from fairway.engines.kubernetes.api.wire import Condition, Container, OwnedMeta, PodSpec, Resources
 from fairway.policy.objects import Activity, ObjectKey
 
-PATH: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS: Final = "workloads.kueue.x-k8s.io"
-FEW_NAMESPACES: Final = 20
-"""Up to so many namespaces are listed one by one; beyond, the whole cluster is."""
-
-
-class WorkloadMeta(ObjectMeta, rename="camel", frozen=True, gc=False):
-    """A Workload's identity, creation time, labels and owners."""
-
-    creation_timestamp: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
-    owner_references: list[ObjectMeta] = field(default_factory=list)
+MAX_SINGLE_NAMESPACES: Final = 20
+"""Up to this many namespaces are listed one by one; for more, the whole cluster is listed."""
 
 
 class Toleration(Struct, frozen=True, gc=False):
@@ -53,8 +43,8 @@ class TemplateContainer(Struct, rename="camel", frozen=True, gc=False):
 
     def container(self) -> Container:
         """Convert to a container as a pod has it."""
-        wish = Resources({**self.resources.limits, **self.resources.requests})
-        return Container(resources=wish, restart_policy=self.restart_policy)
+        requests = Resources({**self.resources.limits, **self.resources.requests})
+        return Container(resources=requests, restart_policy=self.restart_policy)
 
 
 class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
@@ -88,7 +78,6 @@ class TopologyRequest(Struct, frozen=True, gc=False):
 class PodSet(Struct, rename="camel", frozen=True, gc=False):
     """A set of equal pods."""
 
-    name: str = "main"
     count: int = 1
     template: PodTemplate = PodTemplate()
     topology_request: TopologyRequest | None = None
@@ -106,10 +95,8 @@ class WorkloadSpec(Struct, rename="camel", frozen=True, gc=False):
 class Assignment(Struct, rename="camel", frozen=True, gc=False):
     """The flavors and quota that one pod set was given."""
 
-    name: str = "main"
     flavors: dict[str, str] = {}
     resource_usage: dict[str, str] = {}
-    count: int = 1
 
 
 class WorkloadAdmission(Struct, rename="camel", frozen=True, gc=False):
@@ -119,27 +106,30 @@ class WorkloadAdmission(Struct, rename="camel", frozen=True, gc=False):
     pod_set_assignments: list[Assignment] = []
 
 
-class WorkloadCondition(Struct, rename="camel", frozen=True, gc=False):
-    """One condition of a Workload."""
+class Evictions(Struct, frozen=True, gc=False):
+    """How often a Workload was evicted for one reason."""
 
-    type: str
-    status: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
+    count: int = 0
 
 
-class WorkloadStatus(Struct, frozen=True, gc=False):
+class SchedulingStats(Struct, frozen=True, gc=False):
+    """Kueue's counters of a Workload."""
+
+    evictions: list[Evictions] = []
+
+
+class WorkloadStatus(Struct, rename="camel", frozen=True, gc=False):
     """Kueue's status of a Workload."""
 
     admission: WorkloadAdmission | None = None
-    conditions: list[WorkloadCondition] = []
+    conditions: list[Condition] = []
+    scheduling_stats: SchedulingStats = SchedulingStats()
 
 
 class Workload(Struct, frozen=True, gc=False):
     """A Workload: all attempts of one job."""
 
-    metadata: WorkloadMeta
+    metadata: OwnedMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
@@ -158,44 +148,46 @@ class Workload(Struct, frozen=True, gc=False):
         owners = self.metadata.owner_references
         return f"{self.metadata.namespace}/{owners[0].name if owners else self.metadata.name}"
 
-    def condition(self, type_: str) -> WorkloadCondition | None:
-        """Return the condition of that type. Returns None unless it is true."""
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of this type. Returns None unless it is true."""
         return next((c for c in self.status.conditions if c.type == type_ and c.status == "True"), None)
 
 
 async def list_workloads(requests: KubeRequests, namespaces: Sequence[str] | None = None) -> list[Workload]:
     """Return every Workload, or those of these namespaces."""
-    if namespaces is None or len(namespaces) > FEW_NAMESPACES:
-        return await requests.every(f"{PATH}/workloads", WORKLOADS, type_=Workload)
+    if namespaces is None or len(namespaces) > MAX_SINGLE_NAMESPACES:
+        return await requests.list_all(f"{KUEUE}/workloads", WORKLOADS, type_=Workload)
     found: list[Workload] = []
     for namespace in namespaces:
-        found += await requests.every(f"{PATH}/namespaces/{namespace}/workloads", WORKLOADS, type_=Workload)
+        found += await requests.list_all(
+            f"{KUEUE}/namespaces/{namespace}/workloads", WORKLOADS, type_=Workload
+        )
     return found
 
 
 async def activity(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
     """Count running and waiting jobs under each of these objects. Bindings and quotas have none."""
-    asked = {k for k in keys if k.kind in _HAVE_JOBS}
-    if not asked:
+    with_jobs = {k for k in keys if k.kind in _HAVE_JOBS}
+    if not with_jobs:
         return {}
-    of_namespace = all(k.kind in {kinds.NAMESPACE.name, kinds.LOCAL_QUEUE.name} for k in asked)
-    namespaces = sorted({k.name.partition("/")[0] for k in asked}) if of_namespace else None
+    namespaced = all(k.kind in {kinds.NAMESPACE.name, kinds.LOCAL_QUEUE.name} for k in with_jobs)
+    namespaces = sorted({k.name.partition("/")[0] for k in with_jobs}) if namespaced else None
     workloads = await list_workloads(requests, namespaces)
-    queues = await requests.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
-    return count(workloads, queues, asked)
+    queues = await requests.list_all(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource)
+    return count(workloads, queues, with_jobs)
 
 
 _HAVE_JOBS: Final = frozenset(
     kind.name for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.FLAVOR)
 )
-"""Not cohorts: one may be deleted, and jobs under it go on; they depend on the queues inside it."""
+"""Not cohorts: when one is deleted, the jobs under it go on, because they depend on the queues inside it."""
 
 
 def count(
-    workloads: Sequence[Workload], queues: Sequence[Json], asked: set[ObjectKey]
+    workloads: Sequence[Workload], queues: Sequence[Json], keys: set[ObjectKey]
 ) -> dict[ObjectKey, Activity]:
-    """Count from lists at hand, in one pass over the Workloads."""
-    leads_to = {
+    """Count the running and waiting Workloads under each of `keys`, in one pass."""
+    cluster_queues = {
         f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"].get("clusterQueue", "")
         for q in queues
     }
@@ -204,18 +196,18 @@ def count(
     for workload in workloads:
         if workload.finished:
             continue
-        under = running if workload.running else waiting
-        for key in _keys(workload, leads_to):
-            if key in asked:
-                under[key] += 1
+        counter = running if workload.running else waiting
+        for key in _keys(workload, cluster_queues):
+            if key in keys:
+                counter[key] += 1
     return {key: Activity(running[key], waiting[key]) for key in running.keys() | waiting.keys()}
 
 
-def _keys(workload: Workload, leads_to: Mapping[str, str]) -> set[ObjectKey]:
+def _keys(workload: Workload, cluster_queues: Mapping[str, str]) -> set[ObjectKey]:
     namespace = workload.metadata.namespace
     queue = f"{namespace}/{workload.spec.queue_name}"
     admission = workload.status.admission
-    cluster_queue = admission.cluster_queue if admission else leads_to.get(queue, "")
+    cluster_queue = admission.cluster_queue if admission else cluster_queues.get(queue, "")
     keys = {
         ObjectKey(kinds.NAMESPACE.name, namespace),
         ObjectKey(kinds.LOCAL_QUEUE.name, queue),

@@ -1,26 +1,25 @@
-"""Write changes to the API server: many at once, each checked to be ours, each read back."""
+"""Write changes to the API server, many at once: each object is checked to be ours and read back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, KINDS, MANAGED_BY, RELEASED, TEAM, Json, ObjectKind
-from fairway.engines.kubernetes.api.requests import KubeRequests
+from fairway.engines.kubernetes.api.requests import KubeRequests, concurrently
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
 from fairway.engines.kubernetes.policy.read import name_of
 from fairway.engines.port import Refused, Unreachable
-from fairway.model.errors import FairwayError
 from fairway.policy.objects import Action, Change, ObjectKey
 
-AT_ONCE: Final = 16
-FEW: Final = 20
-"""Up to so many objects of a kind are read one by one; beyond, one list of the kind is cheaper."""
-_GOING_SECONDS: Final = 60.0
+MAX_SINGLE_READS: Final = 20
+"""Up to this many objects of a kind are read one by one; for more, one list of the kind is cheaper."""
+_TERMINATION_SECONDS: Final = 60.0
 """How long a terminating object is awaited before it is created anew."""
-_GOING_STEP: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 
 
 async def write(requests: KubeRequests, changes: Sequence[Change]) -> AsyncIterator[Change]:
@@ -28,59 +27,35 @@ async def write(requests: KubeRequests, changes: Sequence[Change]) -> AsyncItera
 
     At the first refusal nothing new is started; what is under way is awaited and yielded, then it is raised.
     """
-    known = await _look(requests, [c.key for c in changes])
-    waiting = iter(changes)
-    under_way: dict[asyncio.Task[None], Change] = {}
-    refusal: FairwayError | None = None
+    existing = await _read_metadata(requests, [c.key for c in changes])
 
-    def begin() -> None:
-        for change in waiting:
-            task = asyncio.create_task(_make(requests, change, known.get(change.key)))
-            under_way[task] = change
-            if len(under_way) >= AT_ONCE:
-                return
+    async def make(change: Change) -> Change:
+        await _make(requests, change, existing.get(change.key))
+        return change
 
-    try:
-        begin()
-        while under_way:
-            done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                change = under_way.pop(task)
-                error = task.exception()
-                if error is None:
-                    yield change
-                elif isinstance(error, FairwayError):
-                    refusal = refusal or error
-                else:
-                    raise error
-            if refusal is None:
-                begin()
-    finally:
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
-    if refusal is not None:
-        raise refusal
+    async with aclosing(concurrently(changes, make)) as made:
+        async for change in made:
+            yield change
 
 
-async def _look(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Json]:
+async def _read_metadata(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Json]:
     """Return the metadata of the existing objects of these names."""
     by_kind: dict[str, list[str]] = {}
     for key in keys:
         by_kind.setdefault(key.kind, []).append(key.name)
-    parts = [_look_at(requests, KINDS[kind], names) for kind, names in by_kind.items()]
+    parts = [_read_kind(requests, KINDS[kind], names) for kind, names in by_kind.items()]
     return {key: meta for part in await asyncio.gather(*parts) for key, meta in part}
 
 
-async def _look_at(
+async def _read_kind(
     requests: KubeRequests, kind: ObjectKind, names: Sequence[str]
 ) -> list[tuple[ObjectKey, Json]]:
-    if len(names) > FEW:
+    if len(names) > MAX_SINGLE_READS:
         wanted = set(names)
-        bodies = await requests.every(kind.list_path, kind.resource)
+        bodies = await requests.list_all(kind.list_path, kind.resource)
         metas = [b["metadata"] for b in bodies if name_of(kind, b["metadata"]) in wanted]
     else:
-        found = await asyncio.gather(*(requests.object(kind.path(n), kind.resource) for n in names))
+        found = await asyncio.gather(*(requests.get(kind.path(n), kind.resource, Json) for n in names))
         metas = [body["metadata"] for body in found if body is not None]
     return [(ObjectKey(kind.name, name_of(kind, meta)), meta) for meta in metas]
 
@@ -118,14 +93,13 @@ async def _remove(requests: KubeRequests, kind: ObjectKind, change: Change, meta
     if meta is None:
         return
     if kind is not kinds.NAMESPACE:
-        await requests.delete(kind, change.key.name, str(meta["uid"]))
+        await requests.delete(kind.path(change.key.name), kind.resource, str(meta["uid"]))
         return
-    # A namespace takes everything in it along, people's data and running jobs: it is let go of, not removed.
-    notes = dict.fromkeys(kinds.NOTES)
+    # Deleting a namespace would delete all in it, users' data and running jobs: it is only released.
     released = {
         "uid": meta["uid"],
         "labels": {MANAGED_BY: None, TEAM: None, RELEASED: "true"},
-        "annotations": notes,
+        "annotations": dict.fromkeys(kinds.NAMESPACE_ANNOTATIONS),
     }
     await requests.merge(kind.path(change.key.name), kind.resource, {"metadata": released})
 
@@ -135,76 +109,71 @@ async def _put(requests: KubeRequests, kind: ObjectKind, change: Change, meta: J
         await _until_gone(requests, kind, change.key)
         meta = None
     wanted = dict(change.wanted or {})
-    answer = await requests.apply(kind, change.key.name, _body(kind, change, meta))
+    written = await requests.apply(kind, change.key.name, _body(kind, change, meta))
     if meta is not None and RELEASED in (meta.get("labels") or {}):
-        free = {"metadata": {"labels": {RELEASED: None}}}
-        answer = await requests.merge(kind.path(change.key.name), kind.resource, free)
-    # What somebody else wrote beside our fields, and into our lists, applying does not take away.
-    has = flatten(kind, answer)
-    if has != wanted:
+        unmark = {"metadata": {"labels": {RELEASED: None}}}
+        written = await requests.merge(kind.path(change.key.name), kind.resource, unmark)
+    # Server-side apply does not remove what other managers wrote beside our fields and into our lists.
+    fields = flatten(kind, written)
+    if fields != wanted:
         patch = {part: below for part, below in unflatten(wanted).items() if part != "metadata"}
-        _plant_nulls(patch, [path for path in has if path not in wanted])
-        answer = await requests.merge(kind.path(change.key.name), kind.resource, patch)
-    _check(kind, change, answer)
+        for path in fields:
+            if path not in wanted:
+                _add_null(patch, unflatten({path: "x"}))
+        written = await requests.merge(kind.path(change.key.name), kind.resource, patch)
+    _check(kind, change, written)
 
 
 def _body(kind: ObjectKind, change: Change, meta: Json | None) -> Json:
     body = unflatten(change.wanted or {})
-    inside = body.setdefault("metadata", {})
+    metadata = body.setdefault("metadata", {})
     namespace, _, name = change.key.name.rpartition("/")
-    inside["name"] = name
+    metadata["name"] = name
     if kind.namespaced:
-        inside["namespace"] = namespace
+        metadata["namespace"] = namespace
     if meta is not None:
-        inside["uid"] = meta["uid"]  # if another took its place meanwhile, the API server refuses
-    inside["labels"] = {
-        **inside.get("labels", {}),
+        metadata["uid"] = meta["uid"]  # if it was replaced since, the API server refuses
+    metadata["labels"] = {
+        **metadata.get("labels", {}),
         MANAGED_BY: FAIRWAY,
         **({TEAM: change.team} if change.team else {}),
     }
     return {"apiVersion": kind.api_version, "kind": kind.name, **body}
 
 
-def _plant_nulls(patch: Json, paths: Sequence[str]) -> None:
-    """Add nulls to a merge patch, so that it removes these fields."""
-    for path in paths:
-        _plant_null(patch, unflatten({path: "x"}))
-
-
-def _plant_null(patch: Json, example: Mapping[str, Any]) -> None:
+def _add_null(patch: Json, example: Mapping[str, Any]) -> None:
+    """Add a null to a merge patch, so that it removes the field of `example`."""
     for key, below in example.items():
         if isinstance(below, Mapping) and below:
             inner = patch.setdefault(key, {})
             if inner is not None:
-                _plant_null(inner, below)
+                _add_null(inner, below)
         else:
             patch[key] = None
 
 
-def _check(kind: ObjectKind, change: Change, answer: Json) -> None:
+def _check(kind: ObjectKind, change: Change, written: Json) -> None:
     """Raise Refused unless the API server stored what was written: else the next plan would not be empty."""
-    has, wanted = flatten(kind, answer), dict(change.wanted or {})
-    differ = list(_differing(has, wanted))
-    if differ:
+    fields, wanted = flatten(kind, written), dict(change.wanted or {})
+    differing = [
+        f"{path} = {fields.get(path)} instead of {wanted.get(path)}"
+        for path in sorted(fields.keys() | wanted.keys())
+        if fields.get(path) != wanted.get(path)
+    ]
+    if differing:
         raise Refused(
             "NotKept",
-            f"{change.key}: the API server keeps {', '.join(differ)}",
+            f"{change.key}: the API server keeps {', '.join(differing)}",
             "another controller or webhook writes it too: look at its managedFields, "
             f"kubectl get {kind.plural} --show-managed-fields -o yaml",
         )
 
 
-def _differing(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    for path in sorted(has.keys() | wanted.keys()):
-        if has.get(path) != wanted.get(path):
-            yield f"{path} = {has.get(path)} instead of {wanted.get(path)}"
-
-
 async def _until_gone(requests: KubeRequests, kind: ObjectKind, key: ObjectKey) -> None:
-    for _ in range(int(_GOING_SECONDS / _GOING_STEP)):
-        if await requests.object(kind.path(key.name), kind.resource) is None:
+    for _ in range(int(_TERMINATION_SECONDS / _POLL_SECONDS)):
+        if await requests.get(kind.path(key.name), kind.resource, Json) is None:
             return
-        await asyncio.sleep(_GOING_STEP)
+        await asyncio.sleep(_POLL_SECONDS)
     raise Unreachable(
         "StillGoing",
         f"{key} is being removed and cannot be made anew before it is gone: jobs still hold it",

@@ -6,18 +6,19 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from fairway.engines.port import Refused, Unreachable
-from fairway.engines.slurm.rest.tokens import Tokens
+from fairway.engines.slurm.rest.client import Tokens
 from fairway.model.fleet import SlurmConnection
 
 MAX_OUTPUT_BYTES: Final = 1024 * 2**20
 """A job is about 300 bytes: room for three million of them."""
-_KEPT: Final = ("SLURM_CONF", "SLURM_CONF_SERVER", "LD_LIBRARY_PATH")
-"""Variables of the server's environment that tell Slurm's programs where their cluster is."""
-# What they say when the daemon behind them is away; any other failure is taken for one that stays
-_AWAY: Final = (
+_PASSED_VARIABLES: Final = ("SLURM_CONF", "SLURM_CONF_SERVER", "LD_LIBRARY_PATH")
+"""Variables of the server's environment by which Slurm's programs find their cluster."""
+# In stderr when the daemon is down or unreachable; any other failure is taken for a permanent one
+_UNREACHABLE: Final = (
     "unable to contact",
     "connection refused",
     "connection timed out",
@@ -48,10 +49,12 @@ class SlurmCommands:
 
     async def run(self, name: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
         """Run a program and return its output. Raises Unreachable or Refused, nothing else."""
-        program = self._program(name)
+        program = shutil.which(name, path=self._folder)
+        if program is None:
+            raise _missing(name, f"not found in {self._folder or 'PATH'}")
         token = await asyncio.to_thread(self._tokens.current)
         environment = {
-            **{key: os.environ[key] for key in _KEPT if key in os.environ},
+            **{key: os.environ[key] for key in _PASSED_VARIABLES if key in os.environ},
             "PATH": os.environ.get("PATH", os.defpath),
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
@@ -70,10 +73,10 @@ class SlurmCommands:
                 limit=2**20,
             )
         except OSError as error:
-            raise self._missing(name, str(error)) from error
+            raise _missing(name, str(error)) from error
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                out, said = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+                stdout, stderr = await asyncio.gather(_read(process.stdout), _read(process.stderr))
                 code = await process.wait()
         except TimeoutError as error:
             raise Unreachable(
@@ -83,44 +86,40 @@ class SlurmCommands:
             ) from error
         finally:
             await _end(process)
-        if code or said:
-            self._judge(name, code, said.decode(errors="replace").strip())
-        return out
+        if code or stderr:
+            self._check(name, code, stderr.decode(errors="replace").strip())
+        return stdout
 
-    def _program(self, name: str) -> str:
-        found = shutil.which(name, path=self._folder)
-        if found is None:
-            raise self._missing(name, f"not found in {self._folder or 'PATH'}")
-        return found
-
-    def _missing(self, name: str, why: str) -> Refused:
-        return Refused(
-            "ToolMissing",
-            f"{name} cannot be run: {why}",
-            "install slurm-client on Fairway's server, or name its folder:  tools: /opt/slurm/bin",
-        )
-
-    def _judge(self, name: str, code: int, said: str) -> None:
-        words = said.lower()
-        if code == 0 and not any(word in words for word in _AWAY):
-            return  # a warning beside a whole answer
-        if any(word in words for word in _REJECTED) and "connection" not in words:
+    def _check(self, name: str, code: int, message: str) -> None:
+        text = message.lower()
+        unreachable = any(part in text for part in _UNREACHABLE)
+        if code == 0 and not unreachable:
+            return  # a warning beside complete output
+        if any(part in text for part in _REJECTED) and "connection" not in text:
             self._tokens.forget()
             raise Refused(
                 "CredentialsRejected",
-                f"{name} was rejected as {self._user}: {said}",
+                f"{name} was rejected as {self._user}: {message}",
                 "the key must be the cluster's own, and both clocks right:  "
                 "scontrol show config | grep AuthAlt; timedatectl",
             )
-        if any(word in words for word in _AWAY):
+        if unreachable:
             raise Unreachable(
                 "ControllerUnreachable" if name == "squeue" else "AccountingUnreachable",
-                f"{name}: {said}",
+                f"{name}: {message}",
                 "scontrol ping" if name == "squeue" else "systemctl status slurmdbd",
             )
         raise Unreachable(
-            "EngineFailed", f"{name} failed ({code}): {said or 'it says nothing'}", f"{name} -V"
+            "EngineFailed", f"{name} failed ({code}): {message or 'it says nothing'}", f"{name} -V"
         )
+
+
+def _missing(name: str, why: str) -> Refused:
+    return Refused(
+        "ToolMissing",
+        f"{name} cannot be run: {why}",
+        "install slurm-client on Fairway's server, or name its folder:  tools: /opt/slurm/bin",
+    )
 
 
 async def _read(stream: asyncio.StreamReader | None) -> bytes:
@@ -138,10 +137,7 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Kill the process if it still runs, so that none is left behind."""
-    if process.returncode is not None:
-        return
-    try:
-        process.kill()
-    except ProcessLookupError:
-        return
-    await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+            await process.wait()

@@ -14,22 +14,23 @@ from http import HTTPStatus
 from typing import Final
 
 from fairway.engines.port import LogPart, Refused
-from fairway.engines.slurm.jobs import fields, script
 from fairway.engines.slurm.jobs.commands import SlurmCommands
+from fairway.engines.slurm.jobs.squeue import job_state
+from fairway.engines.slurm.jobs.submit import log_file, slurm_log_file
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Folders
 from fairway.model.job import OPEN_JOBS, EngineId, Order
 
-MOST_BYTES: Final = 4 * 2**20
+MAX_BYTES: Final = 4 * 2**20
 """Maximum of one answer."""
 
 
 class SlurmLogReader:
     """Reads the logs of one cluster."""
 
-    def __init__(self, rest: SlurmRest, tools: SlurmCommands, folders: Folders) -> None:
+    def __init__(self, rest: SlurmRest, commands: SlurmCommands, folders: Folders) -> None:
         self._rest = rest
-        self._tools = tools
+        self._commands = commands
         self._folders = folders
         self._uids: dict[str, int] = {}
 
@@ -41,43 +42,43 @@ class SlurmLogReader:
                 "the cluster names no folder for what jobs print",
                 "add  logs: PATH  to the cluster: a folder that all its nodes share",
             )
-        # First how the job is, then its file: what is printed in between must not be taken for the end
+        # First the job's state, then its file: what is printed in between must not be taken for the end
         ended = await self._ended(order, engine_id, attempt)
         folder = self._folders.logs_seen_at or self._folders.logs
         owner = await self._owner(order, engine_id)
-        names = [script.log_file("", order, attempt), script.slurm_log_file("", order)]
-        for name in names[: 2 if ended else 1]:
-            plain = name.rpartition("/")[2]
+        paths = [log_file("", order, attempt), slurm_log_file("", order)]
+        for path in paths[: 2 if ended else 1]:
+            name = path.rpartition("/")[2]
             try:
-                data, whole = await asyncio.to_thread(
-                    read_part, folder, order.user, plain, owner, offset, limit
+                data, at_end = await asyncio.to_thread(
+                    read_part, folder, order.user, name, owner, offset, limit
                 )
             except FileNotFoundError:
                 continue
-            return LogPart(data, offset + len(data), ended and whole)
+            return LogPart(data, offset + len(data), ended and at_end)
         return LogPart(b"", offset, ended)
 
     async def _ended(self, order: Order, engine_id: EngineId, attempt: int) -> bool:
-        answer = await self._rest.act("GET", f"job/{engine_id}")
-        if not answer.reply.jobs:
-            if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-                self._rest.fail(answer)
+        response = await self._rest.request_jobs("GET", f"job/{engine_id}")
+        if not response.reply.jobs:
+            if response.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+                self._rest.fail(response)
             return True  # slurmctld keeps jobs for a while after their end: this one is long over
-        job = answer.reply.jobs[0]
+        job = response.reply.jobs[0]
         self._uids[order.user] = job.user_id
-        states = [fields.job_state(word, "") for word in job.job_state]
+        states = [job_state(state, "") for state in job.job_state]
         return all(state not in OPEN_JOBS for state in states) or job.restart_cnt >= attempt
 
     async def _owner(self, order: Order, engine_id: EngineId) -> int:
         """Return the user's uid on the cluster; this host may not know the user at all."""
         if order.user not in self._uids:
-            asked = ["--noheader", "--allocations", "--parsable2", f"--jobs={engine_id}", "--format=UID"]
-            told = (await self._tools.run("sacct", asked)).decode().split()
-            if not told or not told[0].isdecimal():
+            arguments = ["--noheader", "--allocations", "--parsable2", f"--jobs={engine_id}", "--format=UID"]
+            uids = (await self._commands.run("sacct", arguments)).decode().split()
+            if not uids or not uids[0].isdecimal():
                 raise Refused(
                     "LogsUnreadable", f"Slurm no longer knows job {engine_id}", f"sacct -j {engine_id}"
                 )
-            self._uids[order.user] = int(told[0])
+            self._uids[order.user] = int(uids[0])
         return self._uids[order.user]
 
 
@@ -98,7 +99,7 @@ def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit:
             "mount it on Fairway's server, and name it:  logs: PATH, logs_seen_at: PATH",
         ) from error
     try:
-        return _read(top, user, name, owner, offset, min(limit, MOST_BYTES))
+        return _read(top, user, name, owner, offset, min(limit, MAX_BYTES))
     except PermissionError as error:
         raise Refused(
             "LogsUnreadable",
@@ -110,31 +111,31 @@ def read_part(folder: str, user: str, name: str, owner: int, offset: int, limit:
 
 
 def _read(top: int, user: str, name: str, owner: int, offset: int, limit: int) -> tuple[bytes, bool]:
-    here = _open(user, os.O_DIRECTORY, top, name)
+    user_folder = _open(user, os.O_DIRECTORY, top, name)
     try:
-        if os.fstat(here).st_uid != owner:
+        if os.fstat(user_folder).st_uid != owner:
             raise _unsafe(name, f"the folder {user} is not the user's own")
         # A pipe must not make the reader wait
-        file = _open(name, os.O_NONBLOCK, here, name)
+        file = _open(name, os.O_NONBLOCK, user_folder, name)
     finally:
-        os.close(here)
+        os.close(user_folder)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise _unsafe(name, "it is no plain file")
-        if found.st_uid != owner:
+        if status.st_uid != owner:
             raise _unsafe(name, f"it is not {user}'s own")
-        if found.st_nlink != 1:
+        if status.st_nlink != 1:
             raise _unsafe(name, "it has more than one name, or none")
         data = os.pread(file, max(0, limit), offset)
-        return data, offset + len(data) >= found.st_size
+        return data, offset + len(data) >= status.st_size
     finally:
         os.close(file)
 
 
-def _open(name: str, flags: int, at: int, log: str) -> int:
+def _open(name: str, flags: int, folder: int, log: str) -> int:
     try:
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | flags, dir_fd=at)
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | flags, dir_fd=folder)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:  # ELOOP: a link; ENOTDIR: something in a folder's place; ENXIO: a socket

@@ -16,313 +16,309 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairway.engines.port import Batch, Unreachable
-from fairway.engines.slurm.jobs import fields as reading
+from fairway.engines.port import MirrorBatch, Unreachable
 from fairway.engines.slurm.jobs import sacct, squeue
 from fairway.engines.slurm.jobs.commands import SlurmCommands
-from fairway.engines.slurm.jobs.fields import FleetLookup
 from fairway.engines.slurm.jobs.sacct import IDS_A_CALL, SacctRow
-from fairway.engines.slurm.jobs.squeue import SqueueRow
-from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.jobs.squeue import FleetLookup, SqueueRow
+from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.model.backoff import Backoff
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, Attempt, EngineId, EngineName, JobState, SeenJob
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 REST_SHARE: Final = 0.25
 """Fraction of a poll's duration that slurmctld rests before the next."""
 SLACK_SECONDS: Final = 120
 """Margin before the mark: clocks of daemons differ a little, and jobs end in the same second."""
 CLOCKS_DIFFER_SECONDS: Final = 600
 """The most by which this host's clock may be ahead of the cluster's."""
-FURTHEST_BACK_SECONDS: Final = 90 * 86_400
+MAX_CATCH_UP_SECONDS: Final = 90 * 86_400
 """A mirror that was down for longer than this starts over."""
 ACCOUNTING_BACKOFF: Final = Backoff(first_seconds=1, longest_seconds=30)
-"""Delays before the accounting is asked again for what it did not have."""
+"""Delays before the accounting is queried again for what it did not have."""
 LOST_SECONDS: Final = 600.0
 """How long the accounting may answer without a job that slurmctld no longer has."""
-FIND_BACK_SECONDS: Final = 7 * 86_400
+MAX_FIND_SECONDS: Final = 7 * 86_400
 NAMES_A_CALL: Final = 200
+
+Histories = Mapping[str, tuple[SacctRow, ...]]
+"""The accounting's records by job, oldest first."""
 
 
 @dataclass(slots=True)
-class _Due:
+class _PendingQuery:
     """A job that needs more data from the accounting."""
 
     since: float
     """By the cluster's clock: a restart resumes here."""
-    first_asked: float | None = None
-    next_ask: float = 0.0
-    asks: int = 0
+    first_answer: float | None = None
+    """When the accounting first answered without it."""
+    next_query: float = 0.0
+    failures: int = 0
     """How often the accounting did not have it."""
-    last: bytes = b""
+    last_line: bytes = b""
     """Its last line, if slurmctld dropped it."""
 
 
 class SlurmMirror:
-    """The known jobs of one cluster. One caller of `changes` at a time."""
+    """The jobs of one cluster as last polled. One caller of `changes` at a time."""
 
     def __init__(
-        self, tools: SlurmCommands, claims: Claims, clock: Callable[[], float] = time.monotonic
+        self, commands: SlurmCommands, pools: PoolMatcher, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tools = tools
-        self._claims = claims
+        self._commands = commands
+        self._pools = pools
         self._clock = clock
-        # after a sign that is no digit: squeue takes digits there for the width of a field
-        self._secret = f"\x1e{secrets.token_hex(8)}"
+        # after a character that is no digit: squeue takes digits there for the width of a field
+        self._delimiter = f"\x1e{secrets.token_hex(8)}"
         self._fleet: Fleet | None = None
-        self._words: FleetLookup | None = None
+        self._lookup: FleetLookup | None = None
         self._lines: dict[bytes, bytes] = {}
-        self._looked = False
-        self._next_look = 0.0
-        self._due: dict[str, _Due] = {}
+        self._polled = False
+        self._next_poll = 0.0
+        self._pending: dict[str, _PendingQuery] = {}
         self._past: dict[str, tuple[Attempt, ...]] = {}
         """Earlier attempts of jobs that squeue still has."""
         self._submitted: dict[str, str] = {}
         """When requeued jobs were first submitted: Slurm resets their submit time."""
         self._latest = 0
         """The newest time that the cluster reported, by its own clock."""
-        self._behind: float | None = None
+        self._catch_up_from: float | None = None
         """From when on ended jobs are still to be read from the accounting; None: nothing to catch up on."""
 
-    async def changes(self, mark: str | None, fleet: Fleet) -> Batch:
+    async def changes(self, mark: str | None, fleet: Fleet) -> MirrorBatch:
         """Poll once, not before its time."""
-        words = self._speak(fleet)
-        whole = not self._looked
-        if whole and mark is not None and self._latest == 0:
-            self._behind = max(_moment(mark), time.time() - FURTHEST_BACK_SECONDS)
-        await asyncio.sleep(max(0.0, self._next_look - self._clock()))
+        lookup = self._lookup_for(fleet)
+        snapshot = not self._polled
+        if snapshot and mark is not None and self._latest == 0:
+            self._catch_up_from = max(_mark_time(mark), time.time() - MAX_CATCH_UP_SECONDS)
+        await asyncio.sleep(max(0.0, self._next_poll - self._clock()))
         started = self._clock()
-        ids = [] if whole else self._to_ask()
-        lines, found = await asyncio.gather(self._look(), self._histories(ids))
+        ids = [] if snapshot else self._due_ids()
+        lines, histories = await asyncio.gather(self._poll(), self._histories_if_up(ids))
         now = self._clock()
-        self._next_look = max(started + LOOK_SECONDS, now + REST_SHARE * (now - started))
+        self._next_poll = max(started + POLL_SECONDS, now + REST_SHARE * (now - started))
         # tens of thousands of lines the first time: the server goes on answering meanwhile
-        jobs = await asyncio.to_thread(self._compare, lines, words)
-        if whole:  # what came back before anybody looked
-            ids = self._to_ask(limit=None)
-            found = await self._histories(ids)
-        jobs |= self._completed(ids, found, words)
-        jobs = {**await self._catch_up(words), **jobs}
-        self._looked = True
-        return Batch(tuple(jobs.values()), self._mark(), whole)
+        jobs = await asyncio.to_thread(self._compare, lines, lookup)
+        if snapshot:  # jobs that were requeued before the first poll
+            ids = self._due_ids(limit=None)
+            histories = await self._histories_if_up(ids)
+        jobs |= self._completed(ids, histories, lookup)
+        jobs = {**await self._catch_up(lookup), **jobs}
+        self._polled = True
+        return MirrorBatch(tuple(jobs.values()), self._mark(), snapshot)
 
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
-        words = self._speak(fleet)
-        jobs: dict[EngineId, SeenJob] = {}
-        for at in range(0, len(ids), IDS_A_CALL):
-            found = await self._sacct(sacct.by_id(ids[at : at + IDS_A_CALL]))
-            for name, history in found.items():
-                jobs[EngineId(name)] = sacct.seen(history, words)
-        return {name: jobs[name] for name in ids if name in jobs}
+        lookup = self._lookup_for(fleet)
+        histories = await self._histories(ids)
+        return {job_id: sacct.to_job(histories[job_id], lookup) for job_id in ids if job_id in histories}
 
     async def find(self, names: Iterable[EngineName]) -> Mapping[EngineName, EngineId]:
         """Find jobs by name in slurmctld, and in the accounting for those it no longer has."""
         wanted = set(names)
-        fields = ("jobarrayid", "name")
-        output = await self._tools.run("squeue", squeue.ARGUMENTS, squeue.environment(self._secret, fields))
         found: dict[EngineName, EngineId] = {}
-        for line in squeue.lines(output, self._secret):
-            number, _, name = line.decode(errors="replace").partition("\x1f")
+        for line in await self._squeue(("jobarrayid", "name")):
+            job_id, _, name = line.decode(errors="replace").partition("\x1f")
             if name in wanted:
-                found.setdefault(EngineName(name), EngineId(number))
-        left = sorted(wanted - found.keys())
-        since = time.time() - FIND_BACK_SECONDS
-        for at in range(0, len(left), NAMES_A_CALL):
-            some = left[at : at + NAMES_A_CALL]
-            for number, history in (await self._sacct(sacct.by_name(some, since))).items():
-                if history[-1].name in wanted:
-                    found.setdefault(EngineName(history[-1].name), EngineId(number))
+                found.setdefault(EngineName(name), EngineId(job_id))
+        missing = sorted(wanted - found.keys())
+        since = time.time() - MAX_FIND_SECONDS
+        for at in range(0, len(missing), NAMES_A_CALL):
+            histories = await self._sacct(sacct.by_name(missing[at : at + NAMES_A_CALL], since))
+            for job_id, history in histories.items():
+                if history[-1].jobname in wanted:
+                    found.setdefault(EngineName(history[-1].jobname), EngineId(job_id))
         return found
 
-    def _speak(self, fleet: Fleet) -> FleetLookup:
-        if self._words is None or (fleet is not self._fleet and fleet != self._fleet):
-            # pools and teams mean something else now: every job is told again
-            self._lines, self._looked = {}, False
-            self._words = FleetLookup(fleet, self._claims)
+    def _lookup_for(self, fleet: Fleet) -> FleetLookup:
+        if self._lookup is None or (fleet is not self._fleet and fleet != self._fleet):
+            # pools and teams mean something else now: every job is reported again
+            self._lines, self._polled = {}, False
+            self._lookup = FleetLookup(fleet, self._pools)
         self._fleet = fleet
-        return self._words
+        return self._lookup
 
-    async def _look(self) -> dict[bytes, bytes]:
-        output = await self._tools.run("squeue", squeue.ARGUMENTS, squeue.environment(self._secret))
-        return {squeue.key(line): line for line in squeue.lines(output, self._secret)}
+    async def _poll(self) -> dict[bytes, bytes]:
+        return {squeue.job_key(line): line for line in await self._squeue()}
 
-    def _compare(self, lines: dict[bytes, bytes], words: FleetLookup) -> dict[str, SeenJob]:
+    def _compare(self, lines: dict[bytes, bytes], lookup: FleetLookup) -> dict[str, SeenJob]:
         """Return what changed since the previous lines, as far as squeue reports it."""
-        before, jobs = self._lines, dict[str, SeenJob]()
+        previous, jobs = self._lines, dict[str, SeenJob]()
         for key, line in lines.items():
-            old = before.get(key)
-            if old == line:
+            old_line = previous.get(key)
+            if old_line == line:
                 continue
             row = squeue.parse(line)
-            if old is not None:
-                was = squeue.parse(old)
-                if squeue.settled(was) == squeue.settled(row) or squeue.only_completes(was, row):
+            if old_line is not None:
+                old = squeue.parse(old_line)
+                unchanged = squeue.without_estimates(old) == squeue.without_estimates(row)
+                if unchanged or squeue.starts_completing(old, row):
                     continue
-                if squeue.restarts(row) > squeue.restarts(was):
-                    self._submitted.setdefault(row.id, was.submit)
-            self._note_time(row)
-            jobs[row.id] = self._seen(row, words)
-        for key in before.keys() - lines.keys():
-            self._gone(before[key], words)
+                if row.restarts > old.restarts:
+                    self._submitted.setdefault(row.jobarrayid, old.submittime)
+            self._update_latest(row)
+            jobs[row.jobarrayid] = self._job(row, lookup)
+        for key in previous.keys() - lines.keys():
+            self._handle_dropped(previous[key])
         self._lines = lines
         return jobs
 
-    def _seen(self, row: SqueueRow, words: FleetLookup) -> SeenJob:
+    def _job(self, row: SqueueRow, lookup: FleetLookup) -> SeenJob:
         """Return a job with all its attempts, or, until the accounting has them, with their number."""
-        seen = squeue.seen(row, words)
-        restarts = squeue.restarts(row)
-        if not restarts:
-            self._due.pop(row.id, None)
-            return seen
-        first = reading.time_of(self._submitted.get(row.id, "")) or seen.submitted_at
-        past = self._past.get(row.id, ())
-        if len(past) >= restarts:
-            self._due.pop(row.id, None)
-            return replace(seen, submitted_at=first, attempts=(*past, *seen.attempts), earlier_attempts=0)
-        self._due.setdefault(row.id, _Due(self._latest))
-        return replace(seen, submitted_at=first)
+        job = squeue.to_job(row, lookup)
+        if not row.restarts:
+            self._pending.pop(row.jobarrayid, None)
+            return job
+        submitted = squeue.parse_time(self._submitted.get(row.jobarrayid, "")) or job.submitted_at
+        past = self._past.get(row.jobarrayid, ())
+        if len(past) >= row.restarts:
+            self._pending.pop(row.jobarrayid, None)
+            return replace(job, submitted_at=submitted, attempts=(*past, *job.attempts), earlier_attempts=0)
+        self._pending.setdefault(row.jobarrayid, _PendingQuery(self._latest))
+        return replace(job, submitted_at=submitted)
 
-    def _gone(self, line: bytes, words: FleetLookup) -> None:
+    def _handle_dropped(self, line: bytes) -> None:
         """Handle a job that slurmctld dropped: if its end was reported, nothing is left to query."""
         row = squeue.parse(line)
-        state = reading.job_state(row.state, row.reason)
-        complete = len(self._past.get(row.id, ())) >= squeue.restarts(row)
-        if state in OPEN_JOBS or not complete:
-            self._due.setdefault(row.id, _Due(self._latest)).last = line
+        complete = len(self._past.get(row.jobarrayid, ())) >= row.restarts
+        if row.job_state in OPEN_JOBS or not complete:
+            self._pending.setdefault(row.jobarrayid, _PendingQuery(self._latest)).last_line = line
         else:
-            self._forget(row.id)
+            self._forget(row.jobarrayid)
 
-    def _forget(self, name: str) -> None:
-        self._due.pop(name, None)
-        self._past.pop(name, None)
-        self._submitted.pop(name, None)
+    def _forget(self, job_id: str) -> None:
+        self._pending.pop(job_id, None)
+        self._past.pop(job_id, None)
+        self._submitted.pop(job_id, None)
 
-    def _to_ask(self, limit: int | None = IDS_A_CALL) -> list[str]:
+    def _due_ids(self, limit: int | None = IDS_A_CALL) -> list[str]:
         now = self._clock()
-        ready = [name for name, due in self._due.items() if due.next_ask <= now]
-        return ready[:limit]
+        return [job_id for job_id, query in self._pending.items() if query.next_query <= now][:limit]
 
     def _completed(
-        self, asked: Sequence[str], found: Mapping[str, tuple[SacctRow, ...]] | None, words: FleetLookup
+        self, ids: Sequence[str], histories: Histories | None, lookup: FleetLookup
     ) -> dict[str, SeenJob]:
         """Return jobs that the accounting's answer completes; the rest is queried again later."""
         jobs: dict[str, SeenJob] = {}
         now = self._clock()
-        for name in asked:
-            due = self._due.get(name)
-            if due is None:
+        for job_id in ids:
+            query = self._pending.get(job_id)
+            if query is None:
                 continue
-            history = () if found is None else found.get(name, ())
-            seen = self._complete(name, history, words)
-            if seen is None and found is not None:
-                due.first_asked = now if due.first_asked is None else due.first_asked
-                if due.last and now - due.first_asked > LOST_SECONDS:
-                    known = bool(history) and sacct.is_over(history)
-                    seen = sacct.seen(history, words) if known else _lost(squeue.parse(due.last), words)
-            if seen is not None:
-                jobs[name] = seen
-                self._due.pop(name, None)
-                if name.encode() not in self._lines:
-                    self._forget(name)
+            history = () if histories is None else histories.get(job_id, ())
+            job = self._complete(job_id, history, lookup)
+            if job is None and histories is not None:
+                query.first_answer = now if query.first_answer is None else query.first_answer
+                if query.last_line and now - query.first_answer > LOST_SECONDS:
+                    ended = bool(history) and sacct.is_over(history)
+                    job = sacct.to_job(history, lookup) if ended else _lost(query.last_line, lookup)
+            if job is not None:
+                jobs[job_id] = job
+                self._pending.pop(job_id, None)
+                if job_id.encode() not in self._lines:
+                    self._forget(job_id)
             else:
-                due.asks += 1
-                due.next_ask = now + ACCOUNTING_BACKOFF.seconds(due.asks)
+                query.failures += 1
+                query.next_query = now + ACCOUNTING_BACKOFF.seconds(query.failures)
         return jobs
 
-    def _complete(self, name: str, history: tuple[SacctRow, ...], words: FleetLookup) -> SeenJob | None:
+    def _complete(self, job_id: str, history: tuple[SacctRow, ...], lookup: FleetLookup) -> SeenJob | None:
         if not history:
             return None
-        line = self._lines.get(name.encode())
+        line = self._lines.get(job_id.encode())
         if line is None:
-            return sacct.seen(history, words) if sacct.is_complete(history, words) else None
+            return sacct.to_job(history, lookup) if sacct.is_complete(history, lookup) else None
         row = squeue.parse(line)
-        past = sacct.past(history, squeue.restarts(row), words)
+        past = sacct.past_attempts(history, row.restarts, lookup)
         if past is None:
             return None
-        self._past[name] = past
-        self._submitted[name] = history[0].submit
-        seen = squeue.seen(row, words)
+        self._past[job_id] = past
+        self._submitted[job_id] = history[0].submit
+        job = squeue.to_job(row, lookup)
         return replace(
-            seen,
-            submitted_at=reading.time_of(history[0].submit) or seen.submitted_at,
-            attempts=(*past, *seen.attempts),
+            job,
+            submitted_at=squeue.parse_time(history[0].submit) or job.submitted_at,
+            attempts=(*past, *job.attempts),
             earlier_attempts=0,
         )
 
-    async def _catch_up(self, words: FleetLookup) -> dict[str, SeenJob]:
+    async def _catch_up(self, lookup: FleetLookup) -> dict[str, SeenJob]:
         """Return jobs that ended after the mark and before the first poll, and that squeue no longer has."""
         jobs: dict[str, SeenJob] = {}
-        if self._behind is None:
+        if self._catch_up_from is None:
             return jobs
         try:
-            came_back: list[str] = []
+            requeued: list[str] = []
             until = max(float(self._latest), time.time()) + SLACK_SECONDS
-            for since, end in sacct.windows(self._behind - SLACK_SECONDS, until):
-                found = await self._sacct(sacct.ended_between(since, end))
-                for name, history in found.items():
-                    if name.encode() in self._lines:
+            for since, end in sacct.windows(self._catch_up_from - SLACK_SECONDS, until):
+                histories = await self._sacct(sacct.ended_between(since, end))
+                for job_id, history in histories.items():
+                    if job_id.encode() in self._lines:
                         continue
                     if sacct.is_over(history) and history[-1].restarts == "0":
-                        jobs[name] = sacct.seen(history, words)
+                        jobs[job_id] = sacct.to_job(history, lookup)
                     else:
-                        came_back.append(name)
-            for name, history in (await self._all(came_back)).items():
+                        requeued.append(job_id)
+            for job_id, history in (await self._histories(requeued)).items():
                 if sacct.is_over(history):
-                    jobs[name] = sacct.seen(history, words)
+                    jobs[job_id] = sacct.to_job(history, lookup)
         except Unreachable:
-            return {}  # the next look tries again
-        self._behind = None
+            return {}  # the next poll tries again
+        self._catch_up_from = None
         return jobs
 
-    async def _histories(self, ids: Sequence[str]) -> Mapping[str, tuple[SacctRow, ...]] | None:
+    async def _histories_if_up(self, ids: Sequence[str]) -> Histories | None:
         """Read histories from the accounting. Returns None if it is down."""
         try:
-            return await self._all(ids)
+            return await self._histories(ids)
         except Unreachable:
             return None
 
-    async def _all(self, ids: Sequence[str]) -> Mapping[str, tuple[SacctRow, ...]]:
+    async def _histories(self, ids: Sequence[str]) -> Histories:
         found: dict[str, tuple[SacctRow, ...]] = {}
         for at in range(0, len(ids), IDS_A_CALL):
             found |= await self._sacct(sacct.by_id(ids[at : at + IDS_A_CALL]))
         return found
 
-    async def _sacct(self, which: Sequence[str]) -> Mapping[str, tuple[SacctRow, ...]]:
-        secret = f"\x1f{secrets.token_hex(8)}"
-        output = await self._tools.run("sacct", [*sacct.arguments(secret), *which])
-        return sacct.grouped(sacct.records(output, secret))
+    async def _squeue(self, fields: tuple[str, ...] = squeue.FIELDS) -> Iterable[bytes]:
+        env = squeue.environment(self._delimiter, fields)
+        return squeue.split_lines(await self._commands.run("squeue", squeue.ARGUMENTS, env), self._delimiter)
 
-    def _note_time(self, row: SqueueRow) -> None:
+    async def _sacct(self, filters: Sequence[str]) -> Histories:
+        delimiter = f"\x1f{secrets.token_hex(8)}"
+        output = await self._commands.run("sacct", [*sacct.arguments(delimiter), *filters])
+        return sacct.by_job(sacct.records(output, delimiter))
+
+    def _update_latest(self, row: SqueueRow) -> None:
         """Update the newest reported time. A waiting job's start and a running one's end are estimates."""
-        state = reading.job_state(row.state, row.reason)
-        told = [row.submit]
-        if state not in (JobState.WAITING, JobState.HELD):
-            told.append(row.start)
-        if state not in OPEN_JOBS:
-            told.append(row.end)
-        self._latest = max(self._latest, *(int(text) for text in told if text.isdecimal()), 0)
+        times = [row.submittime]
+        if row.job_state not in squeue.WAITING_STATES:
+            times.append(row.starttime)
+        if row.job_state not in OPEN_JOBS:
+            times.append(row.endtime)
+        self._latest = max(self._latest, *map(squeue.parse_int, times))
 
     def _mark(self) -> str:
-        # on a quiet cluster nothing tells the time: this host's clock does, with a margin
+        # on a quiet cluster no job has a recent time: this host's clock is used, with a margin
         latest = max(float(self._latest), time.time() - CLOCKS_DIFFER_SECONDS)
-        moments = [latest, *(due.since for due in self._due.values() if due.since)]
-        if self._behind is not None:
-            moments.append(self._behind)
-        return json.dumps({"at": int(min(moments))})
+        times = [latest, *(query.since for query in self._pending.values() if query.since)]
+        if self._catch_up_from is not None:
+            times.append(self._catch_up_from)
+        return json.dumps({"at": int(min(times))})
 
 
-def _moment(mark: str) -> float:
+def _mark_time(mark: str) -> float:
     try:
         return float(json.loads(mark)["at"])
     except (ValueError, KeyError, TypeError):
         return time.time() - 86_400  # not of this engine: a day is better than nothing
 
 
-def _lost(row: SqueueRow, words: FleetLookup) -> SeenJob:
-    """Return a job as lost: neither slurmctld nor the accounting knows it any more."""
+def _lost(line: bytes, lookup: FleetLookup) -> SeenJob:
+    """Return a job as lost: neither slurmctld nor the accounting has it any more."""
     return replace(
-        squeue.seen(row, words),
+        squeue.to_job(squeue.parse(line), lookup),
         state=JobState.LOST,
         reason="slurmctld forgot it, and the accounting does not tell how it ended",
         reason_code="",

@@ -1,4 +1,4 @@
-"""`sacct`: the accounting's records of jobs, one per attempt. Pure.
+"""Build the arguments of `sacct`, and parse its records, one per attempt, to jobs. Pure.
 
 Records end with an unguessable delimiter, as lines of squeue do: names may contain anything.
 """
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from fairway.engines.slurm.jobs import fields
-from fairway.engines.slurm.jobs.fields import FleetLookup, expand
-from fairway.engines.slurm.jobs.squeue import said
+from fairway.engines.slurm.jobs import squeue
+from fairway.engines.slurm.jobs.squeue import FleetLookup, JobDevices, parse_int, parse_time
+from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.model.job import OPEN_JOBS, Attempt, EngineId, SeenJob
 from fairway.model.names import UserName
 
@@ -24,53 +24,30 @@ ENDED_STATES: Final = "CD,F,TO,CA,PR,NF,OOM,BF,DL"
 
 
 class SacctRow(NamedTuple):
-    """One attempt, or one wait for it. The fields are in the order of `FIELDS`."""
+    """One attempt, or one wait for it. The attributes have the names of sacct's fields."""
 
-    id: str
-    name: str
+    jobid: str
+    jobname: str
     state: str
     submit: str
     start: str
     end: str
-    exit_code: str
-    node_list: str
-    nodes: str
-    tres: str
-    asked: str
+    exitcode: str
+    nodelist: str
+    nnodes: str
+    alloctres: str
+    reqtres: str
     restarts: str
     user: str
     account: str
     partition: str
-    limit: str
+    timelimitraw: str
     reason: str
-    admin_comment: str
-    row: str
+    admincomment: str
+    dbindex: str
 
 
-FIELDS: Final = (
-    "JobID",
-    "JobName",
-    "State",
-    "Submit",
-    "Start",
-    "End",
-    "ExitCode",
-    "NodeList",
-    "NNodes",
-    "AllocTRES",
-    "ReqTRES",
-    "Restarts",
-    "User",
-    "Account",
-    "Partition",
-    "TimelimitRaw",
-    "Reason",
-    "AdminComment",
-    "DBIndex",
-)
-
-
-def arguments(secret: str) -> list[str]:
+def arguments(delimiter: str) -> list[str]:
     """Return the arguments common to all queries: all attempts, no steps, all users."""
     return [
         "--noheader",
@@ -79,8 +56,8 @@ def arguments(secret: str) -> list[str]:
         "--allusers",
         "--local",
         "--parsable",
-        f"--delimiter={secret}",
-        f"--format={','.join(FIELDS)}",
+        f"--delimiter={delimiter}",
+        f"--format={','.join(SacctRow._fields)}",
     ]
 
 
@@ -89,107 +66,95 @@ def by_id(ids: Sequence[str]) -> list[str]:
 
 
 def by_name(names: Sequence[str], since: float) -> list[str]:
-    return [f"--name={','.join(names)}", f"--starttime={_moment(since)}"]
+    return [f"--name={','.join(names)}", f"--starttime={_time_text(since)}"]
 
 
 def ended_between(since: float, until: float) -> list[str]:
-    return [f"--starttime={_moment(since)}", f"--endtime={_moment(until)}", f"--state={ENDED_STATES}"]
+    return [f"--starttime={_time_text(since)}", f"--endtime={_time_text(until)}", f"--state={ENDED_STATES}"]
 
 
-def records(output: bytes, secret: str) -> Iterator[SacctRow]:
+def records(output: bytes, delimiter: str) -> Iterator[SacctRow]:
     """Parse the records; a job array that waits as one is left to squeue."""
-    parts = output.decode(errors="replace").split(secret)
-    size = len(FIELDS)
+    parts = output.decode(errors="replace").split(delimiter)
+    size = len(SacctRow._fields)
     for at in range(0, len(parts) - size + 1, size):
         record = SacctRow(parts[at].lstrip("\n"), *parts[at + 1 : at + size])
-        if "[" not in record.id:
+        if "[" not in record.jobid:
             yield record
 
 
-def grouped(found: Iterable[SacctRow]) -> Mapping[str, tuple[SacctRow, ...]]:
+def by_job(rows: Iterable[SacctRow]) -> Mapping[str, tuple[SacctRow, ...]]:
     """Group records by job, oldest first."""
     jobs: dict[str, list[SacctRow]] = {}
-    for record in found:
-        jobs.setdefault(record.id, []).append(record)
-    return {name: tuple(sorted(some, key=_order)) for name, some in jobs.items()}
+    for record in rows:
+        jobs.setdefault(record.jobid, []).append(record)
+    return {job_id: tuple(sorted(history, key=_age)) for job_id, history in jobs.items()}
 
 
-def attempt(record: SacctRow, words: FleetLookup) -> Attempt | None:
+def to_attempt(record: SacctRow, lookup: FleetLookup) -> Attempt | None:
     """Convert a record to an attempt. Returns None if it never ran."""
-    nodes = expand(record.node_list)
-    started = fields.time_of(record.start)
+    nodes = expand(record.nodelist)
+    started = parse_time(record.start)
     if not nodes or started is None:
         return None
-    how = fields.ending(record.state)
-    devices = _share(record, words).devices
-    if how is None:
-        return Attempt(started, nodes, devices)
-    first = record.state.split(" ", 1)[0]
-    code, signal = fields.exit_of(record.exit_code, first)
-    return Attempt(
-        started,
-        nodes,
-        devices,
-        ended_at=fields.time_of(record.end),
-        ending=how,
-        exit_code=code,
-        signal=signal,
-        reason=said(record.state, record.reason),
-    )
+    attempt = Attempt(started, nodes, _job_devices(record, lookup).devices)
+    if squeue.to_ending(record.state) is None:
+        return attempt
+    return squeue.end_attempt(attempt, record.state, record.end, record.exitcode, record.reason)
 
 
 def is_over(history: Sequence[SacctRow]) -> bool:
     """Return whether a dropped job ended with its last record, and all of its records are there."""
     last = history[-1]
     return (
-        fields.job_state(last.state, last.reason) not in OPEN_JOBS
-        and fields.time_of(last.end) is not None
-        and len(history) > _number(last.restarts)
+        squeue.job_state(last.state, last.reason) not in OPEN_JOBS
+        and parse_time(last.end) is not None
+        and len(history) > parse_int(last.restarts)
     )
 
 
-def is_complete(history: Sequence[SacctRow], words: FleetLookup) -> bool:
+def is_complete(history: Sequence[SacctRow], lookup: FleetLookup) -> bool:
     """Return whether it ended and each attempt's end is there: slurmdbd may have the last one's first."""
-    return is_over(history) and past(history, len(history), words) is not None
+    return is_over(history) and past_attempts(history, len(history), lookup) is not None
 
 
-def past(history: Sequence[SacctRow], restarts: int, words: FleetLookup) -> tuple[Attempt, ...] | None:
+def past_attempts(
+    history: Sequence[SacctRow], restarts: int, lookup: FleetLookup
+) -> tuple[Attempt, ...] | None:
     """Return the attempts before the given restart. Returns None if the accounting lacks some yet."""
     before = history[:restarts]
-    if len(before) < restarts:
+    attempts = _attempts(before, lookup)
+    if len(before) < restarts or any(attempt.ended_at is None for attempt in attempts):
         return None
-    ran = [attempt(record, words) for record in before]
-    if any(one is not None and one.ended_at is None for one in ran):
-        return None
-    return tuple(one for one in ran if one is not None)
+    return attempts
 
 
-def seen(history: Sequence[SacctRow], words: FleetLookup) -> SeenJob:
+def to_job(history: Sequence[SacctRow], lookup: FleetLookup) -> SeenJob:
     """Return the job as the accounting reports it."""
     first, last = history[0], history[-1]
-    state = fields.job_state(last.state, last.reason)
-    over = state not in OPEN_JOBS
-    ran = tuple(one for record in history if (one := attempt(record, words)) is not None)
-    share = _share(last, words)
-    nodes = max(1, _number(last.nodes))
-    array, index = fields.array_of(last.id)
+    state = squeue.job_state(last.state, last.reason)
+    ended = state not in OPEN_JOBS
+    attempts = _attempts(history, lookup)
+    held = _job_devices(last, lookup)
+    nodes = max(1, parse_int(last.nnodes))
+    array, index = squeue.parse_array_id(last.jobid)
     return SeenJob(
-        engine_id=EngineId(last.id),
-        name=last.name,
+        engine_id=EngineId(last.jobid),
+        name=last.jobname,
         user=UserName(last.user),
-        team=words.team(last.account),
+        team=lookup.team(last.account),
         state=state,
-        submitted_at=fields.time_of(first.submit) or fields.EPOCH,
-        supply=share.supply,
-        gpus=math.ceil(share.devices / nodes),
+        submitted_at=parse_time(first.submit) or squeue.EPOCH,
+        supply=held.supply,
+        gpus=math.ceil(held.devices / nodes),
         nodes=nodes,
-        priority=words.priority(last.admin_comment),
-        time_seconds=60 * int(last.limit) if last.limit.isdecimal() else None,
-        reason=said(last.state, last.reason) if over else "",
-        attempts=ran,
-        earlier_attempts=max(0, _number(last.restarts) + 1 - len(history)),
-        ended_at=fields.time_of(last.end) if over else None,
-        exit_code=ran[-1].exit_code if over and ran else None,
+        priority=lookup.priority(last.admincomment),
+        time_seconds=60 * int(last.timelimitraw) if last.timelimitraw.isdecimal() else None,
+        reason=squeue.ending_text(last.state, last.reason) if ended else "",
+        attempts=attempts,
+        earlier_attempts=max(0, parse_int(last.restarts) + 1 - len(history)),
+        ended_at=parse_time(last.end) if ended else None,
+        exit_code=attempts[-1].exit_code if ended and attempts else None,
         array_id=array,
         array_index=index,
     )
@@ -202,18 +167,19 @@ def windows(since: float, until: float) -> Iterator[tuple[float, float]]:
         since += WINDOW_SECONDS
 
 
-def _share(record: SacctRow, words: FleetLookup) -> fields.JobDevices:
-    return words.share(record.partition, record.tres or record.asked, "", max(1, _number(record.nodes)))
+def _attempts(history: Sequence[SacctRow], lookup: FleetLookup) -> tuple[Attempt, ...]:
+    return tuple(attempt for record in history if (attempt := to_attempt(record, lookup)) is not None)
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+def _job_devices(record: SacctRow, lookup: FleetLookup) -> JobDevices:
+    tres = record.alloctres or record.reqtres
+    return lookup.devices(record.partition, tres, "", max(1, parse_int(record.nnodes)))
 
 
-def _order(record: SacctRow) -> tuple[int, int]:
-    return _number(record.submit), _number(record.row)
+def _age(record: SacctRow) -> tuple[int, int]:
+    return parse_int(record.submit), parse_int(record.dbindex)
 
 
-def _moment(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     """Format a time for sacct; the environment sets UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%S")

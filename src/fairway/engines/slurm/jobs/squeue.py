@@ -1,4 +1,4 @@
-"""`squeue`: its arguments, and the parser of its lines. Pure.
+"""Build the arguments of `squeue`, and parse its lines to jobs. Pure.
 
 A line ends with an unguessable delimiter, preceded by the job's name, which may be anything: no name forges a
 line, not even one with line breaks. The format is passed in the environment.
@@ -7,172 +7,295 @@ line, not even one with line breaks. The format is passed in the environment.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from fairway.engines.slurm.jobs import fields as reading
-from fairway.engines.slurm.jobs.fields import FleetLookup, expand
+from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.explain.engine_reasons import slurm_code
-from fairway.model.job import OPEN_JOBS, Attempt, EngineId, JobState, SeenJob
-from fairway.model.names import UserName
+from fairway.model.fleet import Fleet
+from fairway.model.job import OPEN_JOBS, Attempt, Ending, EngineId, JobState, SeenJob
+from fairway.model.names import PriorityName, TeamName, UserName
+from fairway.model.team import Supply
 
 ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all", "--local")
-_BETWEEN: Final = "\x1f"
-_NOTHING: Final = frozenset({"(null)", "N/A", "None", "n/a"})
-_WAITS: Final = frozenset({JobState.WAITING, JobState.HELD})
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+WAITING_STATES: Final = frozenset({JobState.WAITING, JobState.HELD})
+
+_SEPARATOR: Final = "\x1f"
+_UNSET: Final = frozenset({"(null)", "N/A", "None", "n/a"})
+
+_ENDED: Final[Mapping[str, tuple[JobState, Ending]]] = {
+    "COMPLETED": (JobState.DONE, Ending.DONE),
+    "FAILED": (JobState.FAILED, Ending.FAILED),
+    "BOOT_FAIL": (JobState.FAILED, Ending.NODE_LOST),
+    "OUT_OF_MEMORY": (JobState.FAILED, Ending.FAILED),
+    "CANCELLED": (JobState.CANCELLED, Ending.CANCELLED),
+    "REVOKED": (JobState.CANCELLED, Ending.CANCELLED),
+    "TIMEOUT": (JobState.TIMED_OUT, Ending.TIMED_OUT),
+    "DEADLINE": (JobState.TIMED_OUT, Ending.TIMED_OUT),
+    "PREEMPTED": (JobState.FAILED, Ending.PREEMPTED),
+    "NODE_FAIL": (JobState.FAILED, Ending.NODE_LOST),
+}
+_REQUEUED: Final = frozenset({"REQUEUED", "RESIZING"})
+"""How an attempt, never a job, ends in the accounting."""
+_WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "RESV_DEL_HOLD"})
+_HELD: Final = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
+_HELD_REASONS: Final = ("JobHeld", "launch failed requeued held", "JobHoldMaxRequeue")
+
+_TRES_GPUS: Final = re.compile(r"(?:^|,)gres/gpu(?::([^,=]+))?=(\d+)")
+_REQUESTED_GPUS: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
+_TIME_LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_PRIORITY_COMMENT: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
 
 
 class SqueueRow(NamedTuple):
-    """One job, as squeue prints it. The fields are in the order of `FIELDS`."""
+    """One job, as squeue prints it. The attributes have the names of squeue's fields."""
 
-    id: str
+    jobarrayid: str
     state: str
-    start: str
-    end: str
-    user: str
+    starttime: str
+    endtime: str
+    username: str
     account: str
     partition: str
-    submit: str
-    limit: str
-    restarts: str
+    submittime: str
+    timelimit: str
+    restartcnt: str
     exit_code: str
     reason: str
-    nodes: str
-    node_list: str
-    tres: str
+    numnodes: str
+    nodelist: str
+    tres_alloc: str
+    """The request, as long as the job waits."""
     tres_per_node: str
     tres_per_job: str
     admin_comment: str
     name: str
 
+    @property
+    def job_state(self) -> JobState:
+        return job_state(self.state, self.reason)
 
-FIELDS: Final = (
-    "jobarrayid",
-    "state",
-    "starttime",
-    "endtime",
-    "username",
-    "account",
-    "partition",
-    "submittime",
-    "timelimit",
-    "restartcnt",
-    "exit_code",
-    "reason",
-    "numnodes",
-    "nodelist",
-    "tres-alloc",  # what is asked for, as long as the job waits
-    "tres-per-node",
-    "tres-per-job",
-    "admin_comment",
-    "name",
-)
+    @property
+    def restarts(self) -> int:
+        return parse_int(self.restartcnt)
 
 
-def environment(secret: str, fields: tuple[str, ...] = FIELDS) -> Mapping[str, str]:
+FIELDS: Final = tuple(f.replace("_", "-") if f.startswith("tres") else f for f in SqueueRow._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDevices:
+    """The devices of a job, over all its nodes."""
+
+    supply: Supply | None
+    devices: int
+
+
+class FleetLookup:
+    """Maps accounts, partitions and GRES types of one cluster to a fleet's names."""
+
+    def __init__(self, fleet: Fleet, pools: PoolMatcher) -> None:
+        self._teams = frozenset(team.name for team in fleet.teams)
+        self._priorities = frozenset(priority.name for priority in fleet.priorities)
+        self._pools = pools
+        self.devices = lru_cache(maxsize=4096)(self._devices)
+
+    def team(self, account: str) -> TeamName | None:
+        """Return the team of an account. Returns None if it is no team of the fleet."""
+        return TeamName(account) if account in self._teams else None
+
+    def priority(self, admin_comment: str) -> PriorityName | None:
+        """Return the priority that job_submit.lua stored. Returns None if it is none of the fleet."""
+        found = _PRIORITY_COMMENT.fullmatch(admin_comment)
+        return PriorityName(found[1]) if found and found[1] in self._priorities else None
+
+    def _devices(self, partitions: str, tres: str, request: str, nodes: int) -> JobDevices:
+        """Return what a job holds or requests: counted by `tres`, typed by `request` if `tres` has no types.
+
+        `request` is per node. With several types in one job, those of a pool come first.
+        """
+        # The second partition of a pool is over the same nodes as the one that the pool names.
+        names = {name for part in partitions.split(",") for name in (part, part.removesuffix("-lent"))}
+        counts = {kind or None: int(count) for kind, count in _TRES_GPUS.findall(tres)}
+        requested = {
+            kind or None: int(count or 1) * nodes for kind, count in _REQUESTED_GPUS.findall(request)
+        }
+        typed: dict[str | None, int] = {kind: count for kind, count in counts.items() if kind is not None}
+        if not typed and len(requested) == 1 and counts:
+            typed = dict.fromkeys(requested, counts[None])  # one type was requested: all are of it
+        best = JobDevices(None, 0)
+        for kind, count in (typed or counts or requested).items():
+            supply = self._supply(names, kind)
+            if supply is not None:
+                return JobDevices(supply, count)
+            if best.devices == 0:
+                best = JobDevices(None, count)
+        return best
+
+    def _supply(self, partitions: Collection[str], kind: str | None) -> Supply | None:
+        pool, slice_ = self._pools.match(partitions, kind)
+        if pool is not None:
+            return Supply(pool, slice_)
+        return self._pools.only_supply(partitions) if kind is None else None
+
+
+def environment(delimiter: str, fields: tuple[str, ...] = FIELDS) -> Mapping[str, str]:
     """Return the environment that makes squeue print `fields` whole, whatever their length."""
-    *before, last = fields
-    return {"SQUEUE_FORMAT2": ",".join([*(f"{f}:0{_BETWEEN}" for f in before), f"{last}:0{secret}"])}
+    *others, last = fields
+    columns = [*(f"{field}:0{_SEPARATOR}" for field in others), f"{last}:0{delimiter}"]
+    return {"SQUEUE_FORMAT2": ",".join(columns)}
 
 
-def lines(output: bytes, secret: str) -> Iterator[bytes]:
+def split_lines(output: bytes, delimiter: str) -> Iterator[bytes]:
     """Split the output into lines, whatever they contain."""
-    found = output.split(secret.encode() + b"\n")
-    found.pop()  # after the last one nothing comes
-    return iter(found)
+    lines = output.split(delimiter.encode() + b"\n")
+    lines.pop()  # empty: the last line ends with the delimiter too
+    return iter(lines)
 
 
-def key(line: bytes) -> bytes:
+def job_key(line: bytes) -> bytes:
     """Return the job id of a line."""
     return line[: line.find(b"\x1f")]
 
 
 def parse(line: bytes) -> SqueueRow:
     """Parse the fields of a line."""
-    return SqueueRow(*line.decode(errors="replace").split(_BETWEEN, len(FIELDS) - 1))
+    return SqueueRow(*line.decode(errors="replace").split(_SEPARATOR, len(FIELDS) - 1))
 
 
-def settled(row: SqueueRow) -> SqueueRow:
+def without_estimates(row: SqueueRow) -> SqueueRow:
     """Drop the times that Slurm estimates anew every few seconds while a job waits."""
-    return row._replace(start="", end="") if row.state == "PENDING" else row
+    return row._replace(starttime="", endtime="") if row.state == "PENDING" else row
 
 
-def only_completes(was: SqueueRow, row: SqueueRow) -> bool:
+def starts_completing(before: SqueueRow, row: SqueueRow) -> bool:
     """Return whether a running job is now completing: nodes leave one by one, its ending is not known yet."""
-    ran = reading.job_state(was.state, was.reason) is JobState.RUNNING
-    return ran and row.state == "COMPLETING" and was.restarts == row.restarts
+    running = before.job_state is JobState.RUNNING
+    return running and row.state == "COMPLETING" and before.restartcnt == row.restartcnt
 
 
-def restarts(row: SqueueRow) -> int:
-    return int(row.restarts) if row.restarts.isdecimal() else 0
-
-
-def attempt(row: SqueueRow, words: FleetLookup) -> Attempt | None:
-    """Return the current or last attempt. Returns None before the job has nodes."""
-    nodes = expand(row.node_list)
-    started = reading.time_of(row.start)
-    state = reading.job_state(row.state, row.reason)
-    if not nodes or started is None or state in (JobState.WAITING, JobState.HELD):
-        return None
-    share = _share(row, words)
-    if state is JobState.RUNNING:
-        return Attempt(started, nodes, share.devices)
-    code, signal = reading.exit_of(row.exit_code, row.state)
-    return Attempt(
-        started,
-        nodes,
-        share.devices,
-        ended_at=reading.time_of(row.end),
-        ending=reading.ending(row.state),
-        exit_code=code,
-        signal=signal,
-        reason=said(row.state, row.reason),
-    )
-
-
-def seen(row: SqueueRow, words: FleetLookup) -> SeenJob:
-    """Return the job with the one attempt squeue knows; `earlier_attempts` counts the others."""
-    state = reading.job_state(row.state, row.reason)
-    now = attempt(row, words)
-    share = _share(row, words)
-    nodes = _number(row.nodes)
-    over = state not in OPEN_JOBS
-    array, index = reading.array_of(row.id)
+def to_job(row: SqueueRow, lookup: FleetLookup) -> SeenJob:
+    """Return the job with the one attempt squeue has; `earlier_attempts` counts the others."""
+    state = row.job_state
+    attempt = to_attempt(row, lookup)
+    held = _job_devices(row, lookup)
+    nodes = max(1, parse_int(row.numnodes))
+    ended = state not in OPEN_JOBS
+    array, index = parse_array_id(row.jobarrayid)
     return SeenJob(
-        engine_id=EngineId(row.id),
+        engine_id=EngineId(row.jobarrayid),
         name=row.name,
-        user=UserName(row.user),
-        team=words.team(row.account),
+        user=UserName(row.username),
+        team=lookup.team(row.account),
         state=state,
-        submitted_at=reading.time_of(row.submit) or reading.EPOCH,
-        supply=share.supply,
-        gpus=math.ceil(share.devices / nodes),
+        submitted_at=parse_time(row.submittime) or EPOCH,
+        supply=held.supply,
+        gpus=math.ceil(held.devices / nodes),
         nodes=nodes,
-        priority=words.priority(row.admin_comment),
-        time_seconds=reading.limit_of(row.limit),
-        reason=said(row.state, row.reason) if over else "" if row.reason in _NOTHING else row.reason,
-        reason_code=slurm_code(row.reason) if state in _WAITS else "",
-        attempts=() if now is None else (now,),
-        earlier_attempts=restarts(row),
-        ended_at=reading.time_of(row.end) if over else None,
-        exit_code=now.exit_code if over and now is not None else None,
+        priority=lookup.priority(row.admin_comment),
+        time_seconds=parse_time_limit(row.timelimit),
+        reason=ending_text(row.state, row.reason) if ended else "" if row.reason in _UNSET else row.reason,
+        reason_code=slurm_code(row.reason) if state in WAITING_STATES else "",
+        attempts=() if attempt is None else (attempt,),
+        earlier_attempts=row.restarts,
+        ended_at=parse_time(row.endtime) if ended else None,
+        exit_code=attempt.exit_code if ended and attempt is not None else None,
         array_id=array,
         array_index=index,
     )
 
 
-def said(state: str, reason: str) -> str:
+def to_attempt(row: SqueueRow, lookup: FleetLookup) -> Attempt | None:
+    """Return the current or last attempt. Returns None before the job has nodes."""
+    nodes = expand(row.nodelist)
+    started = parse_time(row.starttime)
+    state = row.job_state
+    if not nodes or started is None or state in WAITING_STATES:
+        return None
+    attempt = Attempt(started, nodes, _job_devices(row, lookup).devices)
+    if state is JobState.RUNNING:
+        return attempt
+    return end_attempt(attempt, row.state, row.endtime, row.exit_code, row.reason)
+
+
+def end_attempt(attempt: Attempt, state: str, end: str, exit_code: str, reason: str) -> Attempt:
+    """Return the attempt with its ending, from the texts of squeue or sacct."""
+    code, signal = parse_exit_code(exit_code, state)
+    return replace(
+        attempt,
+        ended_at=parse_time(end),
+        ending=to_ending(state),
+        exit_code=code,
+        signal=signal,
+        reason=ending_text(state, reason),
+    )
+
+
+def _job_devices(row: SqueueRow, lookup: FleetLookup) -> JobDevices:
+    request = row.tres_per_node if row.tres_per_node not in _UNSET else ""
+    if not request and row.tres_per_job not in _UNSET:
+        # of the whole job: counted by TRES, it only has the type
+        return lookup.devices(row.partition, row.tres_alloc, row.tres_per_job, 1)
+    return lookup.devices(row.partition, row.tres_alloc, request, max(1, parse_int(row.numnodes)))
+
+
+def job_state(text: str, reason: str) -> JobState:
+    """Convert a job state. Open states that do not wait count as running: COMPLETING, SUSPENDED, …."""
+    name = text.split(" ", 1)[0]  # `CANCELLED by 2001`
+    if name in _WAITING:
+        return JobState.HELD if reason.startswith(_HELD_REASONS) else JobState.WAITING
+    if name in _HELD:
+        return JobState.HELD
+    return _ENDED[name][0] if name in _ENDED else JobState.RUNNING
+
+
+def to_ending(text: str) -> Ending | None:
+    """Convert a state to how an attempt ended. Returns None if it did not."""
+    name = text.split(" ", 1)[0]
+    if name in _REQUEUED:
+        return Ending.REQUEUED
+    return _ENDED[name][1] if name in _ENDED else None
+
+
+def ending_text(state: str, reason: str) -> str:
     """Return Slurm's description of an ending."""
-    return state if reason in _NOTHING or not reason else f"{state}: {reason}"
+    return state if reason in _UNSET or not reason else f"{state}: {reason}"
 
 
-def _number(text: str) -> int:
-    return max(1, int(text)) if text.isdecimal() else 1
+def parse_int(text: str) -> int:
+    """Parse a number. Returns 0 if it is none."""
+    return int(text) if text.isdecimal() else 0
 
 
-def _share(row: SqueueRow, words: FleetLookup) -> reading.JobDevices:
-    asked = row.tres_per_node if row.tres_per_node not in _NOTHING else ""
-    if not asked and row.tres_per_job not in _NOTHING:
-        # of the whole job: counted by TRES, only the type is told by it
-        return words.share(row.partition, row.tres, row.tres_per_job, 1)
-    return words.share(row.partition, row.tres, asked, _number(row.nodes))
+def parse_time(text: str) -> datetime | None:
+    """Parse a time in seconds. Returns None for N/A, Unknown and None."""
+    return datetime.fromtimestamp(int(text), UTC) if parse_int(text) else None
+
+
+def parse_exit_code(text: str, state: str) -> tuple[int | None, int | None]:
+    """Parse `7:0`, `0:15`: exit code and signal. 0 is a code only if completed: others were killed."""
+    code, _, signal = text.partition(":")
+    if not code.isdecimal():
+        return None, None
+    return (int(code) if int(code) or state == "COMPLETED" else None), parse_int(signal) or None
+
+
+def parse_array_id(job_id: str) -> tuple[EngineId | None, int | None]:
+    """Parse array and index of a task's id, `12_7`. Returns None for both if the job is no task."""
+    array, _, index = job_id.partition("_")
+    return (EngineId(array), int(index) if index.isdecimal() else None) if index else (None, None)
+
+
+def parse_time_limit(text: str) -> int | None:
+    """Parse a time limit like `1-02:03:04` into seconds. Returns None for UNLIMITED and the like."""
+    found = _TIME_LIMIT.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -1,33 +1,42 @@
-"""Submit and change jobs through slurmrestd: sent as the user, held and cancelled as Fairway's user."""
+"""Submit, cancel, hold and release jobs through slurmrestd, and make the batch script of an order.
+
+Jobs are submitted as their user, and cancelled, held and released as Fairway's user.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import base64
+import re
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from fairway.engines.port import Refused, Sent, Unreachable
-from fairway.engines.slurm.jobs import script
-from fairway.engines.slurm.jobs.script import SubmitTerms
-from fairway.engines.slurm.policy.partitions import sites
-from fairway.engines.slurm.rest.client import RestAnswer, SlurmRest
+from fairway.engines.port import Refused, SubmitResult, Unreachable
+from fairway.engines.slurm.policy.partitions import SupplySite, sites
+from fairway.engines.slurm.rest.client import JobResponse, SlurmRest
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Cluster, Fleet
-from fairway.model.job import EngineId, Order
+from fairway.model.fleet import Cluster, Fleet, Folders
+from fairway.model.job import EngineId, Order, format_job_id
+from fairway.model.names import PriorityName
 
-AT_ONCE: Final = 8
-"""Connections: more of them do not make slurmctld faster."""
+MAX_CONNECTIONS: Final = 8
+"""More of them do not make slurmctld faster."""
+PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+TOLERATES_LOSS: Final = "tolerates-loss"
+"""What job_submit.lua looks for in the comment of a job on spot nodes."""
+_VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE_LENGTH: Final = 76
+_SHELL: Final = "/bin/bash"
 
 # slurm_errno.h
-_INVALID_JOB: Final = 2017
-_ALREADY_DONE: Final = 2021
-_FINISHED: Final = 2084
-_OVER: Final = frozenset({_INVALID_JOB, _ALREADY_DONE, _FINISHED})
+_OVER: Final = frozenset({2017, 2021, 2084})  # invalid job id, already done, finished
 _NO_USER: Final = 6010
-# Says no now and may say yes later: a controller that takes over, a queue that is full
-_LATER: Final = frozenset({11, 2020, 2027, 2095})
-_FOR_GOOD: Final = (range(2000, 3000), range(_NO_USER, _NO_USER + 1), range(9000, 10_000))
+# Refused now, and perhaps accepted later: a controller that takes over, a queue that is full
+_TEMPORARY: Final = frozenset({11, 2020, 2027, 2095})
+_PERMANENT: Final = (range(2000, 3000), range(_NO_USER, _NO_USER + 1), range(9000, 10_000))
 _REASONS: Final[Mapping[int, tuple[str, str]]] = {
     2000: ("PartitionMissing", "correct  pools.POOL.slurm.partition  in the fleet file:  sinfo -s"),
     2002: ("NotAllowed", "fairway get teams  shows who may use what; sacctmgr show assoc user=USER"),
@@ -44,93 +53,276 @@ _REASONS: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class SubmitContext:
+    """The context of an order: the site of its supply, the cluster's folders, the default priority."""
+
+    site: SupplySite
+    folders: Folders
+    default_priority: PriorityName
+
+
+def log_file(folder: str, order: Order, attempt: int) -> str:
+    """Return the file that an attempt (from 1 within this engine job) prints to, below `folder`."""
+    return f"{folder.rstrip('/')}/{order.user}/{order.engine_name}.{attempt}.out"
+
+
+def slurm_log_file(folder: str, order: Order) -> str:
+    """Return the file Slurm itself writes to: why a script failed to start, and who ended it."""
+    return f"{folder.rstrip('/')}/{order.user}/{order.engine_name}.slurm"
+
+
+def body(order: Order, context: SubmitContext) -> dict[str, Any]:
+    """Return the body to POST to job/submit; the same in every API version from v0.0.40 on."""
+    _check(order)
+    spec, site, folders = order.spec, context.site, context.folders
+    job: dict[str, Any] = {
+        "name": str(order.engine_name),
+        "account": str(order.team),
+        "partition": site.partition,
+        "tres_per_node": f"gres/gpu:{site.gres}:{spec.gpus.count}"
+        if site.gres
+        else f"gres/gpu:{spec.gpus.count}",
+        "minimum_nodes": spec.nodes,
+        "maximum_nodes": spec.nodes,
+        "tasks": spec.nodes,
+        "environment": [f"PATH={PATH}", f"FAIRWAY_JOB_ID={format_job_id(order.job)}"],
+        # slurmd goes to /tmp by itself where a folder is missing, but never to somebody's home without a name
+        "current_working_directory": "/tmp",  # noqa: S108 - the script goes on from there
+        "standard_output": slurm_log_file(folders.logs, order) if folders.logs else "/dev/null",
+        "open_mode": ["APPEND"],
+        # A preempted job goes back to the queue: without this it would be cancelled
+        "requeue": True,
+        "comment": f"fairway:{format_job_id(order.job)}" + (f" {TOLERATES_LOSS}" if site.spot else ""),
+        "script": script(order, context),
+    }
+    if order.priority != context.default_priority:  # by name; job_submit.lua makes it the team's QOS
+        job["qos"] = str(order.priority)
+    if spec.time_seconds is not None:
+        job["time_limit"] = {"set": True, "number": max(1, -(-spec.time_seconds // 60))}
+    if spec.cpus is not None:
+        job["cpus_per_task"] = spec.cpus
+    if spec.memory_gb is not None:
+        job["memory_per_node"] = {"set": True, "number": spec.memory_gb * 1024}
+    if spec.together:
+        job["required_switches"] = {"set": True, "number": 1}
+    if order.hold:
+        job["hold"] = True
+    return {"job": job}
+
+
+def script(order: Order, context: SubmitContext) -> str:
+    """Return the batch script: the environment, the log, the folder, the setup, then the user's program."""
+    spec, folders = order.spec, context.folders
+    lines = [f"#!{_SHELL} -l", f"# {order.engine_name}: made by Fairway for {order.user}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in spec.env.items()]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in _variables(order)]
+    lines.append(f"export FAIRWAY_ATTEMPT=$(( {order.attempts_before} + ${{SLURM_RESTART_COUNT:-0}} + 1 ))")
+    if folders.logs:
+        log = shlex.quote(f"{folders.logs.rstrip('/')}/{order.user}/{order.engine_name}")
+        # The group of the folder may read it, as Fairway's server does: see docs/engines/slurm.md
+        lines.append(f"fairway_log={log}.$(( ${{SLURM_RESTART_COUNT:-0}} + 1 )).out")
+        lines.append('fairway_umask=$(umask); umask 027; { : >> "$fairway_log"; } 2>/dev/null \\')
+        lines.append('  && exec >> "$fairway_log" 2>&1; umask "$fairway_umask"')
+        lines.append("unset fairway_log fairway_umask")
+    if folders.checkpoints:
+        folder = f"{folders.checkpoints.rstrip('/')}/{order.team}/{format_job_id(order.job)}"
+        lines.append(f"export FAIRWAY_CHECKPOINT_DIR={shlex.quote(folder)}")
+        # The team's folder is as /tmp: whoever comes first makes it, and the others write there too
+        lines.append(f"mkdir -m 1777 -- {shlex.quote(folder.rpartition('/')[0])} 2>/dev/null")
+        lines.append(
+            'mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR" || { sleep 1; mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR"; } \\'
+        )
+        lines.append("  || exit 1")
+    lines.append("export HOME=~")
+    if spec.workdir is not None:
+        lines.append(f"cd -- {shlex.quote(spec.workdir)} || exit 1")
+    else:
+        lines.append("cd -- ~ 2>/dev/null || cd /tmp || exit 1")
+    if spec.setup:
+        lines.append(f'eval "$(base64 -d <<< {_encoded(spec.setup)})" || exit $?')
+    lines += _program(order)
+    return "\n".join(lines) + "\n"
+
+
+def preview(order: Order, context: SubmitContext) -> str:
+    """Return the script with `#SBATCH` options, for users to read."""
+    job = body(order, context)["job"]
+    first, *rest = job["script"].splitlines()
+    return "\n".join([first, *(f"#SBATCH {option}" for option in _options(job)), *rest]) + "\n"
+
+
+def _options(job: dict[str, Any]) -> Iterable[str]:
+    options = {
+        "job-name": job["name"],
+        "account": job["account"],
+        "partition": job["partition"],
+        "qos": job.get("qos"),
+        "gres": job["tres_per_node"].removeprefix("gres/"),
+        "nodes": job["minimum_nodes"],
+        "ntasks": job["tasks"],
+        "cpus-per-task": job.get("cpus_per_task"),
+        "mem": f"{job['memory_per_node']['number']}M" if "memory_per_node" in job else None,
+        "time": job["time_limit"]["number"] if "time_limit" in job else None,
+        "switches": 1 if "required_switches" in job else None,
+        "output": job["standard_output"],
+        "open-mode": "append",
+        "comment": job["comment"],
+    }
+    for name, value in options.items():
+        if value is not None:
+            yield f"--{name}={shlex.quote(str(value))}"
+    yield "--requeue"
+    if job.get("hold"):
+        yield "--hold"
+
+
+def _variables(order: Order) -> Iterable[tuple[str, str]]:
+    """Yield the variables that describe a job to itself, except the attempt."""
+    yield "FAIRWAY_JOB_ID", format_job_id(order.job)
+    yield "FAIRWAY_JOB_NAME", order.spec.name
+    yield "FAIRWAY_TEAM", order.team
+    if order.array is not None:
+        yield "FAIRWAY_ARRAY_ID", format_job_id(order.array)
+    if order.array_index is not None:
+        yield "FAIRWAY_ARRAY_INDEX", str(order.array_index)
+
+
+def _program(order: Order) -> list[str]:
+    """Return the last lines: the shell execs the program, so that signals and exit code are its own."""
+    spec = order.spec
+    if spec.script is not None:
+        # Runs on the first node and starts the others by srun, as any batch script
+        first = spec.script.split("\n", 1)[0]
+        shebang = first[2:].split(maxsplit=1) if first.startswith("#!") else []
+        encoded = _encoded(spec.script)
+        lines = [encoded[at : at + _LINE_LENGTH] for at in range(0, len(encoded), _LINE_LENGTH)]
+        shell = shlex.join(shebang) or _SHELL
+        return [f"exec {shell} /dev/fd/9 9< <(base64 -d << 'END'", "\n".join(lines), "END", ")"]
+    command = shlex.join(spec.command)
+    if spec.nodes > 1:
+        counts = f"--nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1"
+        return [f"exec srun {counts} --kill-on-bad-exit=1 -- {command}"]
+    return [f"exec -- {command}"]
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _check(order: Order) -> None:
+    """Raise Refused for text that no shell or environment can carry."""
+    spec = order.spec
+    if (spec.script is None) == (not spec.command):
+        raise Refused("CommandMissing", "a job has either a command or a script", "give one of the two")
+    texts = [*spec.command, spec.script, spec.setup, spec.workdir, spec.name, *spec.env.values()]
+    if any("\0" in text or not _encodable(text) for text in texts if text):
+        raise Refused(
+            "TextUnsendable",
+            "a command, script or variable has a character that no program can be given",
+            "take out what is not text: NUL and lone surrogates",
+        )
+    for name in spec.env:
+        if not _VARIABLE_NAME.fullmatch(name):
+            raise Refused(
+                "VariableUnsendable",
+                f"{name!r} is no name of a variable",
+                "use letters, digits and _, and no digit in front",
+            )
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class SlurmRunner:
     """Submits, cancels, holds and releases the jobs of one cluster."""
 
     def __init__(self, rest: SlurmRest, cluster: Cluster) -> None:
         self._rest = rest
         self._cluster = cluster
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._types: dict[str, str] | None = None
+        self._connections = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._settings: dict[str, str] | None = None
+        """The GRES types of the cluster's partitions, once read."""
 
     def preview(self, order: Order, fleet: Fleet) -> str:
-        return script.preview(order, self._terms(order, fleet))
+        return preview(order, self._context(order, fleet))
 
-    async def submit(self, wanted: Sequence[Order], fleet: Fleet) -> AsyncIterator[Sent]:
+    async def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Submit several orders at a time; if one fails as unreachable, those under way are awaited."""
-        if self._types is None and any(order.supply.slice is not None for order in wanted):
-            await self._learn_types()
-        waiting = iter(wanted)
-        under_way: set[asyncio.Task[Sent]] = set()
+        if self._settings is None and any(order.supply.slice is not None for order in orders):
+            # The cluster's names of its slices: `1g.10gb`, or `a100_1g.10gb`
+            reply = await self._rest.partitions()
+            self._settings = {f"partition/{p.name}/TRES": p.tres.configured for p in reply.partitions}
+        waiting = iter(orders)
+        tasks: set[asyncio.Task[SubmitResult]] = set()
         failure: FairwayError | None = None
         try:
             while True:
-                while failure is None and len(under_way) < AT_ONCE and (order := next(waiting, None)):
-                    under_way.add(asyncio.create_task(self._submit(order, fleet)))
-                if not under_way:
+                while failure is None and len(tasks) < MAX_CONNECTIONS and (order := next(waiting, None)):
+                    tasks.add(asyncio.create_task(self._submit(order, fleet)))
+                if not tasks:
                     break
-                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     try:
-                        sent = task.result()
+                        result = task.result()
                     except FairwayError as error:
                         failure = failure or error
                         continue
-                    yield sent
+                    yield result
         finally:
-            for task in under_way:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if failure is not None:
             raise failure
 
     async def cancel(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        return await self._each(ids, self._cancel)
+        return await self._each(ids, lambda job: self._change("DELETE", job))
 
     async def hold(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        return await self._each(ids, lambda job: self._update(job, hold=True))
+        return await self._each(ids, lambda job: self._set_hold(job, hold=True))
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
-        return await self._each(ids, lambda job: self._update(job, hold=False))
+        return await self._each(ids, lambda job: self._set_hold(job, hold=False))
 
-    async def _submit(self, order: Order, fleet: Fleet) -> Sent:
+    async def _submit(self, order: Order, fleet: Fleet) -> SubmitResult:
         try:
-            body = script.body(order, self._terms(order, fleet))
+            request = body(order, self._context(order, fleet))
         except Refused as refusal:
-            return Sent(order, None, refusal)
-        answer = await self._rest.act("POST", "job/submit", body, user=order.user)
-        if answer.status == HTTPStatus.OK and answer.reply.job_id and not answer.reply.errors:
-            return Sent(order, EngineId(str(answer.reply.job_id)))
-        return Sent(order, None, self._refusal(answer))
+            return SubmitResult(order, None, refusal)
+        response = await self._rest.request_jobs("POST", "job/submit", request, user=order.user)
+        if response.status == HTTPStatus.OK and response.reply.job_id and not response.reply.errors:
+            return SubmitResult(order, EngineId(str(response.reply.job_id)))
+        return SubmitResult(order, None, _refusal(response))
 
-    async def _cancel(self, job: EngineId) -> Refused | None:
-        answer = await self._rest.act("DELETE", f"job/{job}")
-        # A refused DELETE is answered 200, with the error inside
-        codes = {signalled.error.code for signalled in answer.reply.status if signalled.error.code}
-        codes |= {fault.error_number for fault in answer.reply.errors}
-        if codes <= _OVER and (codes or answer.status == HTTPStatus.OK):
-            return None
-        return self._refusal(answer)
-
-    async def _update(self, job: EngineId, *, hold: bool) -> Refused | None:
+    async def _set_hold(self, job: EngineId, *, hold: bool) -> Refused | None:
         if not job.isdecimal():
             return Refused(
                 "TaskOfArray",
                 f"Slurm's API holds and releases whole arrays only, and {job} is a task of one",
                 f"scontrol {'hold' if hold else 'release'} {job}",
             )
-        answer = await self._rest.act("POST", f"job/{job}", {"hold": hold})
-        codes = {fault.error_number for fault in answer.reply.errors}
-        if codes <= _OVER and (codes or answer.status == HTTPStatus.OK):
+        return await self._change("POST", job, {"hold": hold})
+
+    async def _change(self, method: str, job: EngineId, request: object = None) -> Refused | None:
+        response = await self._rest.request_jobs(method, f"job/{job}", request)
+        numbers = _error_numbers(response)
+        if numbers <= _OVER and (numbers or response.status == HTTPStatus.OK):
             return None
-        return self._refusal(answer)
+        return _refusal(response)
 
     async def _each(
-        self, ids: Sequence[EngineId], do: Callable[[EngineId], Awaitable[Refused | None]]
+        self, ids: Sequence[EngineId], change: Callable[[EngineId], Awaitable[Refused | None]]
     ) -> Mapping[EngineId, Refused]:
         async def one(job: EngineId) -> tuple[EngineId, Refused | None]:
-            async with self._places:
-                return job, await do(job)
+            async with self._connections:
+                return job, await change(job)
 
         tasks = [asyncio.create_task(one(job)) for job in ids]
         try:
@@ -141,40 +333,41 @@ class SlurmRunner:
             await asyncio.gather(*tasks, return_exceptions=True)
         return {job: refusal for job, refusal in done if refusal is not None}
 
-    def _terms(self, order: Order, fleet: Fleet) -> SubmitTerms:
-        for site in sites(fleet, self._cluster.name, self._types or {}):
+    def _context(self, order: Order, fleet: Fleet) -> SubmitContext:
+        for site in sites(fleet, self._cluster.name, self._settings or {}):
             if site.supply == order.supply:
-                return SubmitTerms(site, self._cluster.folders, fleet.default_priority.name)
+                return SubmitContext(site, self._cluster.folders, fleet.default_priority.name)
         raise Refused(
             "PoolMissing",
             f"{order.supply} is not on cluster {self._cluster.name}",
             "fairway get pools",
         )
 
-    async def _learn_types(self) -> None:
-        """Read the cluster's names of its slices: `1g.10gb`, or `a100_1g.10gb`."""
-        reply = await self._rest.partitions()
-        self._types = {f"partition/{p.name}/TRES": p.tres.configured for p in reply.partitions}
 
-    def _refusal(self, answer: RestAnswer) -> Refused:
-        """Return why Slurm refused one job. Raises Unreachable if it may accept it later."""
-        verdicts = [signalled.error for signalled in answer.reply.status if signalled.error.code]
-        numbers = {fault.error_number for fault in answer.reply.errors} | {v.code for v in verdicts}
-        words = [fault.error or fault.description for fault in answer.reply.errors]
-        words += [verdict.message for verdict in verdicts]
-        words.append(answer.reply.job_submit_user_msg)
-        said = "; ".join(dict.fromkeys(word.strip() for word in words if word and word.strip()))
-        for_good = any(number in some for number in numbers for some in _FOR_GOOD)
-        if numbers & _LATER or not (for_good or 400 <= answer.status < 500):
-            raise Unreachable(
-                "EngineFailed",
-                f"Slurm did not take a request ({answer.status}): {said or 'it says nothing'}",
-                "journalctl -u slurmrestd -u slurmctld",
-            )
-        for number in sorted(numbers):
-            if number in _REASONS:
-                code, hint = _REASONS[number]
-                return Refused(code, f"Slurm: {said}", hint)
-        return Refused(
-            "EngineRefused", f"Slurm: {said or f'HTTP {answer.status}'}", "journalctl -u slurmctld"
+def _error_numbers(response: JobResponse) -> set[int]:
+    """Return the errors of slurm_errno.h. A refused DELETE is answered 200, with the error in `status`."""
+    codes = {result.error.code for result in response.reply.status if result.error.code}
+    return codes | {error.error_number for error in response.reply.errors}
+
+
+def _refusal(response: JobResponse) -> Refused:
+    """Return why Slurm refused one job. Raises Unreachable if it may accept it later."""
+    numbers = _error_numbers(response)
+    texts = [error.error or error.description for error in response.reply.errors]
+    texts += [result.error.message for result in response.reply.status if result.error.code]
+    texts.append(response.reply.job_submit_user_msg)
+    message = "; ".join(dict.fromkeys(text.strip() for text in texts if text and text.strip()))
+    permanent = any(number in some for number in numbers for some in _PERMANENT)
+    if numbers & _TEMPORARY or not (permanent or 400 <= response.status < 500):
+        raise Unreachable(
+            "EngineFailed",
+            f"Slurm did not take a request ({response.status}): {message or 'it says nothing'}",
+            "journalctl -u slurmrestd -u slurmctld",
         )
+    for number in sorted(numbers):
+        if number in _REASONS:
+            code, hint = _REASONS[number]
+            return Refused(code, f"Slurm: {message}", hint)
+    return Refused(
+        "EngineRefused", f"Slurm: {message or f'HTTP {response.status}'}", "journalctl -u slurmctld"
+    )

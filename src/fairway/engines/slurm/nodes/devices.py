@@ -1,13 +1,14 @@
-"""Which GPUs a node has, from its GRES strings, and which pool's they are. Pure."""
+"""Parse the GPUs of a node from its GRES strings, and match them to pools. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from fairway.engines.slurm.nodes.hostlist import split_list
 from fairway.model.fleet import Pool, SlurmPlace
 from fairway.model.names import PoolName, SliceName
 from fairway.model.observation import Devices
@@ -20,8 +21,8 @@ _MULTIPLES: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P":
 # `gpu:a100:no_consume:8` is a flag between type and count, not a part of the type
 _FLAGS: Final = frozenset({"no_consume"})
 
-# how NVIDIA writes a MIG profile, at the end of a GRES type: `1g.10gb`, `a100_3g.40gb`, `1g.12gb+me`
-_PROFILE: Final = re.compile(r"(?:.*_)?(\d+g\.\d+gb(?:\+[a-z.]+)?)", re.IGNORECASE)
+MIG_PROFILE: Final = re.compile(r"(?:.*_)?(\d+g\.\d+gb(?:\+[a-z.]+)?)", re.IGNORECASE)
+"""A GRES type that ends with a MIG profile, as NVIDIA writes it: `1g.10gb`, `a100_3g.40gb`, `1g.12gb+me`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class Gres:
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """Parse a GRES string, in its order. `""`, `(null)` and `N/A` list nothing."""
-    # `(null)` also stands for a type that was never given: `gpu:(null):2(IDX:0-1)`
-    return tuple(_entry(part) for part in _split(text.replace("(null)", "")) if part not in ("", "N/A"))
+    # `(null)` is also the type of GPUs that have none: `gpu:(null):2(IDX:0-1)`
+    parts = (part.strip() for part in split_list(text.replace("(null)", ""), "()"))
+    return tuple(_entry(part) for part in parts if part not in ("", "N/A"))
 
 
 def shared_gpus(detail: str) -> int:
@@ -50,34 +52,19 @@ def shared_gpus(detail: str) -> int:
     return sum(1 for used, slash, _ in pairs if slash and used.strip().isdigit() and int(used))
 
 
-def _split(text: str) -> Iterator[str]:
-    """Split at commas, except inside parentheses."""
-    depth = start = 0
-    for i, char in enumerate(text):
-        if char == "(":
-            depth += 1
-        elif char == ")":
-            depth -= 1
-        elif char == "," and depth == 0:
-            yield text[start:i].strip()
-            start = i + 1
-    if last := text[start:].strip():
-        yield last
-
-
 def _entry(part: str) -> Gres:
-    words, _, detail = part.partition("(")
-    name, *rest = words.split(":")
+    listed, _, detail = part.partition("(")
+    name, *rest = listed.split(":")
     count = 1
     if rest and (number := _COUNT.fullmatch(rest[-1])):
         count = int(number[1]) * _MULTIPLES[number[2].upper()]
         rest.pop()
-    kind = ":".join(word for word in rest if word not in _FLAGS)
+    kind = ":".join(field for field in rest if field not in _FLAGS)
     return Gres(name, kind or None, count, detail.removesuffix(")"))
 
 
-class Claims:
-    """Maps a node's devices to a pool: its partition's, if the GRES type matches."""
+class PoolMatcher:
+    """Finds the pool of a node's devices: the one of its partition, if the GRES type matches."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         # a cluster has many nodes and few kinds of them: like nodes share one value
@@ -89,12 +76,11 @@ class Claims:
         """The partitions that pools name, with the first pool that names each."""
         return {place.partition: pool.name for pool, place in reversed(self._places)}
 
-    def of(self, partitions: Collection[str], kind: str | None) -> tuple[PoolName | None, SliceName | None]:
-        """Return the pool that claims devices of a GRES type, and their slice.
-
-        None: no pool, or whole GPUs.
-        """
-        profile = _PROFILE.fullmatch(kind or "")
+    def match(
+        self, partitions: Collection[str], kind: str | None
+    ) -> tuple[PoolName | None, SliceName | None]:
+        """Return the pool of devices of a GRES type, and their slice. None: no pool, or whole GPUs."""
+        profile = MIG_PROFILE.fullmatch(kind or "")
         for pool, place in self._places:
             if place.partition not in partitions:
                 continue
@@ -106,18 +92,11 @@ class Claims:
                 return pool.name, None
         return None, SliceName(profile[1]) if profile else None
 
-    def only(self, partitions: Collection[str]) -> Supply | None:
-        """Return the only supply in these partitions, for devices of unreported type.
-
-        None: not exactly one.
-        """
-        there = {
-            supply
-            for pool, place in self._places
-            if place.partition in partitions
-            for supply in pool.supplies
-        }
-        return there.pop() if len(there) == 1 else None
+    def only_supply(self, partitions: Collection[str]) -> Supply | None:
+        """Return the supply of devices of unreported type. Returns None if there is not exactly one."""
+        pools = [pool for pool, place in self._places if place.partition in partitions]
+        supplies = {supply for pool in pools for supply in pool.supplies}
+        return supplies.pop() if len(supplies) == 1 else None
 
     def _devices(self, partitions: tuple[str, ...], gres: str, gres_used: str) -> tuple[Devices, ...]:
         """Return the GPUs of a node in these partitions, by type, from its GRES and used GRES."""
@@ -125,7 +104,7 @@ class Claims:
         used, shared = _gpus(gres_used)
         found = []
         for kind, total in sorted(totals.items(), key=lambda item: item[0] or ""):
-            pool, slice_ = self.of(partitions, kind)
+            pool, slice_ = self.match(partitions, kind)
             in_use = min(total, used.get(kind, 0) + shared.get(kind, 0))
             found.append(Devices(pool, f"gpu:{kind}" if kind else "gpu", slice_, total, in_use))
         return tuple(found)

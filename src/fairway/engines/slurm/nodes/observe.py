@@ -1,8 +1,8 @@
 """Turn slurmctld's nodes into nodes of the model: their health, and why. Pure.
 
-Slurm reports a base state (IDLE, MIXED, ALLOCATED, DOWN, ...) and any number of flags. A node is as well as
-its worst word. Words that are in neither table leave a node ready, so that a flag of a later Slurm does not
-empty a pool: base states that take no work are all named here.
+Slurm reports a base state (IDLE, MIXED, ALLOCATED, DOWN, ...) and any number of flags. A node is as healthy
+as its worst state. States that are in neither table leave a node ready, so that a flag of a later Slurm does
+not empty a pool: base states that take no work are all listed here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.rest.wire import WireNode
 from fairway.model.names import NodeName
 from fairway.model.observation import Health, Node
@@ -40,7 +40,7 @@ DRAINED: Final[Mapping[str, str]] = {
 """Closed to new work on purpose; running jobs may go on."""
 
 # a node that is off or starting cannot respond, and is not expected to
-_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_UP"})
+_POWER_STATES: Final = frozenset({"POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "POWER_UP"})
 
 # 9999-12-31: beyond it, a number is no time
 _LAST_SECOND: Final = 253_402_300_800
@@ -48,35 +48,35 @@ _LAST_SECOND: Final = 253_402_300_800
 
 def health(states: Collection[str]) -> tuple[Health, str]:
     """Return the health of a node with these states, and the reason; the reason is empty when it is ready."""
-    words = set(states)
-    if not words:
+    names = set(states)
+    if not names:
         return Health.DOWN, "without a state"
-    if words & _ASLEEP:
-        words.discard("NOT_RESPONDING")
-    for found, table in ((Health.DOWN, DOWN), (Health.DRAINED, DRAINED)):
-        if named := sorted(words & table.keys()):
-            return found, ", ".join(table[word] for word in named)
+    if names & _POWER_STATES:
+        names.discard("NOT_RESPONDING")
+    for found, texts in ((Health.DOWN, DOWN), (Health.DRAINED, DRAINED)):
+        if listed := sorted(names & texts.keys()):
+            return found, ", ".join(texts[name] for name in listed)
     return Health.READY, ""
 
 
 _health = lru_cache(maxsize=256)(health)
 
 
-def node(wire: WireNode, claims: Claims) -> Node:
+def to_node(wire: WireNode, pools: PoolMatcher) -> Node:
     """Convert one node. Jobs on a node that is drained or down still count as in use."""
-    how, words = _health(wire.state)
-    reason = "" if how is Health.READY else _reason(wire, words)
-    return Node(NodeName(wire.name), how, reason, claims.devices(wire.partitions, wire.gres, wire.gres_used))
+    state, text = _health(wire.state)
+    reason = "" if state is Health.READY else _reason(wire, text)
+    return Node(NodeName(wire.name), state, reason, pools.devices(wire.partitions, wire.gres, wire.gres_used))
 
 
-def _reason(wire: WireNode, words: str) -> str:
+def _reason(wire: WireNode, state: str) -> str:
     """Return the administrator's or Slurm's reason, with who set it and when."""
-    said, who = wire.reason.strip(), wire.reason_set_by_user
-    if not said:
-        return f"{words}: {wire.reservation}" if "MAINTENANCE" in wire.state and wire.reservation else words
-    if not who:
-        return said
+    reason, user = wire.reason.strip(), wire.reason_set_by_user
+    if not reason:
+        return f"{state}: {wire.reservation}" if "MAINTENANCE" in wire.state and wire.reservation else state
+    if not user:
+        return reason
     seconds = wire.reason_changed_at.number if wire.reason_changed_at.set else 0
     if not 0 < seconds < _LAST_SECOND:
-        return f"{said} ({who})"
-    return f"{said} ({who}, {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC)"
+        return f"{reason} ({user})"
+    return f"{reason} ({user}, {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC)"

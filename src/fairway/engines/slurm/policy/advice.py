@@ -1,7 +1,8 @@
-"""List the lines of slurm.conf that a policy needs, compared with the running configuration. Pure.
+"""List the lines of slurm.conf that a policy needs, and notices of what Slurm cannot quite do. Pure.
 
-slurmrestd shows slurm.conf from 26.05 on (API v0.0.45), before that only partitions, and never what
-slurmdbd.conf has in private. A line that cannot be compared says so.
+The lines are compared with the running configuration. slurmrestd shows slurm.conf from 26.05 on (API
+v0.0.45), before that only partitions, and never what slurmdbd.conf has in private. A line that cannot be
+compared says so.
 """
 
 from __future__ import annotations
@@ -14,10 +15,209 @@ from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
 from fairway.policy.objects import Advice, Notice
 
+UNSEEN: Final = "not shown by slurmrestd"
+SLURM_CONF, SLURMDBD_CONF, LUA_FILE = "slurm.conf", "slurmdbd.conf", "job_submit.lua"
+RECONFIGURE: Final = "scontrol reconfigure"
 
-def notices(context: PolicyContext, advice: Iterable[Advice] = ()) -> Iterator[Notice]:
+OWN_TIER, LENT_TIER = 10, 1
+FAIRSHARE_WEIGHT: Final = 100_000
+QOS_WEIGHT: Final = 10_000_000
+AGE_WEIGHT: Final = 2 * FAIRSHARE_WEIGHT
+SHORT_HALF_LIFE_SECONDS: Final = 3600
+BILLING: Final = "GRES/gpu=1.0"
+
+_PARTITION_KEYS: Final = ("Nodes", "PriorityTier", "QOS", "TRESBillingWeights")
+_CONF_KEYS: Final = (
+    "AccountingStorageEnforce",
+    "AccountingStorageTRES",
+    "JobRequeue",
+    "JobSubmitPlugins",
+    "PreemptMode",
+    "PreemptType",
+    "PriorityCalcPeriod",
+    "PriorityDecayHalfLife",
+    "PriorityMaxAge",
+    "PriorityType",
+    "PriorityWeightAge",
+    "PriorityWeightFairshare",
+    "PriorityWeightQOS",
+    "PrivateData",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfLine:
+    """A line that a policy needs: a parameter, its value, and a check whether another value will do too."""
+
+    parameter: str
+    value: str
+    why: str
+    accepts: Callable[[str, str], bool]
+    file: str = SLURM_CONF
+    restart: str = RECONFIGURE
+
+    @property
+    def line(self) -> str:
+        return f"{self.parameter}={self.value}"
+
+
+def found_settings(partitions: Mapping[str, Any], conf: Mapping[str, Any] | None) -> dict[str, str]:
+    """Flatten the running configuration the API shows: `PreemptType`, `partition/gpu/Nodes`."""
+    settings: dict[str, str] = {}
+    for partition in partitions.get("partitions") or ():
+        prefix = f"partition/{partition['name']}"
+        settings[f"{prefix}/Nodes"] = partition["nodes"]["configured"]
+        settings[f"{prefix}/PriorityTier"] = str(partition["priority"]["tier"])
+        settings[f"{prefix}/QOS"] = partition["qos"]["assigned"]
+        settings[f"{prefix}/TRES"] = partition["tres"]["configured"]
+        settings[f"{prefix}/TRESBillingWeights"] = partition["tres"]["billing_weights"]
+    if conf is not None:
+        running = conf.get("slurm_conf") or {}
+        settings |= {name: _text(running[name]) for name in _CONF_KEYS if name in running}
+    return settings
+
+
+def required_lines(context: PolicyContext) -> Iterator[ConfLine]:
+    """Yield a line for every parameter that the fleet's policy depends on."""
+    types = sorted({site.tres for site in context.sites if site.gres is not None})
+    seconds = context.fleet.fairness.half_life_seconds
+    half_life = format_time(seconds)
+    yield ConfLine("AccountingStorageEnforce", "associations,limits,qos,safe", "limits count", _has_policy)
+    tracked = ",".join((UNTYPED, *types))
+    yield ConfLine(
+        "AccountingStorageTRES",
+        tracked,
+        "GPUs are counted by type",
+        _has_all,
+        restart="systemctl restart slurmctld",
+    )
+    yield ConfLine("PreemptType", "preempt/qos", "what is lent comes back", _same)
+    yield ConfLine("PreemptMode", "REQUEUE", "a job whose place is taken starts again", _has_all)
+    yield ConfLine("JobRequeue", "1", "a job whose place is taken starts again", _same)
+    yield ConfLine(
+        "JobSubmitPlugins", "lua", "plain sbatch gets its team's QOS (fairway render slurm)", _has_all
+    )
+    yield ConfLine("PriorityType", "priority/multifactor", "shares and past use count", _same)
+    yield ConfLine("PriorityDecayHalfLife", half_life, "past use is forgiven", _same_time)
+    if seconds < SHORT_HALF_LIFE_SECONDS:
+        yield ConfLine("PriorityCalcPeriod", "00:01:00", "a short half-life needs a short period", _same_time)
+    yield ConfLine("PriorityWeightFairshare", str(FAIRSHARE_WEIGHT), "shares and past use count", _same)
+    yield ConfLine("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
+    yield ConfLine("PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same)
+    yield ConfLine("PriorityMaxAge", half_life, "who waited for half a half-life goes first", _same_time)
+    yield ConfLine("PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all)
+    yield ConfLine(
+        "PrivateData",
+        "jobs,usage",
+        "nobody sees another's jobs with sacct",
+        _has_all,
+        SLURMDBD_CONF,
+        "systemctl restart slurmdbd",
+    )
+
+
+def advice(context: PolicyContext, settings: Mapping[str, str]) -> tuple[Advice, ...]:
+    """Return lines that must still be written, or cannot be verified; empty when all is as it should be."""
+    lines: list[Advice] = []
+    for need in required_lines(context):
+        key = need.parameter if need.file == SLURM_CONF else f"{need.file}/{need.parameter}"
+        running = settings.get(key)
+        if running is None or not need.accepts(running, need.value):
+            shown = UNSEEN if running is None else running
+            lines.append(Advice(need.file, need.line, shown, need.why, need.restart, unseen=running is None))
+    return (*lines, *_partition_advice(context, settings))
+
+
+def partition_lines(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the two lines of each pool's partition: its name, the line, and why. Nodes are named if known."""
+    weights = f"TRESBillingWeights={BILLING}"
+    done: set[str] = set()
+    for site in context.sites:
+        if site.partition in done:
+            continue
+        done.add(site.partition)
+        yield (
+            site.partition,
+            f"PartitionName={site.partition} PriorityTier={OWN_TIER} QOS={names.GATE} {weights}",
+            "what is guaranteed goes first; beside what the line of this partition says already",
+        )
+        nodes = settings.get(f"partition/{site.partition}/Nodes") or f"(those of {site.partition})"
+        yield (
+            site.lent_partition,
+            f"PartitionName={site.lent_partition} Nodes={nodes} PriorityTier={LENT_TIER} {weights}",
+            "what is lent and low runs here, on the same nodes",
+        )
+
+
+def _partition_advice(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[Advice]:
+    for name, line, why in partition_lines(context, settings):
+        running = {key: settings.get(f"partition/{name}/{key}") for key in _PARTITION_KEYS}
+        shown = " ".join(f"{key}={value}" for key, value in running.items() if value)
+        if running["PriorityTier"] is None or not _is_partition_right(name, running, settings):
+            yield Advice(SLURM_CONF, line, shown, why, RECONFIGURE)
+
+
+def _is_partition_right(name: str, running: Mapping[str, str | None], settings: Mapping[str, str]) -> bool:
+    bills_gpus = "gres/gpu=1" in (running["TRESBillingWeights"] or "").lower().replace("cpu=0.0,", "")
+    if f"partition/{name}-lent/Nodes" not in settings and not name.endswith("-lent"):
+        return bills_gpus and running["QOS"] == names.GATE and running["PriorityTier"] == str(OWN_TIER)
+    own = name.removesuffix("-lent")
+    if name == own:
+        lent_tier = int(settings.get(f"partition/{own}-lent/PriorityTier", "0"))
+        return bills_gpus and running["QOS"] == names.GATE and int(running["PriorityTier"] or 0) > lent_tier
+    return bills_gpus and running["Nodes"] == settings.get(f"partition/{own}/Nodes")
+
+
+def format_time(seconds: int) -> str:
+    """Format seconds as days-hours:minutes:seconds, as slurm.conf expects it."""
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    time = f"{hours:02}:{minutes:02}:{left:02}"
+    return f"{days}-{time}" if days else time
+
+
+def parse_time(text: str) -> int | None:
+    """Parse a time written by `format_time` or shown by slurmctld. Returns None if it is no time."""
+    days, dash, rest = text.partition("-")
+    try:
+        total = 0
+        for part in (rest if dash else text).split(":"):
+            total = total * 60 + int(part)
+        return total + (int(days) * 86_400 if dash else 0)
+    except ValueError:
+        return None
+
+
+def _same(running: str, wanted: str) -> bool:
+    return running.lower() == wanted.lower()
+
+
+def _same_time(running: str, wanted: str) -> bool:
+    return parse_time(running) == parse_time(wanted)
+
+
+def _has_all(running: str, wanted: str) -> bool:
+    return {w.lower() for w in wanted.split(",")} <= {w.lower() for w in running.split(",")}
+
+
+def _has_policy(running: str, wanted: str) -> bool:
+    return _has_all(running, "associations,limits,qos")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, list):
+        return ",".join(str(v) for v in value)
+    if isinstance(value, dict):
+        return str(value.get("number", ""))
+    return str(value)
+
+
+def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[Notice]:
     """Yield only notices that concern this fleet: others would be noise."""
-    if context.teams and any(a.line.startswith("PartitionName=") for a in advice):
+    if context.teams and any(a.line.startswith("PartitionName=") for a in lines):
         yield Notice(
             "FilesAfterApply",
             "between apply and the new slurm.conf and job_submit.lua, plain sbatch of these teams is refused "
@@ -35,7 +235,7 @@ def notices(context: PolicyContext, advice: Iterable[Advice] = ()) -> Iterator[N
             "keep fairway server running; by hand:  scontrol requeue JOB",
             promise="priority",
         )
-    if any(context.kin(team, site.supply) for team in context.teams for site in context.sites):
+    if any(context.kin_guarantee(team, site.supply) for team in context.teams for site in context.sites):
         yield Notice(
             "KinCountsApart",
             "Slurm counts what children leave to each other apart from what the family uses: a family at its "
@@ -87,224 +287,3 @@ def _unknown_types(context: PolicyContext) -> Iterator[Notice]:
                 f"name it:  pools.{site.supply.pool}.slurm.gres, and AccountingStorageTRES=gres/gpu:TYPE",
                 promise="ceiling",
             )
-
-
-UNSEEN: Final = "not shown by slurmrestd"
-
-SLURM_CONF, SLURMDBD_CONF, LUA_FILE = "slurm.conf", "slurmdbd.conf", "job_submit.lua"
-
-RECONFIGURE: Final = "scontrol reconfigure"
-
-OWN_TIER, LENT_TIER = 10, 1
-
-FAIRSHARE_WEIGHT: Final = 100_000
-
-QOS_WEIGHT: Final = 10_000_000
-
-AGE_WEIGHT: Final = 2 * FAIRSHARE_WEIGHT
-
-SHORT_HALF_LIFE_SECONDS: Final = 3600
-
-BILLING: Final = "GRES/gpu=1.0"
-
-
-_READ: Final = (
-    "AccountingStorageEnforce",
-    "AccountingStorageTRES",
-    "JobRequeue",
-    "JobSubmitPlugins",
-    "PreemptMode",
-    "PreemptType",
-    "PriorityCalcPeriod",
-    "PriorityDecayHalfLife",
-    "PriorityMaxAge",
-    "PriorityType",
-    "PriorityWeightAge",
-    "PriorityWeightFairshare",
-    "PriorityWeightQOS",
-    "PrivateData",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RequiredSetting:
-    """One parameter, the value it needs, and a check whether another value will do as well."""
-
-    parameter: str
-    value: str
-    why: str
-    suits: Callable[[str, str], bool]
-    file: str = SLURM_CONF
-    restart: str = RECONFIGURE
-
-    @property
-    def line(self) -> str:
-        return f"{self.parameter}={self.value}"
-
-
-def found_settings(partitions: Mapping[str, Any], conf: Mapping[str, Any] | None) -> dict[str, str]:
-    """Flatten the running configuration the API shows: `PreemptType`, `partition/gpu/Nodes`."""
-    settings: dict[str, str] = {}
-    for partition in partitions.get("partitions") or ():
-        at = f"partition/{partition['name']}"
-        settings[f"{at}/Nodes"] = partition["nodes"]["configured"]
-        settings[f"{at}/PriorityTier"] = str(partition["priority"]["tier"])
-        settings[f"{at}/QOS"] = partition["qos"]["assigned"]
-        settings[f"{at}/TRES"] = partition["tres"]["configured"]
-        settings[f"{at}/TRESBillingWeights"] = partition["tres"]["billing_weights"]
-    if conf is not None:
-        running = conf.get("slurm_conf") or {}
-        settings |= {name: _text(running[name]) for name in _READ if name in running}
-    return settings
-
-
-def needs(context: PolicyContext) -> Iterator[RequiredSetting]:
-    """Yield every parameter that the fleet's policy depends on."""
-    types = sorted({site.tres for site in context.sites if site.gres is not None})
-    seconds = context.fleet.fairness.half_life_seconds
-    yield RequiredSetting(
-        "AccountingStorageEnforce", "associations,limits,qos,safe", "limits count", _has_policy
-    )
-    tracked = ",".join((UNTYPED, *types))
-    yield RequiredSetting(
-        "AccountingStorageTRES", tracked, "GPUs are counted by type", _has_all, restart="slurmctld"
-    )
-    yield RequiredSetting("PreemptType", "preempt/qos", "what is lent comes back", _same)
-    yield RequiredSetting("PreemptMode", "REQUEUE", "a job whose place is taken starts again", _has_all)
-    yield RequiredSetting("JobRequeue", "1", "a job whose place is taken starts again", _same)
-    yield RequiredSetting(
-        "JobSubmitPlugins", "lua", "plain sbatch gets its team's QOS (fairway render slurm)", _has_all
-    )
-    yield RequiredSetting("PriorityType", "priority/multifactor", "shares and past use count", _same)
-    yield RequiredSetting("PriorityDecayHalfLife", clock(seconds), "past use is forgiven", _same_time)
-    if seconds < SHORT_HALF_LIFE_SECONDS:
-        yield RequiredSetting(
-            "PriorityCalcPeriod", "00:01:00", "a short half-life needs a short period", _same_time
-        )
-    yield RequiredSetting(
-        "PriorityWeightFairshare", str(FAIRSHARE_WEIGHT), "shares and past use count", _same
-    )
-    yield RequiredSetting("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
-    yield RequiredSetting(
-        "PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same
-    )
-    yield RequiredSetting(
-        "PriorityMaxAge", clock(seconds), "who waited for half a half-life goes first", _same_time
-    )
-    yield RequiredSetting("PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all)
-    yield RequiredSetting(
-        "PrivateData",
-        "jobs,usage",
-        "nobody sees another's jobs with sacct",
-        _has_all,
-        SLURMDBD_CONF,
-        "slurmdbd",
-    )
-
-
-def advice(context: PolicyContext, settings: Mapping[str, str]) -> tuple[Advice, ...]:
-    """Return lines that must still be written, or cannot be verified; empty when all is as it should be."""
-    told: list[Advice] = []
-    for need in needs(context):
-        at = need.parameter if need.file == SLURM_CONF else f"{need.file}/{need.parameter}"
-        running = settings.get(at)
-        if running is None or not need.suits(running, need.value):
-            shown = UNSEEN if running is None else running
-            restart = _restart(need.restart)
-            told.append(Advice(need.file, need.line, shown, need.why, restart, unseen=running is None))
-    return (*told, *_partition_advice(context, settings))
-
-
-def partition_lines(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the two lines of each pool's partition: its name, the line, and why. Nodes are named if known."""
-    seen: set[str] = set()
-    for site in context.sites:
-        if site.partition in seen:
-            continue
-        seen.add(site.partition)
-        weights = f"TRESBillingWeights={BILLING}"
-        yield (
-            site.partition,
-            f"PartitionName={site.partition} PriorityTier={OWN_TIER} QOS={names.GATE} {weights}",
-            "what is guaranteed goes first; beside what the line of this partition says already",
-        )
-        nodes = settings.get(f"partition/{site.partition}/Nodes") or f"(those of {site.partition})"
-        yield (
-            site.lent_partition,
-            f"PartitionName={site.lent_partition} Nodes={nodes} PriorityTier={LENT_TIER} {weights}",
-            "what is lent and low runs here, on the same nodes",
-        )
-
-
-def _partition_advice(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[Advice]:
-    for name, line, why in partition_lines(context, settings):
-        said = {key: settings.get(f"partition/{name}/{key}") for key in _PARTITION}
-        running = " ".join(f"{key}={value}" for key, value in said.items() if value)
-        if said["PriorityTier"] is None or not _partition_suits(name, said, settings):
-            yield Advice(SLURM_CONF, line, running, why, RECONFIGURE)
-
-
-_PARTITION: Final = ("Nodes", "PriorityTier", "QOS", "TRESBillingWeights")
-
-
-def _partition_suits(name: str, said: Mapping[str, str | None], settings: Mapping[str, str]) -> bool:
-    gpus = "gres/gpu=1" in (said["TRESBillingWeights"] or "").lower().replace("cpu=0.0,", "")
-    if f"partition/{name}-lent/Nodes" not in settings and not name.endswith("-lent"):
-        return gpus and said["QOS"] == names.GATE and said["PriorityTier"] == str(OWN_TIER)
-    own = name.removesuffix("-lent")
-    if name == own:
-        above = int(said["PriorityTier"] or 0) > int(settings.get(f"partition/{own}-lent/PriorityTier", "0"))
-        return gpus and said["QOS"] == names.GATE and above
-    return gpus and said["Nodes"] == settings.get(f"partition/{own}/Nodes")
-
-
-def clock(seconds: int) -> str:
-    """Format seconds as days-hours:minutes:seconds, as slurm.conf expects it."""
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3600)
-    minutes, left = divmod(rest, 60)
-    time = f"{hours:02}:{minutes:02}:{left:02}"
-    return f"{days}-{time}" if days else time
-
-
-def seconds_of(text: str) -> int | None:
-    """Parse a time written by `clock` or shown by slurmctld. Returns None if it is no time."""
-    days, dash, rest = text.partition("-")
-    try:
-        parts = [int(part) for part in (rest if dash else text).split(":")]
-        whole = 0
-        for part in parts:
-            whole = whole * 60 + part
-        return whole + (int(days) * 86_400 if dash else 0)
-    except ValueError:
-        return None
-
-
-def _same(running: str, wanted: str) -> bool:
-    return running.lower() == wanted.lower()
-
-
-def _same_time(running: str, wanted: str) -> bool:
-    return seconds_of(running) == seconds_of(wanted)
-
-
-def _has_all(running: str, wanted: str) -> bool:
-    return {w.lower() for w in wanted.split(",")} <= {w.lower() for w in running.split(",")}
-
-
-def _has_policy(running: str, wanted: str) -> bool:
-    return _has_all(running, "associations,limits,qos")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    if isinstance(value, list):
-        return ",".join(str(v) for v in value)
-    if isinstance(value, dict):
-        return str(value.get("number", ""))
-    return str(value)
-
-
-def _restart(what: str) -> str:
-    return f"systemctl restart {what}" if what.startswith("slurm") else what

@@ -1,4 +1,4 @@
-"""Names of Fairway's objects on Slurm, and their ownership mark. One place, both directions."""
+"""Define the names of Fairway's objects on Slurm, and their ownership mark, in both directions."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def stem(supply: Supply) -> str:
     return supply.pool if supply.slice is None else f"{supply.pool}.{supply.slice}"
 
 
-def own(team: str, supply: Supply) -> str:
+def own_qos(team: str, supply: Supply) -> str:
     """Return the QOS of a team's guarantee less what it promised to its child teams."""
     return f"{team}.{stem(supply)}.own"
 
 
-def kin(team: str, supply: Supply) -> str:
+def kin_qos(team: str, supply: Supply) -> str:
     """Return the QOS of guarantees that a team's children leave to each other."""
     return f"{team}.{stem(supply)}.kin"
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fairway.engines.port import Refused
+from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs, in_parts
 from fairway.engines.slurm.policy.preemption import RunningJob, WaitingJob, select_victims
@@ -28,22 +29,25 @@ from fairway.model.names import PriorityName
 from fairway.model.team import Team
 from fairway.policy.objects import Nudge
 
-PATIENCE_SECONDS: Final = 4
+GRACE_SECONDS: Final = 4
 """Time for Slurm to start an urgent job by itself: it preempts lent jobs in about one second."""
-AGAIN_SECONDS: Final = 60
+REPEAT_SECONDS: Final = 60
 """A job that was helped is not helped again before this: the preempted GPUs may only just be coming free."""
 SCRIPT_SECONDS: Final = 60
-JOBS_A_LOOK: Final = 50
+MAX_JOBS: Final = 50
 """Further jobs are helped in later runs."""
-LEFT_BEHIND_SECONDS: Final = 30
+OLD_JOBS_SECONDS: Final = 30
 """How often jobs from before the policy are queried."""
 
 HIGHEST_RANK: Final = 2**31
 """Of a job whose rank is not known: it is never preempted."""
 
-# Why a job waits that a freed place can help; anything else (held, dependency, over a limit of its own) not.
-HELPS: Final = frozenset({"None", "Priority", "Resources", "AssocGrpGRES", "QOSGrpGRES", "MaxJobsPerAccount"})
-_WORD: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
+# Reasons of waiting jobs that freed GPUs can help; others (held, dependency, over its own limit) they cannot.
+HELPABLE_REASONS: Final = frozenset(
+    {"None", "Priority", "Resources", "AssocGrpGRES", "QOSGrpGRES", "MaxJobsPerAccount"}
+)
+_PRIORITY_COMMENT: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
+_REQUESTED_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 
 
 class SlurmNudger:
@@ -53,40 +57,41 @@ class SlurmNudger:
         self._rest = rest
         self._clock = clock
         self._helped: dict[int, float] = {}
-        self._looked_back = 0.0
+        self._last_old_jobs = 0.0
 
     async def nudge(self, context: PolicyContext) -> tuple[Nudge, ...]:
         """Check once. One small request when nothing urgent waits, and twice a minute a few more."""
         now = self._clock()
-        before: tuple[Nudge, ...] = ()
-        if now - self._looked_back >= LEFT_BEHIND_SECONDS:
-            self._looked_back = now
-            before = await self._left_behind(context)
-        return (*before, *await self._urgent(context, now))
+        old_jobs: tuple[Nudge, ...] = ()
+        if now - self._last_old_jobs >= OLD_JOBS_SECONDS:
+            self._last_old_jobs = now
+            old_jobs = await self._help_old_jobs(context)
+        return (*old_jobs, *await self._help_urgent_jobs(context, now))
 
-    async def _left_behind(self, context: PolicyContext) -> tuple[Nudge, ...]:
+    async def _help_old_jobs(self, context: PolicyContext) -> tuple[Nudge, ...]:
         """Help waiting jobs of teams whose QOS is not the policy's."""
-        reply = await self._rest.policy("GET", f"{DB}/qos/")
-        others = [q for q in reply["qos"] if not names.is_marked(q.get("description") or "")]
-        ids = ",".join(str(q["id"]) for q in others)
-        word = context.fleet.default_priority.name
+        reply = await self._rest.request("GET", f"{DB}/qos/")
+        unmanaged = [q for q in reply["qos"] if not names.is_marked(q.get("description") or "")]
+        ids = ",".join(str(q["id"]) for q in unmanaged)
+        priority = context.fleet.default_priority.name
+        partitions = {site.partition for site in context.sites}
         done: list[Nudge] = []
-        for some in in_parts([str(team.name) for team in context.teams]):
-            jobs = await active_jobs(self._rest, WAITING, qos=ids, account=",".join(some)) if ids else []
-            for job in jobs[: JOBS_A_LOOK - len(done)]:
-                if job["job_id"] in self._helped or _own_partition(context, job["partition"]) not in {
-                    site.partition for site in context.sites
-                }:
+        for accounts in in_parts([str(team.name) for team in context.teams]):
+            jobs = await active_jobs(self._rest, WAITING, qos=ids, account=",".join(accounts)) if ids else []
+            for job in jobs[: MAX_JOBS - len(done)]:
+                if job["job_id"] in self._helped:
+                    continue
+                if _own_partition(context, job["partition"]) not in partitions:
                     continue
                 self._helped[job["job_id"]] = self._clock()
                 try:
-                    await self._rest.policy("POST", f"{CTL}/job/{job['job_id']}", {"qos": word})
+                    await self._rest.request("POST", f"{CTL}/job/{job['job_id']}", {"qos": priority})
                 except Refused:
                     continue  # job_submit.lua is not installed, or the team may not: the job shows why
                 done.append(
                     Nudge(
                         promise="no-surprise",
-                        verb=f"scontrol update jobid={job['job_id']} qos={word}",
+                        verb=f"scontrol update jobid={job['job_id']} qos={priority}",
                         job=str(job["job_id"]),
                         why=f"it waited for QOS {job['qos']}, which its account {job['account']} had before "
                         "the policy and has no more",
@@ -94,12 +99,12 @@ class SlurmNudger:
                 )
         return tuple(done)
 
-    async def _urgent(self, context: PolicyContext, now: float) -> tuple[Nudge, ...]:
-        self._helped = {job: at for job, at in self._helped.items() if now - at < AGAIN_SECONDS}
+    async def _help_urgent_jobs(self, context: PolicyContext, now: float) -> tuple[Nudge, ...]:
+        self._helped = {job: at for job, at in self._helped.items() if now - at < REPEAT_SECONDS}
         waiting = [w for w in await self._waiting(context, now) if w.id not in self._helped]
         done: list[Nudge] = []
         taken: set[int] = set()
-        for job in waiting[:JOBS_A_LOOK]:
+        for job in waiting[:MAX_JOBS]:
             running = [r for r in await self._running(context, job) if r.id not in taken]
             victims = select_victims(job, running)
             for victim in victims:
@@ -111,36 +116,36 @@ class SlurmNudger:
         return tuple(done)
 
     async def _waiting(self, context: PolicyContext, now: float) -> list[WaitingJob]:
-        reply = await self._rest.policy("GET", f"{DB}/qos/{names.WAITING_URGENT}")
+        reply = await self._rest.request("GET", f"{DB}/qos/{names.WAITING_URGENT}")
         found = [q["id"] for q in (reply or {}).get("qos") or () if q["name"] == names.WAITING_URGENT]
         if not found:
             return []
         waiting = []
         for job in await active_jobs(self._rest, WAITING, qos=str(found[0])):
-            if now - max(job["time"]["submission"], job["time"]["eligible"]) < PATIENCE_SECONDS:
+            if now - max(job["time"]["submission"], job["time"]["eligible"]) < GRACE_SECONDS:
                 continue
-            if (seen := await self._looked_at(context, job["job_id"])) is not None:
-                waiting.append(seen)
+            if (helpable := await self._helpable(context, job["job_id"])) is not None:
+                waiting.append(helpable)
         return sorted(waiting, key=lambda w: (-w.rank, w.id))
 
-    async def _looked_at(self, context: PolicyContext, job_id: int) -> WaitingJob | None:
+    async def _helpable(self, context: PolicyContext, job_id: int) -> WaitingJob | None:
         """Return the job as slurmctld has it. Returns None if freed GPUs would not let it start."""
-        reply = await self._rest.serves(f"{CTL}/job/{job_id}")
+        reply = await self._rest.get_if_served(f"{CTL}/job/{job_id}")
         for job in (reply or {}).get("jobs") or ():
             team = next((t for t in context.teams if t.name == job["account"]), None)
             rank = _rank(context, job.get("admin_comment") or "")
             if team is None or rank is None or "PENDING" not in job["job_state"]:
                 continue
-            if job["state_reason"] not in HELPS:
+            if job["state_reason"] not in HELPABLE_REASONS:
                 continue
-            asked = _tres(job["tres_req_str"])
+            gpus = _REQUESTED_GPUS.search(job["tres_req_str"] or "")
             waiting = WaitingJob(
                 id=job["job_id"],
                 rank=rank,
                 account=job["account"],
                 user=job["user_name"],
                 partition=_own_partition(context, job["partition"]),
-                gpus=asked.get("gres/gpu", 0),
+                gpus=int(gpus[1]) if gpus else 0,
                 nodes=max(1, job["node_count"]["number"]),
             )
             if waiting.gpus and _could_ever(context, team, waiting):
@@ -157,16 +162,17 @@ class SlurmNudger:
                 t["count"] for t in job["tres"]["allocated"] if (t["type"], t["name"]) == ("gres", "gpu")
             )
             rank = await self._rank_of(context, job)
-            nodes = _hosts(job["nodes"])
+            nodes = expand(job["nodes"] or "")
             if gpus and nodes:
-                share = {node: -(-gpus // len(nodes)) for node in nodes}
-                jobs.append(RunningJob(job["job_id"], rank, job["time"]["start"], share))
+                per_node = -(-gpus // len(nodes))
+                started = job["time"]["start"]
+                jobs.append(RunningJob(job["job_id"], rank, started, dict.fromkeys(nodes, per_node)))
         return jobs
 
     async def _rank_of(self, context: PolicyContext, job: Mapping[str, Any]) -> int:
         """Return the rank of a running job: from its QOS, or from slurmctld's record of an urgent one."""
         if names.WAITING_URGENT in job["qosreq"].split(","):
-            reply = await self._rest.serves(f"{CTL}/job/{job['job_id']}")
+            reply = await self._rest.get_if_served(f"{CTL}/job/{job['job_id']}")
             ranks = [_rank(context, j.get("admin_comment") or "") for j in (reply or {}).get("jobs") or ()]
             return max((rank for rank in ranks if rank is not None), default=HIGHEST_RANK)
         if job["qos"] == names.LOW:
@@ -174,10 +180,10 @@ class SlurmNudger:
         return context.fleet.default_priority.rank
 
     async def _requeue(self, context: PolicyContext, victim: int, waiting: WaitingJob) -> None:
-        if await self._rest.serves(f"{LATEST_CTL}/job/{victim}/requeue") is not None:
+        if await self._rest.get_if_served(f"{LATEST_CTL}/job/{victim}/requeue") is not None:
             return
         partition = next(s.lent_partition for s in context.sites if s.partition == waiting.partition)
-        # It looks once more: by the time it runs the urgent job may have found another place.
+        # The script checks once more: by the time it runs, the urgent job may have started elsewhere.
         script = (
             "#!/bin/sh\n"
             f"waits=$(squeue --noheader --states=PENDING --jobs={waiting.id})\n"
@@ -192,9 +198,9 @@ class SlurmNudger:
             "memory_per_node": {"set": True, "number": 16},
             "time_limit": {"set": True, "number": SCRIPT_SECONDS // 60},
             # gone rather than late
-            "deadline": int(self._clock()) + SCRIPT_SECONDS + AGAIN_SECONDS // 2,
+            "deadline": int(self._clock()) + SCRIPT_SECONDS + REPEAT_SECONDS // 2,
         }
-        await self._rest.policy("POST", f"{CTL}/job/submit", {"script": script, "job": job})
+        await self._rest.request("POST", f"{CTL}/job/submit", {"script": script, "job": job})
 
 
 def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
@@ -209,7 +215,7 @@ def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
 
 def _rank(context: PolicyContext, comment: str) -> int | None:
     """Return the rank of the priority that job_submit.lua recorded. Returns None if there is none."""
-    found = _WORD.match(comment)
+    found = _PRIORITY_COMMENT.match(comment)
     ranks = {p.name: p.rank for p in context.fleet.priorities}
     return ranks.get(PriorityName(found[1])) if found else None
 
@@ -219,37 +225,16 @@ def _could_ever(context: PolicyContext, team: Team, waiting: WaitingJob) -> bool
     for above in (team, *context.tree.ancestors(team)):
         for site in context.sites:
             if site.partition == waiting.partition and site.gres is not None:
-                most = ceiling_of(context, above, site)
-                if most is not None and waiting.gpus > most:
+                ceiling = ceiling_of(context, above, site)
+                if ceiling is not None and waiting.gpus > ceiling:
                     return False
-    limits = (team.limits.job_gpus, team.limits.user_gpus)
-    if team.draining or team.hold is not None:  # what is urgent is not low
+    if team.draining or team.hold is not None:  # urgent jobs are never low, so any hold stops them
         return False
-    return all(most is None or waiting.gpus <= most for most in limits)
+    limits = (team.limits.job_gpus, team.limits.user_gpus)
+    return all(limit is None or waiting.gpus <= limit for limit in limits)
 
 
-def _own_partition(context: PolicyContext, text: str) -> str:
-    first = text.partition(",")[0]
+def _own_partition(context: PolicyContext, partitions: str) -> str:
+    """Return the partition that a pool names, for it or its second one over the same nodes."""
+    first = partitions.partition(",")[0]
     return next((s.partition for s in context.sites if first in (s.partition, s.lent_partition)), first)
-
-
-def _tres(text: str) -> Mapping[str, int]:
-    pairs = (part.partition("=") for part in (text or "").split(","))
-    return {name: int(count) for name, _, count in pairs if count.isdigit()}
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    """Expand `gpu[001-002,004],mig001` to node names."""
-    hosts: list[str] = []
-    for stem, inside, end in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,]*)", text or ""):
-        hosts += [f"{stem}{number}{end}" for number in _numbers(inside)] if inside else [stem]
-    return tuple(hosts)
-
-
-def _numbers(inside: str) -> Iterable[str]:
-    for part in inside.split(","):
-        first, dash, last = part.partition("-")
-        if dash:
-            yield from (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
-        else:
-            yield first

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.model.fleet import Capacity, Fleet, Pool, SlurmPlace
+from fairway.engines.slurm.nodes.devices import MIG_PROFILE
+from fairway.model.fleet import Capacity, Fleet, SlurmPlace
 from fairway.model.team import Supply, Team
 
-# how a MIG profile ends a GRES type: `1g.10gb`, `a100_3g.40gb`
-_PROFILE: Final = re.compile(r"(?:.*_)?\d+g\.\d+gb(?:\+[a-z.]+)?", re.IGNORECASE)
 _TYPED: Final = re.compile(r"gres/gpu:([^,=]+)=\d+")
 
 
@@ -39,9 +38,9 @@ class SupplySite:
 def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[SupplySite, ...]:
     """Return every supply on the cluster, in file order. `settings` have types that the file lacks."""
     return tuple(
-        SupplySite(supply, pool.place.partition, _gres(pool, pool.place, supply, settings), _is_spot(pool))
+        SupplySite(supply, place.partition, _gres(place, supply, settings), pool.capacity is Capacity.SPOT)
         for pool in fleet.pools_of(cluster)
-        if isinstance(pool.place, SlurmPlace)
+        if isinstance(place := pool.place, SlurmPlace)
         for supply in pool.supplies
     )
 
@@ -49,11 +48,11 @@ def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[Supp
 def teams_here(fleet: Fleet, places: Iterable[SupplySite]) -> tuple[Team, ...]:
     """Return the teams that may hold something on the cluster, parents first. A child brings its parent."""
     supplies = {site.supply for site in places}
-    here = {t.name for t in fleet.teams if any(g.supply in supplies and g.ceiling != 0 for g in t.grants)}
+    names = {t.name for t in fleet.teams if any(g.supply in supplies and g.ceiling != 0 for g in t.grants)}
     for team in reversed(fleet.teams):
-        if team.name in here and team.parent is not None:
-            here.add(team.parent)
-    return tuple(t for t in fleet.teams if t.name in here)
+        if team.name in names and team.parent is not None:
+            names.add(team.parent)
+    return tuple(t for t in fleet.teams if t.name in names)
 
 
 def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, ...]:
@@ -63,14 +62,10 @@ def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, .
 
 def is_profile(kind: str) -> bool:
     """Return whether a GRES type is a MIG profile."""
-    return _PROFILE.fullmatch(kind) is not None
+    return MIG_PROFILE.fullmatch(kind) is not None
 
 
-def _is_spot(pool: Pool) -> bool:
-    return pool.capacity is Capacity.SPOT
-
-
-def _gres(pool: Pool, place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str | None:
+def _gres(place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str | None:
     types = partition_types(settings, place.partition)
     if supply.slice is not None:
         named = [t for t in types if t == supply.slice or t.endswith(f"_{supply.slice}")]

@@ -51,22 +51,23 @@ def select_victims(waiting: WaitingJob, running: Iterable[RunningJob]) -> tuple[
     for job in lower:
         for node in job.gpus:
             by_node.setdefault(node, []).append(job)
-    offers = [
-        offer
+    candidates = [
+        jobs_of_node
         for node, jobs in by_node.items()
-        if (offer := _on_node(node, waiting.per_node, jobs)) is not None
+        if (jobs_of_node := _on_node(node, waiting.per_node, jobs)) is not None
     ]
-    offers.sort(key=_harm)
-    taken: dict[int, RunningJob] = {}
-    nodes = 0
-    for offer in offers:
-        if nodes == waiting.nodes:
+    victims: dict[int, RunningJob] = {}
+    freed = 0
+    for jobs_of_node in sorted(candidates, key=_harm):
+        if freed == waiting.nodes:
             break
-        taken |= {job.id: job for job in offer}
-        nodes = sum(
-            1 for node in by_node if sum(job.gpus.get(node, 0) for job in taken.values()) >= waiting.per_node
+        victims |= {job.id: job for job in jobs_of_node}
+        freed = sum(
+            1
+            for node in by_node
+            if sum(job.gpus.get(node, 0) for job in victims.values()) >= waiting.per_node
         )
-    return tuple(taken.values()) if nodes >= waiting.nodes else ()
+    return tuple(victims.values()) if freed >= waiting.nodes else ()
 
 
 def _on_node(node: str, gpus: int, jobs: Sequence[RunningJob]) -> tuple[RunningJob, ...] | None:
@@ -74,11 +75,11 @@ def _on_node(node: str, gpus: int, jobs: Sequence[RunningJob]) -> tuple[RunningJ
     enough = [job for job in jobs if job.gpus[node] >= gpus]
     if enough:
         return (min(enough, key=lambda job: _harm((job,))),)
-    some: list[RunningJob] = []
+    victims: list[RunningJob] = []
     for job in sorted(jobs, key=lambda job: (job.rank, -job.started, -job.id)):
-        some.append(job)
-        if sum(j.gpus[node] for j in some) >= gpus:
-            return tuple(some)
+        victims.append(job)
+        if sum(victim.gpus[node] for victim in victims) >= gpus:
+            return tuple(victims)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -27,26 +28,25 @@ def associations_path(cluster: str, **filters: str) -> str:
 
 async def find_policy(rest: SlurmRest) -> FoundPolicy:
     """Read every QOS, account, association and user, and the visible part of the running configuration."""
-    partitions = await rest.policy("GET", f"{CTL}/partitions/")
+    partitions = await rest.request("GET", f"{CTL}/partitions/")
     cluster = cluster_of(partitions)
     qos, accounts, associations, users, conf = await asyncio.gather(
-        rest.policy("GET", f"{DB}/qos/"),
-        rest.policy("GET", f"{DB}/accounts/"),
-        rest.policy("GET", associations_path(cluster)),
-        rest.policy("GET", f"{DB}/users/"),
-        rest.serves(f"{LATEST_CTL}/conf"),
+        rest.request("GET", f"{DB}/qos/"),
+        rest.request("GET", f"{DB}/accounts/"),
+        rest.request("GET", associations_path(cluster)),
+        rest.request("GET", f"{DB}/users/"),
+        rest.get_if_served(f"{LATEST_CTL}/conf"),
     )
     marked = marked_accounts(accounts)
-    known = [a for a in (associations or {}).get("associations") or () if a["account"] != ROOT_ACCOUNT]
+    rows = [a for a in (associations or {}).get("associations") or () if a["account"] != ROOT_ACCOUNT]
     objects = (
         *map(records.found_qos, (qos or {}).get("qos") or ()),
-        *(records.found_association(record, marked) for record in known),
+        *(records.found_association(record, marked) for record in rows),
         *map(records.found_user, (users or {}).get("users") or ()),
     )
     release = partitions["meta"]["slurm"]["release"]
-    running = advice.found_settings(partitions, conf)
-    running |= _default_accounts(known)
-    return FoundPolicy(f"slurm {release}", objects, running)
+    settings = advice.found_settings(partitions, conf) | _default_accounts(rows)
+    return FoundPolicy(f"slurm {release}", objects, settings)
 
 
 def cluster_of(reply: Mapping[str, Any]) -> str:
@@ -62,11 +62,10 @@ def marked_accounts(reply: Mapping[str, Any] | None) -> set[str]:
 
 def _default_accounts(associations: Iterable[records.Record]) -> dict[str, str]:
     """Return the default account of users who have several."""
-    accounts: dict[str, int] = {}
-    defaults: dict[str, str] = {}
-    for record in associations:
-        if user := record.get("user"):
-            accounts[user] = accounts.get(user, 0) + 1
-            if record.get("is_default"):
-                defaults[user] = record["account"]
-    return {f"{DEFAULT_ACCOUNT}{user}": account for user, account in defaults.items() if accounts[user] > 1}
+    of_users = [record for record in associations if record.get("user")]
+    counts = Counter(record["user"] for record in of_users)
+    return {
+        f"{DEFAULT_ACCOUNT}{record['user']}": record["account"]
+        for record in of_users
+        if record.get("is_default") and counts[record["user"]] > 1
+    }

@@ -6,7 +6,7 @@ one trackable resource is a field of its own, `GrpTRES.gres/gpu:a100`. Fields th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -28,17 +28,19 @@ class FieldFormat(Enum):
     FACTOR = auto()
     """{"set", "number"}, 1 when it is not set."""
     TEXT = auto()
-    WORDS = auto()
-    """A list of words whose order does not matter."""
+    NAMES = auto()
+    """A list of names whose order does not matter."""
     TRES = auto()
     """A list of {"type", "name", "count"}."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
+    """A field of an object, and where the API's record has its value."""
+
     field: str
     path: tuple[str, ...]
-    shape: FieldFormat
+    format: FieldFormat
     unset: Value = None
     """What the API shows when nothing is set, besides an infinite number or an empty list."""
 
@@ -54,9 +56,9 @@ def _columns(
 
 QOS: Final = _columns(
     ("Priority", "priority", FieldFormat.NUMBER, 0),
-    ("Flags", "flags", FieldFormat.WORDS),
-    ("Preempt", "preempt.list", FieldFormat.WORDS),
-    ("PreemptMode", "preempt.mode", FieldFormat.WORDS),
+    ("Flags", "flags", FieldFormat.NAMES),
+    ("Preempt", "preempt.list", FieldFormat.NAMES),
+    ("PreemptMode", "preempt.mode", FieldFormat.NAMES),
     ("GraceTime", "limits.grace_time", FieldFormat.COUNT),
     ("GrpJobs", "limits.max.active_jobs.count", FieldFormat.NUMBER),
     ("GrpSubmit", "limits.max.jobs.count", FieldFormat.NUMBER),
@@ -78,7 +80,7 @@ QOS: Final = _columns(
 )
 ASSOCIATION: Final = _columns(
     ("Fairshare", "shares_raw", FieldFormat.COUNT),
-    ("QOS", "qos", FieldFormat.WORDS),
+    ("QOS", "qos", FieldFormat.NAMES),
     ("DefaultQOS", "default.qos", FieldFormat.TEXT),
     ("GrpJobs", "max.jobs.per.count", FieldFormat.NUMBER),
     ("GrpSubmit", "max.jobs.per.submitted", FieldFormat.NUMBER),
@@ -97,20 +99,20 @@ ASSOCIATION: Final = _columns(
 ACCOUNT: Final = (*_columns(("Parent", "parent_account", FieldFormat.TEXT)), *ASSOCIATION)
 
 NO_LIMIT: Final = {"set": False, "infinite": True, "number": 0}
-# `sacctmgr`'s words for flags that Fairway sets; others are shown as the API has them
+# `sacctmgr`'s names of flags that Fairway sets; others are shown as the API has them
 _FLAGS: Final = {
     "OVERRIDE_PARTITION_QOS": "OverPartQOS",
     "NO_RESERVE": "NoReserve",
     "DENY_LIMIT": "DenyOnLimit",
 }
-_FLAGS_BACK: Final = {word: flag for flag, word in _FLAGS.items()}
+_API_FLAGS: Final = {name: flag for flag, name in _FLAGS.items()}
 _NO_MODE: Final = "DISABLED"
 
 
 def found_qos(record: Record) -> FoundObject:
     """Convert a QOS record to a FoundObject. It must be deleted before the QOS it preempts."""
-    said = record.get("description") or ""
-    fields = read(QOS, record)
+    description = record.get("description") or ""
+    fields = read_fields(QOS, record)
     if record["name"] == names.GATE:
         # No job ever runs as it, so this means nothing; and the API has no way to empty the list.
         fields.pop("Preempt", None)
@@ -118,9 +120,9 @@ def found_qos(record: Record) -> FoundObject:
     return FoundObject(
         names.qos_key(record["name"]),
         fields,
-        ours=names.is_marked(said),
+        ours=names.is_marked(description),
         after=tuple(names.qos_key(str(name)) for name in (preempted if isinstance(preempted, tuple) else ())),
-        team=names.marked_team(said),
+        team=names.marked_team(description),
     )
 
 
@@ -135,18 +137,18 @@ def found_association(record: Record, marked: Container[str]) -> FoundObject:
     ours = account in marked
     team = TeamName(account) if ours else None
     if not user:
-        fields = read(ACCOUNT, record)
+        fields = read_fields(ACCOUNT, record)
         parent = fields.get("Parent")
-        lists = fields.get("QOS") or ()
+        qos = fields.get("QOS") or ()
         after = (
             *((names.account_key(str(parent)),) if parent not in (None, names.ROOT_ACCOUNT) else ()),
-            *(names.qos_key(str(q)) for q in (lists if isinstance(lists, tuple) else ())),
+            *(names.qos_key(str(q)) for q in (qos if isinstance(qos, tuple) else ())),
         )
         return FoundObject(names.account_key(account), fields, ours, after=after, team=team)
     name = "/".join(part for part in (account, user, partition) if part)
     after = (names.account_key(account), names.user_key(UserName(user)))
     return FoundObject(
-        ObjectKey("association", name), read(ASSOCIATION, record), ours, after=after, team=team
+        ObjectKey("association", name), read_fields(ASSOCIATION, record), ours, after=after, team=team
     )
 
 
@@ -155,22 +157,25 @@ def found_user(record: Record) -> FoundObject:
     return FoundObject(ObjectKey("user", record["name"]), {}, ours=False)
 
 
-def read(columns: Iterable[RecordField], record: Record) -> dict[str, Value]:
+def read_fields(columns: Iterable[RecordField], record: Record) -> dict[str, Value]:
     """Return the fields of a record that are set."""
     fields: dict[str, Value] = {}
     for column in columns:
-        raw = _at(record, column.path)
-        if column.shape is FieldFormat.TRES:
+        raw: Any = record
+        for part in column.path:
+            raw = raw.get(part) if isinstance(raw, dict) else None
+        if column.format is FieldFormat.TRES:
             for entry in raw or ():
-                fields[f"{column.field}.{_tres_name(entry)}"] = entry["count"]
+                tres = f"{entry['type']}/{entry['name']}" if entry.get("name") else entry["type"]
+                fields[f"{column.field}.{tres}"] = entry["count"]
         else:
-            value = _value(column, raw)
+            value = _decode(column, raw)
             if value is not None:
                 fields[column.field] = value
     return fields
 
 
-def written(
+def to_record(
     columns: tuple[RecordField, ...],
     fields: Mapping[str, Value],
     changes: Iterable[FieldChange] = (),
@@ -179,31 +184,36 @@ def written(
 ) -> Record:
     """Return the record that gives an object these fields.
 
-    `changes` list what must be unset, explicitly: fields that a record does not name stay as they are. Only
+    `changes` list what must be unset, explicitly: fields that a record does not have stay as they are. Only
     lists of TRES differ: an association's is replaced whole, a QOS's entry is removed by a count of -1
-    (`clear_tres`). Flags are always named: a QOS record without them loses them.
+    (`clear_tres`). Flags are always in the record: a QOS record without them loses them.
     """
     record: Record = {}
     unset = {c.field for c in changes if c.after is None and c.before is not None}
+    counts = {name: count for name, count in sorted(fields.items()) if count is not None}
+    if clear_tres:
+        counts |= dict.fromkeys(sorted(unset), -1)
     for column in columns:
-        if column.shape is FieldFormat.TRES:
-            entries = [_tres(name, value) for name, value in _under(column.field, fields)]
-            if clear_tres:
-                dot = f"{column.field}."
-                entries += [_tres(f.removeprefix(dot), -1) for f in sorted(unset) if f.startswith(dot)]
+        if column.format is FieldFormat.TRES:
+            prefix = f"{column.field}."
+            entries = [
+                _tres(name.removeprefix(prefix), count)
+                for name, count in counts.items()
+                if name.startswith(prefix)
+            ]
             if entries or not clear_tres:
                 _put(record, column.path, entries)
         elif (value := fields.get(column.field)) is not None:
-            _put(record, column.path, _raw(column, value))
+            _put(record, column.path, _encode(column, value))
         elif column.field in unset or column.field == "Flags":
-            _put(record, column.path, _nothing(column))
+            _put(record, column.path, _encode_unset(column))
     return record
 
 
-def _value(column: RecordField, raw: Any) -> Value:
+def _decode(column: RecordField, raw: Any) -> Value:
     if raw is None:
         return None
-    match column.shape:
+    match column.format:
         case FieldFormat.NUMBER:
             number = int(raw["number"]) if raw.get("set") and not raw.get("infinite") else None
             return None if number == column.unset else number
@@ -215,30 +225,28 @@ def _value(column: RecordField, raw: Any) -> Value:
         case FieldFormat.TEXT:
             return raw or None
         case _:
-            words = sorted({_FLAGS.get(word, word) for word in raw} - {_NO_MODE, "NOT_SET"})
-            return tuple(words) or None
+            listed = sorted({_FLAGS.get(name, name) for name in raw} - {_NO_MODE, "NOT_SET"})
+            return tuple(listed) or None
 
 
-def _raw(column: RecordField, value: Value) -> Any:
-    match column.shape:
+def _encode(column: RecordField, value: Value) -> Any:
+    match column.format:
         case FieldFormat.NUMBER:
-            return {"set": True, "infinite": False, "number": value}
+            return _number(value)
         case FieldFormat.FACTOR:
-            return {"set": True, "infinite": False, "number": float(str(value))}
-        case FieldFormat.WORDS:
-            return [_FLAGS_BACK.get(str(word), word) for word in (value if isinstance(value, tuple) else ())]
+            return _number(float(str(value)))
+        case FieldFormat.NAMES:
+            return [_API_FLAGS.get(str(name), name) for name in (value if isinstance(value, tuple) else ())]
         case _:
             return value
 
 
-def _nothing(column: RecordField) -> Any:
-    match column.shape:
+def _encode_unset(column: RecordField) -> Any:
+    match column.format:
         case FieldFormat.NUMBER:
-            return (
-                NO_LIMIT if column.unset is None else {"set": True, "infinite": False, "number": column.unset}
-            )
+            return NO_LIMIT if column.unset is None else _number(column.unset)
         case FieldFormat.FACTOR:
-            return {"set": True, "infinite": False, "number": 1.0}
+            return _number(1.0)
         case FieldFormat.COUNT:
             return 0
         case FieldFormat.TEXT:
@@ -247,29 +255,13 @@ def _nothing(column: RecordField) -> Any:
             return [_NO_MODE] if column.field == "PreemptMode" else []
 
 
-def _under(prefix: str, fields: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
-    dot = f"{prefix}."
-    return (
-        (f.removeprefix(dot), v) for f, v in sorted(fields.items()) if f.startswith(dot) and v is not None
-    )
-
-
-def _tres_name(entry: Mapping[str, Any]) -> str:
-    return f"{entry['type']}/{entry['name']}" if entry.get("name") else str(entry["type"])
+def _number(value: Value | float) -> Record:
+    return {"set": True, "infinite": False, "number": value}
 
 
 def _tres(name: str, count: Value) -> Record:
     kind, _, rest = name.partition("/")
     return {"type": kind, "name": rest, "count": count}
-
-
-def _at(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    here: Any = record
-    for part in path:
-        here = here.get(part) if isinstance(here, dict) else None
-        if here is None:
-            return None
-    return here
 
 
 def _put(record: Record, path: tuple[str, ...], value: Any) -> None:

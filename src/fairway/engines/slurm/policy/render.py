@@ -1,4 +1,4 @@
-"""The files an administrator installs: lines of slurm.conf and job_submit.lua, made from a fleet."""
+"""Render the files an administrator installs from a fleet: lines of slurm.conf, and job_submit.lua."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ user has no association in the account named, so everything comes from tables. L
 requests without a type, so each request gets one.
 """
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-
 
 def render_slurm(
-    fleet: Fleet, cluster: str, version: str = "", found: Mapping[str, str] = _NOTHING
+    fleet: Fleet, cluster: str, version: str = "", found: Mapping[str, str] = MappingProxyType({})
 ) -> Mapping[str, str]:
     """Return each file's text by its name. `found` are the cluster's settings, if known.
 
@@ -39,7 +37,9 @@ def render_slurm(
     return {
         advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about, found),
         advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about, found),
-        advice.LUA_FILE: _lua(context, cluster, about),
+        advice.LUA_FILE: "\n".join(
+            [f"-- {about}: made by `fairway render slurm`.", *_tables(context, cluster), "", SCRIPT]
+        ),
     }
 
 
@@ -48,44 +48,39 @@ def _conf(context: PolicyContext, file: str, about: str, found: Mapping[str, str
         f"# What the policy of {about} needs of {file}: `fairway render slurm`.",
         "# Apply the policy first: Slurm does not start with a partition whose QOS does not exist.",
     ]
-    lines += [need.line for need in advice.needs(context) if need.file == file]
+    lines += [need.line for need in advice.required_lines(context) if need.file == file]
     if file == advice.SLURM_CONF:
         for _, line, why in advice.partition_lines(context, found):
             lines += [f"# {why}", line]
     return "\n".join(lines) + "\n"
 
 
-def _lua(context: PolicyContext, cluster: str, about: str) -> str:
-    return "\n".join([f"-- {about}: made by `fairway render slurm`.", *_tables(context, cluster), "", SCRIPT])
-
-
 def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
     fleet = context.fleet
     connection = fleet.cluster(cluster).connection
     service = connection.user if isinstance(connection, SlurmConnection) else ""
-    default = fleet.default_priority
     shared = (names.LENT, names.LOW, names.WAITING_URGENT)
     yield f"local LENT, LOW, WAITING_URGENT = {', '.join(map(_text, shared))}"
     yield f"local SERVICE_USER, NUDGE_JOB = {_text(service)}, {_text(NUDGE_JOB)}"
-    yield f"local DEFAULT_WORD = {_text(default.name)}"
+    yield f"local DEFAULT_WORD = {_text(fleet.default_priority.name)}"
     yield "local WORDS = { -- what --qos may say"
     for priority in fleet.priorities:
-        what = {
+        fields = {
             "rank": str(priority.rank),
             "preemptible": _bool(priority.preemptible),
-            "urgent": _bool(not priority.preemptible and priority.rank > default.rank),
+            "urgent": _bool(context.is_urgent(priority.name)),
         }
-        yield f"  [{_text(priority.name)}] = {_table(what)},"
+        yield f"  [{_text(priority.name)}] = {_table(fields)},"
     yield "}"
     yield from _pools(context)
     yield "local TEAMS = { -- account -> what it may use, and the QOS of its jobs by pool"
     for team in context.teams:
         yield f"  [{_text(team.name)}] = {_team(context, team)},"
     yield "}"
-    here = {team.name for team in context.teams}
+    team_names = {team.name for team in context.teams}
     yield "local DEFAULT_TEAM = { -- of a job that names no account"
     for user, name in sorted(fleet.default_teams().items()):
-        if name in here:
+        if name in team_names:
             yield f"  [{_text(user)}] = {_text(name)},"
     yield "}"
 
@@ -94,15 +89,14 @@ def _pools(context: PolicyContext) -> Iterator[str]:
     partitions = dict.fromkeys(site.partition for site in context.sites)
     yield "local POOLS = { -- partition -> its GPU types, each with its pool"
     for partition in partitions:
-        here = [s for s in context.sites if s.partition == partition]
-        types = {site.gres or "": _text(str(site.supply)) for site in here}
-        what = {
-            "lent": _text(here[0].lent_partition),
-            "only": _text(here[0].gres or "") if len(here) == 1 else "nil",  # "": GPUs have no type here
-            "spot": _bool(any(site.spot for site in here)),
-            "types": _table(types),
+        sites = [s for s in context.sites if s.partition == partition]
+        fields = {
+            "lent": _text(sites[0].lent_partition),
+            "only": _text(sites[0].gres or "") if len(sites) == 1 else "nil",  # "": GPUs have no type
+            "spot": _bool(any(site.spot for site in sites)),
+            "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),
         }
-        yield f"  [{_text(partition)}] = {_table(what)},"
+        yield f"  [{_text(partition)}] = {_table(fields)},"
     yield "}"
     yield "local OWN_PARTITION = { -- second partition -> the pool's own"
     for partition in partitions:
@@ -111,22 +105,22 @@ def _pools(context: PolicyContext) -> Iterator[str]:
 
 
 def _team(context: PolicyContext, team: Team) -> str:
-    lists = {
+    qos_lists = {
         str(site.supply): _text(",".join(context.qos(team, site.supply)))
         for site in context.sites
         if context.may_use(team, site.supply)
     }
-    what = {
-        "pools": _table(lists),
+    fields = {
+        "pools": _table(qos_lists),
         "words": _set(team.priorities),
         "low": _bool(context.has_low(team)),
         "members": _set(team.members),
     }
-    return _table(what)
+    return _table(fields)
 
 
-def _set(words: Iterable[str]) -> str:
-    return _table(dict.fromkeys(words, "true"))
+def _set(items: Iterable[str]) -> str:
+    return _table(dict.fromkeys(items, "true"))
 
 
 def _table(entries: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ counts `gres/gpu` and an account `gres/gpu:TYPE`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,13 +53,13 @@ class PolicyContext:
         grant = team.grant(supply)
         return grant is not None and grant.ceiling != 0
 
-    def own(self, team: Team, supply: Supply) -> int:
+    def own_guarantee(self, team: Team, supply: Supply) -> int:
         """Return the team's guarantee less what it promised to its child teams."""
         grant = team.grant(supply)
         return 0 if grant is None else grant.guarantee - self.tree.guaranteed_to_children(team, supply)
 
-    def kin(self, team: Team, supply: Supply) -> int:
-        """Return its children's guarantees. Returns 0 if there is nobody in the family to leave them to."""
+    def kin_guarantee(self, team: Team, supply: Supply) -> int:
+        """Return its children's guarantees. Returns 0 if nobody else in the family could use them."""
         children = self.tree.children(team)
         if len(children) + bool(team.members) < 2:
             return 0
@@ -69,8 +69,8 @@ class PolicyContext:
         """Return the QOS that a team's jobs on a supply may run as, most guaranteed first, without low."""
         family = (team, *self.tree.ancestors(team))
         return (
-            *(names.own(t.name, supply) for t in family if self.own(t, supply) > 0),
-            *(names.kin(t.name, supply) for t in family if self.kin(t, supply) > 0),
+            *(names.own_qos(t.name, supply) for t in family if self.own_guarantee(t, supply) > 0),
+            *(names.kin_qos(t.name, supply) for t in family if self.kin_guarantee(t, supply) > 0),
             names.LENT,
         )
 
@@ -97,23 +97,18 @@ class PolicyContext:
             for t in self.fleet.teams
         )
 
-    def is_in_one_type(self, site: SupplySite) -> tuple[SupplySite, ...]:
-        """Return the sites whose devices Slurm counts as the same resource, including this one."""
-        return tuple(s for s in self.sites if s.tres == site.tres)
-
 
 def wanted_objects(context: PolicyContext) -> tuple[WantedObject, ...]:
     """Return every object that the fleet needs in one cluster's accounting."""
-    qos = {o.key: o for o in _qos(context)}
-    teams = list(_accounts(context, qos))
-    lists = {o.team: o.fields["QOS"] for o in teams}
-    people = [o for team in context.teams for o in _people(context, team, lists[team.name])]
+    qos = tuple(_qos(context))
+    accounts = list(_accounts(context, {o.key for o in qos}))
+    qos_lists = {o.team: o.fields["QOS"] for o in accounts}
     users = dict.fromkeys(user for team in context.teams for user in team.members)
     return (
-        *qos.values(),
-        *teams,
+        *qos,
+        *accounts,
         *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
-        *people,
+        *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
     )
 
 
@@ -127,7 +122,7 @@ def _qos(context: PolicyContext) -> Iterator[WantedObject]:
             "Priority": LOW_PRIORITY,
             "Flags": ("NoReserve",),
             "Preempt": (names.GATE,),
-            # Hides the GrpJobs=0 of an account whose budget is spent: what is low starts all the same.
+            # Hides the GrpJobs=0 of an account whose budget is spent: low jobs start all the same.
             **({"GrpJobs": ANY_NUMBER_OF_JOBS} if context.may_be_low_only() else {}),
         },
         after=(gate,),
@@ -143,17 +138,17 @@ def _qos(context: PolicyContext) -> Iterator[WantedObject]:
 
 
 def _guarantees(context: PolicyContext, supply: Supply) -> Iterator[WantedObject]:
-    here = [t for t in context.teams if context.may_use(t, supply)]
-    families = [t for t in here if context.kin(t, supply) > 0]
-    lent = _Preempted.of((names.LENT, names.LOW))
+    teams = [t for t in context.teams if context.may_use(t, supply)]
+    families = [t for t in teams if context.kin_guarantee(t, supply) > 0]
+    preempted = _Preempted.of((names.LENT, names.LOW))
     for team in families:
-        name, limit = names.kin(team.name, supply), context.kin(team, supply)
-        yield _guarantee(name, team.name, KIN_PRIORITY + context.depth(team), limit, lent)
-    prey = _Preempted.of((names.LENT, names.LOW, *(names.kin(t.name, supply) for t in families)))
-    for team in here:
-        if (limit := context.own(team, supply)) > 0:
-            rank = OWN_PRIORITY + context.depth(team)
-            yield _guarantee(names.own(team.name, supply), team.name, rank, limit, prey)
+        name, limit = names.kin_qos(team.name, supply), context.kin_guarantee(team, supply)
+        yield _guarantee(name, team.name, KIN_PRIORITY + context.depth(team), limit, preempted)
+    preempted = _Preempted.of((*preempted.qos, *(names.kin_qos(t.name, supply) for t in families)))
+    for team in teams:
+        if (limit := context.own_guarantee(team, supply)) > 0:
+            name, priority = names.own_qos(team.name, supply), OWN_PRIORITY + context.depth(team)
+            yield _guarantee(name, team.name, priority, limit, preempted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,50 +164,50 @@ class _Preempted:
         return cls(ordered, tuple(map(names.qos_key, ordered)))
 
 
-def _guarantee(name: str, team: TeamName, rank: int, limit: int, prey: _Preempted) -> WantedObject:
+def _guarantee(name: str, team: TeamName, priority: int, limit: int, preempted: _Preempted) -> WantedObject:
     fields: dict[str, Value] = {
-        "Priority": rank,
+        "Priority": priority,
         "Flags": ("OverPartQOS",),
-        "Preempt": prey.qos,
+        "Preempt": preempted.qos,
         "MaxJobsPerAccount": ANY_NUMBER_OF_JOBS,
         f"GrpTRES.{UNTYPED}": limit,
     }
-    return WantedObject(names.qos_key(name), fields, after=prey.keys, team=team)
+    return WantedObject(names.qos_key(name), fields, after=preempted.keys, team=team)
 
 
-def _accounts(context: PolicyContext, known: Mapping[ObjectKey, WantedObject]) -> Iterator[WantedObject]:
+def _accounts(context: PolicyContext, qos: Collection[ObjectKey]) -> Iterator[WantedObject]:
     for team in context.teams:
         listed = {
             q for s in context.sites if context.may_use(team, s.supply) for q in context.qos(team, s.supply)
         }
         listed |= {names.LOW} if context.has_low(team) else set()
         listed |= {names.WAITING_URGENT} if context.has_urgent(team) else set()
-        lists = tuple(sorted(q for q in listed if names.qos_key(q) in known))
+        qos_list = tuple(sorted(q for q in listed if names.qos_key(q) in qos))
         fields: dict[str, Value] = {
             "Parent": team.parent or names.ROOT_ACCOUNT,
             "Fairshare": team.share,
-            "QOS": lists,
+            "QOS": qos_list,
             **_limits(context, team),
-            **_closed(context, team),
+            **_stops(context, team),
         }
         parents = () if team.parent is None else (names.account_key(team.parent),)
-        after = (*parents, *map(names.qos_key, lists))
+        after = (*parents, *map(names.qos_key, qos_list))
         yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
 
 
-def _closed(context: PolicyContext, team: Team) -> dict[str, Value]:
+def _stops(context: PolicyContext, team: Team) -> dict[str, Value]:
     """Return the limits that stop a team's jobs from starting. Slurm checks them before it preempts.
 
     A QOS's own limit hides an account's of the same kind. So `GrpJobs` does not bind low jobs where low is
     exempt from it, and `MaxJobs` binds only low and lent jobs, as guarantees have a limit of jobs against the
     gate: only both together stop everything.
     """
-    everything: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if context.may_be_low_only() else {})}
+    all_jobs: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if context.may_be_low_only() else {})}
     if team.draining:
-        return {**everything, "GrpSubmit": 0}
+        return {**all_jobs, "GrpSubmit": 0}
     match team.hold:
         case Hold.STOP:
-            return everything
+            return all_jobs
         case Hold.LOW_ONLY:
             return {"GrpJobs": 0}
         case None:
@@ -240,7 +235,7 @@ def ceiling_of(context: PolicyContext, team: Team, site: SupplySite) -> int | No
     Pools of one GRES type share one resource, and so the sum of their ceilings.
     """
     ceilings: list[int] = []
-    for same in context.is_in_one_type(site):
+    for same in (s for s in context.sites if s.tres == site.tres):
         grant = team.grant(same.supply)
         ceiling = 0 if grant is None else grant.ceiling
         if ceiling is None:
@@ -249,11 +244,11 @@ def ceiling_of(context: PolicyContext, team: Team, site: SupplySite) -> int | No
     return sum(ceilings)
 
 
-def _people(context: PolicyContext, team: Team, lists: Value) -> Iterator[WantedObject]:
+def _members(context: PolicyContext, team: Team, qos_list: Value) -> Iterator[WantedObject]:
     """Yield members. Their QOS list is explicit: the API pins what a user inherits at its first change."""
-    fields: dict[str, Value] = {"Fairshare": 1, "QOS": lists}
-    if (most := team.limits.user_gpus) is not None:
-        fields |= {f"GrpTRES.{site.tres}": most for site in context.sites if site.gres is not None}
+    fields: dict[str, Value] = {"Fairshare": 1, "QOS": qos_list}
+    if (limit := team.limits.user_gpus) is not None:
+        fields |= {f"GrpTRES.{site.tres}": limit for site in context.sites if site.gres is not None}
     for user in team.members:
         yield WantedObject(
             names.association_key(team.name, user),

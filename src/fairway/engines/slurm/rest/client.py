@@ -1,22 +1,41 @@
-"""HTTP client of slurmrestd: limits on everything, and every failure mapped to Unreachable or Refused."""
+"""The HTTP client of slurmrestd, and the tokens that authenticate its requests.
+
+Every request is limited in time and size, and every failure is mapped to Unreachable or Refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import httpx2
 import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
 
 from fairway.engines.port import Refused, Unreachable
-from fairway.engines.slurm.rest import versions as rest_versions
-from fairway.engines.slurm.rest.tokens import Tokens
+from fairway.engines.slurm.rest import versions
 from fairway.engines.slurm.rest.wire import JobReply, NodesReply, OpenApi, PartitionsReply, Reply, ReplyError
 from fairway.model.fleet import SlurmConnection
 
+LIFETIME_SECONDS: Final = 300
+"""Short, so that a leaked token soon expires."""
+RENEW_SECONDS: Final = 120
+"""Renewed when so little is left: more than a request may take, plus a margin for clock differences."""
+MAX_CACHED_TOKENS: Final = 10_000
+"""Users whose tokens are cached at once."""
+KEY_HINT: Final = (
+    "the key must be the cluster's own, and both clocks right:  "
+    "scontrol show config | grep AuthAlt; timedatectl"
+)
 MAX_REPLY_BYTES: Final = 256 * 2**20
 """A node is about 1.7 kB: room for 150,000 of them, and a limit on what a broken peer can make us hold."""
 
@@ -33,11 +52,97 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class RestAnswer:
-    """slurmrestd's answer to a request about a job."""
+class JobResponse:
+    """slurmrestd's response to a request about jobs."""
 
     status: int
     reply: JobReply
+
+
+class Tokens:
+    """Provides valid tokens; reads the files only when it must."""
+
+    def __init__(self, connection: SlurmConnection, clock: Callable[[], float] = time.time) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._signed: dict[str, tuple[str, float]] = {}
+        """By user: a token and when it expires."""
+
+    def current(self) -> str:
+        """Return a token for the connection's user. Raises Refused if none is available."""
+        if self._connection.token_file is not None:
+            return _from_file(self._connection.token_file)
+        if self._connection.jwt_key_file is None:
+            raise Refused(
+                "CredentialsMissing",
+                "the cluster names neither a jwt_key_file nor a token_file",
+                "add  credentials: { jwt_key_file: PATH }  to the cluster in the fleet file",
+            )
+        return self._signed_token(self._connection.user, self._connection.jwt_key_file)
+
+    def of(self, user: str) -> str:
+        """Return a token for any user. Raises Refused without the cluster's key."""
+        if self._connection.token_file is not None or self._connection.jwt_key_file is None:
+            raise Refused(
+                "CannotActForUsers",
+                f"with a token of {self._connection.user} alone, no job can be sent as {user}",
+                "give Fairway the cluster's key:  credentials: { jwt_key_file: PATH }",
+            )
+        return self._signed_token(user, self._connection.jwt_key_file)
+
+    def cached(self, user: str) -> str | None:
+        """Return a cached token that is still valid. Reads no file. Returns None if there is none."""
+        token, expires = self._signed.get(user, ("", 0.0))
+        return token if self._clock() <= expires - RENEW_SECONDS else None
+
+    def forget(self) -> None:
+        """Drop cached tokens after a rejection, so that the key, which may have changed, is read again."""
+        self._signed.clear()
+
+    def _signed_token(self, user: str, key_file: str) -> str:
+        if token := self.cached(user):
+            return token
+        now = int(self._clock())
+        if len(self._signed) >= MAX_CACHED_TOKENS:
+            self._signed.clear()
+        key = _read(key_file)
+        claims = {"sun": user, "iat": now, "exp": now + LIFETIME_SECONDS}
+        try:
+            token = jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(key))
+        except (JoseError, ValueError) as error:
+            raise Refused(
+                "CredentialsUnusable",
+                f"{key_file} holds no key that can sign: {error}",
+                "name a copy of the file in slurm.conf's  AuthAltParameters=jwt_key=PATH",
+            ) from error
+        self._signed[user] = (token, now + LIFETIME_SECONDS)
+        return token
+
+
+def _from_file(token_file: str) -> str:
+    text = _read(token_file).decode("ascii", errors="replace").strip()
+    token = text.removeprefix("SLURM_JWT=")  # as `scontrol token` prints it
+    if not token.isascii() or len(token.split()) != 1:
+        raise Refused(
+            "CredentialsUnusable",
+            f"{token_file} does not hold one token",
+            f"scontrol token username=USER lifespan=86400 > {token_file}",
+        )
+    return token
+
+
+def _read(name: str) -> bytes:
+    try:
+        content = Path(name).read_bytes()
+    except OSError as error:
+        raise Refused(
+            "CredentialsUnreadable",
+            f"cannot read {name}: {error.strerror}",
+            f"let the user of this server read it:  ls -l {name}",
+        ) from error
+    if not content.strip():
+        raise Refused("CredentialsUnusable", f"{name} is empty", f"ls -l {name}")
+    return content
 
 
 class SlurmRest:
@@ -46,117 +151,120 @@ class SlurmRest:
     def __init__(self, connection: SlurmConnection, *, timeout_seconds: float) -> None:
         self._url = connection.url
         self._user = connection.user
-        self._by_key = connection.token_file is None
-        self._tokens = Tokens(connection)
-        self._version = rest_versions.SPOKEN[0]
+        self._has_key = connection.token_file is None
+        self.tokens = Tokens(connection)
+        self._version = versions.SUPPORTED[0]
         # Slurm's API is a neighbour, never behind the proxy that the environment may name
         self._http = httpx2.AsyncClient(timeout=timeout_seconds, trust_env=False)
 
     async def nodes(self) -> NodesReply:
-        return await self._ask("nodes", NodesReply)
+        return await self._get("nodes", NodesReply)
 
     async def partitions(self) -> PartitionsReply:
-        return await self._ask("partitions", PartitionsReply)
+        return await self._get("partitions", PartitionsReply)
 
-    async def policy(self, method: str, path: str, body: object = None) -> Any:
+    async def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request to the policy API and return its plain JSON. Returns None if it changed nothing.
 
         Such records are written back as they were read, so they are not narrowed to a few fields.
         """
-        status, said = await self._send(method, path, None if body is None else msgspec.json.encode(body))
+        status, content = await self._send(method, path, body)
         if status == HTTPStatus.NOT_MODIFIED:
             return None
-        faults = _faults(said)
-        if status != HTTPStatus.OK or faults:
-            wrong = any(fault.error_number in some for fault in faults for some in _WRONG_REQUEST)
-            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY if wrong else status, faults)
-        return self._decode(said, dict)
+        errors = _errors(content)
+        if status != HTTPStatus.OK or errors:
+            wrong = any(error.error_number in numbers for error in errors for numbers in _WRONG_REQUEST)
+            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY if wrong else status, errors)
+        return self._decode(content, dict)
 
-    async def serves(self, path: str) -> Any:
+    async def get_if_served(self, path: str) -> Any:
         """Get a resource that only some versions have, as plain JSON. Returns None if it is not served."""
-        status, said = await self._send("GET", path, None)
+        status, content = await self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND:
             return None
         if status != HTTPStatus.OK:
-            self._refuse(status, _faults(said))
-        return self._decode(said, dict)
+            self._refuse(status, _errors(content))
+        return self._decode(content, dict)
 
-    async def act(
+    async def request_jobs(
         self, method: str, resource: str, body: object = None, user: str | None = None
-    ) -> RestAnswer:
-        """Send a request about jobs, as the service's user or another, and return the answer unjudged.
+    ) -> JobResponse:
+        """Send a request about jobs, as the service's user or another, and return the response.
 
         Raises Unreachable when nothing that speaks Slurm's API answers, and for the reasons that any request
-        may be refused; why a job was refused is for the caller to judge.
+        may be refused; why a job was refused is for the caller to find in the response.
         """
-        data = None if body is None else msgspec.json.encode(body)
-        status, said = await self._send(method, rest_versions.path(self._version, resource), data, user)
-        if status == HTTPStatus.NOT_FOUND and not _faults_listed(said):
+        status, content = await self._send(method, versions.path(self._version, resource), body, user)
+        # Without an error of the API itself, it is the path that is missing
+        if status == HTTPStatus.NOT_FOUND and not any(error.error_number for error in _errors(content)):
             await self._find_version()
-            status, said = await self._send(method, rest_versions.path(self._version, resource), data, user)
-        reply = self._decode(said, JobReply) if said[:1] == b"{" else JobReply(errors=_faults(said))
-        numbers = {fault.error_number for fault in reply.errors}
+            status, content = await self._send(method, versions.path(self._version, resource), body, user)
+        reply = self._decode(content, JobReply) if content[:1] == b"{" else JobReply(errors=_errors(content))
+        numbers = {error.error_number for error in reply.errors}
         if status in (401, 511, 502, 503, 504) or numbers & (_AUTHENTICATION | _CONTROLLER_AWAY):
             self._refuse(status, reply.errors)
-        return RestAnswer(status, reply)
+        return JobResponse(status, reply)
 
-    def fail(self, answer: RestAnswer) -> NoReturn:
-        """Raise the error for an unexpected answer."""
-        self._refuse(answer.status, answer.reply.errors)
+    def fail(self, response: JobResponse) -> NoReturn:
+        """Raise the error for an unexpected response."""
+        self._refuse(response.status, response.reply.errors)
 
-    @property
-    def tokens(self) -> Tokens:
-        return self._tokens
+    @asynccontextmanager
+    async def time_limit(self, seconds: float) -> AsyncIterator[None]:
+        """Limit the time of several requests together. Raises Unreachable when it has passed."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise self._timed_out() from error
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _ask(self, resource: str, kind: type[R]) -> R:
-        status, body = await self._get(rest_versions.path(self._version, resource))
+    async def _get(self, resource: str, kind: type[R]) -> R:
+        status, content = await self._send("GET", versions.path(self._version, resource))
         if status == HTTPStatus.NOT_FOUND:
             await self._find_version()
-            status, body = await self._get(rest_versions.path(self._version, resource))
+            status, content = await self._send("GET", versions.path(self._version, resource))
         if status != HTTPStatus.OK:
-            self._refuse(status, _faults(body))
-        reply = self._decode(body, kind)
+            self._refuse(status, _errors(content))
+        reply = self._decode(content, kind)
         if reply.errors:  # slurmrestd says 200 to some requests that failed
             self._refuse(status, reply.errors)
         return reply
 
     async def _find_version(self) -> None:
         """Read which API versions are served now; Slurm may have been upgraded."""
-        status, body = await self._get(rest_versions.DESCRIPTION_PATH)
+        status, content = await self._send("GET", versions.OPENAPI_PATH)
         if status != HTTPStatus.OK:
-            self._not_slurmrestd(f"answered {status} to {rest_versions.DESCRIPTION_PATH}")
-        versions = rest_versions.served(self._decode(body, OpenApi).paths)
-        if (version := rest_versions.choose(versions)) is None:
+            self._not_slurmrestd(f"answered {status} to {versions.OPENAPI_PATH}")
+        served = versions.served(self._decode(content, OpenApi).paths)
+        if (version := versions.choose(served)) is None:
             raise Refused(
                 "EngineVersionUnknown",
-                f"slurmrestd at {self._url} serves {', '.join(versions) or 'no version of the Slurm API'}; "
-                f"Fairway speaks {', '.join(sorted(rest_versions.SPOKEN))}",
+                f"slurmrestd at {self._url} serves {', '.join(served) or 'no version of the Slurm API'}; "
+                f"Fairway speaks {', '.join(sorted(versions.SUPPORTED))}",
                 "run a slurmrestd of Slurm 23.11 or later, with its slurmctld plugin:  slurmrestd -s list",
             )
         self._version = version
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
-        return await self._send("GET", path, None)
-
     async def _send(
-        self, method: str, path: str, body: bytes | None, user: str | None = None
+        self, method: str, path: str, body: object = None, user: str | None = None
     ) -> tuple[int, bytes]:
-        token = self._tokens.kept(user or self._user)
+        token = self.tokens.cached(user or self._user)
         if token is None:
-            sign = self._tokens.current if user is None else partial(self._tokens.of, user)
+            sign = self.tokens.current if user is None else partial(self.tokens.of, user)
             token = await asyncio.to_thread(sign)
         headers = {"X-SLURM-USER-NAME": user or self._user, "X-SLURM-USER-TOKEN": token}
-        if body is not None:
+        content = None if body is None else msgspec.json.encode(body)
+        if content is not None:
             headers["Content-Type"] = "application/json"
         url = self._url.rstrip("/") + path
         try:
-            async with self._http.stream(method, url, headers=headers, content=body) as reply:
-                return reply.status_code, await self._read(reply)
+            async with self._http.stream(method, url, headers=headers, content=content) as response:
+                return response.status_code, await self._read(response)
         except httpx2.TimeoutException as error:
-            raise self.silent() from error
+            raise self._timed_out() from error
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise Refused(
                 "UrlUnusable",
@@ -170,102 +278,86 @@ class SlurmRest:
                 "on its host:  systemctl status slurmrestd",
             ) from error
 
-    async def _read(self, reply: httpx2.Response) -> bytes:
-        body = bytearray()
-        async for chunk in reply.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_REPLY_BYTES:
+    async def _read(self, response: httpx2.Response) -> bytes:
+        content = bytearray()
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MAX_REPLY_BYTES:
                 raise Refused(
                     "ReplyTooLarge",
                     f"slurmrestd at {self._url} sent more than {MAX_REPLY_BYTES // 2**20} MiB",
                     "check that the url is slurmrestd's own:  scontrol show nodes | wc -c",
                 )
-        return bytes(body)
+        return bytes(content)
 
-    def silent(self) -> Unreachable:
-        """Return the error for a timeout."""
+    def _timed_out(self) -> Unreachable:
         return Unreachable(
             "ClusterUnreachable",
             f"slurmrestd at {self._url} did not answer in time",
             "on its host:  scontrol ping; systemctl status slurmrestd",
         )
 
-    def _decode(self, body: bytes, kind: type[T]) -> T:
+    def _decode(self, content: bytes, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(body, type=kind)
+            return msgspec.json.decode(content, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._not_slurmrestd(f"sent something else than the Slurm API's JSON ({error})")
 
-    def _not_slurmrestd(self, what: str) -> NoReturn:
+    def _not_slurmrestd(self, problem: str) -> NoReturn:
         raise Refused(
             "NotSlurmrestd",
-            f"{self._url} {what}",
-            f"check that the url is slurmrestd's:  curl {self._url.rstrip('/')}"
-            f"{rest_versions.DESCRIPTION_PATH}",
+            f"{self._url} {problem}",
+            f"check that the url is slurmrestd's:  curl {self._url.rstrip('/')}{versions.OPENAPI_PATH}",
         )
 
-    def _refuse(self, status: int, faults: tuple[ReplyError, ...]) -> NoReturn:
-        numbers = {fault.error_number for fault in faults}
-        said = (
-            "; ".join(text for fault in faults if (text := fault.error or fault.description))
-            or f"HTTP {status}"
-        )
+    def _refuse(self, status: int, errors: tuple[ReplyError, ...]) -> NoReturn:
+        numbers = {error.error_number for error in errors}
+        texts = [error.error or error.description for error in errors]
+        message = "; ".join(filter(None, texts)) or f"HTTP {status}"
         if status in (401, 511) or numbers & _AUTHENTICATION:
-            self._tokens.forget()
+            self.tokens.forget()
             raise Refused(
                 "CredentialsRejected",
-                f"Slurm at {self._url} rejected the token of {self._user}: {said}",
-                self._relogin,
+                f"Slurm at {self._url} rejected the token of {self._user}: {message}",
+                KEY_HINT
+                if self._has_key
+                else f"make a new token:  scontrol token username={self._user} lifespan=86400",
             )
         if status == HTTPStatus.FORBIDDEN or numbers & _NO_RIGHT:
             raise Refused(
                 "RightMissing",
-                f"Slurm at {self._url} does not let {self._user} do this: {said}",
+                f"Slurm at {self._url} does not let {self._user} do this: {message}",
                 f"sacctmgr modify user {self._user} set adminlevel=operator  (to apply: administrator)",
             )
         if numbers & _JOBS_ACTIVE:
             raise Refused(
                 "TeamBusy",
-                f"Slurm at {self._url} keeps it, because jobs of it are still active: {said}",
+                f"Slurm at {self._url} keeps it, because jobs of it are still active: {message}",
                 "wait for them, or end them:  squeue --account=TEAM",
             )
         if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
             raise Unreachable(
                 "ControllerUnreachable",
-                f"slurmrestd at {self._url} answers, but its slurmctld does not: {said}",
+                f"slurmrestd at {self._url} answers, but its slurmctld does not: {message}",
                 "on slurmctld's host:  scontrol ping; systemctl status slurmctld",
             )
         if 400 <= status < 500:
             raise Refused(
                 "EngineRefused",
-                f"slurmrestd at {self._url} refused ({status}): {said}",
+                f"slurmrestd at {self._url} refused ({status}): {message}",
                 "journalctl -u slurmrestd",
             )
         raise Unreachable(
             "EngineFailed",
-            f"Slurm at {self._url} failed ({status}): {said}",
+            f"Slurm at {self._url} failed ({status}): {message}",
             "journalctl -u slurmrestd -u slurmctld",
         )
 
-    @property
-    def _relogin(self) -> str:
-        if self._by_key:
-            return (
-                "the key must be the cluster's own, and both clocks right:  "
-                "scontrol show config | grep AuthAlt; timedatectl"
-            )
-        return f"make a new token:  scontrol token username={self._user} lifespan=86400"
 
-
-def _faults_listed(body: bytes) -> bool:
-    """Return whether the API itself answered with a fault, rather than the path being missing."""
-    return any(fault.error_number for fault in _faults(body))
-
-
-def _faults(body: bytes) -> tuple[ReplyError, ...]:
-    """Parse the faults of an error reply; some replies are plain text."""
+def _errors(content: bytes) -> tuple[ReplyError, ...]:
+    """Parse the errors of a reply; some replies are plain text."""
     try:
-        return msgspec.json.decode(body, type=Reply).errors
+        return msgspec.json.decode(content, type=Reply).errors
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        text = body[:200].decode("utf-8", errors="replace").strip()
+        text = content[:200].decode("utf-8", errors="replace").strip()
         return (ReplyError(error=text),) if text else ()

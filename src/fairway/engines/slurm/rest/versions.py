@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-SPOKEN: Final = ("v0.0.42", "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.41", "v0.0.40")
+SUPPORTED: Final = ("v0.0.42", "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.41", "v0.0.40")
 """API versions Fairway has been tested with; the first one is in both 24.11 and 26.05."""
 
-DESCRIPTION_PATH: Final = "/openapi/v3"
+OPENAPI_PATH: Final = "/openapi/v3"
 
-_NODES: Final = re.compile(r"/slurm/(v\d+\.\d+\.\d+)/nodes/?")
+_NODES_PATH: Final = re.compile(r"/slurm/(v\d+\.\d+\.\d+)/nodes/?")
 
 
 def path(version: str, resource: str) -> str:
@@ -31,11 +31,11 @@ def path(version: str, resource: str) -> str:
 
 def served(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the API versions that serve nodes, oldest first."""
-    versions = {found[1] for name in paths if (found := _NODES.fullmatch(name))}
+    versions = {found[1] for name in paths if (found := _NODES_PATH.fullmatch(name))}
     return tuple(sorted(versions, key=lambda version: [int(part) for part in version[1:].split(".")]))
 
 
 def choose(versions: Iterable[str]) -> str | None:
     """Choose the version to use among those served. Returns None if there is none."""
     offered = set(versions)
-    return next((version for version in SPOKEN if version in offered), None)
+    return next((version for version in SUPPORTED if version in offered), None)

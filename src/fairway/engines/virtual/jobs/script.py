@@ -1,9 +1,9 @@
-"""Work out what a virtual job does, from its command: nothing is run, a few commands are understood.
+"""Interpret the command of a virtual job: nothing is executed, a few commands are understood.
 
 `sleep`, `echo`, `exit`, `true` and `false` act, one after the other or joined by `;`, `&&` and `||`, also
-inside of `bash -c`. Any other command takes VIRTUAL_SECONDS (60 unless the job's environment says otherwise)
-and ends with VIRTUAL_EXIT (0); of several values, `7,0`, each attempt has its own. A script that uses more of
-the shell counts as one such command. Deterministic: the same order always does the same.
+inside `bash -c`. Any other command takes VIRTUAL_SECONDS of the job's environment (default 60) and exits with
+VIRTUAL_EXIT (default 0); a list like `7,0` has a value for each attempt. A script that uses more of the shell
+counts as one such command. Deterministic: the same order always gives the same result.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Final
 from fairway.model.job import Order, format_job_id
 
 OTHER_SECONDS: Final = 60.0
-LEAST_SECONDS: Final = 0.2
-"""Nothing starts and ends in the same moment."""
-LONGEST_SECONDS: Final = 10.0 * 366 * 86_400
-LONGEST_SCRIPT: Final = 100_000
+MIN_SECONDS: Final = 0.2
+"""No job starts and ends at the same time."""
+MAX_SECONDS: Final = 10.0 * 366 * 86_400
+MAX_SCRIPT_LENGTH: Final = 100_000
 STEPS: Final = 100
-"""Of progress, that a command which is not understood shows."""
+"""Lines of progress that an unknown command prints."""
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh"})
 _NO_TIME: Final = frozenset({":", "true", "cd", "export", "module", "set", "source", ".", "ulimit", "umask"})
-"""What prepares a job: it takes no time, and changes nothing here."""
+"""Commands that prepare a job: they take no time and have no effect here."""
 _KEYWORDS: Final = frozenset({"for", "while", "until", "if", "case", "function", "select", "trap", "{", "[["})
-_JOINTS: Final = frozenset({";", "&&", "||"})
+_OPERATORS: Final = frozenset({";", "&&", "||"})
 _OTHER_SYNTAX: Final = re.compile(r"[();<>|&]+|.*(\$\(|`).*")
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """A line of a job's log, so many seconds after its start."""
+    """A line of a job's log, printed `at` seconds after its start."""
 
     at: float
     text: str
@@ -46,20 +46,20 @@ class PrintedLine:
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """What a job does if left alone."""
+    """The duration, exit code and output of a job if nothing interferes."""
 
     seconds: float
     exit_code: int
     lines: tuple[PrintedLine, ...]
 
     def printed(self, seconds: float) -> str:
-        """Return all that it printed in its first seconds."""
+        """Return the output of its first `seconds`."""
         return "".join(f"{line.text}\n" for line in self.lines if line.at <= seconds)
 
 
 def environment(order: Order, attempt: int) -> Mapping[str, str]:
     """Return the job's environment; `attempt` from 1 within this engine job."""
-    given = {
+    variables = {
         **order.spec.env,
         "FAIRWAY_JOB_ID": format_job_id(order.job),
         "FAIRWAY_JOB_NAME": order.spec.name,
@@ -68,15 +68,15 @@ def environment(order: Order, attempt: int) -> Mapping[str, str]:
         "USER": str(order.user),
     }
     if order.array is not None and order.array_index is not None:
-        given |= {
+        variables |= {
             "FAIRWAY_ARRAY_ID": format_job_id(order.array),
             "FAIRWAY_ARRAY_INDEX": str(order.array_index),
         }
-    return given
+    return variables
 
 
 def interpret(order: Order, attempt: int = 1) -> ScriptResult:
-    """Work out how long a job takes, what it prints, and how it ends."""
+    """Interpret the setup and the script or command of a job."""
     spec = order.spec
     job = _Interpreter(environment(order, attempt))
     if spec.setup:
@@ -85,44 +85,44 @@ def interpret(order: Order, attempt: int = 1) -> ScriptResult:
         job.run(spec.script)
     elif spec.command:
         job.run_command(spec.command)
-    return ScriptResult(max(LEAST_SECONDS, job.clock), job.status, tuple(job.lines))
+    return ScriptResult(max(MIN_SECONDS, job.clock), job.status, tuple(job.lines))
 
 
 class _Interpreter:
-    """Steps through commands; time passes as they say."""
+    """Interprets commands one by one on a clock of its own."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = defaultdict(str, env)
-        self._over = False
+        self._exited = False
         self.clock = 0.0
         self.status = 0
         self.lines: list[PrintedLine] = []
 
     def run(self, text: str) -> None:
         commands = _parse(text)
-        for joint, words in [(";", ["script"])] if commands is None else commands:
-            if joint != ("&&" if self.status else "||"):
-                self.run_command([Template(word).safe_substitute(self._env) for word in words])
+        for operator, argv in [(";", ["script"])] if commands is None else commands:
+            if operator != ("&&" if self.status else "||"):
+                self.run_command([Template(word).safe_substitute(self._env) for word in argv])
 
-    def run_command(self, words: Sequence[str]) -> None:
-        if self._over:
+    def run_command(self, argv: Sequence[str]) -> None:
+        if self._exited:
             return
-        name, rest = words[0].rpartition("/")[2], words[1:]
-        if name in _SHELLS and len(rest) > 1 and rest[0].startswith("-") and rest[0].endswith("c"):
-            self.run(rest[1])
-            self._over = False
+        name, args = argv[0].rpartition("/")[2], argv[1:]
+        if name in _SHELLS and len(args) > 1 and args[0].startswith("-") and args[0].endswith("c"):
+            self.run(args[1])
+            self._exited = False
         elif name == "sleep":
-            self._sleep(rest)
+            self._sleep(args)
         elif name == "echo":
-            self._print(" ".join(rest))
+            self._print(" ".join(args))
             self.status = 0
         elif name == "exit":
-            self.status = int(rest[0]) & 255 if rest and rest[0].isdecimal() else self.status
-            self._over = True
+            self.status = int(args[0]) & 255 if args and args[0].isdecimal() else self.status
+            self._exited = True
         elif name in _NO_TIME or name == "false":
             self.status = int(name == "false")
         else:
-            self._take_time(" ".join(words[:2]))
+            self._take_time(" ".join(argv[:2]))
 
     def _print(self, text: str, after: float = 0.0) -> None:
         self.lines.append(PrintedLine(self.clock + after, text))
@@ -132,13 +132,13 @@ class _Interpreter:
         for word in times:
             number, unit = (word[:-1], word[-1]) if word[-1:] in _UNITS else (word, "s")
             try:
-                self.clock = min(self.clock + max(0.0, float(number)) * _UNITS[unit], LONGEST_SECONDS)
+                self.clock = min(self.clock + max(0.0, float(number)) * _UNITS[unit], MAX_SECONDS)
             except ValueError:
                 self._print(f"sleep: invalid time interval '{word}'")
                 self.status = 1
 
     def _take_time(self, name: str) -> None:
-        """Pass the time of a command that is not understood, and show how far it is."""
+        """Run an unknown command: advance the clock and print progress."""
         seconds = self._setting("VIRTUAL_SECONDS", OTHER_SECONDS)
         self._print(f"{name}: started, attempt {self._env['FAIRWAY_ATTEMPT']}")
         for step in range(1, STEPS + 1):
@@ -150,36 +150,36 @@ class _Interpreter:
             self._print(f"{name}: error: exit status {self.status}")
 
     def _setting(self, name: str, default: float) -> float:
-        """Read a value for this attempt from the environment; the last of several is for all later ones."""
+        """Read a value for this attempt from the environment; the last one is for all later attempts."""
         values = self._env[name].split(",")
         try:
             value = float(values[min(len(values), int(self._env["FAIRWAY_ATTEMPT"])) - 1])
         except ValueError:
             return default
-        return min(max(0.0, value), LONGEST_SECONDS)
+        return min(max(0.0, value), MAX_SECONDS)
 
 
 def _parse(text: str) -> list[tuple[str, list[str]]] | None:
-    """Split a script into commands, each with what joins it to the one before; None: it uses more."""
+    """Split a script into commands, each with the operator before it. Returns None on other syntax."""
     commands: list[tuple[str, list[str]]] = []
-    joint = ";"
-    for line in text.splitlines() if len(text) <= LONGEST_SCRIPT else ["("]:
+    operator = ";"
+    for line in text.splitlines() if len(text) <= MAX_SCRIPT_LENGTH else ["("]:
         reader = shlex.shlex(line, posix=True, punctuation_chars=True)
         reader.whitespace_split = True
         reader.commenters = ""
-        words: list[str] = []
+        argv: list[str] = []
         try:
             parts = [*takewhile(lambda part: not part.startswith("#"), reader), ";"]
-        except ValueError:  # a quotation that does not end on the line
+        except ValueError:  # a quote that does not end on the line
             return None
         for part in parts:
-            if part in _JOINTS:
-                if words:
-                    commands.append((joint, words))
-                if words or part != ";":
-                    joint, words = part, []
-            elif (part in _KEYWORDS and not words) or _OTHER_SYNTAX.fullmatch(part):
+            if part in _OPERATORS:
+                if argv:
+                    commands.append((operator, argv))
+                if argv or part != ";":
+                    operator, argv = part, []
+            elif (part in _KEYWORDS and not argv) or _OTHER_SYNTAX.fullmatch(part):
                 return None
             else:
-                words.append(part)
+                argv.append(part)
     return commands

@@ -1,4 +1,4 @@
-"""A virtual cluster's policy objects: a fleet into objects, and objects into the terms it runs under.
+"""Translate a fleet to the policy objects of a virtual cluster, and these to the terms of its simulator.
 
 | kind | name | fields |
 |---|---|---|
@@ -33,7 +33,7 @@ Fields = Mapping[str, Value]
 
 
 def translate(fleet: Fleet, cluster: str) -> Translation:
-    """Every object that the fleet wants on one virtual cluster."""
+    """Return all objects that the fleet wants on one virtual cluster."""
     supplies = {supply for pool in fleet.pools_of(cluster) for supply in pool.supplies}
     return Translation(tuple(_wanted(fleet, supplies)))
 
@@ -77,28 +77,28 @@ def _wanted_team(team: Team) -> WantedObject:
 
 
 def needs_of(key: ObjectKey, fields: Fields) -> tuple[ObjectKey, ...]:
-    """What an object that is there refers to."""
+    """Return the keys of the objects that an existing object refers to."""
     if key.kind in (GRANT, MEMBER):
         return (ObjectKey(TEAM, key.name.partition("/")[0]),)
     if key.kind == TEAM:
         names = fields.get("priorities")
         priorities = names if isinstance(names, tuple) else ()
         parent = fields.get("parent")
-        above = (ObjectKey(TEAM, parent),) if isinstance(parent, str) else ()
-        return (*(ObjectKey(PRIORITY, str(name)) for name in priorities), *above)
+        ancestor = (ObjectKey(TEAM, parent),) if isinstance(parent, str) else ()
+        return (*(ObjectKey(PRIORITY, str(name)) for name in priorities), *ancestor)
     return ()
 
 
 def team_of(key: ObjectKey) -> TeamName | None:
-    """Whose object it is."""
+    """Return the team that an object belongs to."""
     return TeamName(key.name.partition("/")[0]) if key.kind in (TEAM, GRANT, MEMBER) else None
 
 
 def read_terms(objects: Mapping[ObjectKey, Fields]) -> ClusterTerms:
-    """What the objects say, whoever wrote them.
+    """Convert the objects, whoever wrote them, to terms.
 
-    They may be changed by hand, one by one: a team whose parent is gone stands alone, what belongs to no team
-    is nobody's, a number that is no number is not set.
+    They may have been changed by hand: a team without an existing parent becomes a top-level team, objects of
+    unknown teams are ignored, and a value of the wrong type counts as not set.
     """
     grants: dict[str, list[Grant]] = {}
     members: dict[str, list[UserName]] = {}
@@ -117,26 +117,26 @@ def read_terms(objects: Mapping[ObjectKey, Fields]) -> ClusterTerms:
             members.setdefault(team, []).append(user)
             if objects[key].get("default") is True or user not in defaults:
                 defaults[user] = TeamName(team)
-    named = {key.name: fields for key, fields in objects.items() if key.kind == TEAM}
+    teams = {key.name: fields for key, fields in objects.items() if key.kind == TEAM}
     return ClusterTerms(
         teams=tuple(
-            _read_team(name, named, tuple(grants.get(name, ())), tuple(members.get(name, ())))
-            for name in _parents_first(named)
+            _read_team(name, teams, tuple(grants.get(name, ())), tuple(members.get(name, ())))
+            for name in _parents_first(teams)
         ),
         priorities=_read_priorities(objects),
         fairness=_read_fairness(objects),
-        default_teams=MappingProxyType({user: team for user, team in defaults.items() if team in named}),
+        default_teams=MappingProxyType({user: team for user, team in defaults.items() if team in teams}),
     )
 
 
 def _read_team(
-    name: str, named: Mapping[str, Fields], grants: tuple[Grant, ...], members: tuple[UserName, ...]
+    name: str, teams: Mapping[str, Fields], grants: tuple[Grant, ...], members: tuple[UserName, ...]
 ) -> Team:
-    fields = named[name]
+    fields = teams[name]
     priorities = fields.get("priorities")
     return Team(
         TeamName(name),
-        _parent(name, named),
+        _parent(name, teams),
         share=max(1, _number(fields, "share") or 1),
         grants=grants,
         limits=Limits(
@@ -145,13 +145,8 @@ def _read_team(
         priorities=tuple(PriorityName(str(p)) for p in priorities) if isinstance(priorities, tuple) else (),
         members=members,
         draining=fields.get("draining") is True,
-        hold=_hold(fields),
+        hold=next((hold for hold in Hold if hold == fields.get("hold")), None),
     )
-
-
-def _hold(fields: Fields) -> Hold | None:
-    word = fields.get("hold")
-    return next((hold for hold in Hold if hold == word), None)
 
 
 def _read_priorities(objects: Mapping[ObjectKey, Fields]) -> tuple[Priority, ...]:
@@ -178,27 +173,27 @@ def _number(fields: Fields, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _parent(name: str, named: Mapping[str, Fields]) -> TeamName | None:
-    """Its parent, if that exists and is not inside the team itself."""
-    parent = named[name].get("parent")
-    above, steps = parent, 0
-    while isinstance(above, str) and above in named and steps <= len(named):
-        if above == name:
+def _parent(name: str, teams: Mapping[str, Fields]) -> TeamName | None:
+    """Return the parent of a team if it exists and is not a descendant of the team."""
+    parent = teams[name].get("parent")
+    ancestor, steps = parent, 0
+    while isinstance(ancestor, str) and ancestor in teams and steps <= len(teams):
+        if ancestor == name:
             return None
-        above, steps = named[above].get("parent"), steps + 1
-    return TeamName(parent) if isinstance(parent, str) and parent in named and steps <= len(named) else None
+        ancestor, steps = teams[ancestor].get("parent"), steps + 1
+    return TeamName(parent) if isinstance(parent, str) and parent in teams and steps <= len(teams) else None
 
 
-def _parents_first(named: Mapping[str, Fields]) -> Iterable[str]:
+def _parents_first(teams: Mapping[str, Fields]) -> Iterable[str]:
     done: dict[str, None] = {}
 
     def add(name: str) -> None:
         if name not in done:
-            parent = _parent(name, named)
+            parent = _parent(name, teams)
             if parent is not None:
                 add(parent)
             done[name] = None
 
-    for name in sorted(named):
+    for name in sorted(teams):
         add(name)
     return done

@@ -1,41 +1,37 @@
-"""Whether a job may wait at all: team, access, limits, size. What can never run is refused, and why."""
+"""Admit jobs or refuse those that could never run: check team, access, limits and size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from fairway.engines.port import Refused
 from fairway.engines.virtual.simulator.jobs import FOREVER, JobRequest, SimJob, TeamQuota
 from fairway.engines.virtual.simulator.nodes import DeviceIndex
-from fairway.engines.virtual.simulator.quota import BOUNDLESS
+from fairway.engines.virtual.simulator.quota import UNLIMITED
 from fairway.engines.virtual.simulator.terms import ClusterTerms
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Priority, Supply, Team
 
 
+@dataclass(frozen=True, slots=True)
 class _AdmissionRule:
-    """What a team may submit to a supply under a priority, looked up once."""
+    """What a team may submit to a supply with a priority."""
 
-    __slots__ = ("devices", "index", "nodes", "priority", "quota", "rack", "team")
-
-    def __init__(self, team: Team, priority: Priority, quota: TeamQuota, index: DeviceIndex) -> None:
-        self.team: Final = team
-        self.priority: Final = priority
-        self.quota: Final = quota
-        self.index: Final = index
-        self.nodes: Final = len(index.nodes)
-        self.rack: Final = min(self.nodes, index.per_rack)
-        ceilings = (b.ceiling for b in quota.path)
-        limits = (n for n in (team.limits.job_gpus, team.limits.user_gpus) if n is not None)
-        self.devices: Final = min((*ceilings, *limits))
+    team: Team
+    priority: Priority
+    quota: TeamQuota
+    index: DeviceIndex
+    max_devices: int
+    """The lowest of the team's ceilings and limits."""
 
 
-_Asker = tuple[UserName, TeamName | None, PriorityName | None, PoolName, SliceName | None]
+_RuleKey = tuple[UserName, TeamName | None, PriorityName | None, PoolName, SliceName | None]
 
 
 class JobAdmission:
-    """Admits jobs to a cluster under certain terms, or refuses them."""
+    """Admits jobs to a cluster under its terms, or refuses them."""
 
     def __init__(
         self,
@@ -50,32 +46,31 @@ class JobAdmission:
         self._members: Final = {team.name: frozenset(team.members) for team in terms.teams}
         self._priorities: Final = {p.name: p for p in terms.priorities}
         self._default: Final = next((p for p in terms.priorities if p.default), None)
-        self._rules: Final[dict[_Asker, _AdmissionRule]] = {}
+        self._rules: Final[dict[_RuleKey, _AdmissionRule]] = {}
 
     def admit(self, number: int, request: JobRequest, at: float) -> SimJob:
-        """The record of a job that may wait. Raises Refused."""
-        asker = (request.user, request.team, request.priority, request.pool, request.slice)
-        rule = self._rules.get(asker)
+        """Create the record of a job. Raises Refused if it could never run."""
+        key = (request.user, request.team, request.priority, request.pool, request.slice)
+        rule = self._rules.get(key)
         if rule is None:
-            rule = self._rules[asker] = self._rule(request)
+            rule = self._rules[key] = self._rule(request)
         gpus, nodes, index = request.gpus, request.nodes, rule.index
         if (
-            not 0 < gpus <= index.most
-            or not 0 < nodes <= (rule.rack if request.together else rule.nodes)
-            or gpus * nodes > rule.devices
+            not 0 < gpus <= index.node_size
+            or not 0 < nodes <= (index.per_rack if request.together else len(index.nodes))
+            or gpus * nodes > rule.max_devices
             or (index.spot and not request.tolerates_loss)
         ):
-            self._refuse_spot(request, index)
-            self._refuse_size(request, rule.team, rule.quota, index)
+            self._refuse(request, rule)
         priority = rule.priority
         job = SimJob(
             number, request, priority.name, priority.rank, priority.preemptible, rule.quota, index.number, at
         )
-        job.limit = self._limit(request, rule.team)
+        job.time_limit = self._limit(request, rule.team)
         return job
 
     def _rule(self, request: JobRequest) -> _AdmissionRule:
-        """What holds for all that ask under the same words. Raises Refused."""
+        """Look up what holds for all requests with the same key. Raises Refused."""
         team = self._team(request)
         priority = self._priority(request, team)
         supply = request.supply
@@ -83,11 +78,17 @@ class JobAdmission:
         if index is None:
             raise Refused("UnknownPool", f"this cluster has no {supply}", "fairway get pools")
         quota = self._quotas[supply][team.name]
-        self._refuse_no_access(team, quota, index)
-        return _AdmissionRule(team, priority, quota, index)
+        if not all(q.granted for q in quota.path):
+            raise Refused(
+                "NoGrant",
+                f"team {team.name} has no grant on {supply}",
+                f"give it one in the fleet file:  borrow: {{ {supply}: 8 }}",
+            )
+        limits = (n for n in (team.limits.job_gpus, team.limits.user_gpus) if n is not None)
+        return _AdmissionRule(team, priority, quota, index, min((*(q.ceiling for q in quota.path), *limits)))
 
     def may_touch(self, user: UserName, job: SimJob) -> bool:
-        """Whether a person may read, change and cancel a job: its owner, and the members of its team."""
+        """Return whether a user may read, change and cancel a job: its owner and its team may."""
         return user == job.user or user in self._members.get(TeamName(job.quota.name), ())
 
     def _team(self, request: JobRequest) -> Team:
@@ -128,29 +129,19 @@ class JobAdmission:
         return priority
 
     @staticmethod
-    def _refuse_no_access(team: Team, quota: TeamQuota, index: DeviceIndex) -> None:
-        if not all(b.granted for b in quota.path):
-            raise Refused(
-                "NoGrant",
-                f"team {team.name} has no grant on {index.supply}",
-                f"give it one in the fleet file:  borrow: {{ {index.supply}: 8 }}",
-            )
-
-    @staticmethod
-    def _refuse_spot(request: JobRequest, index: DeviceIndex) -> None:
+    def _refuse(request: JobRequest, rule: _AdmissionRule) -> None:
+        team, index = rule.team, rule.index
         if index.spot and not request.tolerates_loss:
             raise Refused(
                 "SpotNeedsTolerance",
                 f"{index.supply} is spot: its nodes can vanish, and the job does not say it tolerates that",
                 "let the job tolerate loss, or use another pool",
             )
-
-    @staticmethod
-    def _refuse_size(request: JobRequest, team: Team, quota: TeamQuota, index: DeviceIndex) -> None:
         if request.gpus < 1 or request.nodes < 1:
             raise Refused("NothingAsked", "the job asks for no device", "ask for at least one")
         devices, limits = request.gpus * request.nodes, team.limits
-        if not index.could_ever(request.nodes, request.gpus, request.together):
+        max_nodes = index.per_rack if request.together else len(index.nodes)
+        if request.gpus > index.node_size or request.nodes > max_nodes:
             rack = " in one rack" if request.together else ""
             raise Refused(
                 "LargerThanPool",
@@ -169,23 +160,23 @@ class JobAdmission:
                 f"the job asks for {devices}, one user of team {team.name} may have {limits.user_gpus}",
                 f"ask for {limits.user_gpus} or fewer, or raise teams.{team.name}.limits.user.gpus",
             )
-        most = min(b.ceiling for b in quota.path)
-        if devices > most and most < BOUNDLESS:
+        ceiling = min(q.ceiling for q in rule.quota.path)
+        if devices > ceiling and ceiling < UNLIMITED:
             raise Refused(
                 "AboveCeiling",
-                f"the job asks for {devices}, team {team.name} may hold {most} of {index.supply} at most",
-                f"ask for {most} or fewer, or raise teams.{team.name}.borrow.{index.supply}",
+                f"the job asks for {devices}, team {team.name} may hold {ceiling} of {index.supply} at most",
+                f"ask for {ceiling} or fewer, or raise teams.{team.name}.borrow.{index.supply}",
             )
 
     @staticmethod
     def _limit(request: JobRequest, team: Team) -> float:
-        most, asked = team.limits.job_seconds, request.limit_seconds
-        if asked is None:
-            return FOREVER if most is None else float(most)
-        if most is not None and asked > most:
+        limit, requested = team.limits.job_seconds, request.limit_seconds
+        if requested is None:
+            return FOREVER if limit is None else float(limit)
+        if limit is not None and requested > limit:
             raise Refused(
                 "JobTooLong",
-                f"the job asks for {asked:g} s, a job of team {team.name} may take {most} s",
-                f"ask for {most} s or less, or raise teams.{team.name}.limits.job.time",
+                f"the job asks for {requested:g} s, a job of team {team.name} may take {limit} s",
+                f"ask for {limit} s or less, or raise teams.{team.name}.limits.job.time",
             )
-        return float(asked)
+        return float(requested)

@@ -1,9 +1,10 @@
-"""The event loop of the simulator: a queue of events by time, and what each of them does to jobs."""
+"""Run the event loop of the simulator: a queue of timed events, and their effects on jobs."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Final
@@ -14,25 +15,23 @@ from fairway.engines.virtual.simulator.scheduler import SupplyScheduler
 
 
 class SimEventKind(IntEnum):
-    """What an event is about. Of one moment, ends come before arrivals: what they free can be had at once."""
+    """The kind of an event. At the same time, ends come before arrivals, which can use what they free."""
 
     END = 0
     ARRIVE = 1
-    LOOK_AGAIN = 2
-    """A job that was taken back started elsewhere at once, and could not be taken back twice in a moment."""
+    RESCHEDULE = 2
+    """Schedule again: a preempted job started elsewhere at once, and is not preempted twice at one time."""
 
 
 SimEvent = tuple[float, int, SimEventKind, SimJob, int]
-"""When, its turn among those of the same moment, what, whose, and of which attempt."""
+"""Time, order among events of the same time, kind, job, and number of its attempt."""
 
-_APART: Final = 1 << 56
-"""More events than any run has: kinds come one after the other, each in the order of asking."""
+_KIND_STRIDE: Final = 1 << 56
+"""More than the events of any run: so events of the same time are ordered by kind, then by creation."""
 
 
 class EventQueue:
-    """Timed events, soonest first. Adding and taking one costs O(log of those pending)."""
-
-    __slots__ = ("_heap", "_number")
+    """Timed events, soonest first. Adding and removing one costs O(log pending events)."""
 
     def __init__(self) -> None:
         self._heap: Final[list[SimEvent]] = []
@@ -40,10 +39,10 @@ class EventQueue:
 
     def add(self, at: float, kind: SimEventKind, job: SimJob) -> None:
         self._number += 1
-        heappush(self._heap, (at, kind * _APART + self._number, kind, job, job.attempt))
+        heappush(self._heap, (at, kind * _KIND_STRIDE + self._number, kind, job, job.attempt))
 
     def next_at(self) -> float | None:
-        """When the soonest is due. What attempts that are over already asked for is dropped."""
+        """Return the time of the soonest event, and drop events of attempts that have ended."""
         heap = self._heap
         while heap:
             at, _, kind, job, attempt = heap[0]
@@ -54,17 +53,14 @@ class EventQueue:
         return None
 
     def pop(self, until: float) -> SimEvent | None:
-        """Take the soonest that is due by then."""
+        """Remove and return the soonest event that is due by `until`."""
         heap = self._heap
         if heap and heap[0][0] <= until:
             return heappop(heap)
         return None
 
-    def __len__(self) -> int:
-        return len(self._heap)
 
-
-_OVER: Final = {
+_FINAL_STATES: Final = {
     SimEnding.DONE: SimState.DONE,
     SimEnding.FAILED: SimState.FAILED,
     SimEnding.TIMEOUT: SimState.TIMEOUT,
@@ -73,52 +69,38 @@ _OVER: Final = {
 
 
 class EventLoop:
-    """Moves jobs from arrival to end. Who may submit, and what is shown, is not its business."""
-
-    __slots__ = (
-        "_accounting",
-        "_arrived",
-        "_dirty",
-        "_events",
-        "_remember",
-        "_remembered",
-        "change_count",
-        "ended",
-        "events",
-        "jobs",
-        "journal",
-        "now",
-        "schedulers",
-    )
+    """Moves jobs from arrival to end. Admission and views are elsewhere."""
 
     def __init__(
-        self, indexes: Iterable[DeviceIndex], start: float, *, remember: int, patience_seconds: float
+        self, indexes: Iterable[DeviceIndex], start: float, *, history_size: int, reserve_after_seconds: float
     ) -> None:
         self.now = start
         self.events = 0
-        """Arrivals and ends so far: what the cost of a run is counted in."""
+        """Arrivals and ends so far, the unit of a run's cost."""
         self.ended = 0
         self.jobs: Final[dict[int, SimJob]] = {}
-        """Every job that is not over, or is remembered."""
-        self.journal: Final[deque[JobChange]] = deque(maxlen=remember)
+        """All unfinished jobs, and the last `history_size` finished ones."""
+        self.journal: Final[deque[JobChange]] = deque(maxlen=history_size)
         self.change_count = 0
-        """Changes so far, whether or not they are still remembered."""
-        self.schedulers: Final = tuple(SupplyScheduler(index, self, patience_seconds) for index in indexes)
-        """By the number of their supply."""
+        """Changes so far, including those no longer in the journal."""
+        self.schedulers: Final = tuple(
+            SupplyScheduler(index, self, reserve_after_seconds) for index in indexes
+        )
+        """By supply number."""
         self._accounting: Final = tuple(scheduler.accounting for scheduler in self.schedulers)
-        self._remember: Final = remember
-        self._remembered: Final[deque[int]] = deque()
+        self._history_size: Final = history_size
+        self._ended_jobs: Final[deque[int]] = deque()
         self._events: Final = EventQueue()
         self._dirty: Final[dict[SupplyScheduler, None]] = {}
-        """Schedulers of supplies where something was freed."""
+        """Schedulers of supplies on which devices were freed."""
         self._arrived: Final[list[SimJob]] = []
 
     def next_at(self) -> float | None:
-        """When the next thing happens by itself; None: nothing will."""
+        """Return the time of the next event, None if there is none."""
         return self._events.next_at()
 
     def advance(self, until: float) -> None:
-        """Let time pass. O(log pending) an event, and for an end what its supply's scheduler needs."""
+        """Process all events until a time. Each costs O(log pending), an end also a pass of its scheduler."""
         pop = self._events.pop
         event = pop(until)
         while event is not None:
@@ -129,8 +111,8 @@ class EventLoop:
                     if job.state is SimState.EXPECTED:
                         self.arrive(job)
                 elif job.attempt != attempt or not job.places:
-                    pass  # of an attempt that is over
-                elif kind is SimEventKind.LOOK_AGAIN:
+                    pass  # of an attempt that has ended
+                elif kind is SimEventKind.RESCHEDULE:
                     self._dirty[self.schedulers[job.supply_number]] = None
                 else:
                     self._stop(job, _end_of(job))
@@ -139,53 +121,51 @@ class EventLoop:
             event = pop(until)
         self.now = max(self.now, until)
 
-    # what schedulers ask for
+    # called by schedulers
 
     def start(self, job: SimJob, places: tuple[int, ...]) -> None:
-        """Start a job where a scheduler decided."""
+        """Start a job on the places that a scheduler selected."""
         now = self.now
         job.places = places
         job.attempt += 1
         job.state = SimState.RUNNING
         job.started = now
-        job.ends = now + job.limit
+        job.latest_end = now + job.time_limit
         self._accounting[job.supply_number].start(job, places, now)
-        lasts = job.asked if job.asked < job.limit else job.limit
-        if lasts != FOREVER:
-            self._events.add(now + lasts, SimEventKind.END, job)
-        if job.barred_at == now:
-            self._events.add(now + 1.0, SimEventKind.LOOK_AGAIN, job)
-        if self._remember:
+        run_seconds = job.duration if job.duration < job.time_limit else job.time_limit
+        if run_seconds != FOREVER:
+            self._events.add(now + run_seconds, SimEventKind.END, job)
+        if job.requeued_at == now:
+            self._events.add(now + 1.0, SimEventKind.RESCHEDULE, job)
+        if self._history_size:
             names = self.schedulers[job.supply_number].index.nodes
             nodes = tuple(names[p] for p in places)
             job.history.append(SimAttempt(job.attempt, now, nodes))
             self._record(job)
 
     def requeue(self, job: SimJob, ending: SimEnding, by: SimJob | None) -> None:
-        """End its attempt, as a scheduler decided or a node died; the job waits again."""
+        """End an attempt because of preemption, eviction or a lost node; the job waits again."""
         self._end_attempt(job, ending, by)
-        job.barred_at = self.now
-        job.kept = False
+        job.requeued_at = self.now
+        job.protected = False
         self._accounting[job.supply_number].join(job)
-        if self._remember:
-            self._record(job, ending, by)
+        self._record(job, ending, by)
 
-    # what people ask for; `schedule` is to follow
+    # called for users, who must call `schedule` afterwards
 
     def arrive(self, job: SimJob) -> None:
-        """Let a job wait from now on."""
+        """Add a job to its queue."""
         self.events += 1
         self._accounting[job.supply_number].join(job)
         self._arrived.append(job)
-        if self._remember:
-            self._record(job)
+        self._record(job)
 
     def arrive_later(self, job: SimJob, at: float) -> None:
-        """Let a job wait from a moment that has not come."""
+        """Add a job to its queue at a later time."""
         self._events.add(at, SimEventKind.ARRIVE, job)
 
     def cancel(self, job: SimJob) -> None:
-        """End a job, running or not, unless it is over."""
+        """Cancel a job, running or not, unless it has ended."""
         if job.places:
             self._stop(job, SimEnding.CANCELLED)
         elif job.state in (SimState.WAITING, SimState.HELD, SimState.EXPECTED):
@@ -194,25 +174,23 @@ class EventLoop:
             self._finish(job, SimState.CANCELLED)
 
     def hold(self, job: SimJob) -> None:
-        """Keep a job that waits, or has not arrived, from starting until it is released."""
+        """Hold a job that waits or has not arrived."""
         if job.state is SimState.WAITING:
             scheduler = self.schedulers[job.supply_number]
             scheduler.accounting.leave(job)
             self._dirty[scheduler] = None
         job.state = SimState.HELD
-        if self._remember:
-            self._record(job)
+        self._record(job)
 
     def release(self, job: SimJob) -> None:
-        """Let a held job start again when it can."""
+        """Release a held job."""
         scheduler = self.schedulers[job.supply_number]
         scheduler.accounting.join(job)
-        if self._remember:
-            self._record(job)
+        self._record(job)
         self._dirty[scheduler] = None
 
     def schedule(self) -> None:
-        """Let the schedulers decide where something changed."""
+        """Run the schedulers of supplies on which something changed."""
         arrived, dirty, now = self._arrived, self._dirty, self.now
         if arrived:
             if len(arrived) == 1 and not dirty:
@@ -227,41 +205,41 @@ class EventLoop:
         dirty.clear()
 
     def schedule_all(self) -> None:
-        """Let every scheduler decide: nodes or the policy changed."""
+        """Run every scheduler, after nodes or the policy changed."""
         self._dirty.update(dict.fromkeys(self.schedulers))
         self.schedule()
 
-    # the records
+    # ends and the journal
 
     def _stop(self, job: SimJob, ending: SimEnding) -> None:
         self.events += 1
         self._end_attempt(job, ending, None)
         self._dirty[self.schedulers[job.supply_number]] = None
-        self._finish(job, _OVER[ending], ending)
+        self._finish(job, _FINAL_STATES[ending], ending)
 
     def _end_attempt(self, job: SimJob, ending: SimEnding, by: SimJob | None) -> None:
         now = self.now
         self._accounting[job.supply_number].stop(job, now)
-        if self._remember:
-            last = job.history[-1]
-            job.history[-1] = SimAttempt(
-                last.number, last.started, last.nodes, now, ending, None if by is None else by.id
-            )
+        if self._history_size:
+            preemptor = None if by is None else by.id
+            job.history[-1] = replace(job.history[-1], ended=now, ending=ending, by=preemptor)
 
     def _finish(self, job: SimJob, state: SimState, ending: SimEnding | None = None) -> None:
         job.state = state
         job.ended = self.now
         self.ended += 1
-        if not self._remember:
+        if not self._history_size:
             del self.jobs[job.id]
             return
         self._record(job, ending)
-        self._remembered.append(job.id)
-        if len(self._remembered) > self._remember:
-            del self.jobs[self._remembered.popleft()]
+        self._ended_jobs.append(job.id)
+        if len(self._ended_jobs) > self._history_size:
+            del self.jobs[self._ended_jobs.popleft()]
 
     def _record(self, job: SimJob, ending: SimEnding | None = None, by: SimJob | None = None) -> None:
-        """Write down a change of a job; only where something is remembered."""
+        """Add a change of a job to the journal, unless no history is kept."""
+        if not self._history_size:
+            return
         names = self.schedulers[job.supply_number].index.nodes
         nodes = tuple(names[p] for p in job.places)
         devices = job.devices if nodes else 0
@@ -273,7 +251,7 @@ class EventLoop:
 
 
 def _end_of(job: SimJob) -> SimEnding:
-    """How an attempt that nobody disturbs ends."""
-    if job.asked > job.limit:
+    """Return the ending of an attempt that nothing interferes with."""
+    if job.duration > job.time_limit:
         return SimEnding.TIMEOUT
     return SimEnding.FAILED if job.request.exit_code else SimEnding.DONE

@@ -1,4 +1,4 @@
-"""Jobs of a simulated cluster: as they are requested, recorded, shown and reported."""
+"""The jobs of a simulated cluster: requests, records, views and changes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ FOREVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """One job as a person asks for it."""
+    """A job as a user requests it."""
 
     user: UserName
     pool: PoolName
     gpus: int = 1
-    """On each node; of a pool of slices: slices of `slice`."""
+    """GPUs on each node; in a pool of slices, slices of type `slice`."""
     nodes: int = 1
     slice: SliceName | None = None
     team: TeamName | None = None
-    """None: the user's default team."""
+    """None means the user's default team."""
     seconds: float = FOREVER
-    """How long it runs if left alone."""
+    """How long it runs if nothing interferes."""
     limit_seconds: float | None = None
-    """The time limit asked for; None: the team's, or none."""
+    """The requested time limit. None means the limit of the team, if any."""
     priority: PriorityName | None = None
-    """None: the default one."""
+    """None means the default priority."""
     tolerates_loss: bool = False
-    """May run on spot capacity."""
+    """Whether it may run on spot capacity."""
     together: bool = False
-    """All nodes in one rack, or wait."""
+    """Whether all its nodes must be in one rack."""
     name: str = ""
     exit_code: int = 0
-    """How it ends if left alone; other than 0: it fails."""
+    """The exit code if nothing interferes; other than 0, the job fails."""
 
     @property
     def supply(self) -> Supply:
@@ -46,13 +46,13 @@ class JobRequest:
 
 
 class SimState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     EXPECTED = "expected"
-    """Will arrive at a moment that has not come."""
+    """To be submitted at a time that has not come."""
     WAITING = "waiting"
     HELD = "held"
-    """Somebody holds it back; it waits until it is released."""
+    """Does not start until it is released."""
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -68,12 +68,12 @@ class SimEnding(StrEnum):
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     RECLAIMED = "reclaimed"
-    """What was lent went back to a team entitled to it."""
+    """Its devices were lent, and a team reclaimed its guarantee."""
     OUTRANKED = "outranked"
-    """A job of higher priority of the same team, or any that is not preemptible always, took its place."""
+    """Preempted by a job of a higher rank of its team, or, if preemptible, by any job that is not."""
     NODE_LOST = "node-lost"
     EVICTED = "evicted"
-    """A changed policy was applied with the word to evict."""
+    """A changed policy was applied with `evict`."""
 
 
 ENDED: Final = frozenset((SimState.DONE, SimState.FAILED, SimState.CANCELLED, SimState.TIMEOUT))
@@ -89,12 +89,12 @@ class SimAttempt:
     ended: float | None = None
     ending: SimEnding | None = None
     by: int | None = None
-    """The job that took its place."""
+    """The job that preempted it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a job does not run now."""
+    """The reason why a job waits."""
 
     code: str
     message: str
@@ -102,7 +102,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job at one moment."""
+    """The state of one job at one time."""
 
     id: int
     request: JobRequest
@@ -110,23 +110,23 @@ class JobView:
     priority: PriorityName
     state: SimState
     attempts: int
-    """How often it started."""
+    """The number of attempts so far."""
     nodes: tuple[NodeName, ...]
-    """Where it holds devices now, one entry a node."""
+    """Nodes on which it holds devices now."""
     devices: int
-    """What it holds now."""
+    """Devices it holds now."""
     lent: bool
-    """Runs on what its team has beyond its guarantee, or is preemptible always: may be taken back."""
+    """Whether it runs beyond its team's guarantee or is preemptible, so that its devices may be reclaimed."""
     wait: Wait | None
     submitted: float
     started: float | None
-    """The running or last attempt."""
+    """Start of the running or last attempt."""
     ended: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """One change of one job, in the order in which they came."""
+    """An entry of the journal: one change of one job."""
 
     at: float
     job: int
@@ -139,35 +139,35 @@ class JobChange:
 
 
 class SimJob:
-    """The simulator's own record of a job; everything looked up once, at submission."""
+    """The simulator's record of a job, with everything that is looked up once, at submission."""
 
     __slots__ = (
-        "asked",
         "attempt",
-        "barred_at",
         "devices",
+        "duration",
         "ended",
-        "ends",
         "history",
         "id",
-        "kept",
-        "limit",
-        "low",
+        "latest_end",
         "nodes",
         "per_node",
         "places",
+        "preemptible",
         "priority",
+        "protected",
         "queue_key",
         "queued",
         "quota",
         "rank",
         "request",
+        "requeued_at",
+        "start_number",
         "started",
         "state",
         "submitted",
         "supply_number",
+        "time_limit",
         "together",
-        "turn",
         "user",
     )
 
@@ -177,7 +177,7 @@ class SimJob:
         request: JobRequest,
         priority: PriorityName,
         rank: int,
-        low: bool,
+        preemptible: bool,
         quota: TeamQuota,
         supply_number: int,
         submitted: float,
@@ -188,44 +188,44 @@ class SimJob:
         self.priority = priority
         self.quota = quota
         self.supply_number = supply_number
-        """Which of the cluster's supplies it needs."""
+        """The number of the supply it requests in the cluster."""
         nodes, per_node = request.nodes, request.gpus
         self.nodes = nodes
         self.per_node = per_node
         self.devices = nodes * per_node
         self.together = request.together and nodes > 1
         self.rank = rank
-        self.low = low
-        self.queue_key: QueueKey = (rank, low, nodes, per_node, self.together)
-        self.asked = request.seconds
-        self.limit = FOREVER
+        self.preemptible = preemptible
+        self.queue_key: QueueKey = (rank, preemptible, nodes, per_node, self.together)
+        self.duration = request.seconds
+        self.time_limit = FOREVER
         self.submitted = submitted
         self.state = SimState.EXPECTED
         self.attempt = 0
         self.started = 0.0
-        self.ends = 0.0
-        """When its time limit ends it at the latest: all that a scheduler may know."""
+        self.latest_end = 0.0
+        """When its time limit ends it: all that a scheduler may know of its end."""
         self.ended = 0.0
         self.places: tuple[int, ...] = ()
-        """Where it runs; empty: it does not."""
+        """The places on which it runs; empty if it does not run."""
         self.queued = False
-        """Whether it waits in a queue; not while its user is at the team's limit for one user."""
-        self.kept = False
-        """Ran within a guarantee that a changed policy took away: goes by itself only."""
-        self.barred_at = -1.0
-        """When its place was taken: it does not start again in that very moment."""
-        self.turn = 0
-        """Which start on its supply was its last."""
+        """Whether it is in a queue; not while its user is at the team's limit per user."""
+        self.protected = False
+        """Ran within a guarantee that a changed policy removed: it must not be reclaimed."""
+        self.requeued_at = -1.0
+        """When it was last preempted or evicted: it is not preempted twice at the same time."""
+        self.start_number = 0
+        """The number of its last start among all starts of its supply."""
         self.history: list[SimAttempt] = []
 
-    def set_rank(self, rank: int, low: bool) -> None:
-        """Change what its priority is worth; only while it is in no queue of the present quotas."""
-        self.rank, self.low = rank, low
-        self.queue_key = (rank, low, self.nodes, self.per_node, self.together)
+    def set_rank(self, rank: int, preemptible: bool) -> None:
+        """Change its rank. It must not be in a queue of the current quotas."""
+        self.rank, self.preemptible = rank, preemptible
+        self.queue_key = (rank, preemptible, self.nodes, self.per_node, self.together)
 
     def __lt__(self, other: SimJob) -> bool:
         return self.id < other.id
 
 
 TeamQuota = QuotaNode[SimJob]
-"""A node of the quota tree, with the jobs that count against it."""
+"""A node of the quota tree with its jobs."""

@@ -1,10 +1,9 @@
-"""Which running jobs give way so that one can start: the fewest devices that do, none that is protected."""
+"""Select the running jobs to preempt so that a job can start: few devices, and never a protected job."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from itertools import accumulate, combinations, islice
 from typing import Final
@@ -13,167 +12,163 @@ from fairway.engines.virtual.simulator.accounting import Accounting
 from fairway.engines.virtual.simulator.jobs import SimJob, TeamQuota
 from fairway.engines.virtual.simulator.nodes import DeviceIndex
 
-MOST_EXACT = 10
-"""Up to so many jobs that could give way, every set of them is weighed."""
-MOST_WEIGHED = 400
-"""More are not looked at: on a cluster of thousands of lent jobs a good choice is found long before."""
-ENOUGH_PLACES = 16
-"""So many nodes that could be had are weighed for what is preemptible always: it expects to go, and often."""
-_FIRM: Final = (1, 0)
+MAX_EXACT = 10
+"""With up to this many candidates, every subset of them is compared."""
+MAX_WEIGHED = 400
+"""Candidates to consider at most; in a large cluster a good choice is found long before."""
+MAX_PLACES = 16
+"""Nodes to compare where preemptible jobs suffice: these expect preemption, so a fast choice will do."""
+_NO_PREEMPTIBLE_JOB: Final = (1, 0)
+
+Victims = tuple[SimJob, ...]
 
 
-class Reach(IntEnum):
-    """Whose jobs may give way. Each reach includes those before it; the first that suffices is taken."""
+class PreemptionScope(IntEnum):
+    """Which jobs may be preempted. Each scope includes those before it; the first that suffices is used."""
 
-    LOW = 0
-    """Jobs that are preemptible always, anybody's."""
+    PREEMPTIBLE = 0
+    """Jobs of a preemptible priority, of any team."""
     LENT = 1
-    """What teams hold beyond their guarantee, but nothing urgent; no team falls below its guarantee."""
+    """What teams hold beyond their guarantee, except urgent jobs; no team falls below its guarantee."""
     LENT_URGENT = 2
     LENT_LARGE = 3
-    """Also a lent job that straddles the guarantee: its team falls below, but was above."""
+    """Also a job that is partly within the guarantee: its team falls below, but was above."""
     OUTRANKED = 4
-    """Lower jobs of its own team."""
+    """Jobs of the same team with a lower rank."""
 
 
 class VictimSearch:
-    """What one search may touch."""
+    """A search for the jobs to preempt for one job, within a scope that grows."""
 
-    __slots__ = ("firm", "index", "job", "leaving", "low", "now", "over", "reach", "urgent_above")
-
-    def __init__(self, job: SimJob, accounting: Accounting, over: AbstractSet[TeamQuota], now: float) -> None:
+    def __init__(self, job: SimJob, accounting: Accounting, now: float) -> None:
         self.job: Final = job
-        """Not itself preemptible always: such a job takes nothing from anybody."""
+        """Never a preemptible job: those preempt nothing."""
         self.index: Final = accounting.index
-        self.low: Final = accounting.low_running
+        self.preemptible: Final = accounting.preemptible_running
         self.urgent_above: Final = accounting.urgent_above
-        self.over: Final = over
-        """Branches whose own jobs may be taken back: they and all above them are over their guarantee."""
+        self.borrowers: Final = find_borrowers(job)
+        shortfalls = ((q, q.held + job.devices - q.ceiling) for q in job.quota.path)
+        self.shortfalls: Final = [(quota, need) for quota, need in shortfalls if need > 0]
+        """Quotas whose ceiling blocks the job, each with the devices that must be freed below it."""
         self.now: Final = now
-        self.reach = Reach.LOW
-        self.firm: list[SimJob] = []
-        """Within reach, besides what is preemptible always; those first whose going hurts least."""
-        self.leaving: dict[int, int] = {}
-        """How many devices of each place those hold."""
+        self.scope = PreemptionScope.PREEMPTIBLE
+        self.firm_victims: list[SimJob] = []
+        """Candidates within the scope that are not preemptible, the least harmful to preempt first."""
+        self.firm_devices: dict[int, int] = {}
+        """Devices that they hold, by place."""
 
-    def widen(self, reach: Reach) -> None:
-        """Find who is within this reach. O(those found)."""
-        self.reach = reach
-        self.firm = self._lent() if self.over and reach >= Reach.LENT else []
-        if reach >= Reach.OUTRANKED:
-            self.firm += self._outranked()
-        leaving = self.leaving = {}
-        for job in self.firm:
+    def set_scope(self, scope: PreemptionScope) -> None:
+        """Find the candidates within a scope. O(candidates)."""
+        self.scope = scope
+        self.firm_victims = self._lent() if self.borrowers and scope >= PreemptionScope.LENT else []
+        if scope >= PreemptionScope.OUTRANKED:
+            self.firm_victims += self._outranked()
+        firm_devices = self.firm_devices = {}
+        for job in self.firm_victims:
             devices = job.per_node
             for place in job.places:
-                leaving[place] = leaving.get(place, 0) + devices
+                firm_devices[place] = firm_devices.get(place, 0) + devices
 
     def _lent(self) -> list[SimJob]:
         found: list[SimJob] = []
-        mine, now, any_rank = self.job.quota, self.now, self.reach >= Reach.LENT_URGENT
-        for quota in sorted(self.over, key=lambda b: (-b.beyond / b.share, b.name)):
-            if quota is mine:
+        own, now, any_rank = self.job.quota, self.now, self.scope >= PreemptionScope.LENT_URGENT
+        for quota in sorted(self.borrowers, key=lambda q: (-q.borrowed / q.share, q.name)):
+            if quota is own:
                 continue
             for rank in sorted(quota.running):
                 if any_rank or rank <= self.urgent_above:
                     jobs = reversed(quota.running[rank])
-                    found += [j for j in jobs if not (j.low or j.kept or j.barred_at == now)]
-            if len(found) >= MOST_WEIGHED:
-                return found[:MOST_WEIGHED]
+                    found += [j for j in jobs if not (j.preemptible or j.protected or j.requeued_at == now)]
+            if len(found) >= MAX_WEIGHED:
+                return found[:MAX_WEIGHED]
         return found
 
     def _outranked(self) -> list[SimJob]:
         now, weaker = self.now, self.job.quota.weakest_first(self.job.rank)
-        return list(islice((j for j in weaker if not j.low and j.barred_at != now), MOST_WEIGHED))
+        return list(islice((j for j in weaker if not j.preemptible and j.requeued_at != now), MAX_WEIGHED))
 
-    def may_go(self, job: SimJob) -> bool:
-        """Whether this running job may give way, as far as it is seen alone."""
-        if job.barred_at == self.now:
-            return False  # once a moment is enough
-        if job.low:
+    def is_candidate(self, job: SimJob) -> bool:
+        """Return whether this running job may be preempted, regardless of other victims."""
+        if job.requeued_at == self.now:
+            return False  # at most once at the same simulated time
+        if job.preemptible:
             return True
-        if self.reach < Reach.LENT:
+        if self.scope < PreemptionScope.LENT:
             return False
         if job.quota is self.job.quota:
-            return self.reach >= Reach.OUTRANKED and job.rank < self.job.rank
-        if job.kept or job.quota not in self.over:
+            return self.scope >= PreemptionScope.OUTRANKED and job.rank < self.job.rank
+        if job.protected or job.quota not in self.borrowers:
             return False
-        return self.reach >= Reach.LENT_URGENT or job.rank <= self.urgent_above
+        return self.scope >= PreemptionScope.LENT_URGENT or job.rank <= self.urgent_above
 
-    def hurts(self, place: int) -> tuple[int, int]:
-        """Of places that are equal otherwise, least where the youngest is that is preemptible always."""
-        if self.index.loose_at[place] == self.index.free[place]:
-            return _FIRM
-        now, here = self.now, self.index.jobs_on[place]
-        low = [(-j.turn, j.places.index(place)) for j in here if j.low and j.barred_at != now]
-        return min(low, default=_FIRM)
+    def preference(self, place: int) -> tuple[int, int]:
+        """Return a sort key for otherwise equal places: the one with the youngest preemptible job first."""
+        if self.index.available[place] == self.index.free[place]:
+            return _NO_PREEMPTIBLE_JOB
+        jobs = (j for j in self.index.jobs_on[place] if j.preemptible and j.requeued_at != self.now)
+        return min([(-j.start_number, j.places.index(place)) for j in jobs], default=_NO_PREEMPTIBLE_JOB)
 
-    def could_have(self, place: int) -> bool:
-        """Whether the place has room for the job's part, should all leave who may."""
-        index = self.index
-        return index.listed[place] and index.loose_at[place] + self.leaving.get(place, 0) >= self.job.per_node
+    def could_fit_on(self, place: int) -> bool:
+        """Return whether the job's part fits on the place once all candidates there are preempted."""
+        available = self.index.available[place] + self.firm_devices.get(place, 0)
+        return self.index.listed[place] and available >= self.job.per_node
 
-    def has_places(self) -> bool:
-        """Whether enough places could be had, as far as a count tells. O(those within reach)."""
+    def has_enough_places(self) -> bool:
+        """Return whether enough places could be freed, judged by counts alone. O(candidates)."""
         index, need = self.index, self.job.per_node
-        loose_at, listed = index.loose_at, index.listed
-        missing = self.job.nodes - index.loose_at_least[need]
+        available, listed = index.available, index.listed
+        missing = self.job.nodes - index.available_at_least[need]
         if missing > 0:
-            for place, devices in self.leaving.items():
-                if listed[place] and loose_at[place] < need <= loose_at[place] + devices:
+            for place, devices in self.firm_devices.items():
+                if listed[place] and available[place] < need <= available[place] + devices:
                     missing -= 1
         return missing <= 0
 
-    def candidates(self, short: Sequence[tuple[TeamQuota, int]]) -> list[SimJob]:
-        """Everybody that may go, those first whose going hurts least."""
-        now, low = self.now, reversed(self.low)
-        if len(self.low) + len(self.firm) <= MOST_WEIGHED:
-            return [job for job in low if job.barred_at != now] + self.firm
-        # So many run on idle devices that those must not fill the list who make no room where it is needed.
+    def candidates(self) -> list[SimJob]:
+        """Return all candidates, the least harmful to preempt first."""
+        now, preemptible = self.now, reversed(self.preemptible)
+        if len(self.preemptible) + len(self.firm_victims) <= MAX_WEIGHED:
+            return [job for job in preemptible if job.requeued_at != now] + self.firm_victims
+        # Preemptible jobs that free nothing where it is needed must not fill the list.
+        short = {quota for quota, _ in self.shortfalls}
         useful = (
             job
-            for job in low
-            if job.barred_at != now
-            and (any(map(self.could_have, job.places)) or any(quota in job.quota.path for quota, _ in short))
+            for job in preemptible
+            if job.requeued_at != now
+            and (any(map(self.could_fit_on, job.places)) or not short.isdisjoint(job.quota.path))
         )
-        return list(islice(useful, MOST_WEIGHED)) + self.firm
+        return list(islice(useful, MAX_WEIGHED)) + self.firm_victims
 
-    def allowed(self, some: Sequence[SimJob]) -> bool:
-        """Whether they may go together: no team within its guarantee loses anything on the way."""
+    def keeps_guarantees(self, victims: Sequence[SimJob]) -> bool:
+        """Return whether these jobs may be preempted together: no team loses what it is guaranteed."""
         taken: dict[TeamQuota, tuple[int, int]] = {}
-        mine = self.job.quota.path
-        for job in some:
-            if job.low or job.quota is self.job.quota:
+        own_path = self.job.quota.path
+        for job in victims:
+            if job.preemptible or job.quota is self.job.quota:
                 continue
             for quota in job.quota.path:
-                if quota in mine:
+                if quota in own_path:
                     break
                 total, largest = taken.get(quota, (0, 0))
                 taken[quota] = (total + job.devices, max(largest, job.devices))
-        if self.reach >= Reach.LENT_LARGE:
-            # Taken one after the other, the largest last, each is taken from a team above its guarantee.
-            return all(total - top < b.firm - b.guarantee for b, (total, top) in taken.items())
-        return all(total <= b.firm - b.guarantee for b, (total, _) in taken.items())
+        if self.scope >= PreemptionScope.LENT_LARGE:
+            # Preempted one by one, the largest last, each is taken from a team above its guarantee.
+            return all(total - top < q.firm - q.guarantee for q, (total, top) in taken.items())
+        return all(total <= q.firm - q.guarantee for q, (total, _) in taken.items())
 
-    def short_of_quota(self) -> list[tuple[TeamQuota, int]]:
-        """Ceilings in the way, each with how much must go beneath it."""
-        job = self.job
-        short = ((b, b.held + job.devices - b.ceiling) for b in job.quota.path)
-        return [(quota, need) for quota, need in short if need > 0]
-
-    def suffices(self, some: Sequence[SimJob], short: Sequence[tuple[TeamQuota, int]]) -> bool:
-        """Whether the job can start once they are gone."""
-        for quota, need in short:
-            if sum(job.devices for job in some if quota in job.quota.path) < need:
+    def suffices(self, victims: Sequence[SimJob]) -> bool:
+        """Return whether the job can start once these are preempted."""
+        for quota, need in self.shortfalls:
+            if sum(job.devices for job in victims if quota in job.quota.path) < need:
                 return False
-        return _fits_without(self.job, self.index, some)
+        return _fits_without(self.job, self.index, victims)
 
 
-def over_guarantee(job: SimJob) -> set[TeamQuota]:
-    """Branches whose jobs are lent as seen from `job`: it is within a guarantee that they are beyond.
+def find_borrowers(job: SimJob) -> set[TeamQuota]:
+    """Find the quotas from which `job` may reclaim devices: they are over a guarantee that it is within.
 
-    Seen from the lowest team both are inside of: its quota stays within its guarantee with the job, while
-    theirs, and every team between, is beyond its own.
+    This is decided at the lowest team that contains both: the job's branch below it stays within its
+    guarantee, while the borrower, and every team between, is over its own.
     """
     found: set[TeamQuota] = set()
     for quota in job.quota.path:
@@ -181,67 +176,64 @@ def over_guarantee(job: SimJob) -> set[TeamQuota]:
         if above is None or quota.firm + job.devices > quota.guarantee:
             continue
         if above.path:
-            found.add(above)  # jobs of the team above itself: its guarantee is its children's first
+            found.add(above)  # the parent team's own jobs: its guarantee is first for its children
         for sibling in above.children:
             if sibling is not quota:
-                _collect_over(sibling, found)
+                _collect_borrowers(sibling, found)
     return found
 
 
-def _collect_over(quota: TeamQuota, found: set[TeamQuota]) -> None:
+def _collect_borrowers(quota: TeamQuota, found: set[TeamQuota]) -> None:
     if quota.firm > quota.guarantee:
         found.add(quota)
         for child in quota.children:
-            _collect_over(child, found)
+            _collect_borrowers(child, found)
 
 
-def select_victims(job: SimJob, accounting: Accounting, now: float) -> tuple[SimJob, ...] | None:
-    """Who gives way so that `job` can start; None: nobody can make room for it."""
-    over = over_guarantee(job)
-    search = VictimSearch(job, accounting, over, now)
-    short = search.short_of_quota()
-    if accounting.low_running:
-        found = _least(search, short)
-        if found is not None:
-            return found
-    if over:
-        for reach in (Reach.LENT, Reach.LENT_URGENT, Reach.LENT_LARGE):
-            search.widen(reach)
-            found = _least(search, short)
-            if found is not None:
-                return found
-    if job.quota.runs_between(accounting.lowest_firm, job.rank):
-        search.widen(Reach.OUTRANKED)
-        return _least(search, short)
-    return None
+def select_victims(job: SimJob, accounting: Accounting, now: float) -> Victims | None:
+    """Select the jobs to preempt so that `job` can start. Returns None if preemption cannot help."""
+    search = VictimSearch(job, accounting, now)
+    found: Victims | None = None
+    if accounting.preemptible_running:
+        found = _find_cheapest(search)
+    if search.borrowers:
+        for scope in (PreemptionScope.LENT, PreemptionScope.LENT_URGENT, PreemptionScope.LENT_LARGE):
+            if found is None:
+                search.set_scope(scope)
+                found = _find_cheapest(search)
+    if found is None and job.quota.runs_between(accounting.min_firm_rank, job.rank):
+        search.set_scope(PreemptionScope.OUTRANKED)
+        found = _find_cheapest(search)
+    return found
 
 
-def _least(search: VictimSearch, short: Sequence[tuple[TeamQuota, int]]) -> tuple[SimJob, ...] | None:
-    if not search.has_places():
+def _find_cheapest(search: VictimSearch) -> Victims | None:
+    if not search.has_enough_places():
         return None
-    if not short and search.job.nodes == 1:
-        return _least_on_one_node(search)
-    candidates = search.candidates(short)
-    if not search.suffices(candidates, short):
+    if not search.shortfalls and search.job.nodes == 1:
+        return _cheapest_on_one_node(search)
+    candidates = search.candidates()
+    if not search.suffices(candidates):
         return None
-    if len(candidates) <= MOST_EXACT:
-        return _least_of_few(search, candidates, short)
-    return _good_of_many(search, candidates, short)
+    if len(candidates) <= MAX_EXACT:
+        return _cheapest_of_few(search, candidates)
+    return _cheap_of_many(search, candidates)
 
 
-def _least_on_one_node(search: VictimSearch) -> tuple[SimJob, ...] | None:
-    """For each node that somebody may leave, the cheapest set of leavers; the cheapest node of all."""
+def _cheapest_on_one_node(search: VictimSearch) -> Victims | None:
+    """Find the cheapest victims on each node with candidates, and return those of the cheapest node."""
     index, need = search.index, search.job.per_node
-    free, jobs_on, may_go = index.free, index.jobs_on, search.may_go
-    bound = max(1, need - index.most_free)  # no node can do with less
-    best: tuple[SimJob, ...] | None = None
+    free, jobs_on, is_candidate = index.free, index.jobs_on, search.is_candidate
+    bound = max(1, need - index.max_free)  # no node needs less
+    best: Victims | None = None
     best_cost = 1 << 60
-    for place in _loose_places(search) if search.reach is Reach.LOW else _places_to_weigh(search):
-        lacks = need - free[place]
-        if lacks >= best_cost:
+    preemptible_only = search.scope is PreemptionScope.PREEMPTIBLE
+    for place in _available_places(search) if preemptible_only else _candidate_places(search):
+        missing = need - free[place]
+        if missing >= best_cost:
             continue
-        here = [job for job in jobs_on[place] if may_go(job)]
-        found = _least_here(search, here, lacks, best_cost)
+        candidates = [job for job in jobs_on[place] if is_candidate(job)]
+        found = _cheapest_on_place(search, candidates, missing, best_cost)
         if found is not None:
             best, best_cost = found, sum([job.devices for job in found])
             if best_cost <= bound:
@@ -249,66 +241,69 @@ def _least_on_one_node(search: VictimSearch) -> tuple[SimJob, ...] | None:
     return best
 
 
-def _loose_places(search: VictimSearch) -> Iterator[int]:
-    """Listed places with room once all that is preemptible always has left; where the youngest is first."""
+def _available_places(search: VictimSearch) -> Iterator[int]:
+    """Generate listed places that suffice without their preemptible jobs; the one with the youngest first."""
     index, need = search.index, search.job.per_node
-    loose_at, listed = index.loose_at, index.listed
-    seen: set[int] = set()
-    left = ENOUGH_PLACES
-    for job in reversed(search.low):
+    available, listed = index.available, index.listed
+    yielded: set[int] = set()
+    remaining = MAX_PLACES
+    for job in reversed(search.preemptible):
         for place in job.places:
-            if loose_at[place] >= need and listed[place]:
-                if place not in seen:
-                    seen.add(place)
+            if available[place] >= need and listed[place]:
+                if place not in yielded:
+                    yielded.add(place)
                     yield place
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     return
 
 
-def _places_to_weigh(search: VictimSearch) -> Iterator[int]:
-    """Listed places with room once whoever may leave them has, the emptiest first."""
+def _candidate_places(search: VictimSearch) -> Iterator[int]:
+    """Generate listed places that suffice without their candidates, the emptiest first."""
     index, need = search.index, search.job.per_node
-    loose_at, listed, free = index.loose_at, index.listed, index.free
-    equals: dict[int, list[int]] = {}
-    for place, devices in search.leaving.items():
-        if loose_at[place] + devices >= need and listed[place]:
-            equals.setdefault(free[place], []).append(place)
-    for count in sorted(equals, reverse=True):
-        places = equals[count]
+    available, listed, free = index.available, index.listed, index.free
+    by_free: dict[int, list[int]] = {}
+    for place, devices in search.firm_devices.items():
+        if available[place] + devices >= need and listed[place]:
+            by_free.setdefault(free[place], []).append(place)
+    for count in sorted(by_free, reverse=True):
+        places = by_free[count]
         if len(places) > 1:
-            places.sort(key=search.hurts)  # stable: else those first who should leave first
+            places.sort(key=search.preference)  # stable: among equals, the order of candidates is kept
         yield from places
 
 
-def _least_here(search: VictimSearch, here: list[SimJob], need: int, below: int) -> tuple[SimJob, ...] | None:
-    """The cheapest set of these jobs on one node that frees so much of it and costs less than `below`."""
-    sizes = sorted([job.per_node for job in here], reverse=True)
+def _cheapest_on_place(
+    search: VictimSearch, candidates: list[SimJob], need: int, max_cost: int
+) -> Victims | None:
+    """Find the cheapest of these jobs on one node that free `need` devices of it, below `max_cost`."""
+    sizes = sorted([job.per_node for job in candidates], reverse=True)
     freed = list(accumulate(sizes))
     if not freed or freed[-1] < need:
         return None
-    here.sort(key=lambda job: (not job.low, job.rank, -job.started, job.id))
-    if len(here) > MOST_EXACT:  # many slices: take from the largest down, then give back what is not needed
-        found = _pruned(here, need)
-        return found if sum(j.devices for j in found) < below and search.allowed(found) else None
-    best: tuple[SimJob, ...] | None = None
+    candidates.sort(key=lambda job: (not job.preemptible, job.rank, -job.started, job.id))
+    if len(candidates) > MAX_EXACT:
+        found = _greedy_on_place(candidates, need)
+        return found if sum(j.devices for j in found) < max_cost and search.keeps_guarantees(found) else None
+    best: Victims | None = None
     fewest = bisect_left(freed, need) + 1
-    for count in range(fewest, len(here) + 1):
-        for some in combinations(here, count):
-            if sum([job.per_node for job in some]) < need:
+    for count in range(fewest, len(candidates) + 1):
+        for victims in combinations(candidates, count):
+            if sum([job.per_node for job in victims]) < need:
                 continue
-            cost = sum([job.devices for job in some])
-            if cost < below and search.allowed(some):
-                best, below = some, cost
+            cost = sum([job.devices for job in victims])
+            if cost < max_cost and search.keeps_guarantees(victims):
+                best, max_cost = victims, cost
                 if cost == need:
                     return best
     return best
 
 
-def _pruned(here: Sequence[SimJob], need: int) -> tuple[SimJob, ...]:
+def _greedy_on_place(candidates: Sequence[SimJob], need: int) -> Victims:
+    """Take the largest jobs of a node with many slices first, then give back those that are not needed."""
     chosen: list[SimJob] = []
     freed = 0
-    for job in sorted(here, key=lambda job: (not job.low, job.rank, -job.per_node, -job.started)):
+    for job in sorted(candidates, key=lambda j: (not j.preemptible, j.rank, -j.per_node, -j.started)):
         if freed >= need:
             break
         chosen.append(job)
@@ -320,71 +315,66 @@ def _pruned(here: Sequence[SimJob], need: int) -> tuple[SimJob, ...]:
     return tuple(chosen)
 
 
-def _least_of_few(
-    search: VictimSearch, candidates: Sequence[SimJob], short: Sequence[tuple[TeamQuota, int]]
-) -> tuple[SimJob, ...] | None:
-    sets = [some for n in range(1, len(candidates) + 1) for some in combinations(candidates, n)]
-    sets.sort(key=lambda some: sum(job.devices for job in some))  # stable: of equals, those that hurt least
-    return next((s for s in sets if search.suffices(s, short) and search.allowed(s)), None)
+def _cheapest_of_few(search: VictimSearch, candidates: Sequence[SimJob]) -> Victims | None:
+    sets = [victims for n in range(1, len(candidates) + 1) for victims in combinations(candidates, n)]
+    sets.sort(key=lambda victims: sum(job.devices for job in victims))  # stable: the least harmful of equals
+    return next((s for s in sets if search.suffices(s) and search.keeps_guarantees(s)), None)
 
 
-def _good_of_many(
-    search: VictimSearch, candidates: Sequence[SimJob], short: Sequence[tuple[TeamQuota, int]]
-) -> tuple[SimJob, ...] | None:
-    """Greedy: what ceilings ask, then the cheapest nodes; then whoever is not needed after all stays."""
+def _cheap_of_many(search: VictimSearch, candidates: Sequence[SimJob]) -> Victims | None:
+    """Search greedily: free what ceilings require, then the cheapest nodes, then drop unneeded victims."""
     chosen: dict[SimJob, None] = {}
-    for quota, need in short:
-        left = need - sum(job.devices for job in chosen if quota in job.quota.path)
+    for quota, need in search.shortfalls:
+        remaining = need - sum(job.devices for job in chosen if quota in job.quota.path)
         inside = [job for job in candidates if quota in job.quota.path and job not in chosen]
-        while left > 0 and inside:
-            enough = [job for job in inside if job.devices >= left]
+        while remaining > 0 and inside:
+            enough = [job for job in inside if job.devices >= remaining]
             job = min(enough, key=lambda j: j.devices) if enough else max(inside, key=lambda j: j.devices)
             inside.remove(job)
-            if search.allowed([*chosen, job]):
+            if search.keeps_guarantees([*chosen, job]):
                 chosen[job] = None
-                left -= job.devices
+                remaining -= job.devices
     if not _fits_without(search.job, search.index, list(chosen)):
-        for some in _cheapest_places(search, candidates):
-            fresh = [job for job in some if job not in chosen]
-            if not search.allowed([*chosen, *fresh]):
+        for victims in _cheapest_places(search, candidates):
+            added = [job for job in victims if job not in chosen]
+            if not search.keeps_guarantees([*chosen, *added]):
                 continue
-            chosen.update(dict.fromkeys(fresh))
+            chosen.update(dict.fromkeys(added))
             if _fits_without(search.job, search.index, list(chosen)):
                 break
         else:
             return None
     for job in sorted(chosen, key=lambda job: -job.devices):
-        rest = [other for other in chosen if other is not job]
-        if search.suffices(rest, short):
+        if search.suffices([other for other in chosen if other is not job]):
             del chosen[job]
     found = tuple(chosen)
-    return found if found and search.suffices(found, short) and search.allowed(found) else None
+    return found if found and search.suffices(found) and search.keeps_guarantees(found) else None
 
 
-def _cheapest_places(search: VictimSearch, candidates: Sequence[SimJob]) -> list[tuple[SimJob, ...]]:
-    """For each node that is not free enough: the cheapest set that makes it so. The cheapest first."""
+def _cheapest_places(search: VictimSearch, candidates: Sequence[SimJob]) -> list[Victims]:
+    """Find the cheapest victims for each node that has too few free devices. The cheapest node first."""
     index, need = search.index, search.job.per_node
-    sets: list[tuple[int, int, tuple[SimJob, ...]]] = []
+    sets: list[tuple[int, int, Victims]] = []
     for place in {place: None for job in candidates for place in job.places}:
-        if index.free[place] < need and search.could_have(place):
-            here = [job for job in index.jobs_on[place] if search.may_go(job)]
-            found = _least_here(search, here, need - index.free[place], 1 << 60)
+        if index.free[place] < need and search.could_fit_on(place):
+            jobs = [job for job in index.jobs_on[place] if search.is_candidate(job)]
+            found = _cheapest_on_place(search, jobs, need - index.free[place], 1 << 60)
             if found is not None:
                 sets.append((sum(job.devices for job in found), place, found))
     return [found for _, _, found in sorted(sets, key=lambda entry: entry[:2])]
 
 
-def _fits_without(job: SimJob, index: DeviceIndex, gone: Sequence[SimJob]) -> bool:
-    """Whether the job has room on listed places once these are gone. O(places freed), but for one rack."""
+def _fits_without(job: SimJob, index: DeviceIndex, victims: Sequence[SimJob]) -> bool:
+    """Return whether the job fits on listed places without these. O(places freed), except in one rack."""
     need = job.per_node
     freed: dict[int, int] = {}
-    for other in gone:
+    for other in victims:
         for place in other.places:
             freed[place] = freed.get(place, 0) + other.per_node
-    fresh = [p for p, n in freed.items() if index.listed[p] and index.free[p] < need <= index.free[p] + n]
+    added = [p for p, n in freed.items() if index.listed[p] and index.free[p] < need <= index.free[p] + n]
     if not job.together:
-        return len(fresh) + index.at_least[need] >= job.nodes
+        return len(added) + index.free_at_least[need] >= job.nodes
     racks: dict[int, int] = {}
-    for place in (*fresh, *(p for bucket in index.buckets[need:] for p in bucket)):
+    for place in (*added, *(p for bucket in index.buckets[need:] for p in bucket)):
         racks[index.rack(place)] = racks.get(index.rack(place), 0) + 1
     return max(racks.values(), default=0) >= job.nodes

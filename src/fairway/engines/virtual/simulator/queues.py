@@ -1,6 +1,6 @@
-"""Queues of waiting jobs: one for each team, rank and shape, so that only the first of each must be tried.
+"""Queue waiting jobs: one queue for each team, rank and shape, so that only its first job must be tried.
 
-Jobs name their team's quota, and that has the queues: what is needed of a job here is a protocol of its own.
+A job refers to its team's quota, which has the queues, so jobs are described here by a protocol.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from fairway.model.names import UserName
 
 QueueKey = tuple[int, bool, int, int, bool]
-"""Rank, whether preemptible always, nodes, devices on each, whether in one rack."""
+"""Rank, whether preemptible, nodes, devices on each, whether in one rack."""
 ShapeKey = tuple[int, int, bool]
-"""The part of it that all teams share: nodes, devices on each, whether in one rack."""
+"""The last part of a QueueKey: nodes, devices on each, whether in one rack."""
 
 
 class QueuedJob(Protocol):
-    """What a queue needs of a job."""
+    """The attributes of a job that a queue uses."""
 
     id: int
     user: UserName
-    low: bool
+    preemptible: bool
     queue_key: QueueKey
     queued: bool
 
@@ -33,98 +33,97 @@ J = TypeVar("J", bound=QueuedJob)
 
 
 class JobQueue(Generic[J]):
-    """Jobs of one team, rank and shape, by their number: who came first, whether or not it ran in between."""
+    """The waiting jobs of one team, rank and shape, by job number, whether or not they ran in between."""
 
     __slots__ = (
-        "back",
         "count",
         "devices",
+        "failed_pass",
         "jobs",
-        "low",
         "newest",
         "nodes",
-        "passed",
         "per_node",
+        "preemptible",
         "rank",
+        "requeued",
         "shape_key",
     )
 
     def __init__(self, key: QueueKey) -> None:
         self.shape_key: Final[ShapeKey] = key[2:]
-        self.rank, self.low, self.nodes, self.per_node, _ = key
+        self.rank, self.preemptible, self.nodes, self.per_node, _ = key
         self.devices: Final = self.nodes * self.per_node
         self.jobs: Final[deque[J]] = deque()
-        """Mostly a job has a higher number than all that wait: it goes to the end."""
-        self.back: Final[list[tuple[int, J]]] = []
-        """Those that waited before, as a heap by number."""
+        """New jobs: each has a higher number than those before it."""
+        self.requeued: Final[list[tuple[int, J]]] = []
+        """Jobs that waited before, as a heap by number."""
         self.newest = 0
         self.count = 0
-        self.passed = -1
-        """The pass of the scheduler that found its first job unable to start."""
+        self.failed_pass = -1
+        """The last pass of the scheduler in which the first job could not start."""
 
     def add(self, job: J) -> None:
-        """O(1) for a new job, O(log of those that came back) for one that waited before."""
+        """Add a job. O(1) for a new job, O(log requeued jobs) for one that waited before."""
         if job.id > self.newest:
             self.newest = job.id
             self.jobs.append(job)
         else:
-            heappush(self.back, (job.id, job))
+            heappush(self.requeued, (job.id, job))
         self.count += 1
         job.queued = True
 
     def first(self) -> J:
-        """Return the job that is next; the queue must not be empty. Those that left are dropped on the way.
+        """Return the next job, and drop jobs that left; the queue must not be empty.
 
-        A job waits in one queue at a time and never changes to another while it waits: whether it waits at
-        all says whether it waits here.
+        A job waits in one queue at a time and does not change queues while it waits, so `queued` tells
+        whether it waits here.
         """
-        jobs, back = self.jobs, self.back
+        jobs, requeued = self.jobs, self.requeued
         while jobs and not jobs[0].queued:
             jobs.popleft()
-        if not back:
+        if not requeued:
             return jobs[0]
-        while back and not back[0][1].queued:
-            heappop(back)
-        if jobs and not (back and back[0][0] < jobs[0].id):
+        while requeued and not requeued[0][1].queued:
+            heappop(requeued)
+        if jobs and not (requeued and requeued[0][0] < jobs[0].id):
             return jobs[0]
-        return back[0][1]
+        return requeued[0][1]
 
 
 class JobQueues(Generic[J]):
-    """The queues of one team for one supply that are not empty."""
+    """The non-empty queues of one team for one supply."""
 
-    __slots__ = ("at_user_limit", "firm", "low")
+    __slots__ = ("at_user_limit", "firm", "preemptible")
 
     def __init__(self) -> None:
         self.firm: Final[dict[QueueKey, JobQueue[J]]] = {}
-        self.low: Final[dict[QueueKey, JobQueue[J]]] = {}
-        """Those of jobs that are preemptible always."""
+        self.preemptible: Final[dict[QueueKey, JobQueue[J]]] = {}
         self.at_user_limit: Final[dict[UserName, list[J]]] = {}
-        """Jobs whose user is at the team's limit for one user, until something of the user ends."""
+        """Jobs whose user is at the team's limit per user, until a job of the user ends."""
 
-    def of(self, job: J) -> JobQueue[J]:
+    def queue_of(self, job: J) -> JobQueue[J]:
         """Return the queue in which the job waits."""
-        return (self.low if job.low else self.firm)[job.queue_key]
+        return (self.preemptible if job.preemptible else self.firm)[job.queue_key]
 
     def join(self, job: J) -> JobQueue[J] | None:
-        """Add a job to its queue; return the queue if it is new. O(log of the queue)."""
+        """Add a job to its queue; return the queue if it is new. O(log jobs of the queue)."""
         key = job.queue_key
-        queues = self.low if job.low else self.firm
+        queues = self.preemptible if job.preemptible else self.firm
         queue = queues.get(key)
-        if queue is None:
-            queue = queues[key] = JobQueue(key)
+        if queue is not None:
             queue.add(job)
-            return queue
+            return None
+        queue = queues[key] = JobQueue(key)
         queue.add(job)
-        return None
+        return queue
 
     def leave(self, job: J) -> JobQueue[J] | None:
-        """Take a job out of its queue; return the queue if it is empty now, and gone with that."""
+        """Remove a job from its queue; return the queue if it is empty now, and thus removed."""
         if not job.queued:
             raise AssertionError(f"job {job.id} waits in no queue")
         job.queued = False
         key = job.queue_key
-        queues = self.low if job.low else self.firm
+        queues = self.preemptible if job.preemptible else self.firm
         queue = queues[key]
         queue.count -= 1
         if queue.count:
@@ -133,8 +132,8 @@ class JobQueues(Generic[J]):
         return queue
 
 
-def in_order(queues: list[JobQueue[J]]) -> list[JobQueue[J]]:
-    """Sort queues: the highest rank first, then whose first job came first."""
+def sort_queues(queues: list[JobQueue[J]]) -> list[JobQueue[J]]:
+    """Sort queues by rank, highest first, then by the number of their first job."""
     if len(queues) > 1:
         queues.sort(key=lambda queue: (-queue.rank, queue.first().id))
     return queues

@@ -1,4 +1,4 @@
-"""The quota tree of one supply: what each team is guaranteed, may hold, holds, and held lately."""
+"""The quota tree of one supply: guarantee, ceiling, current and recent use of each team."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fairway.model.budget import Hold
 from fairway.model.names import UserName
 from fairway.model.team import Supply, Team
 
-BOUNDLESS: Final = 1 << 60
+UNLIMITED: Final = 1 << 60
 
 
 class QuotaJob(QueuedJob, Protocol):
-    """What a quota needs of a job: jobs name their quota, so they cannot be named here."""
+    """The attributes of a job that a quota uses. SimJob refers to quotas, so it cannot be imported here."""
 
     rank: int
     devices: int
@@ -25,146 +25,138 @@ J = TypeVar("J", bound=QuotaJob)
 
 
 class QuotaNode(Generic[J]):
-    """One team's account of one supply, everything inside the team counted in.
+    """The quota and use of one supply by one team, including its subteams.
 
-    `held` is all its running jobs hold; `firm` leaves out those that are preemptible always, which run on
-    nobody's guarantee. `average` is what it held beyond its guarantee lately, in devices: an exponential mean
-    with the fairness half-life, brought up to date when something changes, not by passing time alone.
+    `held` counts the devices of all its running jobs; `firm` those of jobs that are not preemptible, because
+    preemptible jobs do not use a guarantee. `average` is the recent use beyond the guarantee in devices: an
+    exponential mean with the fairness half-life, updated when something changes.
     """
 
     __slots__ = (
         "average",
         "average_at",
-        "below",
+        "below_guarantee",
         "ceiling",
         "children",
         "draining",
-        "due",
         "firm",
         "granted",
         "guarantee",
         "held",
-        "inside",
-        "moved",
         "name",
         "number",
         "order",
-        "ordered_at",
+        "order_version",
         "parent",
         "path",
+        "preemptible_stopped",
         "queues",
+        "quota_reserved_for",
         "running",
-        "saving",
         "share",
         "stopped",
-        "stopped_low",
-        "team",
+        "subtree",
         "top",
         "user_held",
-        "user_most",
+        "user_limit",
+        "version",
         "waiting",
+        "weighted_share",
     )
 
     def __init__(
         self, team: Team | None, parent: QuotaNode[J] | None, below: dict[QuotaNode[J], None], number: int = 0
     ) -> None:
-        self.team = team
-        self.below: Final = below
-        """The quotas of the tree that hold less than they are guaranteed."""
+        self.below_guarantee: Final = below
+        """The quotas of the tree that hold less than their guarantee; shared by all of them."""
         self.number: Final = number
-        """Its place among the teams: decides between equals."""
+        """The position of the team in the fleet: breaks ties."""
         self.name: Final = "" if team is None else str(team.name)
         self.parent: Final = parent
         self.path: Final[tuple[QuotaNode[J], ...]] = () if parent is None else (self, *parent.path)
-        """Itself and every team it is inside of; not the root, which bounds nobody."""
+        """The quota itself and all its ancestors, except the root, which has no limits."""
         self.top: Final[QuotaNode[J]] = self.path[-1] if self.path else self
-        self.moved = 0
-        """Of a top: how often something in it changed what is due."""
+        self.version = 0
+        """Of a top-level team: how often a weighted share in its subtree changed."""
         self.order: ShareOrder[J] = ((), self)
-        self.ordered_at = -1
-        """What its top's `moved` was when its order was written down."""
-        self.inside: tuple[QuotaNode[J], ...] = (self,)
-        """It and every quota inside it, parents first; known once the tree is whole."""
+        self.order_version = -1
+        """The `version` of `top` for which `order` was computed."""
+        self.subtree: tuple[QuotaNode[J], ...] = (self,)
+        """The quota and all its descendants, parents first; set once the tree is complete."""
         self.children: Final[list[QuotaNode[J]]] = []
         self.guarantee = 0
-        self.ceiling = BOUNDLESS
+        self.ceiling = UNLIMITED
         self.granted = False
         self.share = 1
         self.draining = False
         self.stopped = False
-        """It or a team it is inside of is draining or held: nothing of it starts but what is low."""
-        self.stopped_low = False
-        """Nor what is low."""
-        self.user_most = BOUNDLESS
+        """The team or an ancestor is draining or on hold: only preemptible jobs start."""
+        self.preemptible_stopped = False
+        """Preemptible jobs do not start either."""
+        self.user_limit = UNLIMITED
         self.held = 0
         self.firm = 0
         self.average = 0.0
         self.average_at = 0.0
-        self.due = 0.0
-        """What it has had beyond its guarantee, now and lately, by its share: who has least is next."""
+        self.weighted_share = 0.0
+        """Current and recent use beyond the guarantee, divided by the share: the lowest is next."""
         self.waiting = 0
-        """Jobs that wait in it and all inside it."""
+        """Waiting jobs of the subtree."""
         self.queues: Final[JobQueues[J]] = JobQueues()
         self.running: Final[dict[int, dict[J, None]]] = {}
-        """By rank, in the order in which they started."""
-        self.saving: J | None = None
-        """A large job of its own that later ones let go first."""
+        """Its own running jobs by rank, in order of their start."""
+        self.quota_reserved_for: J | None = None
+        """A large job that has waited long: later jobs of the team do not start before it."""
         self.user_held: Final[dict[UserName, int]] = {}
 
     def set_terms(self, team: Team, supply: Supply) -> None:
-        """What the team's grant says now. What it holds and held is not touched."""
+        """Set the limits of the team's grant; its use does not change."""
         grant = team.grant(supply)
-        self.team = team
         self.granted = grant is not None and grant.ceiling != 0
         self.guarantee = grant.guarantee if grant else 0
-        self.ceiling = 0 if grant is None else BOUNDLESS if grant.ceiling is None else grant.ceiling
+        self.ceiling = 0 if grant is None else UNLIMITED if grant.ceiling is None else grant.ceiling
         self.share = max(1, team.share)
         self.draining = team.draining
         above = self.parent
         self.stopped = team.draining or team.hold is not None or (above is not None and above.stopped)
-        self.stopped_low = (
-            team.draining or team.hold is Hold.STOP or (above is not None and above.stopped_low)
+        self.preemptible_stopped = (
+            team.draining or team.hold is Hold.STOP or (above is not None and above.preemptible_stopped)
         )
         if self.guarantee > self.firm:
-            self.below[self] = None
-        self.user_most = BOUNDLESS if team.limits.user_gpus is None else team.limits.user_gpus
+            self.below_guarantee[self] = None
+        self.user_limit = UNLIMITED if team.limits.user_gpus is None else team.limits.user_gpus
 
     @property
-    def beyond(self) -> int:
-        """Devices it holds that others may take back, as far as its own guarantee goes."""
+    def borrowed(self) -> int:
+        """The devices it holds beyond its guarantee, which others may reclaim."""
         return self.held - min(self.firm, self.guarantee)
 
-    def averaged(self, now: float, half_life: float) -> float:
-        """What it held beyond its guarantee lately, as of now."""
-        past = now - self.average_at
-        if past <= 0.0:
+    def current_average(self, now: float, half_life: float) -> float:
+        """Return its recent use beyond its guarantee as of `now`."""
+        elapsed, borrowed = now - self.average_at, self.borrowed
+        if elapsed <= 0.0:
             return self.average
-        firm, guarantee = self.firm, self.guarantee
-        beyond = self.held - (firm if firm < guarantee else guarantee)
-        return beyond + (self.average - beyond) * exp2(-past / half_life)
+        return borrowed + (self.average - borrowed) * exp2(-elapsed / half_life)
 
-    def remember(self, now: float, half_life: float) -> None:
-        """Bring its mean up to now, and with it what is due. The mean changes by itself, if slowly."""
-        past = now - self.average_at
-        firm, guarantee = self.firm, self.guarantee
-        beyond = self.held - (firm if firm < guarantee else guarantee)
-        if past > 0.0:
-            self.average = beyond + (self.average - beyond) * exp2(-past / half_life)
-            self.average_at = now
-        self.due = (beyond + self.average) / self.share
-        self.top.moved += 1
+    def update_average(self, now: float, half_life: float) -> None:
+        """Update the average, which changes slowly as time passes, and the weighted share."""
+        self.average = self.current_average(now, half_life)
+        self.average_at = max(self.average_at, now)
+        self.weighted_share = (self.borrowed + self.average) / self.share
+        self.top.version += 1
 
-    def hold(self, devices: int, firm: int, now: float, half_life: float, waiting: int = 0) -> None:
-        """It and every team it is inside of hold so many more (or fewer); `firm` of them not preemptible.
+    def change_held(self, devices: int, firm: int, now: float, half_life: float, waiting: int = 0) -> None:
+        """Add to the devices held by it and its ancestors, `firm` of them by jobs that are not preemptible.
 
-        `waiting`: so many more (or fewer) jobs of it wait.
+        `waiting` is added to the waiting jobs. All three may be negative.
         """
         for quota in self.path:
+            # Inlined: this runs at every start and end of a job.
             held, firmly, guarantee, average = quota.held, quota.firm, quota.guarantee, quota.average
-            past = now - quota.average_at
-            if past > 0.0:
-                beyond = held - (firmly if firmly < guarantee else guarantee)
-                average = quota.average = beyond + (average - beyond) * exp2(-past / half_life)
+            elapsed = now - quota.average_at
+            if elapsed > 0.0:
+                borrowed = held - (firmly if firmly < guarantee else guarantee)
+                average = quota.average = borrowed + (average - borrowed) * exp2(-elapsed / half_life)
                 quota.average_at = now
             held = quota.held = held + devices
             quota.waiting += waiting
@@ -172,18 +164,17 @@ class QuotaNode(Generic[J]):
                 firmly = quota.firm = firmly + firm
                 if guarantee:
                     if firmly < guarantee:
-                        quota.below[quota] = None
-                    elif quota in quota.below:
-                        del quota.below[quota]
-            quota.due = (held - (firmly if firmly < guarantee else guarantee) + average) / quota.share
-        self.top.moved += 1
+                        quota.below_guarantee[quota] = None
+                    elif quota in quota.below_guarantee:
+                        del quota.below_guarantee[quota]
+            quota.weighted_share = (
+                held - (firmly if firmly < guarantee else guarantee) + average
+            ) / quota.share
+        self.top.version += 1
 
     def add_running(self, job: J) -> None:
-        of_rank = self.running.get(job.rank)
-        if of_rank is None:
-            of_rank = self.running[job.rank] = {}
-        of_rank[job] = None
-        if self.user_most < BOUNDLESS:
+        self.running.setdefault(job.rank, {})[job] = None
+        if self.user_limit < UNLIMITED:
             user = job.user
             self.user_held[user] = self.user_held.get(user, 0) + job.devices
 
@@ -194,45 +185,45 @@ class QuotaNode(Generic[J]):
             self.user_held[user] -= job.devices
 
     def weakest_first(self, below: int) -> Iterator[J]:
-        """Its own running jobs of a rank below that: the lowest rank first, of each the youngest first."""
+        """Generate its own running jobs with a rank below `below`: lowest rank first, then youngest first."""
         for rank in sorted(self.running):
             if rank >= below:
                 return
             yield from reversed(self.running[rank])
 
     def runs_between(self, lowest: int, rank: int) -> bool:
-        """Whether it runs jobs of its own of at least the lowest rank and below the other."""
-        for below, jobs in self.running.items():  # noqa: SIM110 - a generator costs more than all the rest
-            if lowest <= below < rank and jobs:
+        """Return whether a job of its own runs with a rank from `lowest` to below `rank`."""
+        for running, jobs in self.running.items():  # noqa: SIM110 - a generator costs more than all the rest
+            if lowest <= running < rank and jobs:
                 return True
         return False
 
-    def all_inside(self) -> Iterator[QuotaNode[J]]:
-        """It and every quota inside it, parents first."""
+    def iter_subtree(self) -> Iterator[QuotaNode[J]]:
+        """Generate the quota and all its descendants, parents first."""
         yield self
         for child in self.children:
-            yield from child.all_inside()
+            yield from child.iter_subtree()
 
-    def room(self) -> int:
-        """Devices it may still get before it or a team it is inside of is at its ceiling."""
-        least = BOUNDLESS
+    def headroom(self) -> int:
+        """Return how many more devices it may hold before it or an ancestor reaches its ceiling."""
+        least = UNLIMITED
         for quota in self.path:
             left = quota.ceiling - quota.held
             if left < least:  # noqa: PLR1730 - a call to min costs more than all the rest
                 least = left
         return least
 
-    def slack(self) -> int:
-        """Devices it may still get within its guarantee, or within that of a team it is inside of."""
-        most = 0
+    def guarantee_headroom(self) -> int:
+        """Return how many more devices it may hold within its guarantee or that of an ancestor."""
+        largest = 0
         for quota in self.path:
             left = quota.guarantee - quota.firm
-            if left > most:  # noqa: PLR1730 - as above
-                most = left
-        return most
+            if left > largest:  # noqa: PLR1730 - as above
+                largest = left
+        return largest
 
-    def entitled(self, devices: int) -> bool:
-        """Whether so many more are within its guarantee, or within that of a team it is inside of."""
+    def within_guarantee(self, devices: int) -> bool:
+        """Return whether `devices` more are within its guarantee or that of an ancestor."""
         for quota in self.path:  # noqa: SIM110 - as above
             if quota.firm + devices <= quota.guarantee:
                 return True
@@ -240,20 +231,20 @@ class QuotaNode(Generic[J]):
 
 
 ShareOrder = tuple[tuple[float, ...], QuotaNode[J]]
-"""What decides between teams, and whose it is; no two are alike."""
+"""A sort key and its quota; keys are unique."""
 
 
-def by_share(quotas: Iterable[QuotaNode[J]]) -> list[ShareOrder[J]]:
-    """To sort by what they, and the teams they are inside of, had beyond their guarantees for their share."""
-    return [b.order if b.ordered_at == b.top.moved else _ordered(b) for b in quotas]
+def share_orders(quotas: Iterable[QuotaNode[J]]) -> list[ShareOrder[J]]:
+    """Return the sort keys of quotas by the weighted shares of their path, from the top-level team down."""
+    return [q.order if q.order_version == q.top.version else _compute_order(q) for q in quotas]
 
 
-def _ordered(quota: QuotaNode[J]) -> ShareOrder[J]:
+def _compute_order(quota: QuotaNode[J]) -> ShareOrder[J]:
     path = quota.path
     if len(path) == 2:  # most are
         top = path[1]
-        order: ShareOrder[J] = ((top.due, top.number, quota.due, quota.number), quota)
+        order: ShareOrder[J] = ((top.weighted_share, top.number, quota.weighted_share, quota.number), quota)
     else:
-        order = (tuple([n for above in reversed(path) for n in (above.due, above.number)]), quota)
-    quota.order, quota.ordered_at = order, quota.top.moved
+        order = (tuple([n for above in reversed(path) for n in (above.weighted_share, above.number)]), quota)
+    quota.order, quota.order_version = order, quota.top.version
     return order

@@ -1,4 +1,4 @@
-"""Places kept for a job that is next but does not fit yet, so that smaller ones cannot starve it."""
+"""Reserve places for the next job that does not fit yet, so that smaller jobs cannot starve it."""
 
 from __future__ import annotations
 
@@ -9,55 +9,48 @@ from typing import Final
 from fairway.engines.virtual.simulator.jobs import FOREVER, SimJob
 from fairway.engines.virtual.simulator.nodes import DeviceIndex
 
-MOST_EXACT: Final = 64
-"""Up to so many places, it is found for each when just enough of it is free."""
+MAX_EXACT: Final = 64
+"""With up to this many places, the time at which just enough devices are free is computed for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Places that wait for one job. Only what ends before it can start there may still go in."""
+    """Places reserved for one job. Other jobs use them only if they end before it can start there."""
 
     job: SimJob
     places: tuple[int, ...]
     until: float
-    """When the last of the places is free at the latest, by the time limits of what runs there."""
+    """When the last of the places is free, by the time limits of the jobs there."""
 
 
 def reserve(job: SimJob, index: DeviceIndex, now: float) -> Reservation | None:
-    """The places that are free soonest, by time limits; None: too few places are open.
+    """Reserve the places that become free soonest, by time limits. Returns None if too few are open.
 
-    O(places), but once for a job, not at each event: places stay reserved until it starts. On a large cluster
-    a place counts as busy until all of it is free, though less may do.
+    O(places), but once for a job, not at each event: places stay reserved until it starts. In a large cluster
+    a place counts as busy until all its devices are free, though fewer may suffice.
     """
-    need, exact = job.per_node, len(index.nodes) <= MOST_EXACT
-    free, total, sick, busy = index.free, index.total, index.sick, index.busy_until
+    need, exact = job.per_node, len(index.nodes) <= MAX_EXACT
+    free, total, unhealthy, busy = index.free, index.total, index.unhealthy, index.busy_until
     ready = [
-        # Of equals the emptiest.
+        # Among equals, the emptiest.
         (now if free[p] >= need else _ready_at(index, p, need, now) if exact else busy[p], -free[p], p)
         for p, open_ in enumerate(index.open)
-        if open_ and total[p] - sick[p] >= need
+        if open_ and total[p] - unhealthy[p] >= need
     ]
-    if not job.together:
-        chosen = nsmallest(job.nodes, ready)
-        return _made(job, chosen) if len(chosen) == job.nodes else None
-    racks: dict[int, list[tuple[float, int, int]]] = {}
+    groups: dict[int, list[tuple[float, int, int]]] = {}
     for entry in ready:
-        racks.setdefault(index.rack(entry[2]), []).append(entry)
-    whole = (nsmallest(job.nodes, places) for places in racks.values() if len(places) >= job.nodes)
-    best = min(whole, key=lambda places: places[-1], default=None)
-    return None if best is None else _made(job, best)
-
-
-def _made(job: SimJob, chosen: list[tuple[float, int, int]]) -> Reservation:
-    return Reservation(job, tuple(place for _, _, place in chosen), chosen[-1][0])
+        groups.setdefault(index.rack(entry[2]) if job.together else 0, []).append(entry)
+    soonest = (nsmallest(job.nodes, group) for group in groups.values() if len(group) >= job.nodes)
+    best = min(soonest, key=lambda places: places[-1], default=None)
+    return None if best is None else Reservation(job, tuple(place for _, _, place in best), best[-1][0])
 
 
 def _ready_at(index: DeviceIndex, place: int, need: int, now: float) -> float:
-    """When so many devices are free there; what is preemptible always does not count as in the way."""
+    """Return when `need` devices of a place are free; preemptible jobs count as gone now."""
     free = index.free[place]
-    ends = sorted((now if job.low else job.ends, job.per_node) for job in index.jobs_on[place])
-    for at, devices in ends:
+    jobs = index.jobs_on[place]
+    for at, devices in sorted((now if j.preemptible else j.latest_end, j.per_node) for j in jobs):
         free += devices
         if free >= need:
             return at
-    return FOREVER  # held by something that is no job: nobody knows
+    return FOREVER  # held by something other than jobs, for an unknown time

@@ -1,21 +1,21 @@
-"""Decide what starts next on one supply: guaranteed jobs first, then by fair share, last on idle devices."""
+"""Decide what starts next on one supply: guaranteed jobs, then jobs by fair share, then preemptible jobs."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import Final, Protocol
 
-from fairway.engines.virtual.simulator.accounting import Accounting
+from fairway.engines.virtual.simulator.accounting import Accounting, JobShape
 from fairway.engines.virtual.simulator.jobs import FOREVER, SimEnding, SimJob, TeamQuota
 from fairway.engines.virtual.simulator.nodes import DeviceIndex
 from fairway.engines.virtual.simulator.preemption import select_victims
-from fairway.engines.virtual.simulator.queues import JobQueue, in_order
-from fairway.engines.virtual.simulator.quota import BOUNDLESS, by_share
+from fairway.engines.virtual.simulator.queues import JobQueue, sort_queues
+from fairway.engines.virtual.simulator.quota import UNLIMITED, share_orders
 from fairway.engines.virtual.simulator.reservation import Reservation, reserve
 
 
 class JobControl(Protocol):
-    """Whoever carries out what a scheduler decides."""
+    """Carries out the decisions of a scheduler."""
 
     def start(self, job: SimJob, places: tuple[int, ...]) -> None: ...
 
@@ -25,409 +25,381 @@ class JobControl(Protocol):
 
 
 class SupplyScheduler:
-    """Decides for one supply. A pass costs O(queues that wait), whatever the number of jobs in them.
+    """The scheduler of one supply. A pass costs O(non-empty queues), however many jobs they have.
 
-    Passes happen only when something was freed or the policy changed; a job that arrives alone is looked at
-    alone, for nobody who waited already can start because of it. At most one job has places kept for it.
+    A pass happens only when devices were freed or the policy changed. A job that arrives alone is tried
+    alone, because its arrival lets no other waiting job start. At most one job has places reserved.
     """
 
-    __slots__ = (
-        "_control",
-        "_kept_loose",
-        "_kept_seen",
-        "_lends",
-        "_most_kept",
-        "_now",
-        "_outranked_in",
-        "_pass",
-        "_vain_until",
-        "accounting",
-        "index",
-        "patience",
-        "reservation",
-    )
-
-    def __init__(self, index: DeviceIndex, control: JobControl, patience: float) -> None:
+    def __init__(self, index: DeviceIndex, control: JobControl, reserve_after: float) -> None:
         self.index: Final = index
         self.accounting: Final = Accounting(index)
-        self.patience: Final = patience
+        self.reserve_after: Final = reserve_after
         self.reservation: Reservation | None = None
         self._control: Final = control
         self._now = 0.0
         self._pass = 0
-        self._outranked_in = -1
-        self._lends = False
-        """Some team passed its guarantee since the last look: what it holds can be taken back now."""
-        self._vain_until = -1.0
-        """No reservation was possible; until then it is not tried again."""
-        self._kept_seen = -1
-        self._most_kept = 0
-        self._kept_loose = 0
+        self._outranking_pass = -1
+        self._has_new_borrower = False
+        """Whether a team exceeded its guarantee since the last check: its devices can be reclaimed now."""
+        self._no_reservation_until = -1.0
+        """A reservation was not possible; it is not tried again before this time."""
+        self._reserved_version = -1
+        self._reserved_free = 0
+        self._reserved_available = 0
 
     def schedule(self, now: float) -> None:
-        """Start everything that can start now."""
+        """Start every job that can start now."""
         self._now = now
         self._pass += 1
-        self.accounting.remember(now)
-        again = True
-        while again:
-            while self._reserved() or self._guaranteed():
+        self.accounting.update_averages(now)
+        repeat = True
+        while repeat:
+            while self._start_reserved() or self._start_guaranteed():
                 pass
             before = self._pass
-            while self._pass == before and self._lent():
+            while self._pass == before and self._start_by_share():
                 pass
-            if self._entitled_may_hope():
+            if self._should_reclaim():
                 self._pass += 1
-            again = self._pass != before  # somebody's place was taken: who could not start before may now
-        while self._idle():
+            repeat = self._pass != before  # a job was preempted: others may be able to start now
+        while self._start_preemptible():
             pass
 
     def schedule_one(self, job: SimJob, now: float) -> None:
-        """Start the job that just arrived, if it can; everybody else that waits is known to be unable to."""
-        if not job.queued or (self.reservation is None and job.quota.queues.of(job).count > 1):
-            return  # those before it in its queue ask for just the same
+        """Start the job that just arrived, if possible; all other waiting jobs are known to be unable to."""
+        if not job.queued or (self.reservation is None and job.quota.queues.queue_of(job).count > 1):
+            return  # the jobs before it in its queue request the same
         self._now = now
         self._pass += 1
         before = self._pass
-        if job.low:
-            self._try_idle(job)
+        if job.preemptible:
+            self._try_preemptible(job)
         else:
-            self._try(job, guaranteed=job.quota.entitled(job.devices))
-        # It took somebody's place: who had to leave may fit elsewhere. Or what its team holds is lent now.
-        if self._pass != before or self._entitled_may_hope():
+            self._try(job, guaranteed=job.quota.within_guarantee(job.devices))
+        # It preempted a job, which may fit elsewhere, or its team now holds devices that can be reclaimed.
+        if self._pass != before or self._should_reclaim():
             self.schedule(now)
 
-    def _entitled_may_hope(self) -> bool:
-        """Whether a team passed its guarantee just now while somebody waits who is below theirs."""
-        lends, self._lends = self._lends, False
-        return lends and any(quota.waiting for quota in self.accounting.below)
+    def _should_reclaim(self) -> bool:
+        """Return whether a team just exceeded its guarantee while a job waits in one below its guarantee."""
+        has_new_borrower, self._has_new_borrower = self._has_new_borrower, False
+        return has_new_borrower and any(quota.waiting for quota in self.accounting.below_guarantee)
 
     def _start(self, job: SimJob, places: tuple[int, ...]) -> None:
         self._control.start(job, places)
-        if not job.low:
+        if not job.preemptible:
             for quota in job.quota.path:
                 if quota.firm > quota.guarantee >= quota.firm - job.devices:
-                    self._lends = True
+                    self._has_new_borrower = True
 
     # the three tiers, each starts at most one job
 
-    def _guaranteed(self) -> bool:
-        """Somebody within a guarantee, by taking back what is lent if need be."""
-        below = [b for b in self.accounting.below if b.waiting]
+    def _start_guaranteed(self) -> bool:
+        """Start a job that is within a guarantee, reclaiming devices if necessary."""
+        below = [q for q in self.accounting.below_guarantee if q.waiting]
         if len(below) > 1:
-            below.sort(key=_first_below)
+            below.sort(key=_guarantee_order)
         for entitled in below:
-            inside = [b for b in entitled.inside if b.queues.firm and not b.stopped]
-            for _, quota in sorted(by_share(inside)):
-                slack, done = quota.slack(), self._pass
-                mine = quota.queues.firm.values()
-                queues = [queue for queue in mine if queue.devices <= slack and queue.passed != done]
+            inside = [q for q in entitled.subtree if q.queues.firm and not q.stopped]
+            for _, quota in sorted(share_orders(inside)):
+                headroom, this_pass = quota.guarantee_headroom(), self._pass
+                firm = quota.queues.firm.values()
+                queues = [q for q in firm if q.devices <= headroom and q.failed_pass != this_pass]
                 if queues and self._try_queues(queues, guaranteed=True):
                     return True
         return False
 
-    def _lent(self) -> bool:
-        """Somebody by fair share, on what is free or held by jobs that are preemptible always."""
+    def _start_by_share(self) -> bool:
+        """Start a job by fair share, on devices that are free or held by preemptible jobs."""
         if not self.accounting.queued:
             return False
-        hopeful = by_share(self._find_hopeful())
-        if hopeful:
-            first = min(hopeful)  # mostly it starts, and who comes after it need not be known
+        candidates = share_orders(self._find_candidates())
+        if candidates:
+            first = min(candidates)  # mostly it starts, so that the order of the others is not needed
             if self._try_team(first[1]):
                 return True
-            hopeful.sort()
-            for _, quota in islice(hopeful, 1, None):
+            candidates.sort()
+            for _, quota in islice(candidates, 1, None):
                 if self._try_team(quota):
                     return True
-        if self.reservation is None and self._now >= self._vain_until:
-            self._keep_for_first()
+        if self.reservation is None and self._now >= self._no_reservation_until:
+            self._reserve_for_first()
         return False
 
     def _try_team(self, quota: TeamQuota) -> bool:
         if quota.stopped:
             return False
-        queues = self._hopeful_queues(quota)
+        queues = self._candidate_queues(quota)
         return bool(queues) and self._try_queues(queues, guaranteed=False)
 
-    def _idle(self) -> bool:
-        """Somebody that is preemptible always, on what is free."""
-        if not self.accounting.queued_low or not (self.index.free_total or self.most_kept()):
+    def _start_preemptible(self) -> bool:
+        """Start a preemptible job on free devices."""
+        if not self.accounting.queued_preemptible or not (self.index.free_total or self.reserved_free()):
             return False
-        at_least, most_kept, done = self.index.at_least, self.most_kept(), self._pass
-        hopeful: dict[TeamQuota, int] = {}
+        free_at_least, reserved_free, this_pass = self.index.free_at_least, self.reserved_free(), self._pass
+
+        def may_fit(shape: JobShape | JobQueue[SimJob]) -> bool:
+            nodes, need = shape.nodes, shape.per_node
+            return free_at_least[need] >= nodes or (nodes == 1 and need <= reserved_free)
+
+        candidates: dict[TeamQuota, int] = {}
         for shape in self.accounting.shapes.values():
-            nodes = shape.nodes
-            if shape.quotas_low and (
-                at_least[shape.per_node] >= nodes or (nodes == 1 and shape.per_node <= most_kept)
-            ):
-                hopeful.update(shape.quotas_low)
-        for _, quota in sorted(by_share(hopeful)):
-            queues = [
-                queue
-                for queue in quota.queues.low.values()
-                if queue.passed != done
-                and (
-                    at_least[queue.per_node] >= queue.nodes
-                    or (queue.nodes == 1 and queue.per_node <= most_kept)
-                )
-            ]
-            for queue in in_order(queues):
-                if self._try_idle(queue.first()) is not False:
+            if shape.preemptible_quotas and may_fit(shape):
+                candidates.update(shape.preemptible_quotas)
+        for _, quota in sorted(share_orders(candidates)):
+            queues = quota.queues.preemptible.values()
+            for queue in sort_queues([q for q in queues if q.failed_pass != this_pass and may_fit(q)]):
+                if self._try_preemptible(queue.first()) is not False:
                     return True
-                queue.passed = done
+                queue.failed_pass = this_pass
         return False
 
-    def _find_hopeful(self) -> dict[TeamQuota, int]:
-        """Who waits for a shape that has room, or could take somebody's place. O(shapes + those who do)."""
-        accounting, index = self.accounting, self.index
-        at_least, most_kept = index.at_least, self.most_kept()
-        # Where nothing is preemptible always, what is loose is what is free.
-        loose_at_least = index.loose_at_least if accounting.low_held else at_least
-        hopeful: dict[TeamQuota, int] = {}
+    def _find_candidates(self) -> dict[TeamQuota, int]:
+        """Find the quotas with a waiting job that may fit or may preempt. O(shapes + quotas found)."""
+        accounting = self.accounting
+        available_at_least, reserved_free = self.index.available_at_least, self.reserved_free()
+        candidates: dict[TeamQuota, int] = {}
         for shape in accounting.shapes.values():
             need, nodes = shape.per_node, shape.nodes
-            if (
-                at_least[need] >= nodes or loose_at_least[need] >= nodes or (need <= most_kept and nodes == 1)
-            ) and shape.quotas:
-                hopeful.update(shape.quotas)
-        if self._outranked_in != self._pass:  # once a pass: what they could take does not grow by starts
-            self._outranked_in = self._pass
-            hopeful.update(accounting.outranking)
-        return hopeful
+            if available_at_least[need] >= nodes or (need <= reserved_free and nodes == 1):
+                candidates.update(shape.quotas)
+        if self._outranking_pass != self._pass:  # once a pass: starting jobs adds nothing they could preempt
+            self._outranking_pass = self._pass
+            candidates.update(accounting.outranking)
+        return candidates
 
-    def _hopeful_queues(self, quota: TeamQuota) -> list[JobQueue[SimJob]]:
-        """The queues that it could come to something to try."""
-        done, room, lowest, saving = self._pass, quota.room(), self.accounting.lowest_firm, quota.saving
-        at_least, most_kept = self.index.at_least, self.most_kept()
-        loose_at_least = self.index.loose_at_least if self.accounting.low_held else at_least
+    def _candidate_queues(self, quota: TeamQuota) -> list[JobQueue[SimJob]]:
+        """Return the queues of a team whose first job may be able to start."""
+        this_pass, headroom, min_rank = self._pass, quota.headroom(), self.accounting.min_firm_rank
+        available_at_least, reserved_free = self.index.available_at_least, self.reserved_free()
         found: list[JobQueue[SimJob]] = []
         for queue in quota.queues.firm.values():
-            if queue.passed == done or (saving is not None and self._behind(queue.first())):
+            if queue.failed_pass == this_pass:
                 continue
-            if queue.devices <= room:
+            if quota.quota_reserved_for is not None and self._is_behind_reserved(queue.first()):
+                continue
+            if queue.devices <= headroom:
                 need, nodes = queue.per_node, queue.nodes
-                hopeful = (
-                    at_least[need] >= nodes
-                    or loose_at_least[need] >= nodes
-                    or (nodes == 1 and need <= most_kept and self._gone_in_time(queue.first()))
+                may_fit = available_at_least[need] >= nodes or (
+                    nodes == 1 and need <= reserved_free and self._ends_before_reservation(queue.first())
                 )
             else:
-                hopeful = quota.held > quota.firm  # what is preemptible always may go below its ceiling
-                if not hopeful:
-                    self._save_quota(queue.first())
-                    saving = quota.saving
-            if hopeful or (queue.rank > lowest and quota.runs_between(lowest, queue.rank)):
+                may_fit = quota.held > quota.firm  # preempting preemptible jobs makes room below the ceiling
+                if not may_fit:
+                    self._reserve_quota(queue.first())
+            if may_fit or (queue.rank > min_rank and quota.runs_between(min_rank, queue.rank)):
                 found.append(queue)
         return found
 
-    def _gone_in_time(self, job: SimJob) -> bool:
-        """Whether it is gone before anybody could start on the places that are kept."""
-        kept = self.reservation
-        return kept is not None and self._now + job.limit <= kept.until
+    def _ends_before_reservation(self, job: SimJob) -> bool:
+        """Return whether the job would end before the reserved places are needed."""
+        return self.reservation is not None and self._now + job.time_limit <= self.reservation.until
 
     # one queue, one job
 
     def _try_queues(self, queues: list[JobQueue[SimJob]], *, guaranteed: bool) -> bool:
-        kept_for = None if self.reservation is None else self.reservation.job
-        for queue in in_order(queues):
-            if queue.first() is kept_for:
-                continue  # it was tried first of all, with the places that are kept for it
+        reserved_job = None if self.reservation is None else self.reservation.job
+        for queue in sort_queues(queues):
+            if queue.first() is reserved_job:
+                continue  # it was tried before all others, with its reserved places
             started = self._try(queue.first(), guaranteed=guaranteed)
             if started is not False:
                 return True
-            queue.passed = self._pass
+            queue.failed_pass = self._pass
         return False
 
-    def _try(self, job: SimJob, *, guaranteed: bool, keep: bool = True) -> bool | None:
-        """Start the job if it can, taking what it may. None: it left its queue, its user has enough."""
+    def _try(self, job: SimJob, *, guaranteed: bool, may_reserve: bool = True) -> bool | None:
+        """Start the job if possible, with preemption. Returns None if its user is at the limit."""
         quota = job.quota
-        if quota.stopped or (quota.saving is not None and self._behind(job)):
+        if quota.stopped or self._is_behind_reserved(job):
             return False
         if self._is_user_at_limit(job):
             return None
-        short = quota.room() < job.devices
+        short = quota.headroom() < job.devices
         if not short:
             places = self._find(job, guaranteed=guaranteed)
             if places is not None:
                 self._start(job, places)
                 return True
-        if self._may_take(job, short, guaranteed) and self._take_for(job):
+        if self._could_preempt(job, short, guaranteed) and self._preempt_for(job):
             return True
         if short:
-            self._save_quota(job)
-        elif keep and self.reservation is None and self._now >= self._vain_until:
-            self._keep_place(job)
+            self._reserve_quota(job)
+        elif may_reserve and self.reservation is None and self._now >= self._no_reservation_until:
+            self._reserve_for(job)
         return False
 
-    def _may_take(self, job: SimJob, short: bool, guaranteed: bool) -> bool:
-        """Whether looking for somebody who gives way could come to something."""
-        if guaranteed or job.quota.runs_between(self.accounting.lowest_firm, job.rank):
+    def _could_preempt(self, job: SimJob, short: bool, guaranteed: bool) -> bool:
+        """Return whether a search for victims may succeed."""
+        if guaranteed or job.quota.runs_between(self.accounting.min_firm_rank, job.rank):
             return True
         if short:
-            return any(b.held > b.firm for b in job.quota.path)
-        return self.accounting.low_held > 0 and self.index.loose_at_least[job.per_node] >= job.nodes
+            return any(q.held > q.firm for q in job.quota.path)
+        held = self.accounting.preemptible_held
+        return held > 0 and self.index.available_at_least[job.per_node] >= job.nodes
 
     def _is_user_at_limit(self, job: SimJob) -> bool:
+        """Return whether the job exceeds its user's limit; if so, take it out of its queue."""
         quota = job.quota
-        if quota.user_most < BOUNDLESS:
+        if quota.user_limit < UNLIMITED:
             held = quota.user_held.get(job.user, 0)
-            if held + job.devices > quota.user_most:
+            if held + job.devices > quota.user_limit:
                 self.accounting.set_aside(job)
                 return True
         return False
 
     def _find(self, job: SimJob, *, guaranteed: bool) -> tuple[int, ...] | None:
         places = self.index.find_for(job)
-        kept = self.reservation
-        if places is not None or kept is None:
+        reservation = self.reservation
+        if places is not None or reservation is None:
             return places
-        if guaranteed and not kept.job.quota.entitled(kept.job.devices):
-            self.drop_reservation()  # a guarantee comes before what waits for lent devices
+        if guaranteed and not reservation.job.quota.within_guarantee(reservation.job.devices):
+            self.drop_reservation()  # a guarantee takes precedence over a reservation beyond one
             return self.index.find_for(job)
-        if self._now + job.limit <= kept.until < FOREVER:
-            return self._among_kept(job)  # gone before anybody could start there
+        if self._now + job.time_limit <= reservation.until < FOREVER:
+            return self._find_in_reserved(job)  # it ends before the reserved places are needed
         return None
 
-    def _try_idle(self, job: SimJob) -> bool | None:
-        """Start a job that is preemptible always on what is free; it takes nothing from anybody."""
+    def _try_preemptible(self, job: SimJob) -> bool | None:
+        """Start a preemptible job on free devices; it preempts nothing."""
         quota = job.quota
-        if quota.stopped_low or quota.room() < job.devices:
+        if quota.preemptible_stopped or quota.headroom() < job.devices:
             return False
         if self._is_user_at_limit(job):
             return None
-        # Whoever places are kept for may take them back at once.
-        places = self.index.find_for(job) or self._among_kept(job)
+        # The job with the reservation can preempt it at once.
+        places = self.index.find_for(job) or self._find_in_reserved(job)
         if places is None:
             return False
         self._control.start(job, places)
         return True
 
-    def _take_for(self, job: SimJob) -> bool:
-        leaving = select_victims(job, self.accounting, self._now)
-        if leaving is None:
+    def _preempt_for(self, job: SimJob) -> bool:
+        victims = select_victims(job, self.accounting, self._now)
+        if victims is None:
             return False
-        for other in sorted(leaving, key=_size):  # the largest last: each leaves a team above its guarantee
-            own = other.low or other.quota is job.quota
-            self._control.requeue(other, SimEnding.OUTRANKED if own else SimEnding.RECLAIMED, job)
+        # The largest last: so each is taken from a team above its guarantee.
+        for victim in sorted(victims, key=lambda victim: (victim.devices, victim.id)):
+            own = victim.preemptible or victim.quota is job.quota
+            self._control.requeue(victim, SimEnding.OUTRANKED if own else SimEnding.RECLAIMED, job)
         places = self.index.find_for(job)
         if places is None:
             raise AssertionError(f"job {job.id} does not fit where room was made for it")
         self._start(job, places)
-        self._pass += 1  # whoever could not start before may now: something was freed
+        self._pass += 1  # devices were freed: jobs that could not start before may now
         return True
 
-    def _reserved(self) -> bool:
-        """Whether the job that places are kept for starts, or needs them no more."""
-        kept = self.reservation
-        if kept is None:
+    def _start_reserved(self) -> bool:
+        """Start the job with the reservation, or drop the reservation if it is not needed any more."""
+        reservation = self.reservation
+        if reservation is None:
             return False
-        job = kept.job
-        if not job.queued or job.quota.stopped or job.quota.room() < job.devices:
+        job = reservation.job
+        if not job.queued or job.quota.stopped or job.quota.headroom() < job.devices:
             self.drop_reservation()
             self._pass += 1
             return True
-        guaranteed = job.quota.entitled(job.devices)
-        if not guaranteed and not self._has_room_with_kept(kept):
+        guaranteed = job.quota.within_guarantee(job.devices)
+        if not guaranteed and not self._reserved_suffices(reservation):
             return False
         self.drop_reservation()
-        started = self._try(job, guaranteed=guaranteed, keep=False)
+        started = self._try(job, guaranteed=guaranteed, may_reserve=False)
         if started is False:
-            self._keep(kept)
+            self._set_reservation(reservation)
             return False
         self._pass += 1
         return True
 
     # places
 
-    def _look_at_kept(self) -> None:
-        """Count what the kept places have, if anything changed there. O(1) mostly, O(kept places) else."""
+    def _count_reserved(self) -> None:
+        """Update the counts of the reserved places if anything changed there. Mostly O(1)."""
         index = self.index
-        if self._kept_seen == index.unlisted_moves:
+        if self._reserved_version == index.unlisted_changes:
             return
-        self._kept_seen = index.unlisted_moves
-        kept = self.reservation
-        if kept is None:
-            self._most_kept = self._kept_loose = 0
+        self._reserved_version = index.unlisted_changes
+        reservation = self.reservation
+        if reservation is None:
+            self._reserved_free = self._reserved_available = 0
         else:
-            free, loose_at, need = index.free, index.loose_at, kept.job.per_node
-            self._most_kept = max([free[p] for p in kept.places])
-            self._kept_loose = sum([loose_at[p] >= need for p in kept.places])
+            free, available, need = index.free, index.available, reservation.job.per_node
+            self._reserved_free = max([free[p] for p in reservation.places])
+            self._reserved_available = sum([available[p] >= need for p in reservation.places])
 
-    def most_kept(self) -> int:
-        """The most devices that are free on a place that is kept for somebody."""
-        self._look_at_kept()
-        return self._most_kept
+    def reserved_free(self) -> int:
+        """Return the largest number of devices that are free on one reserved place."""
+        self._count_reserved()
+        return self._reserved_free
 
-    def _has_room_with_kept(self, kept: Reservation) -> bool:
-        """Whether kept and free places together are enough, once what is preemptible always is gone."""
-        self._look_at_kept()
-        job = kept.job
-        return self._kept_loose + self.index.loose_at_least[job.per_node] >= job.nodes
+    def _reserved_suffices(self, reservation: Reservation) -> bool:
+        """Return whether reserved and listed places suffice once preemptible jobs are gone."""
+        self._count_reserved()
+        job = reservation.job
+        return self._reserved_available + self.index.available_at_least[job.per_node] >= job.nodes
 
-    def _among_kept(self, job: SimJob) -> tuple[int, ...] | None:
-        if self.reservation is None or job.nodes > 1 or self.most_kept() < job.per_node:
+    def _find_in_reserved(self, job: SimJob) -> tuple[int, ...] | None:
+        if self.reservation is None or job.nodes > 1 or self.reserved_free() < job.per_node:
             return None
         free = self.index.free
         return next(((p,) for p in self.reservation.places if free[p] >= job.per_node), None)
 
-    def _keep_for_first(self) -> None:
-        """The first in order that lacks only places."""
-        for _, quota in sorted(by_share([b for b in self.accounting.queued if not b.stopped])):
-            room = quota.room()
-            for queue in in_order([queue for queue in quota.queues.firm.values() if queue.devices <= room]):
-                if not self._behind(queue.first()):
-                    self._keep_place(queue.first())
+    def _reserve_for_first(self) -> None:
+        """Reserve places for the first job in order that is blocked by places only."""
+        for _, quota in sorted(share_orders([q for q in self.accounting.queued if not q.stopped])):
+            headroom = quota.headroom()
+            for queue in sort_queues([q for q in quota.queues.firm.values() if q.devices <= headroom]):
+                if not self._is_behind_reserved(queue.first()):
+                    self._reserve_for(queue.first())
                     return
 
-    def _keep_place(self, job: SimJob) -> None:
-        """Keep the places for it that are free soonest."""
-        kept = reserve(job, self.index, self._now)
-        # Without time limits nobody knows how long kept places stay idle: only for who waited long already.
-        if kept is not None and (kept.until < FOREVER or self._now - job.submitted >= self.patience):
-            self._keep(kept)
+    def _reserve_for(self, job: SimJob) -> None:
+        """Reserve the places for the job that become free soonest."""
+        reservation = reserve(job, self.index, self._now)
+        # Without time limits, reserved places may stay idle for any time: only for jobs that waited long.
+        if reservation is not None and (
+            reservation.until < FOREVER or self._now - job.submitted >= self.reserve_after
+        ):
+            self._set_reservation(reservation)
         else:
-            self._vain_until = self._now + self.patience / 8
+            self._no_reservation_until = self._now + self.reserve_after / 8
 
-    def _keep(self, kept: Reservation) -> None:
-        self.reservation = kept
-        self._kept_seen = -1
-        for place in kept.places:
+    def _set_reservation(self, reservation: Reservation) -> None:
+        self.reservation = reservation
+        self._reserved_version = -1
+        for place in reservation.places:
             self.index.set_listed(place, False)
 
     def drop_reservation(self) -> None:
-        """The kept places are anybody's again."""
-        kept, self.reservation = self.reservation, None
-        self._kept_seen = -1
-        if kept is not None:
-            for place in kept.places:
+        """Release the reserved places to all jobs."""
+        reservation, self.reservation = self.reservation, None
+        self._reserved_version = -1
+        if reservation is not None:
+            for place in reservation.places:
                 self.index.set_listed(place, self.index.open[place])
 
     # quota
 
-    def _save_quota(self, job: SimJob) -> None:
-        """Its team's own jobs leave it no room, and it waited long: the team's later ones let it go first."""
+    def _reserve_quota(self, job: SimJob) -> None:
+        """Let the job start before later ones of its team if the team's own jobs have blocked it for long."""
         quota = job.quota
-        if quota.saving is None and self._now - job.submitted >= self.patience:
-            own = sum(other.devices for other in quota.weakest_first(BOUNDLESS))
-            if all(b.held - own + job.devices <= b.ceiling for b in quota.path):
-                quota.saving = job
+        if quota.quota_reserved_for is None and self._now - job.submitted >= self.reserve_after:
+            own = sum(other.devices for other in quota.weakest_first(UNLIMITED))
+            if all(q.held - own + job.devices <= q.ceiling for q in quota.path):
+                quota.quota_reserved_for = job
 
     @staticmethod
-    def _behind(job: SimJob) -> bool:
-        """Whether its team saves for an earlier job."""
-        first = job.quota.saving
+    def _is_behind_reserved(job: SimJob) -> bool:
+        """Return whether an earlier job of its team has reserved quota."""
+        first = job.quota.quota_reserved_for
         if first is None or first is job:
             return False
         if not first.queued:
-            job.quota.saving = None
+            job.quota.quota_reserved_for = None
             return False
         return job.id > first.id and job.rank <= first.rank
 
 
-def _size(job: SimJob) -> tuple[int, int]:
-    return (job.devices, job.id)
-
-
-def _first_below(quota: TeamQuota) -> tuple[int, float, int]:
-    """A guarantee of one's own comes before what the family has to give."""
-    return (-len(quota.path), quota.due, quota.number)
+def _guarantee_order(quota: TeamQuota) -> tuple[int, float, int]:
+    """Return a sort key: a team's own guarantee comes before that of a team above it."""
+    return (-len(quota.path), quota.weighted_share, quota.number)

@@ -1,12 +1,12 @@
-"""A cluster that keeps the promises of a policy, in memory, on its own clock.
+"""Simulate a cluster that keeps the promises of a policy, in memory, on its own clock.
 
     cluster = Simulator(fleet.pools_of("lab"), terms_of(fleet))
     job = cluster.submit(JobRequest(user, pool, gpus=8, nodes=2, team=team, seconds=3600))
     cluster.advance(until=7200)
     cluster.job(job).state
 
-Time is seconds on a clock that only `advance` moves. Everything is decided by what was called in which order:
-no wall clock, no chance. What a refusal or a wait is about is said in words that a user understands.
+Time is seconds on a clock that only `advance` moves. The simulation is deterministic: it depends only on the
+calls and their order, not on the wall clock or on chance. Refusals and wait reasons are texts for users.
 """
 
 from __future__ import annotations
@@ -33,35 +33,38 @@ from fairway.engines.virtual.simulator.jobs import (
     TeamQuota,
 )
 from fairway.engines.virtual.simulator.nodes import SimulatedNode, build_nodes
-from fairway.engines.virtual.simulator.quota import BOUNDLESS
+from fairway.engines.virtual.simulator.quota import UNLIMITED
 from fairway.engines.virtual.simulator.terms import ClusterTerms
 from fairway.model.fleet import Pool
 from fairway.model.names import NodeName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
-_NOBODY = ClusterTerms()
+_NO_TEAMS = ClusterTerms()
 
 
 class Simulator:
-    """Jobs, nodes and terms of one cluster. See the module for how it is used."""
+    """A simulated cluster: jobs, nodes and terms. See the module for its use."""
 
     def __init__(
         self,
         pools: Iterable[Pool],
-        terms: ClusterTerms = _NOBODY,
+        terms: ClusterTerms = _NO_TEAMS,
         start: float = 0.0,
         *,
-        remember: int = 100_000,
-        patience_seconds: float = 60.0,
+        history_size: int = 100_000,
+        reserve_after_seconds: float = 60.0,
     ) -> None:
-        """`remember`: how many ended jobs, and how many changes, are kept; 0: none, nor any attempts.
+        """`history_size`: how many ended jobs and changes are stored; with 0 no attempts are stored either.
 
-        `patience_seconds`: how long a job must have waited before places are kept idle for it, where jobs
-        without a time limit stand in its way.
+        `reserve_after_seconds`: how long a job must have waited before places are reserved for it, if jobs
+        without a time limit run there.
         """
         self._indexes, self._nodes = build_nodes(pools)
         self._loop: Final = EventLoop(
-            self._indexes.values(), start, remember=remember, patience_seconds=patience_seconds
+            self._indexes.values(),
+            start,
+            history_size=history_size,
+            reserve_after_seconds=reserve_after_seconds,
         )
         self._quotas: dict[Supply, dict[TeamName, TeamQuota]] = {supply: {} for supply in self._indexes}
         self._half_life = 1.0
@@ -76,20 +79,20 @@ class Simulator:
 
     @property
     def events(self) -> int:
-        """Arrivals and ends so far: what the cost of a run is counted in."""
+        """Arrivals and ends so far, the unit of a run's cost."""
         return self._loop.events
 
     @property
     def ended(self) -> int:
-        """Jobs that are over, so far."""
+        """Jobs that have ended so far."""
         return self._loop.ended
 
     def next_at(self) -> float | None:
-        """When the next thing happens by itself; None: nothing will."""
+        """Return the time of the next event, None if there is none."""
         return self._loop.next_at()
 
     def advance(self, until: float) -> None:
-        """Let time pass."""
+        """Advance the clock, and process all events until then."""
         self._loop.advance(until)
 
     # policy
@@ -99,13 +102,13 @@ class Simulator:
         return self._terms
 
     def apply(self, terms: ClusterTerms, *, evict: bool = False) -> None:
-        """Change the terms. Nothing that runs ends and nothing guaranteed becomes lent, unless `evict`.
+        """Change the terms. Unless `evict`, no running job ends and no guaranteed one becomes lent.
 
-        Raises Refused, having changed nothing, if a team goes that has jobs. O(teams + jobs).
+        Raises Refused and changes nothing if a team with jobs would be removed. O(teams + jobs).
         """
         self._refuse_removal(terms)
         schedulers = self._loop.schedulers
-        protected = {job for scheduler in schedulers for job in reasons.protected(scheduler.accounting)}
+        protected = {job for scheduler in schedulers for job in reasons.protected_jobs(scheduler.accounting)}
         for scheduler in schedulers:
             scheduler.drop_reservation()
         before, half_life = self._quotas, self._half_life
@@ -116,16 +119,16 @@ class Simulator:
         self._admission = JobAdmission(terms, self._indexes, self._quotas)
         self._recount()
         for scheduler in schedulers:
-            reasons.keep(scheduler.accounting, frozenset() if evict else protected)
+            reasons.protect(scheduler.accounting, frozenset() if evict else protected)
         if evict:
             self._evict()
         self._loop.schedule_all()
 
     def _refuse_removal(self, terms: ClusterTerms) -> None:
-        staying = {team.name for team in terms.teams}
+        remaining = {team.name for team in terms.teams}
         for job in self._loop.jobs.values():
             name = TeamName(job.quota.name)
-            if name not in staying and job.state not in ENDED:
+            if name not in remaining and job.state not in ENDED:
                 raise Refused(
                     "TeamHasJobs",
                     f"team {name} has jobs: it cannot be removed",
@@ -133,9 +136,9 @@ class Simulator:
                 )
 
     def _recount(self) -> None:
-        """Count jobs that are not over on the quotas of the new terms, by the ranks of their priorities."""
-        alive = [job for job in self._loop.jobs.values() if job.state not in ENDED]
-        for job in sorted(alive, key=lambda job: (job.started, job.id)):
+        """Count unfinished jobs against the quotas of the new terms, with the new ranks."""
+        unfinished = [job for job in self._loop.jobs.values() if job.state not in ENDED]
+        for job in sorted(unfinished, key=lambda job: (job.started, job.id)):
             accounting = self._loop.schedulers[job.supply_number].accounting
             job.quota = self._quotas[accounting.index.supply][TeamName(job.quota.name)]
             priority = self._terms.priority(job.priority)
@@ -148,19 +151,19 @@ class Simulator:
 
     def _evict(self) -> None:
         for scheduler in self._loop.schedulers:
-            for quota in list(scheduler.accounting.root.all_inside()):
+            for quota in list(scheduler.accounting.root.iter_subtree()):
                 while quota.path and quota.held > quota.ceiling:
-                    inside = (job for node in quota.all_inside() for job in node.weakest_first(BOUNDLESS))
+                    inside = (job for node in quota.iter_subtree() for job in node.weakest_first(UNLIMITED))
                     self._loop.requeue(next(inside), SimEnding.EVICTED, None)
 
-    # people
+    # jobs
 
     def check(self, request: JobRequest) -> None:
-        """Raises Refused, with the reason, if it may never run."""
+        """Raise Refused, with the reason, if the job could never run."""
         self._admission.admit(self._number + 1, request, self.now)
 
     def submit(self, request: JobRequest, at: float | None = None, *, held: bool = False) -> int:
-        """The job's number. Raises Refused, with the reason, if it may never run. `at`: arrives then."""
+        """Submit a job, to arrive at `at`; return its number. Raises Refused if it could never run."""
         loop = self._loop
         job = self._admit(request, loop.now if at is None else at)
         if held:
@@ -173,7 +176,7 @@ class Simulator:
         return job.id
 
     def submit_many(self, requests: Iterable[JobRequest]) -> tuple[int, ...]:
-        """Jobs of one moment: who starts first is decided among all of them."""
+        """Submit jobs at the same time: which starts first is decided among all of them."""
         numbers = []
         for request in requests:
             job = self._admit(request, self.now)
@@ -183,7 +186,7 @@ class Simulator:
         return tuple(numbers)
 
     def replay(self, trace: Iterable[tuple[float, JobRequest]]) -> None:
-        """Submit each job when its moment comes; refused ones are left out. The trace is in order of time."""
+        """Submit each job of a trace, sorted by time, at its time; refused ones are left out."""
         loop = self._loop
         for at, request in trace:
             if at > loop.now:
@@ -199,25 +202,25 @@ class Simulator:
         return job
 
     def cancel(self, number: int, by: UserName | None = None) -> None:
-        """End a job, running or not. `by`: the person who asks; None: an administrator. Raises Refused."""
-        self._loop.cancel(self._known(number, by, "cancel"))
+        """Cancel a job, running or not. `by` is the user, None for an administrator. Raises Refused."""
+        self._loop.cancel(self._find_job(number, by, "cancel"))
         self._loop.schedule()
 
     def hold(self, number: int, by: UserName | None = None) -> None:
-        """Keep a waiting job from starting until it is released."""
-        job = self._known(number, by, "hold")
+        """Hold a waiting job, so that it does not start until it is released."""
+        job = self._find_job(number, by, "hold")
         if job.state is SimState.WAITING:
             self._loop.hold(job)
             self._loop.schedule()
 
     def release(self, number: int, by: UserName | None = None) -> None:
-        """Let a held job start again when it can."""
-        job = self._known(number, by, "release")
+        """Release a held job."""
+        job = self._find_job(number, by, "release")
         if job.state is SimState.HELD:
             self._loop.release(job)
             self._loop.schedule()
 
-    def _known(self, number: int, by: UserName | None, verb: str) -> SimJob:
+    def _find_job(self, number: int, by: UserName | None, verb: str) -> SimJob:
         job = self._loop.jobs.get(number)
         if job is None:
             raise Refused("UnknownJob", f"there is no job {number}", "fairway get jobs")
@@ -232,13 +235,13 @@ class Simulator:
     # nodes
 
     def lose(self, node: NodeName) -> tuple[int, ...]:
-        """The node dies and what runs there with it; those jobs wait again. Gives their numbers."""
+        """Fail a node: its jobs wait again. Returns their numbers."""
         dead = self._nodes[node]
         dead.lost = True
         lost: dict[SimJob, None] = {}
         for index, place in dead.places.values():
             lost.update(index.jobs_on[place])
-        self._reopen(dead)
+        self._update_open(dead)
         for job in lost:
             self._loop.requeue(job, SimEnding.NODE_LOST, None)
         self._loop.schedule_all()
@@ -246,80 +249,80 @@ class Simulator:
 
     def recover(self, node: NodeName) -> None:
         self._nodes[node].lost = False
-        self._reopen(self._nodes[node])
+        self._update_open(self._nodes[node])
         self._loop.schedule_all()
 
     def drain(self, node: NodeName, reason: str) -> None:
-        """Close the node to new work; what runs there goes on."""
+        """Close a node to new jobs; running ones go on."""
         self._nodes[node].drained = reason
-        self._reopen(self._nodes[node])
+        self._update_open(self._nodes[node])
         self._loop.schedule_all()
 
     def resume(self, node: NodeName) -> None:
         self._nodes[node].drained = None
-        self._reopen(self._nodes[node])
+        self._update_open(self._nodes[node])
         self._loop.schedule_all()
 
-    def sicken(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
-        """So many devices of the node are unhealthy now; 0 heals them."""
+    def set_unhealthy(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
+        """Set the number of unhealthy devices of a node."""
         index, place = self._nodes[node].places[slice_]
-        before, index.sick[place] = index.sick[place], devices
+        before, index.unhealthy[place] = index.unhealthy[place], devices
         index.change_free(place, before - devices)
         self._loop.schedule_all()
 
     def occupy(self, node: NodeName, devices: int, slice_: SliceName | None = None) -> None:
-        """Something that is no job takes devices of the node; below 0: gives them back."""
+        """Take devices of a node for something other than a job; a negative number gives them back."""
         index, place = self._nodes[node].places[slice_]
         index.change_free(place, -devices)
         self._loop.schedule_all()
 
-    def _reopen(self, node: SimulatedNode) -> None:
+    def _update_open(self, node: SimulatedNode) -> None:
         for index, place in node.places.values():
             self._loop.schedulers[index.number].drop_reservation()
             index.open[place] = node.ready
             index.set_listed(place, node.ready)
 
-    # seeing
+    # views
 
     def job(self, number: int) -> JobView:
-        """One job as it is now, with why it waits."""
-        return self._view(self._known(number, None, "see"))
+        """Return the current state of a job, with the reason if it waits."""
+        return self._view(self._find_job(number, None, "see"))
 
-    def remembers(self, number: int) -> bool:
-        """Whether there is such a job, or was not long ago."""
+    def has_job(self, number: int) -> bool:
+        """Return whether the job exists, or ended and is still in the history."""
         return number in self._loop.jobs
 
     def jobs(self) -> Iterator[JobView]:
-        """Every job that is remembered, by number."""
+        """Generate all unfinished jobs and those in the history, by number."""
         return (self._view(job) for job in self._loop.jobs.values())
 
     def _view(self, job: SimJob) -> JobView:
         return reasons.view(job, self._loop.schedulers[job.supply_number])
 
     def attempts(self, number: int, by: UserName | None = None) -> tuple[SimAttempt, ...]:
-        """Each run of a job. `by`: who reads; only members of its team may."""
-        return tuple(self._known(number, by, "read").history)
+        """Return all attempts of a job. `by` is the user, who must own it or be a member of its team."""
+        return tuple(self._find_job(number, by, "read").history)
 
     @property
     def change_count(self) -> int:
-        """Changes of jobs so far, whether or not they are still remembered."""
+        """Changes of jobs so far, including those no longer in the journal."""
         return self._loop.change_count
 
     def changes(self, after: int = 0) -> tuple[JobChange, ...]:
-        """Changes of jobs, after the first `after` ones; those too old to be remembered are left out."""
+        """Return the changes of jobs after the first `after` ones, as far as the journal still has them."""
         newest = islice(reversed(self._loop.journal), max(0, self.change_count - after))
         return tuple(newest)[::-1]
 
-    def held_devices(self, supply: Supply) -> Mapping[TeamName, reasons.HeldDevices]:
-        """What each team holds of a supply, everything inside it counted in."""
-        return reasons.held_devices(self._quotas[supply], self.now, self._half_life)
+    def held_devices(self, supply: Supply) -> Mapping[TeamName, int]:
+        """Return the devices of a supply that each team holds, including its subteams."""
+        return {name: quota.held for name, quota in self._quotas[supply].items()}
 
     def nodes(self) -> Mapping[NodeName, SimulatedNode]:
-        """The nodes, to look at; changes go through the methods above."""
+        """Return the nodes, for reading only; the methods above change them."""
         return self._nodes
 
-    def under(self) -> Counter[tuple[SimState, TeamName, Supply, UserName, PriorityName]]:
-        """How many jobs that are not over stand under which words of the policy. O(jobs)."""
+    def job_counts(self) -> Counter[tuple[SimState, TeamName, Supply, UserName, PriorityName]]:
+        """Count unfinished jobs by state, team, supply, user and priority. O(jobs)."""
         return Counter(
             (job.state, TeamName(job.quota.name), job.request.supply, job.user, job.priority)
             for job in self._loop.jobs.values()
@@ -327,5 +330,5 @@ class Simulator:
         )
 
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """Return the number of waiting jobs."""
         return sum(top.waiting for s in self._loop.schedulers for top in s.accounting.root.children)

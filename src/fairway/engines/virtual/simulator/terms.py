@@ -1,4 +1,4 @@
-"""The terms a virtual cluster runs under: what of a fleet its scheduler needs, and nothing more."""
+"""The terms of a virtual cluster: the part of a fleet that its scheduler needs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from fairway.model.fleet import Fleet
 from fairway.model.names import PriorityName, TeamName, UserName
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Priority, Team
 
-_WEEK = Fairness()
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterTerms:
-    """Teams, priorities and fairness, as the cluster's policy objects state them."""
+    """Teams, priorities and fairness, as in the policy objects of the cluster."""
 
     teams: tuple[Team, ...] = ()
     """Parents before children."""
     priorities: tuple[Priority, ...] = DEFAULT_PRIORITIES
-    fairness: Fairness = _WEEK
+    fairness: Fairness = field(default_factory=Fairness)
     default_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
 
     def priority(self, name: PriorityName) -> Priority | None:
@@ -28,12 +26,12 @@ class ClusterTerms:
 
     @property
     def default_rank(self) -> int:
-        """Ranks above it are urgent."""
+        """The rank of the default priority; jobs with a higher rank are urgent."""
         return next((p.rank for p in self.priorities if p.default), 0)
 
 
 def terms_of(fleet: Fleet) -> ClusterTerms:
-    """A fleet's terms, without the way through policy objects: for what-if runs and tests."""
+    """Return the terms of a fleet directly, without policy objects: for what-if runs and tests."""
     return ClusterTerms(
         fleet.teams, fleet.priorities, fleet.fairness, MappingProxyType(fleet.default_teams())
     )

@@ -6,20 +6,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from fairway.files.diagnostics import FaultCode, Faults, Severity, Spot, did_you_mean, listed, shown
+from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed, shown
 from fairway.files.fleet import schema as fs
 from fairway.files.fleet.build import gpus_of
-from fairway.files.schema.containers import Key, Section
+from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue
 from fairway.model.fleet import EngineKind
 from fairway.model.gpu import GpuType, MigProfile, Vendor, fits
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.text import nearest
 
-Sections = Mapping[str, ParsedValue[Section]]
 
-
-def check(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
+def check_pools(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
     """Run all checks of clusters, pools and GPU types."""
     clusters = file.get(fs.CLUSTERS) or {}
     pools = file.get(fs.POOLS) or {}
@@ -31,7 +29,7 @@ def check(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> No
         _place_suits_engine(pool.value, engines, faults)
         _slices_suit_gpu(pool.value, gpu_types, faults)
         _gpus_suit_nodes(pool.value, faults)
-    pools_differ([pool.value for pool in pools.values()], gpu_types, faults)
+    _pools_differ([pool.value for pool in pools.values()], gpu_types, faults)
 
 
 def _own_types_are_new(types: Sections, faults: Faults) -> None:
@@ -39,7 +37,7 @@ def _own_types_are_new(types: Sections, faults: Faults) -> None:
         if name in CATALOGUE:
             faults.add(
                 FaultCode.KNOWN_GPU_TYPE,
-                found.spot,
+                found.location,
                 f"{name} is a GPU type that Fairway knows already",
                 expected="a name that is not built in",
                 hint=f"take it away and use {name} as it is, or give yours another name",
@@ -48,7 +46,7 @@ def _own_types_are_new(types: Sections, faults: Faults) -> None:
 
 def _clusters_differ(clusters: Sections, faults: Faults) -> None:
     """Report clusters that are the same engine: every GPU would be counted and charged twice."""
-    seen: dict[tuple[str, ...], Section] = {}
+    by_address: dict[tuple[str, ...], Section] = {}
     for name, found in clusters.items():
         cluster = found.value
         address: tuple[str, ...] | None = None
@@ -58,31 +56,31 @@ def _clusters_differ(clusters: Sections, faults: Faults) -> None:
                 address = ("slurm", url.rstrip("/").lower())
             case EngineKind.KUBERNETES:
                 address = ("kubernetes", cluster.get(fs.KUBECONFIG) or "", cluster.get(fs.KUBE_CONTEXT) or "")
-        first = seen.setdefault(address, cluster) if address else cluster
+        first = by_address.setdefault(address, cluster) if address else cluster
         if first is not cluster:
             faults.add(
                 FaultCode.SAME_CLUSTER,
-                cluster.spot,
+                cluster.location,
                 f"clusters {first.name} and {name} are the same {engine} cluster",
                 expected="each cluster once",
                 hint=f"take one away and let its pools say  cluster: {first.name}",
-                related=[first.spot],
+                related=[first.location],
             )
 
 
 def _cluster_exists(pool: Section, declared: Collection[str], faults: Faults) -> None:
-    named = pool.found(fs.POOL_CLUSTER)
-    if named is None or faults.full or named.value in declared:
+    cluster = pool.found(fs.POOL_CLUSTER)
+    if cluster is None or faults.full or cluster.value in declared:
         return
     otherwise = (
         f"add it under clusters, or use one of {listed(declared)}" if declared else "add it under clusters"
     )
     faults.add(
         FaultCode.UNKNOWN_CLUSTER,
-        named.spot,
-        f"pool {pool.name} is on cluster {named.value}, which the file does not have",
+        cluster.location,
+        f"pool {pool.name} is on cluster {cluster.value}, which the file does not have",
         expected=f"one of {listed(declared)}" if declared else "a cluster",
-        hint=did_you_mean(named.value, declared, otherwise),
+        hint=did_you_mean(cluster.value, declared, otherwise),
     )
 
 
@@ -91,22 +89,22 @@ def _place_suits_engine(pool: Section, engines: Mapping[str, EngineKind | None],
     engine = engines.get(cluster) if cluster else None
     if engine is None:
         return
-    right = fs.PLACES[engine]
+    expected = fs.PLACES[engine]
     for other, key in fs.PLACES.items():
         wrong = pool.found(key)
         if wrong is not None and other is not engine:
             faults.add(
                 FaultCode.WRONG_ENGINE,
-                wrong.spot,
+                wrong.location,
                 f"pool {pool.name} has a {key.name} section, but its cluster {cluster} runs {engine}",
-                expected=f"the section {right.name}",
-                hint=f"write instead:  {right.name}: {right.example}",
+                expected=f"the section {expected.name}",
+                hint=f"write instead:  {expected.name}: {expected.example}",
             )
     topology = pool.found(fs.TOPOLOGY)
     if topology is not None and topology.value and engine is not EngineKind.KUBERNETES:
         faults.add(
             FaultCode.TOPOLOGY_UNUSED,
-            topology.spot,
+            topology.location,
             f"pool {pool.name} has a topology, but {engine} nodes have no labels",
             hint="take it away: it has no effect here",
             severity=Severity.WARNING,
@@ -114,68 +112,68 @@ def _place_suits_engine(pool: Section, engines: Mapping[str, EngineKind | None],
 
 
 def _gpus_suit_nodes(pool: Section, faults: Faults) -> None:
-    told, place = pool.found(fs.POOL_GPUS), pool.get(fs.VIRTUAL_PLACE)
-    has, _ = gpus_of(pool)
-    if told is None or place is None or has is None or has == told.value:
+    gpus, place = pool.found(fs.POOL_GPUS), pool.get(fs.VIRTUAL_PLACE)
+    on_nodes, _ = gpus_of(pool)
+    if gpus is None or place is None or on_nodes is None or on_nodes == gpus.value:
         return
     faults.add(
         FaultCode.GPUS_DISAGREE,
-        told.spot,
-        f"pool {pool.name} says it has {told.value} GPUs, but its nodes have {has}",
-        expected=str(has),
+        gpus.location,
+        f"pool {pool.name} says it has {gpus.value} GPUs, but its nodes have {on_nodes}",
+        expected=str(on_nodes),
         hint="take gpus away: a virtual pool has what its nodes have",
-        related=[place.spot],
+        related=[place.location],
     )
 
 
 def _slices_suit_gpu(pool: Section, gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
-    named = pool.found(fs.GPU)
-    if named is None or faults.full:
+    gpu_name = pool.found(fs.GPU)
+    if gpu_name is None or faults.full:
         return
-    gpu = gpu_types.get(named.value)
+    gpu = gpu_types.get(gpu_name.value)
     if gpu is None:
-        _unknown_gpu(pool, named, gpu_types, faults)
+        _unknown_gpu(pool, gpu_name, gpu_types, faults)
         return
-    slices = pool.get(fs.SLICES) or ()
-    for found in slices:
-        _profile(gpu, found.value, found.spot, faults)
+    for found in pool.get(fs.SLICES) or ():
+        _profile(gpu, found.value, found.location, faults)
     place = pool.get(fs.VIRTUAL_PLACE)
-    if place is not None and pool.sound(fs.SLICES, fs.VIRTUAL_PLACE):
+    if place is not None and pool.valid(fs.SLICES, fs.VIRTUAL_PLACE):
         _virtual_slices(pool, place, gpu, faults)
 
 
 def _unknown_gpu(
-    pool: Section, named: ParsedValue[str], gpu_types: Mapping[str, GpuType], faults: Faults
+    pool: Section, gpu_name: ParsedValue[str], gpu_types: Mapping[str, GpuType], faults: Faults
 ) -> None:
     products = {product: gpu.name for gpu in gpu_types.values() for product in gpu.products}
-    near = nearest(named.value, gpu_types) or [products[p] for p in nearest(named.value, products, most=1)]
-    meant = f"did you mean {' or '.join(shown(name) for name in near)}? If not, " if near else ""
+    name = gpu_name.value
+    near = nearest(name, gpu_types) or [products[p] for p in nearest(name, products, most=1)]
+    meant = f"did you mean {' or '.join(shown(n) for n in near)}? If not, " if near else ""
     faults.add(
         FaultCode.UNKNOWN_GPU_TYPE,
-        named.spot,
-        f"pool {pool.name} has GPUs of type {named.value}, which Fairway does not know",
-        expected=f"one of {listed(gpu_types, most=40)}",
-        hint=f"{meant}describe it:  gpu_types: {{ {named.value}: {{ memory: 48GB }} }}",
+        gpu_name.location,
+        f"pool {pool.name} has GPUs of type {name}, which Fairway does not know",
+        expected=f"one of {listed(gpu_types, limit=40)}",
+        hint=f"{meant}describe it:  gpu_types: {{ {name}: {{ memory: 48GB }} }}",
     )
 
 
-def _profile(gpu: GpuType, name: str, spot: Spot, faults: Faults) -> MigProfile | None:
+def _profile(gpu: GpuType, name: str, location: Location, faults: Faults) -> MigProfile | None:
     profile = gpu.profile(name)
     if profile is not None:
         return profile
-    known = [str(p.name) for p in gpu.profiles]
-    if known:
+    names = [str(p.name) for p in gpu.profiles]
+    if names:
         faults.add(
             FaultCode.UNKNOWN_SLICE,
-            spot,
+            location,
             f"{gpu.name} cannot be cut into {name}",
-            expected=f"one of {listed(known)}",
-            hint=did_you_mean(name, known, f"use one of {listed(known)}"),
+            expected=f"one of {listed(names)}",
+            hint=did_you_mean(name, names, f"use one of {listed(names)}"),
         )
     else:
         faults.add(
             FaultCode.NO_MIG,
-            spot,
+            location,
             f"{gpu.name} cannot be cut into slices",
             expected="a GPU type with MIG",
             hint="take the slices away, or name a GPU type with MIG, e.g. A100-80GB",
@@ -190,18 +188,18 @@ def _virtual_slices(pool: Section, place: Section, gpu: GpuType, faults: Faults)
     listed_slices = {found.value for found in slices.value} if slices else set()
     cut = counts.value if counts else {}
     if set(cut) != listed_slices:
-        spot = counts.spot if counts else slices.spot if slices else pool.spot
+        location = counts.location if counts else slices.location if slices else pool.location
         wanted = ", ".join(cut) or "1g.10gb"
         faults.add(
             FaultCode.SLICES_DISAGREE,
-            spot,
+            location,
             f"pool {pool.name} lists the slices {listed(sorted(listed_slices)) or 'none'}, "
             f"but its GPUs are cut into {listed(sorted(cut)) or 'none'}",
             expected="the same slices in slices and in virtual.slices_per_gpu",
             hint=f"write  slices: [{wanted}]"
             if cut
             else f"add  slices_per_gpu: {{ {', '.join(f'{s}: 1' for s in sorted(listed_slices))} }}",
-            related=[slices.spot] if slices and counts else [],
+            related=[slices.location] if slices and counts else [],
         )
     profiles: list[MigProfile] = []
     for name, count in cut.items():
@@ -209,24 +207,24 @@ def _virtual_slices(pool: Section, place: Section, gpu: GpuType, faults: Faults)
         if profile is None:
             # If it is listed under `slices` too, the fault is reported there.
             if name not in listed_slices:
-                _profile(gpu, name, count.spot, faults)
+                _profile(gpu, name, count.location, faults)
             return
         profiles.extend([profile] * count.value)
     if counts and fits(gpu, profiles) is None:
         faults.add(
             FaultCode.SLICES_DO_NOT_FIT,
-            counts.spot,
+            counts.location,
             f"these slices do not fit on one {gpu.name} together",
             expected=f"at most {gpu.compute_slices} compute and {gpu.memory_slices} memory slices",
             hint="lower the counts; "
             + listed(f"at most {p.max_instances} x {p.name}" for p in dict.fromkeys(profiles)),
-            related=[count.spot for count in cut.values()],
+            related=[count.location for count in cut.values()],
         )
 
 
 RESOURCES: Final = {Vendor.NVIDIA: "nvidia.com/gpu", Vendor.AMD: "amd.com/gpu"}
 
-_MOST_COMPARED: Final = 200
+_MAX_COMPARED: Final = 200
 """Maximum number of pools per cluster for pairwise comparison; equal claims are found for any number."""
 
 
@@ -236,22 +234,22 @@ def resource_of(place: Section | None, gpu: GpuType | None) -> str:
     return named or RESOURCES[gpu.vendor if gpu else Vendor.NVIDIA]
 
 
-def pools_differ(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
+def _pools_differ(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
     """Report pools that claim the same GPUs, which would be counted, lent and charged twice."""
     by_cluster: dict[str, list[Section]] = {}
     for pool in pools:
         cluster = pool.get(fs.POOL_CLUSTER)
         # An incomplete pool would seem to claim more than it does.
-        if cluster and pool.sound(fs.SLICES, fs.GPU, *fs.PLACES.values()):
+        if cluster and pool.valid(fs.SLICES, fs.GPU, *fs.PLACES.values()):
             by_cluster.setdefault(cluster, []).append(pool)
     for group in by_cluster.values():
-        _slurm(group, faults)
-        _kubernetes(group, gpu_types, faults)
+        _slurm_pools_differ(group, faults)
+        _kubernetes_pools_differ(group, gpu_types, faults)
 
 
-def _slurm(pools: Sequence[Section], faults: Faults) -> None:
+def _slurm_pools_differ(pools: Sequence[Section], faults: Faults) -> None:
     """Report pools with the same partition and GRES type; without a type a pool claims all its GPUs."""
-    seen: dict[tuple[str, str | None], dict[str | None, Section]] = {}
+    by_partition: dict[tuple[str, str | None], dict[str | None, Section]] = {}
     for pool in pools:
         place = pool.get(fs.SLURM_PLACE)
         partition = place.get(fs.SLURM_PARTITION) if place else None
@@ -259,7 +257,7 @@ def _slurm(pools: Sequence[Section], faults: Faults) -> None:
             continue
         gres = place.get(fs.SLURM_GRES)
         for slice_ in _slices(pool):
-            claims = seen.setdefault((partition, slice_), {})
+            claims = by_partition.setdefault((partition, slice_), {})
             other = (
                 claims.get(gres)
                 or claims.get(None)
@@ -269,18 +267,20 @@ def _slurm(pools: Sequence[Section], faults: Faults) -> None:
             if other is not None:
                 faults.add(
                     FaultCode.SAME_GPUS,
-                    _spot(pool, fs.SLURM_PLACE),
+                    _location(pool, fs.SLURM_PLACE),
                     f"pools {other.name} and {pool.name} claim the same GPUs of partition {partition}",
                     expected="pools that share no GPU",
                     hint="give each its own GRES type, e.g.  "
                     f"slurm: {{ partition: {partition}, gres: a100 }}, or its own partition",
-                    related=[_spot(other, fs.SLURM_PLACE)],
+                    related=[_location(other, fs.SLURM_PLACE)],
                 )
                 break
 
 
-def _kubernetes(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faults: Faults) -> None:
-    seen: dict[tuple[object, ...], Section] = {}
+def _kubernetes_pools_differ(
+    pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faults: Faults
+) -> None:
+    by_claim: dict[tuple[object, ...], Section] = {}
     claims: list[tuple[Section, frozenset[tuple[str, str]], str]] = []
     for pool in pools:
         place = pool.get(fs.KUBERNETES_PLACE)
@@ -290,11 +290,11 @@ def _kubernetes(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faul
         resource = resource_of(place, gpu_types.get(pool.get(fs.GPU) or ""))
         claims.append((pool, labels, resource))
         for slice_ in _slices(pool):
-            other = seen.setdefault((labels, resource, slice_), pool)
+            other = by_claim.setdefault((labels, resource, slice_), pool)
             if other is not pool:
                 _same_labels(other, pool, faults)
                 break
-    if len(claims) <= _MOST_COMPARED:
+    if len(claims) <= _MAX_COMPARED:
         for (first, ours, res_a), (second, theirs, res_b) in combinations(claims, 2):
             # A node belongs to the first pool in the file that matches, so the narrower pool may come first.
             if res_a == res_b and ours < theirs and set(_slices(first)) & set(_slices(second)):
@@ -304,22 +304,22 @@ def _kubernetes(pools: Sequence[Section], gpu_types: Mapping[str, GpuType], faul
 def _same_labels(first: Section, second: Section, faults: Faults) -> None:
     faults.add(
         FaultCode.SAME_GPUS,
-        _spot(second, fs.KUBERNETES_PLACE),
+        _location(second, fs.KUBERNETES_PLACE),
         f"pools {first.name} and {second.name} claim the same nodes: their node_labels are equal",
         expected="pools that share no GPU",
         hint="add a label to node_labels that only the nodes of one of them have",
-        related=[_spot(first, fs.KUBERNETES_PLACE)],
+        related=[_location(first, fs.KUBERNETES_PLACE)],
     )
 
 
 def _overlap(wide: Section, narrow: Section, faults: Faults) -> None:
     faults.add(
         FaultCode.OVERLAPPING_POOLS,
-        _spot(wide, fs.KUBERNETES_PLACE),
+        _location(wide, fs.KUBERNETES_PLACE),
         f"pool {wide.name} comes first and gets the nodes of {narrow.name}: they have its node_labels too",
         expected="pools that share no GPU",
         hint=f"put {narrow.name} before {wide.name}, or add a label that only nodes of {wide.name} have",
-        related=[_spot(narrow, fs.KUBERNETES_PLACE)],
+        related=[_location(narrow, fs.KUBERNETES_PLACE)],
         severity=Severity.WARNING,
     )
 
@@ -330,6 +330,6 @@ def _slices(pool: Section) -> Iterator[str | None]:
     yield from (found.value for found in slices) if slices else (None,)
 
 
-def _spot(pool: Section, key: Key[Section]) -> Spot:
+def _location(pool: Section, key: Key[Section]) -> Location:
     found = pool.found(key)
-    return found.spot if found else pool.spot
+    return found.location if found else pool.location

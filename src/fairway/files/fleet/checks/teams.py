@@ -8,123 +8,141 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from fairway.files.diagnostics import FaultCode, Faults, Severity, Spot, did_you_mean, listed
+from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed
 from fairway.files.fleet import schema as fs
 from fairway.files.fleet import schema_teams as ts
-from fairway.files.fleet.build import PoolSupply, Supplies, WrittenTeam, priorities_of
-from fairway.files.schema.containers import Key, Section
+from fairway.files.fleet.build import PoolSupply, Supplies, TeamSection, priorities_of
+from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue
 from fairway.model.budget import AtLimit, Budget, Every, Running
 from fairway.model.names import PoolName
 from fairway.model.team import DEFAULT_PRIORITIES, Priority, Supply
 
-MOST_PEOPLE = 8
+MAX_LOCATIONS: Final = 8
+"""Maximum number of positions shown per fault; nobody reads a list of a thousand teams."""
 
 
-def check_people(file: Section, teams: Sequence[WrittenTeam], faults: Faults) -> None:
+def check_teams(file: Section, teams: Sequence[TeamSection], supplies: Supplies, faults: Faults) -> None:
+    """Run all checks of teams, priorities and users."""
+    _names_differ(teams, faults)
+    for team in teams:
+        _supplies_exist(team, supplies, faults)
+    if file.valid(fs.POOLS, fs.GPU_TYPES):
+        _within_capacity(teams, supplies, faults)
+    for parent, children in _families(teams):
+        _within_parent(parent, children, faults)
+    for team in teams:
+        if team.parent is not None:
+            _parent_has_it(team, faults)
+            _still_draining(team, faults)
+    _check_ceilings(teams, faults)
+    _check_budgets(teams, priorities_of(file), faults)
+    _can_run(teams, supplies, faults)
+    _check_people(file, teams, faults)
+
+
+def _check_people(file: Section, teams: Sequence[TeamSection], faults: Faults) -> None:
     """Run all checks of `priorities`, of the teams that may use them, of members and of `users`."""
-    told = file.get(ts.PRIORITIES)
-    if told is not None and file.sound(ts.PRIORITIES):
-        _one_default(told, file.found(ts.PRIORITIES), faults)
-        _ranks_differ(told, faults)
-    known = file.names_in(ts.PRIORITIES) if told is not None else [p.name for p in DEFAULT_PRIORITIES]
-    if told is not None or file.sound(ts.PRIORITIES):
+    priorities = file.found(ts.PRIORITIES)
+    if priorities is not None and file.valid(ts.PRIORITIES):
+        _one_default(priorities, faults)
+        _ranks_differ(priorities.value, faults)
+    names = file.names_in(ts.PRIORITIES) if priorities else [p.name for p in DEFAULT_PRIORITIES]
+    if priorities is not None or file.valid(ts.PRIORITIES):
         default = next((p.name for p in priorities_of(file) if p.default), None)
         for team in teams:
-            _priorities_exist(team, known, faults)
-            if default is not None and file.sound(ts.PRIORITIES):
+            _priorities_exist(team, names, faults)
+            if default is not None and file.valid(ts.PRIORITIES):
                 _default_is_allowed(team, default, faults)
-    if told is not None and teams and file.sound(ts.PRIORITIES, ts.TEAMS):
-        _priorities_are_used(told, teams, faults)
+    if priorities is not None and teams and file.valid(ts.PRIORITIES, ts.TEAMS):
+        _priorities_are_used(priorities.value, teams, faults)
     _users(file, teams, faults)
 
 
 # --- priorities -------------------------------------------------------------------------------------------
 
 
-def _one_default(
-    told: Mapping[str, ParsedValue[Section]],
-    where: ParsedValue[Mapping[str, ParsedValue[Section]]] | None,
-    faults: Faults,
-) -> None:
-    defaults = [found for found in told.values() if found.value.get(ts.IS_DEFAULT)]
+def _one_default(priorities: ParsedValue[Sections], faults: Faults) -> None:
+    sections = priorities.value
+    defaults = [found for found in sections.values() if found.value.get(ts.IS_DEFAULT)]
     if len(defaults) == 1:
-        _preemptible_below(told, defaults[0].value, faults)
+        _preemptible_below(sections, defaults[0].value, faults)
         return
-    spots = [found.spot for found in defaults] or ([where.spot] if where else [])
+    locations = [found.location for found in defaults] or [priorities.location]
     names = [found.value.name for found in defaults]
-    first = names[0] if names else next((n for n in ("normal", *told) if n in told), "normal")
+    first = names[0] if names else next((n for n in ("normal", *sections) if n in sections), "normal")
     faults.add(
         FaultCode.NOT_ONE_DEFAULT,
-        spots[0],
+        locations[0],
         f"{listed(names)} are all the default priority" if names else "no priority is the default",
         expected="one priority with  default: true",
         hint=f"keep it at one of them, for example {first}" if names else f"add  default: true  to {first}",
-        related=spots[1:MOST_PEOPLE],
+        related=locations[1:MAX_LOCATIONS],
     )
 
 
-def _preemptible_below(told: Mapping[str, ParsedValue[Section]], default: Section, faults: Faults) -> None:
+def _preemptible_below(priorities: Sections, default: Section, faults: Faults) -> None:
     """Check that preemptible priorities rank below the default: above it they would make no sense."""
-    rank = default.need(ts.RANK)
-    for name, found in told.items():
-        if found.value.get(ts.PREEMPTIBLE) is None or found.value.need(ts.RANK) < rank:
+    rank = default.require(ts.RANK)
+    for name, found in priorities.items():
+        if found.value.get(ts.PREEMPTIBLE) is None or found.value.require(ts.RANK) < rank:
             continue
         own = found.value is default
         faults.add(
             FaultCode.PREEMPTIBLE_TOO_HIGH,
-            found.spot,
+            found.location,
             f"priority {name} gives way to every other, but is the default"
             if own
             else f"priority {name} gives way to every other, but ranks above the default, {default.name}",
             expected=f"a rank below {rank}, that of {default.name}" if not own else "another default",
             hint="make another priority the default" if own else f"give it a rank below {rank}",
-            related=[] if own else [default.spot],
+            related=[] if own else [default.location],
         )
 
 
-def _ranks_differ(told: Mapping[str, ParsedValue[Section]], faults: Faults) -> None:
-    seen: dict[int, Section] = {}
-    for name, found in told.items():
-        rank = found.value.need(ts.RANK)
-        first = seen.setdefault(rank, found.value)
+def _ranks_differ(priorities: Sections, faults: Faults) -> None:
+    by_rank: dict[int, Section] = {}
+    for name, found in priorities.items():
+        rank = found.value.require(ts.RANK)
+        first = by_rank.setdefault(rank, found.value)
         if first is not found.value:
             faults.add(
                 FaultCode.SAME_RANK,
-                found.spot,
+                found.location,
                 f"priorities {first.name} and {name} both have rank {rank}",
                 expected="a rank of its own for each priority",
                 hint=f"give {name} another rank, for example {rank + 1}",
-                related=[first.spot],
+                related=[first.location],
             )
 
 
-def _priorities_exist(team: WrittenTeam, known: Sequence[str], faults: Faults) -> None:
+def _priorities_exist(team: TeamSection, names: Sequence[str], faults: Faults) -> None:
     for item in team.section.get(ts.TEAM_PRIORITIES) or ():
-        if item.value not in known:
+        if item.value not in names:
             faults.add(
                 FaultCode.UNKNOWN_PRIORITY,
-                item.spot,
+                item.location,
                 f"team {team.name} may use priority {item.value}, which the fleet does not have",
-                expected=f"one of {listed(known)}",
+                expected=f"one of {listed(names)}",
                 hint=did_you_mean(
-                    item.value, known, f"use one of {listed(known)}, or add it under priorities"
+                    item.value, names, f"use one of {listed(names)}, or add it under priorities"
                 ),
             )
 
 
-def _default_is_allowed(team: WrittenTeam, default: str, faults: Faults) -> None:
-    told = team.section.found(ts.TEAM_PRIORITIES)
+def _default_is_allowed(team: TeamSection, default: str, faults: Faults) -> None:
+    listed_priorities = team.section.found(ts.TEAM_PRIORITIES)
     allowed = team.team.priorities
-    if told is None or not allowed or default in allowed:
+    if listed_priorities is None or not allowed or default in allowed:
         return
-    if len(told.value) != len(allowed):
+    if len(listed_priorities.value) != len(allowed):
         return  # one is unknown, and perhaps meant to be this
     faults.add(
         FaultCode.DEFAULT_NOT_ALLOWED,
-        told.spot,
+        listed_priorities.location,
         f"team {team.name} may not use {default}, so its jobs that name no priority are refused",
         expected=f"{default} among its priorities",
         hint=f"add {default}, or see to it that each of its jobs names one of {listed(allowed)}",
@@ -132,15 +150,13 @@ def _default_is_allowed(team: WrittenTeam, default: str, faults: Faults) -> None
     )
 
 
-def _priorities_are_used(
-    told: Mapping[str, ParsedValue[Section]], teams: Sequence[WrittenTeam], faults: Faults
-) -> None:
+def _priorities_are_used(priorities: Sections, teams: Sequence[TeamSection], faults: Faults) -> None:
     used = {name for team in teams for name in team.team.priorities}
-    for name, found in told.items():
+    for name, found in priorities.items():
         if name not in used:
             faults.add(
                 FaultCode.UNUSED_PRIORITY,
-                found.spot,
+                found.location,
                 f"no team may use priority {name}",
                 expected="a team that may use it",
                 hint=f"add {name} to the priorities of a team, or take it away",
@@ -151,57 +167,59 @@ def _priorities_are_used(
 # --- people -----------------------------------------------------------------------------------------------
 
 
-def _users(file: Section, teams: Sequence[WrittenTeam], faults: Faults) -> None:
-    places: dict[str, list[tuple[str, Spot]]] = {}
+def _users(file: Section, teams: Sequence[TeamSection], faults: Faults) -> None:
+    memberships: dict[str, list[tuple[str, Location]]] = {}
     for team in teams:
         for item in team.section.get(ts.MEMBERS) or ():
-            places.setdefault(item.value, []).append((team.name, item.spot))
+            memberships.setdefault(item.value, []).append((team.name, item.location))
     users = file.get(ts.USERS) or {}
     declared = frozenset(file.names_in(ts.USERS))
-    for user, found in places.items():
+    for user, found in memberships.items():
         if len(found) > 1 and user not in declared:
             _needs_default(user, found, faults)
-    if not file.sound(ts.TEAMS):
-        return  # the team that is missed may be the one with a fault
+    if not file.valid(ts.TEAMS):
+        return  # a missing team may be one with a fault
     names = {team.name for team in teams}
     for user, entry in users.items():
         chosen = entry.value.found(ts.DEFAULT_TEAM)
         if chosen is None:
             continue
-        mine = [team for team, _ in places.get(user, ())]
+        own_teams = [team for team, _ in memberships.get(user, ())]
         if chosen.value not in names:
-            near = () if faults.full else mine or names  # looking for what was meant is the slow part
+            near = () if faults.full else own_teams or names  # finding similar names is the slow part
             faults.add(
                 FaultCode.UNKNOWN_TEAM,
-                chosen.spot,
+                chosen.location,
                 f"the default team of {user} is {chosen.value}, which the file does not have",
-                expected=f"one of {listed(mine)}" if mine else "a team",
+                expected=f"one of {listed(own_teams)}" if own_teams else "a team",
                 hint=did_you_mean(chosen.value, near, "add it under teams"),
             )
-        elif chosen.value not in mine:
+        elif chosen.value not in own_teams:
             faults.add(
                 FaultCode.NOT_A_MEMBER,
-                chosen.spot,
+                chosen.location,
                 f"the default team of {user} is {chosen.value}, but {user} is no member of it",
-                expected=f"one of {listed(mine)}" if mine else f"{user} among the members of some team",
+                expected=f"one of {listed(own_teams)}"
+                if own_teams
+                else f"{user} among the members of some team",
                 hint=f"add {user} to the members of {chosen.value}"
-                + (f", or write  default_team: {mine[0]}" if mine else ""),
+                + (f", or write  default_team: {own_teams[0]}" if own_teams else ""),
             )
 
 
-def _needs_default(user: str, places: Sequence[tuple[str, Spot]], faults: Faults) -> None:
-    teams, spots = [team for team, _ in places], [spot for _, spot in places]
+def _needs_default(user: str, memberships: Sequence[tuple[str, Location]], faults: Faults) -> None:
+    teams, locations = [team for team, _ in memberships], [location for _, location in memberships]
     faults.add(
         FaultCode.SEVERAL_TEAMS,
-        spots[0],
+        locations[0],
         f"{user} is a member of {listed(teams)}: to which do jobs belong that name no team?",
         expected=f"a default team for {user}",
         hint=f"add  users: {{ {user}: {{ default_team: {teams[0]} }} }}",
-        related=spots[1:MOST_PEOPLE],
+        related=locations[1:MAX_LOCATIONS],
     )
 
 
-def check_budgets(teams: Sequence[WrittenTeam], priorities: Sequence[Priority], faults: Faults) -> None:
+def _check_budgets(teams: Sequence[TeamSection], priorities: Sequence[Priority], faults: Faults) -> None:
     """Run all checks of budgets."""
     low = frozenset(p.name for p in priorities if p.preemptible)
     with_low: set[int] = set()
@@ -222,57 +240,58 @@ def check_budgets(teams: Sequence[WrittenTeam], priorities: Sequence[Priority], 
             _ends_nothing(team, faults)
 
 
-def _is_something(team: WrittenTeam, budget: Budget, faults: Faults) -> None:
+def _is_something(team: TeamSection, budget: Budget, faults: Faults) -> None:
     if budget.amount:
         return
     faults.add(
         FaultCode.EMPTY_BUDGET,
-        _spot(team, ts.AMOUNT),
+        _location(team, ts.AMOUNT),
         f"the budget of team {team.name} is 0: it is spent before anything runs",
         expected="an amount above 0",
         hint="write what the team may spend; to let nothing of it start, write  draining: true",
     )
 
 
-def _budgets_within_parents(team: WrittenTeam, budget: Budget, faults: Faults) -> None:
+def _budgets_within_parents(team: TeamSection, budget: Budget, faults: Faults) -> None:
     """Compare with the nearest ancestor that has a budget; that one is compared with its own ancestors."""
-    above = team.parent
-    while above is not None and above.team.budget is None:
-        above = above.parent
-    if above is None or above.team.budget is None or _a_year(budget) <= _a_year(above.team.budget):
+    ancestor = team.parent
+    while ancestor is not None and ancestor.team.budget is None:
+        ancestor = ancestor.parent
+    limit = ancestor.team.budget if ancestor else None
+    if ancestor is None or limit is None or _per_year(budget) <= _per_year(limit):
         return
     faults.add(
         FaultCode.BUDGET_ABOVE_PARENT,
-        _spot(team, ts.AMOUNT),
-        f"team {team.name} may spend {_said(budget)}, but {above.name} around it only "
-        f"{_said(above.team.budget)}",
-        expected=f"at most as much as {above.name}, whose budget covers it too",
-        hint=f"lower it, or raise that of {above.name}: what is spent first holds",
-        related=[_spot(above, ts.AMOUNT)],
+        _location(team, ts.AMOUNT),
+        f"team {team.name} may spend {_amount_text(budget)}, "
+        f"but {ancestor.name} around it only {_amount_text(limit)}",
+        expected=f"at most as much as {ancestor.name}, whose budget covers it too",
+        hint=f"lower it, or raise that of {ancestor.name}: what is spent first holds",
+        related=[_location(ancestor, ts.AMOUNT)],
         severity=Severity.WARNING,
     )
 
 
-def _nothing_is_low(team: WrittenTeam, low: Sequence[str], faults: Faults) -> None:
-    known = (
+def _nothing_is_low(team: TeamSection, low: Sequence[str], faults: Faults) -> None:
+    otherwise = (
         f"let it use {low[0]}:  priorities: [..., {low[0]}]"
         if low
         else ("add a priority that is:  priorities: { low: { rank: 10, preemptible: always } }")
     )
     faults.add(
         FaultCode.NOTHING_IS_LOW,
-        _spot(team, ts.AT_LIMIT),
+        _location(team, ts.AT_LIMIT),
         f"nothing of team {team.name} would start when its budget is spent: "
         "neither it nor a team inside it may use a preemptible priority",
         expected="a priority that is always preemptible, or another at_limit",
-        hint=f"write  at_limit: stop, or {known}",
+        hint=f"write  at_limit: stop, or {otherwise}",
     )
 
 
-def _ends_nothing(team: WrittenTeam, faults: Faults) -> None:
+def _ends_nothing(team: TeamSection, faults: Faults) -> None:
     faults.add(
         FaultCode.NO_EFFECT,
-        _spot(team, ts.RUNNING),
+        _location(team, ts.RUNNING),
         f"running: end of team {team.name} ends nothing, for at_limit: warn lets everything start",
         expected="at_limit: low-only or stop beside it",
         hint="write  at_limit: stop  or  at_limit: low-only, or take  running  away",
@@ -280,60 +299,34 @@ def _ends_nothing(team: WrittenTeam, faults: Faults) -> None:
     )
 
 
-def _spot(team: WrittenTeam, key: Key[Any]) -> Spot:
-    budget = team.section.need(ts.BUDGET)
+def _location(team: TeamSection, key: Key[Any]) -> Location:
+    budget = team.section.require(ts.BUDGET)
     found = budget.found(key)
-    return found.spot if found else budget.spot
+    return found.location if found else budget.location
 
 
-def _a_year(budget: Budget) -> Decimal:
+def _per_year(budget: Budget) -> Decimal:
     return budget.amount * (12 if budget.every is Every.MONTH else 4)
 
 
-def _said(budget: Budget) -> str:
+def _amount_text(budget: Budget) -> str:
     return f"{budget.amount:,f} a {budget.every}"
 
 
-MOST_SPOTS: Final = 8
-"""Maximum number of positions shown per fault; nobody reads a list of a thousand teams."""
-
-
-def check_teams(file: Section, teams: Sequence[WrittenTeam], supplies: Supplies, faults: Faults) -> None:
-    """Run all checks of teams, priorities and users."""
-    _names_differ(teams, faults)
+def _names_differ(teams: Iterable[TeamSection], faults: Faults) -> None:
+    by_name: dict[str, TeamSection] = {}
     for team in teams:
-        _supplies_exist(team, supplies, faults)
-    if file.sound(fs.POOLS, fs.GPU_TYPES):
-        _within_capacity(teams, supplies, faults)
-    for parent, children in _families(teams):
-        _within_parent(parent, children, faults)
-    for team in teams:
-        if team.parent is not None:
-            _parent_has_it(team, faults)
-            _still_draining(team, faults)
-    check_ceilings(teams, faults)
-    check_budgets(teams, priorities_of(file), faults)
-    _can_run(teams, supplies, faults)
-    check_people(file, teams, faults)
-
-
-def _names_differ(teams: Iterable[WrittenTeam], faults: Faults) -> None:
-    seen: dict[str, WrittenTeam] = {}
-    for team in teams:
-        first = seen.setdefault(team.name, team)
+        first = by_name.setdefault(team.name, team)
         if first is not team:
+            prefix = team.parent.name if team.parent else "other"
             faults.add(
                 FaultCode.DUPLICATE_TEAM,
-                team.section.spot,
+                team.section.location,
                 f"two teams are called {team.name}",
                 expected="names that are unique in the fleet, whatever the parent",
-                hint=f"rename one of them, for example to {_parent_name(team)}{team.name}"[:90],
-                related=[first.section.spot],
+                hint=f"rename one of them, for example to {prefix}-{team.name}"[:90],
+                related=[first.section.location],
             )
-
-
-def _parent_name(team: WrittenTeam) -> str:
-    return f"{team.parent.name}-" if team.parent else "other-"
 
 
 # --- what is granted --------------------------------------------------------------------------------------
@@ -341,80 +334,84 @@ def _parent_name(team: WrittenTeam) -> str:
 _GRANTS: Final[tuple[Key[Any], ...]] = (ts.GUARANTEE, ts.BORROW)
 
 
-def _supplies_exist(team: WrittenTeam, supplies: Supplies, faults: Faults) -> None:
-    explained: set[str] = set()
+def _supplies_exist(team: TeamSection, supplies: Supplies, faults: Faults) -> None:
+    reported: set[str] = set()
     for key in _GRANTS:
         for text, found in (team.section.get(key) or {}).items():
-            if supplies.named(text) is None and text not in explained:
-                explained.add(text)
-                supplies.explain(text, found.spot, faults)
+            if supplies.find(text) is None and text not in reported:
+                reported.add(text)
+                supplies.report_unknown(text, found.location, faults)
 
 
-class _Promise(NamedTuple):
+class _TeamGuarantee(NamedTuple):
     """A guarantee of one team, with its position."""
 
     devices: int
-    spot: Spot
+    location: Location
     team: str
 
 
-_Promises = dict[Supply, list[_Promise]]
+_Guarantees = dict[Supply, list[_TeamGuarantee]]
 
 
-def _promises(teams: Iterable[WrittenTeam]) -> _Promises:
+def _guarantees(teams: Iterable[TeamSection]) -> _Guarantees:
     """Group the guarantees of these teams by supply."""
-    found: _Promises = {}
+    found: _Guarantees = {}
     for team in teams:
         for grant in team.team.grants:
-            told = team.told(ts.GUARANTEE, grant.supply) if grant.guarantee else None
-            if told is not None:
-                promise = _Promise(grant.guarantee, told.spot, team.name)
-                found.setdefault(grant.supply, []).append(promise)
+            guarantee = team.amount(ts.GUARANTEE, grant.supply) if grant.guarantee else None
+            if guarantee is not None:
+                item = _TeamGuarantee(grant.guarantee, guarantee.location, team.name)
+                found.setdefault(grant.supply, []).append(item)
     return found
 
 
-def _shown(promises: Iterable[_Promise]) -> list[Spot]:
+def _locations(guarantees: Iterable[_TeamGuarantee]) -> list[Location]:
     """Return the positions of the largest guarantees, in file order."""
-    largest = sorted(promises, key=lambda p: -p.devices)[:MOST_SPOTS]
-    return sorted(p.spot for p in largest)
+    largest = sorted(guarantees, key=lambda g: -g.devices)[:MAX_LOCATIONS]
+    return sorted(g.location for g in largest)
 
 
-def _within_capacity(teams: Sequence[WrittenTeam], supplies: Supplies, faults: Faults) -> None:
-    promised = _promises(team for team in teams if team.parent is None)
-    over: set[str] = set()
-    for supply, each in promised.items():
-        stock, total = supplies.stocks[supply], sum(p.devices for p in each)
-        if stock.most is None or total <= stock.most:
+def _within_capacity(teams: Sequence[TeamSection], supplies: Supplies, faults: Faults) -> None:
+    by_supply = _guarantees(team for team in teams if team.parent is None)
+    exceeded: set[str] = set()
+    for supply, guarantees in by_supply.items():
+        capacity, total = supplies.by_supply[supply], sum(g.devices for g in guarantees)
+        if capacity.max_devices is None or total <= capacity.max_devices:
             continue
-        over.add(supply.pool)
-        first, *others = _shown(each)
+        exceeded.add(supply.pool)
+        first, *others = _locations(guarantees)
         faults.add(
             FaultCode.GUARANTEES_TOO_HIGH,
             first,
-            f"{_sum_on(supply, total, each)}, but {_has(stock)}",
-            expected=f"guarantees that add up to at most {stock.most}",
+            f"{_sum_on(supply, total, guarantees)}, but {_has(capacity)}",
+            expected=f"guarantees that add up to at most {capacity.max_devices}",
             hint=f"lower {'one of them' if others else 'it'}, or let the team borrow the rest:  "
-            f"borrow: {{ {supply}: {total - stock.most} }}",
+            f"borrow: {{ {supply}: {total - capacity.max_devices} }}",
             related=others,
         )
-    by_pool: dict[PoolName, _Promises] = {}
-    for supply, each in promised.items():
-        if supply.slice is not None and supply.pool not in over:
-            by_pool.setdefault(supply.pool, {})[supply] = each
-    for here in by_pool.values():
-        _slices_fit(here, supplies, faults)
+    by_pool: dict[PoolName, _Guarantees] = {}
+    for supply, guarantees in by_supply.items():
+        if supply.slice is not None and supply.pool not in exceeded:
+            by_pool.setdefault(supply.pool, {})[supply] = guarantees
+    for by_slice in by_pool.values():
+        _slices_fit(by_slice, supplies, faults)
 
 
-def _slices_fit(here: _Promises, supplies: Supplies, faults: Faults) -> None:
+def _slices_fit(by_slice: _Guarantees, supplies: Supplies, faults: Faults) -> None:
     """Check that guaranteed slices fit together: each kind may fit alone, but they share the memory."""
-    one = supplies.stocks[next(iter(here))]
+    one = supplies.by_supply[next(iter(by_slice))]
     gpus, name = one.pool.get(fs.POOL_GPUS), one.supply.pool
     if gpus is None or one.exact:
         return
-    taken = sum(p.devices * supplies.stocks[s].gpu_part for s, each in here.items() for p in each)
+    taken = sum(
+        g.devices * supplies.by_supply[supply].gpu_part
+        for supply, guarantees in by_slice.items()
+        for g in guarantees
+    )
     if taken <= gpus:
         return
-    first, *others = _shown(p for each in here.values() for p in each)
+    first, *others = _locations(chain.from_iterable(by_slice.values()))
     faults.add(
         FaultCode.GUARANTEES_TOO_HIGH,
         first,
@@ -425,75 +422,76 @@ def _slices_fit(here: _Promises, supplies: Supplies, faults: Faults) -> None:
     )
 
 
-def _sum_on(supply: Supply, total: int, each: Sequence[_Promise]) -> str:
+def _sum_on(supply: Supply, total: int, guarantees: Sequence[_TeamGuarantee]) -> str:
     on, devices = (f"pool {supply}", "GPUs") if supply.slice is None else (str(supply), "slices")
-    if len(each) == 1:
-        return f"the guarantee of team {each[0].team} on {on} is {total} {devices}"
+    if len(guarantees) == 1:
+        return f"the guarantee of team {guarantees[0].team} on {on} is {total} {devices}"
     return f"guarantees on {on} add up to {total} {devices}"
 
 
-def _has(stock: PoolSupply) -> str:
-    if stock.supply.slice is None:
-        return f"it has {stock.most}"
-    return f"there are {stock.most}" if stock.exact else f"its GPUs give at most {stock.most}"
+def _has(capacity: PoolSupply) -> str:
+    devices = capacity.max_devices
+    if capacity.supply.slice is None:
+        return f"it has {devices}"
+    return f"there are {devices}" if capacity.exact else f"its GPUs give at most {devices}"
 
 
-def _families(teams: Sequence[WrittenTeam]) -> Iterator[tuple[WrittenTeam, list[WrittenTeam]]]:
-    children: dict[int, list[WrittenTeam]] = {}
+def _families(teams: Sequence[TeamSection]) -> Iterator[tuple[TeamSection, list[TeamSection]]]:
+    children: dict[int, list[TeamSection]] = {}
     for team in teams:
         if team.parent is not None:
             children.setdefault(id(team.parent), []).append(team)
     return ((team, children[id(team)]) for team in teams if id(team) in children)
 
 
-def _within_parent(parent: WrittenTeam, children: Sequence[WrittenTeam], faults: Faults) -> None:
-    if not parent.section.sound(ts.GUARANTEE):
+def _within_parent(parent: TeamSection, children: Sequence[TeamSection], faults: Faults) -> None:
+    if not parent.section.valid(ts.GUARANTEE):
         return
-    has = {grant.supply: grant.guarantee for grant in parent.team.grants}
-    for supply, each in _promises(children).items():
-        total = sum(p.devices for p in each)
-        if supply not in has or total <= has[supply]:
+    guaranteed = {grant.supply: grant.guarantee for grant in parent.team.grants}
+    for supply, guarantees in _guarantees(children).items():
+        total = sum(g.devices for g in guarantees)
+        if supply not in guaranteed or total <= guaranteed[supply]:
             continue
-        first, *others = _shown(each)
-        told = parent.told(ts.GUARANTEE, supply)
+        first, *others = _locations(guarantees)
+        guarantee = parent.amount(ts.GUARANTEE, supply)
         subject = (
-            f"team {each[0].team} is guaranteed {total} on {supply}"
-            if len(each) == 1
+            f"team {guarantees[0].team} is guaranteed {total} on {supply}"
+            if len(guarantees) == 1
             else f"guarantees on {supply} inside {parent.name} add up to {total}"
         )
         faults.add(
             FaultCode.ABOVE_PARENT,
             first,
-            f"{subject}, but {parent.name} itself has {has[supply]}",
-            expected=f"at most {has[supply]}: a team's guarantee is part of its parent's",
+            f"{subject}, but {parent.name} itself has {guaranteed[supply]}",
+            expected=f"at most {guaranteed[supply]}: a team's guarantee is part of its parent's",
             hint=f"raise that of {parent.name}:  guarantee: {{ {supply}: {total} }}; or lower these",
-            related=[*others, told.spot if told else parent.section.spot],
+            related=[*others, guarantee.location if guarantee else parent.section.location],
         )
 
 
-def _parent_has_it(team: WrittenTeam, faults: Faults) -> None:
+def _parent_has_it(team: TeamSection, faults: Faults) -> None:
     parent = team.parent
-    if parent is None or not parent.section.sound(*_GRANTS):
+    if parent is None or not parent.section.valid(*_GRANTS):
         return
-    above = dict.fromkeys(grant.supply for grant in parent.team.grants)
+    granted = dict.fromkeys(grant.supply for grant in parent.team.grants)
     for grant in team.team.grants:
-        if grant.supply in above:
+        if grant.supply in granted:
             continue
-        told = team.told(ts.GUARANTEE, grant.supply) or team.told(ts.BORROW, grant.supply)
+        amount = team.amount(ts.GUARANTEE, grant.supply) or team.amount(ts.BORROW, grant.supply)
         faults.add(
             FaultCode.PARENT_WITHOUT,
-            told.spot if told else team.section.spot,
+            amount.location if amount else team.section.location,
             f"team {team.name} has a grant on {grant.supply}, but its parent {parent.name} has none",
-            expected=f"one of {listed(str(s) for s in above)}" if above else "a grant of the parent",
+            expected=f"one of {listed(str(s) for s in granted)}" if granted else "a grant of the parent",
             hint=f"grant it to {parent.name} too:  guarantee: {{ {grant.supply}: {grant.guarantee} }}",
-            related=[parent.section.spot],
+            related=[parent.section.location],
         )
 
 
 # --- who could never run anything -------------------------------------------------------------------------
 
 
-def _can_run(teams: Sequence[WrittenTeam], supplies: Supplies, faults: Faults) -> None:
+def _can_run(teams: Sequence[TeamSection], supplies: Supplies, faults: Faults) -> None:
     for team in teams:
         if not team.team.draining:
             _has_a_grant(team, supplies, faults)
@@ -501,36 +499,36 @@ def _can_run(teams: Sequence[WrittenTeam], supplies: Supplies, faults: Faults) -
     _have_members(teams, faults)
 
 
-def _has_a_grant(team: WrittenTeam, supplies: Supplies, faults: Faults) -> None:
+def _has_a_grant(team: TeamSection, supplies: Supplies, faults: Faults) -> None:
     if team.team.grants or (team.parent is not None and not team.parent.team.grants):
         return  # one fault for the whole branch
-    told = [text for key in _GRANTS for text in team.section.get(key) or {}]
-    if not team.section.sound(*_GRANTS) or any(supplies.named(text) is None for text in told):
+    names = [name for key in _GRANTS for name in team.section.get(key) or {}]
+    if not team.section.valid(*_GRANTS) or any(supplies.find(name) is None for name in names):
         return
-    pool = next(iter(supplies.stocks), "POOL")
+    pool = next(iter(supplies.by_supply), "POOL")
     faults.add(
         FaultCode.CANNOT_RUN,
-        team.section.spot,
+        team.section.location,
         f"team {team.name} can never run anything: it is granted nothing on any pool",
         expected="a guarantee, or leave to borrow, on some pool",
         hint=f"add  guarantee: {{ {pool}: 8 }}, or to let it borrow only:  borrow: {{ {pool}: unlimited }}",
     )
 
 
-def _has_a_priority(team: WrittenTeam, faults: Faults) -> None:
-    told = team.section.found(ts.TEAM_PRIORITIES)
-    if told is None or told.value or not team.section.sound(ts.TEAM_PRIORITIES):
+def _has_a_priority(team: TeamSection, faults: Faults) -> None:
+    priorities = team.section.found(ts.TEAM_PRIORITIES)
+    if priorities is None or priorities.value or not team.section.valid(ts.TEAM_PRIORITIES):
         return
     faults.add(
         FaultCode.CANNOT_RUN,
-        told.spot,
+        priorities.location,
         f"team {team.name} can never run anything: it may use no priority",
         expected="at least one priority",
         hint="name one, or take the key away: then it has those of its parent, or all",
     )
 
 
-def _have_members(teams: Sequence[WrittenTeam], faults: Faults) -> None:
+def _have_members(teams: Sequence[TeamSection], faults: Faults) -> None:
     people: dict[int, int] = {}
     for team in reversed(teams):  # children come after their parents
         people[id(team)] = people.get(id(team), 0) + len(team.team.members)
@@ -538,10 +536,10 @@ def _have_members(teams: Sequence[WrittenTeam], faults: Faults) -> None:
             people[id(team.parent)] = people.get(id(team.parent), 0) + people[id(team)]
     for team in teams:
         lonely = not people[id(team)] and (team.parent is None or people[id(team.parent)])
-        if lonely and not team.team.draining and team.section.sound(ts.MEMBERS, ts.INNER_TEAMS):
+        if lonely and not team.team.draining and team.section.valid(ts.MEMBERS, ts.INNER_TEAMS):
             faults.add(
                 FaultCode.NO_MEMBERS,
-                team.section.spot,
+                team.section.location,
                 f"nobody belongs to team {team.name}, so nobody can run anything for it",
                 expected="members, in it or in a team inside it",
                 hint="add  members: [alice], or take the team away",
@@ -549,51 +547,51 @@ def _have_members(teams: Sequence[WrittenTeam], faults: Faults) -> None:
             )
 
 
-def _still_draining(team: WrittenTeam, faults: Faults) -> None:
-    told = team.section.found(ts.DRAINING)
-    if told is None or told.value or team.parent is None or not team.parent.team.draining:
+def _still_draining(team: TeamSection, faults: Faults) -> None:
+    draining = team.section.found(ts.DRAINING)
+    if draining is None or draining.value or team.parent is None or not team.parent.team.draining:
         return
     faults.add(
         FaultCode.STILL_DRAINING,
-        told.spot,
+        draining.location,
         f"team {team.name} drains all the same: its parent {team.parent.name} does",
         hint=f"take it away, or move {team.name} out of {team.parent.name}",
-        related=[team.parent.section.spot],
+        related=[team.parent.section.location],
         severity=Severity.WARNING,
     )
 
 
-_Most = Mapping[Supply, int | None]
+_Ceilings = Mapping[Supply, int | None]
 """The ceiling of a team on each of its supplies, including those of its ancestors; None if there is none."""
 
 
-def check_ceilings(teams: Sequence[WrittenTeam], faults: Faults) -> None:
+def _check_ceilings(teams: Sequence[TeamSection], faults: Faults) -> None:
     """Compare every ceiling with the parent's, and every limit with the ceilings."""
-    most: dict[int, _Most] = {}
+    ceilings: dict[int, _Ceilings] = {}
     for team in teams:
-        above = most[id(team.parent)] if team.parent is not None else {}
-        most[id(team)] = {
-            grant.supply: _lower(grant.ceiling, above.get(grant.supply)) for grant in team.team.grants
+        inherited = ceilings[id(team.parent)] if team.parent is not None else {}
+        ceilings[id(team)] = {
+            grant.supply: _lower(grant.ceiling, inherited.get(grant.supply)) for grant in team.team.grants
         }
-        if team.section.sound(ts.GUARANTEE, ts.BORROW):
-            _within_parents(team, above, faults)
-            _limits(team, most[id(team)], faults)
+        if team.section.valid(ts.GUARANTEE, ts.BORROW):
+            _within_parents(team, inherited, faults)
+            _limits(team, ceilings[id(team)], faults)
 
 
 def _lower(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
 
 
-def _within_parents(team: WrittenTeam, above: _Most, faults: Faults) -> None:
+def _within_parents(team: TeamSection, inherited: _Ceilings, faults: Faults) -> None:
     for grant in team.team.grants:
-        limit, told = above.get(grant.supply), team.told(ts.BORROW, grant.supply)
-        if limit is None or told is None or grant.ceiling is None or grant.ceiling <= limit:
+        limit, borrow = inherited.get(grant.supply), team.amount(ts.BORROW, grant.supply)
+        if limit is None or borrow is None or grant.ceiling is None or grant.ceiling <= limit:
             continue
         if team.parent is None or grant.guarantee > limit:
             continue  # above the parent's guarantee too, which is an error of its own
         faults.add(
             FaultCode.CEILING_ABOVE_PARENT,
-            told.spot,
+            borrow.location,
             f"team {team.name} may hold {grant.ceiling} on {grant.supply}, "
             f"but {team.parent.name} around it only {limit}",
             expected=f"guarantee and borrow of at most {limit} together",
@@ -603,27 +601,27 @@ def _within_parents(team: WrittenTeam, above: _Most, faults: Faults) -> None:
         )
 
 
-def _limits(team: WrittenTeam, most: _Most, faults: Faults) -> None:
+def _limits(team: TeamSection, ceilings: _Ceilings, faults: Faults) -> None:
     limits = team.section.get(ts.LIMITS)
-    known = [n for n in most.values() if n is not None]
-    if limits is None or not known or len(known) < len(most):
+    limited = [n for n in ceilings.values() if n is not None]
+    if limits is None or not limited or len(limited) < len(ceilings):
         return
-    _below(team, limits, ts.JOB_LIMITS, ts.JOB_GPUS, max(known), faults)
-    _below(team, limits, ts.USER_LIMITS, ts.USER_GPUS, max(known), faults)
+    _below(team, limits, ts.JOB_LIMITS, ts.JOB_GPUS, max(limited), faults)
+    _below(team, limits, ts.USER_LIMITS, ts.USER_GPUS, max(limited), faults)
 
 
 def _below(
-    team: WrittenTeam, limits: Section, of: Key[Section], key: Key[int | None], most: int, faults: Faults
+    team: TeamSection, limits: Section, of: Key[Section], key: Key[int | None], limit: int, faults: Faults
 ) -> None:
     section = limits.get(of)
     found = section.found(key) if section else None
-    if found is None or found.value is None or found.value <= most:
+    if found is None or found.value is None or found.value <= limit:
         return
     faults.add(
         FaultCode.LIMIT_ABOVE_CEILING,
-        found.spot,
-        f"one {of.name} of team {team.name} may have {found.value} GPUs, but the whole team at most {most}",
-        expected=f"at most {most}",
-        hint=f"lower it to {most}, take it away, or let the team borrow more",
+        found.location,
+        f"one {of.name} of team {team.name} may have {found.value} GPUs, but the whole team at most {limit}",
+        expected=f"at most {limit}",
+        hint=f"lower it to {limit}, take it away, or let the team borrow more",
         severity=Severity.WARNING,
     )

@@ -1,4 +1,4 @@
-"""Query all that the cost page needs: the rows, the same by day, and the window before."""
+"""Query the data of the Cost page: a report, the same by day, and the total of the previous window."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from fairway.ledger import Token
 from fairway.model.charge import Label
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
-from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.reports import window_of
 from fairway.services.rights import usage_filter
+from fairway.views.cost_records import Report
 from fairway.web.pages.cost import plot as plots
-from fairway.web.pages.cost import tables as shown
+from fairway.web.pages.cost import tables
 from fairway.web.pages.cost.query import CostQuery, ReportKind, window_before
 from fairway.wire import costs as wire
-
-Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
 
 _MANY: Final = 400
 """The limit of names times days: above it, the plot does not show each name by day."""
 _LATE: Final = 300
 """The limit of users, or teams: above it, the plot is loaded later."""
-_BY_DAY: Final = wire.MOST_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class CostPageData:
     """The data of the Cost page for one query."""
 
     report: Report
-    figures: Sequence[shown.Figure]
-    table: shown.ShownTable
+    figures: Sequence[tables.Figure]
+    table: tables.ShownTable
     plot: plots.Plot | None
     """None if it is loaded later."""
     before: Report | None
@@ -44,14 +42,14 @@ class CostPageData:
 
 
 @dataclass(frozen=True, slots=True)
-class OverTime:
-    """The part of the data that is loaded later: the plot, and the comparison."""
+class LatePlot:
+    """The part of the data that is loaded later: the plot, and the comparison with the previous window."""
 
     plot: plots.Plot
-    said: str
+    change: str
 
 
-class Size(StrEnum):
+class QuerySize(StrEnum):
     """How expensive a query is."""
 
     FEW = "few"
@@ -62,24 +60,24 @@ class Size(StrEnum):
     """So many users that the plot is loaded after the page."""
 
 
-def size_of(fleet: Fleet, caller: Token, query: CostQuery) -> Size:
+def size_of(fleet: Fleet, caller: Token, query: CostQuery) -> QuerySize:
     """Estimate the size of a query from the number of users in it; waste depends on the usage of all."""
     if query.user is not None and query.what is not ReportKind.WASTE:
-        return Size.FEW
-    which = (
+        return QuerySize.FEW
+    visible = (
         None if query.what is ReportKind.WASTE else usage_filter(caller, fleet, query.team, None, None).teams
     )
-    teams = [team for team in fleet.teams if which is None or team.name in which]
+    teams = [team for team in fleet.teams if visible is None or team.name in visible]
     people = sum(len(team.members) for team in teams)
     if max(people, len(teams)) > _LATE:
-        return Size.LATE
+        return QuerySize.LATE
     names = {Label.TEAM: len(teams), Label.USER: people, Label.POOL: len(fleet.pools)}
-    told = prod(max(1, names.get(label, 1)) for label in query.by) * _days(fleet, query.window)
-    return Size.MANY if told > _MANY else Size.FEW
+    points = prod(max(1, names.get(label, 1)) for label in query.by) * _days(fleet, query.window)
+    return QuerySize.MANY if points > _MANY else QuerySize.FEW
 
 
 def _days(fleet: Fleet, text: str) -> int:
-    """How many days a window has; CostQueries refuses one that is none."""
+    """Return the number of days of a window; 0 for an invalid one, which CostQueries refuses."""
     try:
         window = window_of(fleet, text)
     except PermanentError:
@@ -87,107 +85,80 @@ def _days(fleet: Fleet, text: str) -> int:
     return (window.until - window.first).days
 
 
-async def answer_of(costs: CostQueries, caller: Token, query: CostQuery) -> CostPageData:
-    """Query everything the page shows at once. Raises ApiError."""
+async def read_report(costs: CostQueries, caller: Token, what: ReportKind, request: CostRequest) -> Report:
+    """Query a report of the given kind. Raises RequestError."""
+    match what:
+        case ReportKind.COST:
+            return await costs.cost(caller, request)
+        case ReportKind.USAGE:
+            return await costs.usage(caller, request)
+        case ReportKind.WASTE:
+            return await costs.waste(caller, request)
+
+
+async def read_page(costs: CostQueries, caller: Token, query: CostQuery) -> CostPageData:
+    """Query everything the page shows at once. Raises RequestError."""
     size = size_of(await costs.fleet(), caller, query)
-    match query.what:
-        case ReportKind.COST:
-            return await _cost(costs, caller, query, size)
-        case ReportKind.USAGE:
-            return await _usage(costs, caller, query, size)
-        case ReportKind.WASTE:
-            return await _waste(costs, caller, query, size)
+    if size is QuerySize.LATE:
+        report = await read_report(costs, caller, query.what, query.request())
+        plot = before = None
+    else:
+        label = _plot_label(query, size)
+        report, daily = await _read_with_days(costs, caller, query, size, label)
+        before = await _read_before(costs, caller, query, report)
+        plot = _plot(daily, label)
+    return CostPageData(report, tables.figures(report, before), tables.table(report, query), plot, before)
 
 
-async def over_time(costs: CostQueries, caller: Token, query: CostQuery) -> OverTime:
+async def read_late_plot(costs: CostQueries, caller: Token, query: CostQuery) -> LatePlot:
     """Query the plot by day and the comparison with the previous window, which are loaded later."""
-    asked = query.question()
-    daily = _by_day(asked)
-    match query.what:
-        case ReportKind.COST:
-            cost = await costs.cost(caller, daily)
-            earlier = _before(asked, cost)
-            past = None if earlier is None else (await costs.cost(caller, earlier)).total.total
-            return OverTime(plots.parts_plot(cost), shown.compared(cost.total.total, past))
-        case ReportKind.USAGE:
-            used = await costs.usage(caller, daily)
-            earlier = _before(asked, used)
-            past = None if earlier is None else (await costs.usage(caller, earlier)).total.gpu_hours
-            return OverTime(plots.usage_plot(used), shown.compared(used.total.gpu_hours, past))
-        case ReportKind.WASTE:
-            lost = await costs.waste(caller, daily)
-            earlier = _before(asked, lost)
-            past = None if earlier is None else (await costs.waste(caller, earlier)).total.amount
-            return OverTime(plots.waste_plot(lost), shown.compared(lost.total.amount, past))
+    daily = await read_report(costs, caller, query.what, _by_day(query.request()))
+    before = await _read_before(costs, caller, query, daily)
+    return LatePlot(_plot(daily, None), tables.change_text(daily, before))
 
 
-async def _cost(costs: CostQueries, caller: Token, query: CostQuery, size: Size) -> CostPageData:
-    asked, first = query.question(), _told_apart(query, size)
-    if size is Size.LATE:
-        report = await costs.cost(caller, asked)
-        return CostPageData(
-            report, shown.cost_figures(report, None), shown.cost_table(report, query), None, None
-        )
-    if size is Size.MANY or Label.NAME in query.by:  # names of jobs are read row by row
-        report, daily = await costs.cost(caller, asked), await costs.cost(caller, _by_day(asked))
-    else:
-        report, daily = await costs.cost_by_day(caller, asked, first)
-    plot = plots.parts_plot(daily) if first is None else plots.cost_plot(daily)
-    earlier = _before(asked, report)
-    before = None if earlier is None else await costs.cost(caller, earlier)
-    return CostPageData(
-        report, shown.cost_figures(report, before), shown.cost_table(report, query), plot, before
-    )
+async def _read_with_days(
+    costs: CostQueries, caller: Token, query: CostQuery, size: QuerySize, label: Label | None
+) -> tuple[Report, Report]:
+    """Query the report, and the same by day."""
+    request = query.request()
+    if query.what is ReportKind.WASTE:
+        return await costs.waste_by_day(caller, request)
+    if size is QuerySize.MANY or Label.NAME in query.by:  # names of jobs are read row by row
+        report = await read_report(costs, caller, query.what, request)
+        return report, await read_report(costs, caller, query.what, _by_day(request))
+    if query.what is ReportKind.COST:
+        return await costs.cost_by_day(caller, request, label)
+    return await costs.usage_by_day(caller, request, label)
 
 
-async def _usage(costs: CostQueries, caller: Token, query: CostQuery, size: Size) -> CostPageData:
-    asked = query.question()
-    if size is Size.LATE:
-        report = await costs.usage(caller, asked)
-        return CostPageData(
-            report, shown.usage_figures(report, None), shown.usage_table(report, query), None, None
-        )
-    if size is Size.MANY or Label.NAME in query.by:
-        report, daily = await costs.usage(caller, asked), await costs.usage(caller, _by_day(asked))
-    else:
-        report, daily = await costs.usage_by_day(caller, asked, _told_apart(query, size))
-    earlier = _before(asked, report)
-    before = None if earlier is None else await costs.usage(caller, earlier)
-    plot = plots.usage_plot(daily)
-    return CostPageData(
-        report, shown.usage_figures(report, before), shown.usage_table(report, query), plot, before
-    )
-
-
-async def _waste(costs: CostQueries, caller: Token, query: CostQuery, size: Size) -> CostPageData:
-    asked = query.question()
-    if size is Size.LATE:
-        report = await costs.waste(caller, asked)
-        return CostPageData(
-            report, shown.waste_figures(report, None), shown.waste_table(report, query), None, None
-        )
-    report, daily = await costs.waste_by_day(caller, asked)
-    earlier = _before(asked, report)
-    before = None if earlier is None else await costs.waste(caller, earlier)
-    plot = plots.waste_plot(daily)
-    return CostPageData(
-        report, shown.waste_figures(report, before), shown.waste_table(report, query), plot, before
-    )
-
-
-def _told_apart(query: CostQuery, size: Size) -> Label | None:
+def _plot_label(query: CostQuery, size: QuerySize) -> Label | None:
     """Return the label that the plot colours. Returns None if there are too many names: it shows kinds."""
-    if size is not Size.FEW:
+    if size is not QuerySize.FEW:
         return None
     first = next((label for label in query.by if label is not Label.DAY), None)
     return None if first is Label.NAME else first
 
 
-def _by_day(asked: CostQuestion) -> CostQuestion:
-    return replace(asked, by=(Label.DAY,), most=_BY_DAY)
+def _plot(daily: Report, label: Label | None) -> plots.Plot:
+    match daily:
+        case wire.CostReport():
+            return plots.parts_plot(daily) if label is None else plots.cost_plot(daily)
+        case wire.UsageReport():
+            return plots.usage_plot(daily)
+        case wire.WasteReport():
+            return plots.waste_plot(daily)
 
 
-def _before(asked: CostQuestion, report: Report) -> CostQuestion | None:
+def _by_day(request: CostRequest) -> CostRequest:
+    return replace(request, by=(Label.DAY,), max_rows=wire.MAX_ROWS)
+
+
+async def _read_before(costs: CostQueries, caller: Token, query: CostQuery, report: Report) -> Report | None:
+    """Query the total of the previous window. Returns None if a comparison would be unfair."""
+    request = query.request()
     today = report.window.end.astimezone(ZoneInfo(report.window.timezone)).date()
-    text = window_before(asked.window, report.window, today)
-    return None if text is None else replace(asked, window=text, by=(), most=1)
+    window = window_before(request.window, report.window, today)
+    if window is None:
+        return None
+    return await read_report(costs, caller, query.what, replace(request, window=window, by=(), max_rows=1))

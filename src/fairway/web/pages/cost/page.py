@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import fields, replace
+from datetime import UTC, date, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,30 +13,29 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from fairway.api.auth import caller_of
+from fairway.cost.calendar import calendar_of
 from fairway.ledger import Token
 from fairway.model.charge import Label
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
-from fairway.services.charges import calendar_of
 from fairway.services.cost_queries import CostQueries
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.reports import PLACES
-from fairway.services.rights import teams_seen
-from fairway.views.cost_records import csv_text, report_records, statement_records
-from fairway.views.costs import kind_word
+from fairway.services.reports import PLACE_LABELS
+from fairway.services.rights import visible_teams
+from fairway.views.cost_records import Report, csv_text, report_records, statement_records
+from fairway.views.costs import KIND_WORDS
 from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.context import PageContext
-from fairway.web.pages.cost.data import CostPageData, answer_of, over_time
+from fairway.web.pages.cost.data import CostPageData, read_late_plot, read_page, read_report
 from fairway.web.pages.cost.query import MANY_ROWS, CostQuery, ReportKind, month_beside, months_until, windows
 from fairway.web.sessions import PAGE
 from fairway.wire import costs as wire
 
-LONGEST_SECONDS: Final = 8.0
+MAX_SECONDS: Final = 8.0
 """Time limit of a page; it then reports that the query is too slow. Exports have no such limit."""
 LATE_PART: Final = "cost-over-time"
 """The part of the page that is loaded later."""
 _MONTHS: Final = 6
-_EXPORT_ROWS: Final = wire.MOST_ROWS
 _ATTACHED: Final = 'attachment; filename="{name}"'
 
 
@@ -57,24 +56,24 @@ def add_cost_page(site: PageContext, costs: CostQueries) -> None:
         """Show the query of the URL. An invalid one is shown with its error."""
         caller, query = caller_of(request), CostQuery.of(request.query_params)
         fleet = await costs.fleet()
-        known = _known(fleet, caller, query)
+        values = _query_values(fleet, caller, query)
         try:
-            async with asyncio.timeout(LONGEST_SECONDS):
+            async with asyncio.timeout(MAX_SECONDS):
                 if request.headers.get("hx-target") == LATE_PART:
-                    late = await over_time(costs, caller, query)
-                    return pages.show(request, "cost.html", known | {"late": late}, part=LATE_PART)
-                answer = await answer_of(costs, caller, query)
+                    late = await read_late_plot(costs, caller, query)
+                    return pages.show(request, "cost.html", values | {"late": late}, part=LATE_PART)
+                data = await read_page(costs, caller, query)
         except TimeoutError:
             part = LATE_PART if request.headers.get("hx-target") == LATE_PART else None
-            return pages.show(request, "cost.html", known | {"fault": too_slow(query)}, part=part)
+            return pages.show(request, "cost.html", values | {"fault": too_slow(query)}, part=part)
         except RequestError as error:
             if error.kind is not ErrorKind.INVALID:
                 raise
             status = HTTPStatus.UNPROCESSABLE_ENTITY
-            return pages.show(request, "cost.html", known | {"fault": error}, status=status)
+            return pages.show(request, "cost.html", values | {"fault": error}, status=status)
         closed = {f"{month.month:%Y-%m}": month for month in await ledger.months.all()}
         months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS)]
-        return pages.show(request, "cost.html", known | _shown(answer) | {"months": months})
+        return pages.show(request, "cost.html", values | _data_values(data) | {"months": months})
 
 
 def add_cost_files(site: PageContext, costs: CostQueries) -> None:
@@ -85,22 +84,22 @@ def add_cost_files(site: PageContext, costs: CostQueries) -> None:
     async def export_csv(request: Request) -> Response:
         """Export all rows as CSV; text that a spreadsheet would evaluate as a formula is escaped."""
         query = CostQuery.of(request.query_params)
-        report = await _report(costs, caller_of(request), query)
-        return _file(csv_text(report_records(report)), "text/csv; charset=utf-8", f"{_name(query)}.csv")
+        report = await _read_all_rows(costs, caller_of(request), query)
+        return _file(csv_text(report_records(report)), "text/csv; charset=utf-8", f"{_file_name(query)}.csv")
 
     @app.get("/cost/export.json", dependencies=PAGE, include_in_schema=False)
     async def export_json(request: Request) -> Response:
         """Export the report as JSON, as the API returns it."""
         query = CostQuery.of(request.query_params)
-        report = await _report(costs, caller_of(request), query)
-        return _file(report.model_dump_json(), "application/json", f"{_name(query)}.json")
+        report = await _read_all_rows(costs, caller_of(request), query)
+        return _file(report.model_dump_json(), "application/json", f"{_file_name(query)}.json")
 
     @app.get("/cost/focus.csv", dependencies=PAGE, include_in_schema=False)
     async def export_focus(request: Request) -> Response:
         """Export FOCUS rows as CSV, streamed."""
         query = CostQuery.of(request.query_params)
         pieces = await costs.focus(caller_of(request), query.window, query.team)
-        headers = _headers(f"focus-{_plain(query.window)}.csv")
+        headers = _headers(f"focus-{_safe(query.window)}.csv")
         return StreamingResponse(pieces, media_type="text/csv; charset=utf-8", headers=headers)
 
 
@@ -112,22 +111,16 @@ def add_month_pages(site: PageContext, costs: CostQueries) -> None:
     async def show_month(request: Request, month: str) -> Response:
         """Show the statements of a month; a closed month as it was closed."""
         team = request.query_params.get("team") or None
-        found = await costs.statements(caller_of(request), _month(month), team)
+        found = await costs.statements(caller_of(request), _valid_month(month), team)
         before, after = month_beside(month)
-        known = {
-            "found": found,
-            "before": before,
-            "after": after,
-            "team": team,
-            "kind_word": kind_word,
-        }
-        return pages.show(request, "cost-month.html", known)
+        values = {"found": found, "before": before, "after": after, "team": team, "KIND_WORDS": KIND_WORDS}
+        return pages.show(request, "cost-month.html", values)
 
     @app.get("/cost/months/{month}/statements.csv", dependencies=PAGE, include_in_schema=False)
     async def export_statements(request: Request, month: str) -> Response:
         """Export every line of every statement as CSV."""
         team = request.query_params.get("team") or None
-        found = await costs.statements(caller_of(request), _month(month), team)
+        found = await costs.statements(caller_of(request), _valid_month(month), team)
         name = f"statements-{found.month}.csv"
         return _file(csv_text(statement_records(found)), "text/csv; charset=utf-8", name)
 
@@ -137,20 +130,20 @@ def too_slow(query: CostQuery) -> FairwayError:
     why = "names of jobs are read row by row" if Label.NAME in query.by else "there is much to add up"
     return FairwayError(
         "TooSlow",
-        f"this took longer than {LONGEST_SECONDS:.0f} s and was given up: {why}, "
+        f"this took longer than {MAX_SECONDS:.0f} s and was given up: {why}, "
         "and pools with spot prices are added up hour by hour",
         "choose a shorter window or one team or pool; the terminal waits longer:  "
         f"fairway report {query.what} --window {query.window}",
     )
 
 
-def _known(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, Any]:
+def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, Any]:
     """Return the template values that do not depend on the result."""
-    seen = teams_seen(caller, fleet)
+    seen = visible_teams(caller, fleet)
     return {
         "asked": query,
         "What": ReportKind,
-        "labels": list(PLACES if query.what is ReportKind.WASTE else Label),
+        "labels": list(PLACE_LABELS if query.what is ReportKind.WASTE else Label),
         "teams": sorted(t.name for t in fleet.teams if seen is None or t.name in seen),
         "pools": sorted(p.name for p in fleet.pools),
         "windows": windows(query, _today(fleet)),
@@ -162,34 +155,19 @@ def _known(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, Any]:
     }
 
 
-def _shown(answer: CostPageData) -> dict[str, Any]:
-    return {
-        "report": answer.report,
-        "figures": answer.figures,
-        "table": answer.table,
-        "plot": answer.plot,
-        "before": answer.before,
-    }
+def _data_values(data: CostPageData) -> dict[str, Any]:
+    return {field.name: getattr(data, field.name) for field in fields(data)}
 
 
-def _today(fleet: Fleet) -> Any:
+def _today(fleet: Fleet) -> date:
     return calendar_of(fleet).day_of(int(datetime.now(UTC).timestamp()))
 
 
-async def _report(
-    costs: CostQueries, caller: Token, query: CostQuery
-) -> wire.CostReport | wire.UsageReport | wire.WasteReport:
-    asked = replace(query.question(), most=_EXPORT_ROWS)
-    match query.what:
-        case ReportKind.COST:
-            return await costs.cost(caller, asked)
-        case ReportKind.USAGE:
-            return await costs.usage(caller, asked)
-        case ReportKind.WASTE:
-            return await costs.waste(caller, asked)
+async def _read_all_rows(costs: CostQueries, caller: Token, query: CostQuery) -> Report:
+    return await read_report(costs, caller, query.what, replace(query.request(), max_rows=wire.MAX_ROWS))
 
 
-def _month(text: str) -> str:
+def _valid_month(text: str) -> str:
     if re.fullmatch(wire.MONTH_PATTERN, text):
         return text
     raise RequestError(
@@ -197,12 +175,12 @@ def _month(text: str) -> str:
     )
 
 
-def _name(query: CostQuery) -> str:
+def _file_name(query: CostQuery) -> str:
     by = "-".join(label.value for label in query.by)
-    return f"{query.what}-{_plain(query.window)}-by-{by}"
+    return f"{query.what}-{_safe(query.window)}-by-{by}"
 
 
-def _plain(text: str) -> str:
+def _safe(text: str) -> str:
     """Reduce text to characters that are safe in a file name."""
     return re.sub(r"[^0-9A-Za-z.-]", "", text)[:40]
 

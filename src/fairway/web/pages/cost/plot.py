@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from fairway.model.charge import ChargeKind, Label
-from fairway.views.costs import kind_word, row_names
+from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.wire import costs as wire
 
 COLOURS: Final = 8
@@ -34,13 +34,13 @@ Values = dict[str, dict[str, Decimal]]
 """Amounts by name, then day."""
 
 
-def _own_name(kind: ChargeKind) -> str:
+def _unallocated_name(kind: ChargeKind) -> str:
     """Return the name of unallocated cost of a kind."""
-    return f"{kind_word(kind)} (nobody's)"
+    return f"{KIND_WORDS[kind]} (nobody's)"
 
 
-_PART_COLOURS: Final = {kind_word(kind): colour for kind, colour in _KIND_COLOURS.items()}
-_OWN_COLOURS: Final = {_own_name(kind): colour for kind, colour in _KIND_COLOURS.items()}
+_PART_COLOURS: Final = {KIND_WORDS[kind]: colour for kind, colour in _KIND_COLOURS.items()}
+_UNALLOCATED_COLOURS: Final = {_unallocated_name(kind): colour for kind, colour in _KIND_COLOURS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,50 +91,57 @@ class Plot:
 
 def cost_plot(report: wire.CostReport) -> Plot:
     """Plot cost by a label and day. Unallocated cost has its own colours."""
-    return _plot(report.window, report.currency, _by_name(report.rows, report.by, lambda row: row.total))
+    return _plot(report.window, report.currency, _by_name(report.rows, report.by))
 
 
 def parts_plot(report: wire.CostReport) -> Plot:
     """Plot cost by day and part: used, idle share, overhead."""
     place = report.by.index(Label.DAY)
-    values: Values = {"used": {}, "idle": {}, "overhead": {}}
-    for row in report.rows:
-        day = row.labels[place]
-        for name, amount in (("used", row.usage), ("idle", row.idle), ("overhead", row.overhead)):
-            if amount and day:
-                values[name][day] = values[name].get(day, _ZERO) + amount
-    told = {name: days for name, days in values.items() if days}
-    return _plot(report.window, report.currency, told, colours=_PART_COLOURS)
+    values = _values(
+        (name, row.labels[place], amount)
+        for row in report.rows
+        for name, amount in (("used", row.usage), ("idle", row.idle), ("overhead", row.overhead))
+        if amount
+    )
+    return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
 
 
 def usage_plot(report: wire.UsageReport) -> Plot:
     """Plot GPU-hours by day, and by a label if the report has one."""
-    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by, lambda row: row.gpu_hours))
+    return _plot(report.window, "GPU-hours", _by_name(report.rows, report.by))
 
 
 def waste_plot(report: wire.WasteReport) -> Plot:
     """Plot the cost of unused capacity by day and reason."""
     place = report.by.index(Label.DAY)
-    values: Values = {}
-    for row in report.rows:
-        for kind, amount in row.amounts.items():
-            if amount and row.labels[place]:
-                of_kind = values.setdefault(kind_word(kind), {})
-                of_kind[row.labels[place]] = of_kind.get(row.labels[place], _ZERO) + amount
+    values = _values(
+        (KIND_WORDS[kind], row.labels[place], amount)
+        for row in report.rows
+        for kind, amount in row.amounts.items()
+        if amount
+    )
     return _plot(report.window, report.currency, values, colours=_PART_COLOURS)
 
 
-def _by_name(rows: Iterable[Any], by: Sequence[Label], value: Callable[[Any], Decimal]) -> Values:
-    place, found = by.index(Label.DAY), Values()
-    for row in rows:
-        day = row.labels[place]
-        if not day:
-            continue
-        kind = getattr(row, "kind", None)
-        names = [name for i, name in enumerate(row_names(row, by)) if i != place]
-        name = _own_name(kind) if kind else " ".join(filter(None, names)) or "all"
-        of_name = found.setdefault(name, {})
-        of_name[day] = of_name.get(day, _ZERO) + value(row)
+def _by_name(rows: Iterable[AnyRow], by: Sequence[Label]) -> Values:
+    place = by.index(Label.DAY)
+
+    def name(row: AnyRow) -> str:
+        if isinstance(row, wire.CostRow) and row.kind:
+            return _unallocated_name(row.kind)
+        names = [text for i, text in enumerate(row_names(row, by)) if i != place]
+        return " ".join(filter(None, names)) or "all"
+
+    return _values((name(row), row.labels[place], row_amount(row)) for row in rows)
+
+
+def _values(amounts: Iterable[tuple[str, str, Decimal]]) -> Values:
+    """Sum amounts by name and day; rows without a day do not count."""
+    found: Values = {}
+    for name, day, amount in amounts:
+        if day:
+            days = found.setdefault(name, {})
+            days[day] = days.get(day, _ZERO) + amount
     return found
 
 
@@ -142,13 +149,13 @@ def _plot(
     window: wire.Window,
     unit: str,
     values: Values,
-    colours: Mapping[str, str] = _OWN_COLOURS,
+    colours: Mapping[str, str] = _UNALLOCATED_COLOURS,
 ) -> Plot:
     """Build a plot; `colours` has the names with fixed colours, others get theirs by size."""
     every, columns = _columns(window)
-    own = [name for name in colours if name in values]
+    fixed = [name for name in colours if name in values]
     ranked = sorted(
-        (name for name in values if name not in own), key=lambda n: (-sum(values[n].values(), _ZERO), n)
+        (name for name in values if name not in fixed), key=lambda n: (-sum(values[n].values(), _ZERO), n)
     )
     shown = ranked if len(ranked) <= COLOURS else ranked[: COLOURS - 1]
     series = [PlotSeries(name, f"c{i}", _summed(values[name], columns)) for i, name in enumerate(shown)]
@@ -158,7 +165,7 @@ def _plot(
             rest[day] = rest.get(day, _ZERO) + amount
     if any(rest.values()):
         series.append(PlotSeries("all others", "others", _summed(rest, columns)))
-    series += [PlotSeries(name, colours[name], _summed(values[name], columns)) for name in own]
+    series += [PlotSeries(name, colours[name], _summed(values[name], columns)) for name in fixed]
     return Plot(unit, every, tuple(dict.fromkeys(columns.values())), tuple(series))
 
 
@@ -169,12 +176,8 @@ def _columns(window: wire.Window) -> tuple[str, dict[str, str]]:
     if len(days) <= _DAYS:
         return "day", {day.isoformat(): day.isoformat() for day in days}
     if len(days) <= 7 * _WEEKS:
-        return "week", {day.isoformat(): _monday(day).isoformat() for day in days}
+        return "week", {day.isoformat(): (day - timedelta(days=day.weekday())).isoformat() for day in days}
     return "month", {day.isoformat(): day.replace(day=1).isoformat() for day in days}
-
-
-def _monday(day: date) -> date:
-    return day - timedelta(days=day.weekday())
 
 
 def _summed(days: Mapping[str, Decimal], columns: Mapping[str, str]) -> tuple[Decimal, ...]:

@@ -6,7 +6,6 @@ The URL holds the whole query, so that a page can be linked to.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import StrEnum
@@ -15,15 +14,15 @@ from urllib.parse import urlencode
 
 from fairway.cost.calendar import next_month, parse_month
 from fairway.model.charge import Label
-from fairway.services.cost_queries import CostQuestion
+from fairway.services.cost_queries import CostRequest
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.reports import PLACES
+from fairway.services.reports import PLACE_LABELS
 from fairway.wire import costs as wire
 
 DEFAULT_WINDOW: Final = "30d"
 FEW_ROWS: Final = 50
 MANY_ROWS: Final = 1000
-_LONGEST_NAME: Final = 200
+_MAX_NAME_LENGTH: Final = 200
 _SHORT_DAYS: Final = 2
 """In windows this short, an incomplete day is not comparable with a complete one."""
 
@@ -52,45 +51,44 @@ class CostQuery:
     team: str | None = None
     user: str | None = None
     pool: str | None = None
-    most: int = FEW_ROWS
+    max_rows: int = FEW_ROWS
 
     @classmethod
-    def of(cls, words: QueryParams) -> CostQuery:
-        """Raises RequestError for a word that means nothing; empty fields of a form count as not there."""
-        given = {key: _last(words, key) for key in ("what", "window", "team", "user", "pool", "most")}
-        what = _what(given["what"])
-        named = [word for word in words.getlist("by") if word]
+    def of(cls, params: QueryParams) -> CostQuery:
+        """Parse query parameters; empty ones are ignored. Raises RequestError for an invalid value."""
+        given = {key: _last(params, key) for key in ("what", "window", "team", "user", "pool", "most")}
+        what = _report_kind(given["what"])
         return cls(
             what=what,
             window=given["window"] or DEFAULT_WINDOW,
-            by=_labels(named, what),
+            by=_labels([name for name in params.getlist("by") if name], what),
             team=None if what is ReportKind.WASTE else given["team"],
             user=None if what is ReportKind.WASTE else given["user"],
             pool=given["pool"],
-            most=MANY_ROWS if given["most"] == str(MANY_ROWS) else FEW_ROWS,
+            max_rows=MANY_ROWS if given["most"] == str(MANY_ROWS) else FEW_ROWS,
         )
 
-    def question(self) -> CostQuestion:
-        """Convert it for CostQueries. Unused places are few, and what is beyond would be in no row."""
-        most = MANY_ROWS if self.what is ReportKind.WASTE else self.most
-        return CostQuestion(self.window, self.by, self.team, self.user, self.pool, most)
+    def request(self) -> CostRequest:
+        """Convert it for CostQueries. A waste report has few rows, and omits those beyond the limit."""
+        max_rows = MANY_ROWS if self.what is ReportKind.WASTE else self.max_rows
+        return CostRequest(self.window, self.by, self.team, self.user, self.pool, max_rows)
 
     def address(self, path: str = "/cost", **changed: Any) -> str:
         """Return the URL of this query with some fields changed."""
         query = replace(self, **changed) if changed else self
         if query.what is ReportKind.WASTE:
-            by = tuple(label for label in query.by if label in PLACES) or (Label.POOL,)
+            by = tuple(label for label in query.by if label in PLACE_LABELS) or (Label.POOL,)
             query = replace(query, by=by, team=None, user=None)
-        words: list[tuple[str, str]] = []
-        if query.what is not ReportKind.COST:
-            words.append(("what", query.what.value))
-        words.append(("window", query.window))
-        words += [("by", label.value) for label in query.by]
-        only = (("team", query.team), ("user", query.user), ("pool", query.pool))
-        words += [(key, name) for key, name in only if name]
-        if query.most != FEW_ROWS:
-            words.append(("most", str(query.most)))
-        return f"{path}?{urlencode(words)}"
+        params = [
+            ("what", query.what.value if query.what is not ReportKind.COST else None),
+            ("window", query.window),
+            *(("by", label.value) for label in query.by),
+            ("team", query.team),
+            ("user", query.user),
+            ("pool", query.pool),
+            ("most", str(query.max_rows) if query.max_rows != FEW_ROWS else None),
+        ]
+        return f"{path}?{urlencode([(key, value) for key, value in params if value])}"
 
     def narrowed(self, label: Label, name: str) -> str | None:
         """Return the URL that drills down into a row's label. Returns None if there is nothing below it."""
@@ -102,28 +100,28 @@ class CostQuery:
             case Label.USER:
                 return self.address(user=name, by=self._inside(Label.POOL))
             case Label.POOL:
-                return self.address(pool=name, by=self._inside(self._of_pool()))
+                return self.address(pool=name, by=self._inside(self._below_pool()))
             case Label.DAY:
-                return self.address(window=name, by=self._inside(self._of_day()))
+                return self.address(window=name, by=self._inside(self._below_day()))
             case _:
                 return None
 
     def _inside(self, label: Label) -> tuple[Label, ...]:
-        known = {Label.TEAM: self.team, Label.USER: self.user, Label.POOL: self.pool}
-        return (label,) if not known.get(label) else (Label.DAY,)
+        filters = {Label.TEAM: self.team, Label.USER: self.user, Label.POOL: self.pool}
+        return (label,) if not filters.get(label) else (Label.DAY,)
 
-    def _of_pool(self) -> Label:
+    def _below_pool(self) -> Label:
         if self.what is ReportKind.WASTE:
             return Label.DAY
         return Label.TEAM if not self.team else Label.USER
 
-    def _of_day(self) -> Label:
+    def _below_day(self) -> Label:
         rest = [label for label in self.by if label is not Label.DAY]
         return rest[0] if rest else Label.POOL if self.what is ReportKind.WASTE else Label.TEAM
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WindowLink:
     """A link to another window."""
 
     name: str
@@ -131,7 +129,7 @@ class Choice:
     chosen: bool
 
 
-def windows(query: CostQuery, today: date) -> list[Choice]:
+def windows(query: CostQuery, today: date) -> list[WindowLink]:
     """Return links to common windows."""
     this = today.replace(day=1)
     last = (this - timedelta(days=1)).replace(day=1)
@@ -143,7 +141,9 @@ def windows(query: CostQuery, today: date) -> list[Choice]:
         f"{last:%B}": f"{last:%Y-%m}",
         "Today": today.isoformat(),
     }
-    return [Choice(name, query.address(window=text), query.window == text) for name, text in named.items()]
+    return [
+        WindowLink(name, query.address(window=text), query.window == text) for name, text in named.items()
+    ]
 
 
 def window_before(text: str, shown: wire.Window, today: date) -> str | None:
@@ -154,22 +154,22 @@ def window_before(text: str, shown: wire.Window, today: date) -> str | None:
     """
     first, last = shown.first_day, min(shown.last_day, today)
     days = (last - first).days + 1
-    lasts = shown.last_day >= today
-    if days < 1 or (lasts and days <= _SHORT_DAYS):
+    ongoing = shown.last_day >= today
+    if days < 1 or (ongoing and days <= _SHORT_DAYS):
         return None
     if re.fullmatch(wire.MONTH_PATTERN, text):
         month = (first - timedelta(days=1)).replace(day=1)
-        if not lasts:
+        if not ongoing:
             return f"{month:%Y-%m}"
         end = min(month + timedelta(days=days), next_month(month)) - timedelta(days=1)
         return f"{month}..{end}"
     return f"{first - timedelta(days=days)}..{first - timedelta(days=1)}"
 
 
-def months_until(today: date, many: int) -> list[str]:
+def months_until(today: date, count: int) -> list[str]:
     """Return this month and previous ones, newest first."""
     found, month = [], today.replace(day=1)
-    for _ in range(many):
+    for _ in range(count):
         found.append(f"{month:%Y-%m}")
         month = (month - timedelta(days=1)).replace(day=1)
     return found
@@ -181,30 +181,28 @@ def month_beside(month: str) -> tuple[str, str]:
     return f"{first - timedelta(days=1):%Y-%m}", f"{next_month(first):%Y-%m}"
 
 
-def _last(words: QueryParams, key: str) -> str | None:
-    given = words.getlist(key)
-    text = given[-1].strip() if given else ""
-    if len(text) > _LONGEST_NAME:
-        raise _invalid(f"{key}: it is longer than {_LONGEST_NAME} characters", "shorten it")
+def _last(params: QueryParams, key: str) -> str | None:
+    values = params.getlist(key)
+    text = values[-1].strip() if values else ""
+    if len(text) > _MAX_NAME_LENGTH:
+        raise _invalid(f"{key}: it is longer than {_MAX_NAME_LENGTH} characters", "shorten it")
     return text or None
 
 
-def _what(word: str | None) -> ReportKind:
+def _report_kind(word: str | None) -> ReportKind:
     try:
         return ReportKind(word) if word else ReportKind.COST
     except ValueError:
-        known = ", ".join(ReportKind)
-        raise _invalid(f"what: there is no question {word!r}", f"what is any of {known}") from None
+        hint = f"what is any of {', '.join(ReportKind)}"
+        raise _invalid(f"what: there is no question {word!r}", hint) from None
 
 
-def _labels(words: list[str], what: ReportKind) -> tuple[Label, ...]:
-    known: Mapping[str, Label] = {
-        label.value: label for label in (PLACES if what is ReportKind.WASTE else Label)
-    }
-    if unknown := [word for word in words if word not in known]:
-        raise _invalid(f"by: {what} is not told apart by {unknown[0]!r}", f"by is any of {', '.join(known)}")
+def _labels(names: list[str], what: ReportKind) -> tuple[Label, ...]:
+    valid = [label.value for label in (PLACE_LABELS if what is ReportKind.WASTE else Label)]
+    if unknown := [name for name in names if name not in valid]:
+        raise _invalid(f"by: {what} is not told apart by {unknown[0]!r}", f"by is any of {', '.join(valid)}")
     default = Label.POOL if what is ReportKind.WASTE else Label.TEAM
-    return tuple(dict.fromkeys(known[word] for word in words)) or (default,)
+    return tuple(dict.fromkeys(Label(name) for name in names)) or (default,)
 
 
 def _invalid(message: str, hint: str) -> RequestError:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
-from fairway.views.costs import AnyRow, kind_word, row_names
+from fairway.views.cost_records import Report
+from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.web.format import amount, money, percent
 from fairway.web.pages.cost.query import CostQuery
 from fairway.wire import costs as wire
+
+RowT = TypeVar("RowT", wire.CostRow, wire.UsageRow, wire.WasteRow)
 
 _ZERO: Final = Decimal(0)
 _DASH: Final = "–"
@@ -60,15 +63,48 @@ class ShownTable:
     """The number of rows that are summed up in one."""
 
 
-def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> list[Figure]:
-    """Return the key figures of cost, and how much of it was used."""
+def figures(report: Report, before: Report | None) -> list[Figure]:
+    """Return the key figures of a report; the first is compared with the previous window."""
+    change = change_text(report, before)
+    match report:
+        case wire.CostReport():
+            return _cost_figures(report, change)
+        case wire.UsageReport():
+            return _usage_figures(report, change)
+        case wire.WasteReport():
+            return _waste_figures(report, change)
+
+
+def table(report: Report, query: CostQuery) -> ShownTable:
+    """Build the table of a report."""
+    match report:
+        case wire.CostReport():
+            return cost_table(report, query)
+        case wire.UsageReport():
+            return _usage_table(report, query)
+        case wire.WasteReport():
+            return _waste_table(report, query)
+
+
+def change_text(report: Report, before: Report | None) -> str:
+    """Format the change since the previous window, `12 % more than before`; empty if there is none."""
+    return compared(row_amount(report.total), None if before is None else row_amount(before.total))
+
+
+def compared(now: Decimal, before: Decimal | None) -> str:
+    """Format the change from one amount to another. Returns an empty string without a previous amount."""
+    if not before:
+        return ""
+    change = (now - before) / before * 100
+    if not round(change):
+        return "as before"
+    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
+
+
+def _cost_figures(report: wire.CostReport, change: str) -> list[Figure]:
     total, code = report.total, report.currency
     return [
-        Figure(
-            "Total",
-            money(total.total, code),
-            compared(total.total, None if before is None else before.total.total),
-        ),
+        Figure("Total", money(total.total, code), change),
         Figure("Used", money(total.usage, code), f"{percent(total.usage, total.total)} of it"),
         Figure("Idle share", money(total.idle, code), f"{percent(total.idle, total.total)} of it"),
         Figure("Overhead", money(total.overhead, code), f"{percent(total.overhead, total.total)} of it"),
@@ -81,16 +117,9 @@ def cost_figures(report: wire.CostReport, before: wire.CostReport | None) -> lis
     ]
 
 
-def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> list[Figure]:
-    """Return the key figures of usage."""
+def _usage_figures(report: wire.UsageReport, change: str) -> list[Figure]:
     total = report.total
-    found = [
-        Figure(
-            "GPU-hours",
-            amount(total.gpu_hours),
-            compared(total.gpu_hours, None if before is None else before.total.gpu_hours),
-        )
-    ]
+    found = [Figure("GPU-hours", amount(total.gpu_hours), change)]
     if total.slice_seconds:
         found.append(Figure("Slice-hours", amount(total.slice_hours), "of them, as slices"))
     days = max(1, round((report.window.end - report.window.start).total_seconds() / 86400))
@@ -98,16 +127,11 @@ def usage_figures(report: wire.UsageReport, before: wire.UsageReport | None) -> 
     return found
 
 
-def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> list[Figure]:
-    """Return the key figures of unused capacity."""
+def _waste_figures(report: wire.WasteReport, change: str) -> list[Figure]:
     total, code = report.total, report.currency
     unused = sum((total.hours.get(kind, _ZERO) for kind in _WASTED), _ZERO)
     found = [
-        Figure(
-            "Cost of what nobody used",
-            money(total.amount, code),
-            compared(total.amount, None if before is None else before.total.amount),
-        ),
+        Figure("Cost of what nobody used", money(total.amount, code), change),
         Figure(
             "Unused",
             percent(unused, total.capacity_hours),
@@ -115,7 +139,7 @@ def waste_figures(report: wire.WasteReport, before: wire.WasteReport | None) -> 
         ),
     ]
     found += [
-        Figure(kind_word(kind).capitalize(), money(paid, code))
+        Figure(KIND_WORDS[kind].capitalize(), money(paid, code))
         for kind in UNUSED_KINDS
         if (paid := total.amounts.get(kind, _ZERO))
     ]
@@ -145,15 +169,11 @@ def cost_table(report: wire.CostReport, query: CostQuery) -> ShownTable:
         *(("Overhead",) if overhead else ()),
         "GPU-hours",
     )
-    told = _whole_days(report.rows) if query.by == (Label.DAY,) else report.rows
-    rows = [
-        ShownRow(_named(row, query), cells(row), _part(row.total, total.total), row.kind is not None)
-        for row in told
-    ]
-    return _table(query, columns, rows, cells(total), told)
+    rows = _merged_days(report.rows) if query.by == (Label.DAY,) else report.rows
+    return _shown_table(query, columns, rows, total, cells)
 
 
-def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
+def _usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
     """Build the usage table: GPU-hours, slices as fractions of a GPU; adds slice-hours if there are any."""
     total = report.total
     slices = bool(total.slice_seconds)
@@ -166,13 +186,10 @@ def usage_table(report: wire.UsageReport, query: CostQuery) -> ShownTable:
         )
 
     columns = ("GPU-hours", "Of all", *(("Slice-hours",) if slices else ()))
-    rows = [
-        ShownRow(_named(row, query), cells(row), _part(row.gpu_hours, total.gpu_hours)) for row in report.rows
-    ]
-    return _table(query, columns, rows, cells(total), report.rows)
+    return _shown_table(query, columns, report.rows, total, cells)
 
 
-def waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
+def _waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
     """Build the waste table: unused hours by reason, and their cost."""
     total, code = report.total, report.currency
     kinds = [kind for kind in _WASTED if total.hours.get(kind)]
@@ -186,55 +203,53 @@ def waste_table(report: wire.WasteReport, query: CostQuery) -> ShownTable:
             *(_or_dash(row.hours.get(kind, _ZERO)) for kind in kinds),
         )
 
-    words = (f"{kind_word(kind).capitalize()} h" for kind in kinds)
-    columns = (f"Cost {code}", "Unused", "There h", "Used h", *words)
-    rows = [ShownRow(_named(row, query), cells(row), _part(row.amount, total.amount)) for row in report.rows]
-    return _table(query, columns, rows, cells(total), report.rows)
+    kind_columns = (f"{KIND_WORDS[kind].capitalize()} h" for kind in kinds)
+    columns = (f"Cost {code}", "Unused", "There h", "Used h", *kind_columns)
+    return _shown_table(query, columns, report.rows, total, cells)
 
 
-def _table(
+def _shown_table(
     query: CostQuery,
-    columns: Sequence[str],
-    rows: Sequence[ShownRow],
-    total: tuple[str, ...],
-    found: Sequence[AnyRow],
+    columns: tuple[str, ...],
+    rows: Sequence[RowT],
+    total: RowT,
+    cells: Callable[[RowT], tuple[str, ...]],
 ) -> ShownTable:
+    whole = row_amount(total)
+    shown = [
+        ShownRow(_row_labels(row, query), cells(row), _part(row_amount(row), whole), _is_unallocated(row))
+        for row in rows
+    ]
     labels = tuple(label.value.capitalize() for label in query.by)
-    return ShownTable(labels, tuple(columns), tuple(rows), total, sum(row.others for row in found))
+    return ShownTable(labels, columns, tuple(shown), cells(total), sum(row.others for row in rows))
 
 
-def _whole_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
+def _merged_days(rows: Sequence[wire.CostRow]) -> list[wire.CostRow]:
     """Merge the rows of each day: unallocated cost goes into columns, not into rows of its own."""
     days: dict[str, wire.CostRow] = {}
     for row in rows:
         key = f"others {row.others}" if row.others else row.labels[0]
-        known = days.get(key)
-        if known is None:
+        day = days.get(key)
+        if day is None:
             days[key] = row.model_copy(update={"kind": None})
             continue
-        sums = {name: getattr(known, name) + getattr(row, name) for name in _SUMMED}
-        days[key] = known.model_copy(update=sums)
+        sums = {name: getattr(day, name) + getattr(row, name) for name in _SUMMED}
+        days[key] = day.model_copy(update=sums)
     return [days[key] for key in sorted(days)]
 
 
-def _named(row: AnyRow, query: CostQuery) -> tuple[RowName, ...]:
+def _row_labels(row: AnyRow, query: CostQuery) -> tuple[RowName, ...]:
     """Return the labels of a row, each with the URL to drill down into it."""
     texts = row_names(row, query.by)
-    plain = row.others or getattr(row, "kind", None) is not None
+    unlinked = row.others or _is_unallocated(row)
     return tuple(
-        RowName(text, None if plain else query.narrowed(label, name))
+        RowName(text, None if unlinked else query.narrowed(label, name))
         for label, text, name in zip(query.by, texts, row.labels, strict=True)
     )
 
 
-def compared(now: Decimal, before: Decimal | None) -> str:
-    """Format the change, `12 % more than before`. Returns an empty string without a previous value."""
-    if before is None or not before:
-        return ""
-    change = (now - before) / before * 100
-    if not round(change):
-        return "as before"
-    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
+def _is_unallocated(row: AnyRow) -> bool:
+    return isinstance(row, wire.CostRow) and row.kind is not None
 
 
 def _part(value: Decimal, whole: Decimal) -> float:

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
+from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger
 from fairway.ledger.pools import FleetSnapshot
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-from fairway.services.charges import Costs, calendar_of
-from fairway.services.convert.fleet import Known
+from fairway.services.charges import Costs
+from fairway.services.convert.fleet import FleetState
 from fairway.services.fleets import FleetHistory, Fleets
 from fairway.web.cache.single_flight import SingleFlight
 from fairway.web.pages.fleet.supply_bars import Grants
@@ -26,16 +27,16 @@ from fairway.web.pages.fleet.supply_bars import Grants
 SPEND_SECONDS: Final = 30
 STALE_SECONDS: Final = 300
 """The age up to which a cached sum of money, or a plot, is served while it is refreshed."""
-APART_SECONDS: Final = 0.25
+MIN_INTERVAL: Final = 0.25
 """The shortest time between reads for many open pages."""
 
 
 @dataclass(frozen=True, slots=True)
-class FleetLook:
-    """A snapshot of the fleet."""
+class FleetPageData:
+    """The fleet at one moment: file, clusters, pools, jobs and policy."""
 
-    known: Known
-    now: FleetSnapshot
+    state: FleetState
+    snapshot: FleetSnapshot
     policy: Fleet
     """The fleet as last applied, else the newest revision: its guarantees and budgets apply."""
     grants: Grants
@@ -44,54 +45,54 @@ class FleetLook:
     @property
     def fleet(self) -> Fleet:
         """Return the newest revision of the fleet: the existing pools and clusters."""
-        return self.known.fleet
+        return self.state.fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Spend:
+class DayCost:
     """Today's cost so far."""
 
     by_team: dict[TeamName, Fraction]
     """By team without its subteams; the empty name is work under no team."""
-    nobodys: Fraction
+    unallocated: Fraction
     """Idle and overhead cost that is not allocated to a team."""
 
 
-class FleetLooks:
-    """Snapshots shared by all open Fleet and Pool pages of this server."""
+class FleetPageCache:
+    """Data shared by all open Fleet and Pool pages of this server."""
 
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
         self._fleets = fleets
         self._costs = Costs(ledger, FleetHistory(ledger, fleets))
         self._grants = Grants(Fleet(name="", currency="", clusters=(), pools=()))
-        self.now: Final = SingleFlight(self._now, apart_seconds=APART_SECONDS)
-        self.spend: Final = SingleFlight(self._spend, keep_seconds=SPEND_SECONDS, stale_seconds=STALE_SECONDS)
+        self.data: Final = SingleFlight(self._read, min_interval=MIN_INTERVAL)
+        self.day_cost: Final = SingleFlight(self._read_spend, max_age=SPEND_SECONDS, stale_age=STALE_SECONDS)
 
-    async def _now(self) -> FleetLook:
+    async def _read(self) -> FleetPageData:
         fleet = await self._fleets.current()
-        now = await self._ledger.pools.fleet()
-        applied = max((cluster.revision for cluster in now.applied), default=None)
+        snapshot = await self._ledger.pools.fleet()
+        applied = max((cluster.revision for cluster in snapshot.applied), default=None)
         policy = fleet if applied is None else await self._fleets.at(applied) or fleet
         if self._grants.fleet is not policy:
             self._grants = Grants(policy)
-        clusters = {str(state.cluster): state for state in now.clusters}
-        known = Known(fleet, clusters, now.pools, datetime.now(UTC))
-        return FleetLook(known, now, policy, self._grants)
+        clusters = {str(cluster.cluster): cluster for cluster in snapshot.clusters}
+        state = FleetState(fleet, clusters, snapshot.pools, datetime.now(UTC))
+        return FleetPageData(state, snapshot, policy, self._grants)
 
-    async def _spend(self) -> Spend:
+    async def _read_spend(self) -> DayCost:
         """Read today's sums only: usage by hour, and running jobs."""
         fleet = await self._fleets.current()
         by_team: dict[TeamName, Fraction] = {}
-        nobodys = Fraction(0)
+        unallocated = Fraction(0)
         if fleet.pools:
             now = int(time.time())
             calendar = calendar_of(fleet)
             today = calendar.day_span(calendar.day_of(now))
             for charge in await self._costs.charges(fleet, today, (Label.TEAM,), now=now):
                 if charge.labels is None:
-                    nobodys += charge.amount
+                    unallocated += charge.amount
                 else:
                     team = TeamName(charge.labels[0])
                     by_team[team] = by_team.get(team, Fraction(0)) + charge.amount
-        return Spend(by_team, nobodys)
+        return DayCost(by_team, unallocated)

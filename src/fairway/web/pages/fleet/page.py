@@ -12,56 +12,56 @@ from starlette.responses import JSONResponse
 
 from fairway.api.auth import caller_of
 from fairway.services.convert import fleet as convert
-from fairway.services.rights import teams_seen
-from fairway.web.cache.single_flight import SharedParts
+from fairway.services.rights import visible_teams
+from fairway.web.cache.single_flight import FragmentCache
 from fairway.web.context import PageContext
-from fairway.web.pages.fleet import view_model as shown
-from fairway.web.pages.fleet.data import FleetLook, FleetLooks, Spend
-from fairway.web.pages.fleet.plots import MOST_DAYS, Plots
+from fairway.web.pages.fleet import view_model
+from fairway.web.pages.fleet.data import DayCost, FleetPageCache, FleetPageData
+from fairway.web.pages.fleet.plots import MAX_DAYS, Plots
 from fairway.web.pages.fleet.supply_bars import MEANINGS
 from fairway.web.render import HEADERS
 from fairway.web.sessions import PAGE
 
-Days = Annotated[int, Query(ge=1, le=MOST_DAYS)]
+Days = Annotated[int, Query(ge=1, le=MAX_DAYS)]
 
 
-def add_fleet_pages(site: PageContext, looks: FleetLooks, plots: Plots) -> None:
+def add_fleet_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> None:
     """Add the Fleet page, and the data of its plot."""
     app, pages = site.app, site.pages
-    parts = SharedParts("fleet-part")
+    fragments = FragmentCache("fleet-part")
 
     @app.get("/", dependencies=PAGE, include_in_schema=False)
     async def show_fleet(request: Request) -> Response:
         """Show the Fleet page."""
-        look, spend = await looks.now.get(), await looks.spend.get()
-        seen = teams_seen(caller_of(request), look.policy)
-        return parts.show(
+        data, cost = await cache.data.get(), await cache.day_cost.get()
+        visible = visible_teams(caller_of(request), data.policy)
+        return fragments.show(
             request,
-            (look, spend),
-            seen,
-            lambda: pages.show(request, "fleet.html", _shown(look, spend, seen)),
+            (data, cost),
+            visible,
+            lambda: pages.show(request, "fleet.html", _values(data, cost, visible)),
         )
 
     @app.get("/fleet/data", dependencies=PAGE, include_in_schema=False)
     async def fleet_data(days: Days = 1) -> Response:
         """Return total and used GPUs by hour."""
-        return JSONResponse(await plots.fleet(days), headers=HEADERS)
+        return JSONResponse(await plots.series(days), headers=HEADERS)
 
 
-def _shown(look: FleetLook, spend: Spend, seen: frozenset[str] | None) -> dict[str, Any]:
-    if not look.fleet.pools:
-        return {"look": look}
-    cards = shown.cards(look)
-    rows = shown.queue_rows(look)
-    clusters = convert.clusters(look.known)
+def _values(data: FleetPageData, cost: DayCost, visible: frozenset[str] | None) -> dict[str, Any]:
+    if not data.fleet.pools:
+        return {"data": data}
+    cards = view_model.cards(data)
+    rows = view_model.queue_rows(data)
+    clusters = convert.clusters(data.state)
     return {
-        "look": look,
+        "data": data,
         "cards": cards,
-        "figures": shown.figures(look, cards),
-        "money": shown.money(look, spend, seen),
-        "budgets": shown.budgets(look, seen),
-        "queues": rows[: shown.MOST_QUEUES],
-        "queues_beyond": max(0, len(rows) - shown.MOST_QUEUES),
+        "figures": view_model.fleet_totals(data, cards),
+        "money": view_model.todays_cost(data, cost, visible),
+        "budgets": view_model.budgets(data, visible),
+        "queues": rows[: view_model.MAX_QUEUES],
+        "queues_beyond": max(0, len(rows) - view_model.MAX_QUEUES),
         "clusters": clusters,
         "unreachable": [c for c in clusters if c.reachable is False],
         "meanings": MEANINGS,

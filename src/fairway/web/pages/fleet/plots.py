@@ -12,19 +12,19 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from fairway.cost.slicing import parts
+from fairway.cost.calendar import calendar_of
+from fairway.cost.rates import parts
 from fairway.ledger import Ledger, UsageFilter
 from fairway.model.charge import CapacitySum, Span, UsageSum
 from fairway.model.fleet import Pool
 from fairway.model.names import PoolName, SliceName
-from fairway.services.charges import calendar_of
 from fairway.services.fleets import Fleets
 from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.web.pages.fleet.data import STALE_SECONDS
 
-MOST_DAYS: Final = 7
-KEEP_SECONDS: Final = 60
-_MOST_LOOKS: Final = 2048
+MAX_DAYS: Final = 7
+MAX_AGE: Final = 60
+_MAX_COMBINATIONS: Final = 2048
 _HOUR: Final = 3600
 Hours = dict[int, Fraction]
 
@@ -35,17 +35,13 @@ class Plots:
     def __init__(self, ledger: Ledger, fleets: Fleets) -> None:
         self._ledger = ledger
         self._fleets = fleets
-        self._looks = SingleFlightGroup[dict[str, Any]](
-            _MOST_LOOKS, keep_seconds=KEEP_SECONDS, stale_seconds=STALE_SECONDS
+        self._cache = SingleFlightGroup[dict[str, Any]](
+            _MAX_COMBINATIONS, max_age=MAX_AGE, stale_age=STALE_SECONDS
         )
 
-    async def fleet(self, days: int) -> dict[str, Any]:
-        """Return the series of all pools."""
-        return await self._looks.get((days, None), partial(self._read, days, None))
-
-    async def pool(self, pool: PoolName, days: int) -> dict[str, Any]:
-        """Return the series of one pool, which must exist."""
-        return await self._looks.get((days, pool), partial(self._read, days, pool))
+    async def series(self, days: int, pool: PoolName | None = None) -> dict[str, Any]:
+        """Return the series of one pool, which must exist, or of all."""
+        return await self._cache.get((days, pool), partial(self._read, days, pool))
 
     async def _read(self, days: int, pool: PoolName | None) -> dict[str, Any]:
         fleet = await self._fleets.current()
@@ -66,11 +62,11 @@ class Plots:
         usage = await self._ledger.usage.sums(
             dict.fromkeys(pools, hours), (), UsageFilter(), now, local=calendar
         )
-        there = [row for row in capacity if row.supply.pool in pools]
-        total = {start: Fraction(0) for start in (hour.start for hour in hours)}
-        for row in there:
+        rows = [row for row in capacity if row.supply.pool in pools]
+        total: Hours = {}
+        for row in rows:
             total[row.start] = total.get(row.start, Fraction(0)) + row.gpu_seconds
-        used = used_by_hour(pools, hours, there, usage)
+        used = used_by_hour(pools, hours, rows, usage)
         return series([hour.start for hour in hours], total, used, now)
 
 
@@ -81,17 +77,17 @@ def used_by_hour(
     usage: Collection[UsageSum],
 ) -> Hours:
     """Compute GPU-seconds used; slices count as their fraction of a GPU in that hour. Pure."""
-    cut: dict[tuple[int, PoolName], dict[SliceName | None, int]] = {}
+    devices: dict[tuple[int, PoolName], dict[SliceName | None, int]] = {}
     gpus: dict[tuple[int, PoolName], int] = {}
     for row in capacity:
         key = (row.start, row.supply.pool)
-        cut.setdefault(key, {})[row.supply.slice] = row.total
+        devices.setdefault(key, {})[row.supply.slice] = row.total
         gpus[key] = gpus.get(key, 0) + row.gpu_seconds
     starts = [hour.start for hour in hours]
     found: Hours = {}
     for used in usage:
         key = (starts[used.span], used.supply.pool)
-        totals = cut.get(key, {}) | ({} if used.supply.slice in cut.get(key, {}) else {used.supply.slice: 0})
+        totals = {used.supply.slice: 0} | devices.get(key, {})
         each = parts(pools[used.supply.pool].gpu, totals, gpus.get(key, 0))
         seconds = each[used.supply.slice] * used.device_seconds
         found[key[0]] = found.get(key[0], Fraction(0)) + seconds
@@ -100,12 +96,12 @@ def used_by_hour(
 
 def series(starts: Collection[int], total: Hours, used: Hours, now: int) -> dict[str, Any]:
     """Compute hourly averages in uPlot's format; the current hour counts up to now. Pure."""
-    answer: dict[str, Any] = {"time": [], "total": [], "used": []}
+    found: dict[str, Any] = {"time": [], "total": [], "used": []}
     for start in starts:
         seconds = max(1, min(_HOUR, now - start))
-        answer["time"].append(start)
-        # Before anything was seen there is a gap, not a zero.
-        known = start in total and total[start] > 0
-        answer["total"].append(round(float(total[start] / seconds), 2) if known else None)
-        answer["used"].append(round(float(used.get(start, Fraction(0)) / seconds), 2) if known else None)
-    return answer
+        found["time"].append(start)
+        # Before the first observation there is a gap, not a zero.
+        observed = total.get(start, 0) > 0
+        found["total"].append(round(float(total[start] / seconds), 2) if observed else None)
+        found["used"].append(round(float(used.get(start, Fraction(0)) / seconds), 2) if observed else None)
+    return found

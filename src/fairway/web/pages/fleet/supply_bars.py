@@ -13,18 +13,11 @@ from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Grant, Supply, TeamTree, borrowed
 
-Held = Mapping[TeamName | None, int]
+DevicesByTeam = Mapping[TeamName | None, int]
 """Devices of one supply by the team whose jobs hold them; None is no team."""
 
 WAITS: Final = (JobState.QUEUED, JobState.WAITING)
 
-WORDS: Final = {
-    "used": "used",
-    "lent": "lent",
-    "idle": "idle",
-    "drained": "drained",
-    "broken": "broken",
-}
 MEANINGS: Final = {
     "used": "held within a guarantee",
     "lent": "borrowed by a team beyond its guarantee: comes back when its owner asks",
@@ -51,16 +44,16 @@ class SupplyBar:
 
     supply: Supply
     total: int
-    stretches: tuple[BarSegment, ...]
+    segments: tuple[BarSegment, ...]
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Describe the bar in text, for screen readers."""
-        return ", ".join(f"{s.count} {WORDS[s.kind]}" for s in self.stretches) or "nothing"
+        return ", ".join(f"{s.count} {s.kind}" for s in self.segments) or "nothing"
 
     def count(self, *kinds: str) -> int:
         """Return the number of devices in one of these states."""
-        return sum(s.count for s in self.stretches if s.kind in kinds)
+        return sum(s.count for s in self.segments if s.kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +65,7 @@ class TeamRow:
     guarantee: int
     held: int
     borrowed: int
-    most: int | None
+    limit: int | None
     """None means no limit."""
     waiting: int
 
@@ -83,30 +76,30 @@ class Grants:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet: Final = fleet
         self._tree: Final = TeamTree(fleet.teams)
-        self._of: dict[Supply, dict[TeamName, Grant]] = {}
+        self._by_supply: dict[Supply, dict[TeamName, Grant]] = {}
         for team in fleet.teams:
             for grant in team.grants:
-                self._of.setdefault(grant.supply, {})[team.name] = grant
+                self._by_supply.setdefault(grant.supply, {})[team.name] = grant
 
     def __contains__(self, team: str) -> bool:
         return team in self._tree
 
-    def lent(self, supply: Supply, held: Held) -> int:
+    def lent(self, supply: Supply, held: DevicesByTeam) -> int:
         """Return how much top-level teams borrow, counting each device once. One pass over the teams."""
-        grants = self._of.get(supply, {})
+        grants = self._by_supply.get(supply, {})
         holds: dict[TeamName | None, int] = {}
         lent = 0
         for team in reversed(self.fleet.teams):  # children before parents
-            all_of_it = held.get(team.name, 0) + holds.get(team.name, 0)
-            holds[team.parent] = holds.get(team.parent, 0) + all_of_it
+            total = held.get(team.name, 0) + holds.get(team.name, 0)
+            holds[team.parent] = holds.get(team.parent, 0) + total
             if team.parent is None:
                 grant = grants.get(team.name)
-                lent += borrowed(all_of_it, grant.guarantee if grant else 0)
+                lent += borrowed(total, grant.guarantee if grant else 0)
         return lent
 
-    def rows(self, supply: Supply, held: Held, waiting: Held) -> list[TeamRow]:
+    def rows(self, supply: Supply, held: DevicesByTeam, waiting: DevicesByTeam) -> list[TeamRow]:
         """Return every team with a grant, a running or a waiting job there; each after its parent."""
-        grants = self._of.get(supply, {})
+        grants = self._by_supply.get(supply, {})
         found: list[TeamRow] = []
         for team in self.fleet.teams:
             if team.parent is None:
@@ -118,24 +111,24 @@ class Grants:
         found: list[TeamRow],
         name: TeamName,
         depth: int,
-        above: int | None,
+        parent_limit: int | None,
         grants: Mapping[TeamName, Grant],
-        held: Held,
-        waiting: Held,
+        held: DevicesByTeam,
+        waiting: DevicesByTeam,
     ) -> tuple[int, int]:
         """Add the team and its subteams. Returns what they hold and wait for together."""
         grant = grants.get(name)
-        most = 0 if grant is None else grant.ceiling
-        if grant is not None and above is not None:
-            most = above if most is None else min(most, above)
+        limit = 0 if grant is None else grant.ceiling
+        if grant is not None and parent_limit is not None:
+            limit = parent_limit if limit is None else min(limit, parent_limit)
         place = len(found)
         holds, waits = held.get(name, 0), waiting.get(name, 0)
         for child in self._tree.children(self._tree[name]):
-            more = self._add_rows(found, child.name, depth + 1, most, grants, held, waiting)
+            more = self._add_rows(found, child.name, depth + 1, limit, grants, held, waiting)
             holds, waits = holds + more[0], waits + more[1]
         if grant is not None or holds or waits:
             guarantee = grant.guarantee if grant else 0
-            row = TeamRow(name, depth, guarantee, holds, borrowed(holds, guarantee), most, waits)
+            row = TeamRow(name, depth, guarantee, holds, borrowed(holds, guarantee), limit, waits)
             found.insert(place, row)
         return holds, waits
 
@@ -164,10 +157,10 @@ def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> Sup
         "drained": drained,
         "broken": state.unhealthy - drained,
     }
-    return SupplyBar(supply, state.total, stretches(counts, state.total))
+    return SupplyBar(supply, state.total, segments(counts, state.total))
 
 
-def stretches(counts: Mapping[str, int], total: int) -> tuple[BarSegment, ...]:
+def segments(counts: Mapping[str, int], total: int) -> tuple[BarSegment, ...]:
     """Build the non-empty segments side by side."""
     found: list[BarSegment] = []
     start = 0

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.rates import per_second, rate_spans
-from fairway.cost.slicing import memory_part
+from fairway.cost.rates import memory_part, per_second, rate_spans
+from fairway.cost.rounding import rounded
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import Attempt
@@ -32,15 +32,17 @@ class JobCost:
     """Whether it is approximate: commitments, and the cut of GPUs into slices, belong to the whole pool."""
 
 
-def about(fleet: Fleet, pool: Pool, slice_: SliceName | None, device_seconds: int, at: datetime) -> Decimal:
+def estimate_cost(
+    fleet: Fleet, pool: Pool, slice_: SliceName | None, device_seconds: int, at: datetime
+) -> Decimal:
     """Estimate the cost at today's list price: fast, for a row of a list."""
-    own = pool.pricing.slices.get(slice_) if slice_ is not None else None
-    if own is not None:
-        rate = per_second(own)
+    slice_price = pool.pricing.slices.get(slice_) if slice_ is not None else None
+    if slice_price is not None:
+        rate = per_second(slice_price)
     else:
         rate = per_second(pool.list_price(at.date()), pool.pricing.discount)
         rate *= memory_part(pool.gpu, slice_) if slice_ is not None else 1
-    return _rounded(rate * device_seconds, fleet.currency)
+    return rounded(rate * device_seconds, cent(fleet.currency))
 
 
 def job_cost(
@@ -56,14 +58,14 @@ def job_cost(
     spans = held_spans(attempts, now)
     amount, seconds = Fraction(0), sum(devices * (s.end - s.start) for devices, s in spans)
     if spans:
-        alone = replace(pool, pricing=replace(pool.pricing, commitments=()))
+        without_commitments = replace(pool, pricing=replace(pool.pricing, commitments=()))
         window = whole_days(calendar, [span for _, span in spans])
-        priced = replace(fleet, pools=(alone,))
+        priced = replace(fleet, pools=(without_commitments,))
         for rate in rate_spans(priced, calendar, window, (), points, by_day=False)[pool.name]:
-            each = rate.rate(alone, slice_)
+            each = rate.rate(without_commitments, slice_)
             amount += sum((each * devices * _shared(span, rate.span) for devices, span in spans), Fraction(0))
     inexact = bool(pool.pricing.commitments) or (slice_ is not None and slice_ not in pool.pricing.slices)
-    return JobCost(_rounded(amount, fleet.currency), fleet.currency, seconds, inexact)
+    return JobCost(rounded(amount, cent(fleet.currency)), fleet.currency, seconds, inexact)
 
 
 def held_spans(attempts: Iterable[Attempt], now: datetime) -> list[tuple[int, Span]]:
@@ -85,8 +87,3 @@ def whole_days(calendar: Calendar, spans: Sequence[Span]) -> Span:
 
 def _shared(one: Span, other: Span) -> int:
     return max(0, min(one.end, other.end) - max(one.start, other.start))
-
-
-def _rounded(amount: Fraction, currency: str) -> Decimal:
-    exact = Decimal(amount.numerator) / Decimal(amount.denominator)
-    return exact.quantize(cent(currency), ROUND_HALF_EVEN)

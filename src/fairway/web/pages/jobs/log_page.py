@@ -16,42 +16,41 @@ from fairway.ledger.records.jobs import JobDetail
 from fairway.model.job import format_job_id
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import RequestError
-from fairway.services.job_queries import find_job, read_log_part
+from fairway.services.jobs import find_job, read_log_part
 from fairway.services.rights import person_of
 from fairway.web.context import PageContext
 from fairway.web.sessions import PAGE
-from fairway.wire.jobs import MOST_LOG_BYTES, LogPart
+from fairway.wire.jobs import MAX_LOG_BYTES, LogPart
 
 SHOWN_BYTES: Final = 64 * 1024
-
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 _PROBE_BYTES: Final = 16
-
-
-ReadsPart = Callable[[int, int], Awaitable[LogPart]]
-"""Reads at most so many bytes from an offset."""
-
-
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+ReadPart = Callable[[int, int], Awaitable[LogPart]]
+"""Reads at most so many bytes from an offset."""
+Attempt = Annotated[int | None, Query(ge=1, le=10**6)]
+Node = Annotated[int, Query(ge=0, le=10_000)]
+Offset = Annotated[int | None, Query(ge=0, lt=2**60)]
 
-async def last_part(read: ReadsPart) -> LogPart:
+
+async def last_part(read: ReadPart) -> LogPart:
     """Return the last 64 KB of a log, or all of it if shorter.
 
     Engines do not report the length. A short log is read at once; the end of a longer one is found by
     doubling and bisecting the offset, reading a few bytes at a time.
     """
-    first = await read(0, MOST_LOG_BYTES)
-    if first.ended or first.next_offset < MOST_LOG_BYTES - 3:  # a character may have been cut off
+    first = await read(0, MAX_LOG_BYTES)
+    if first.ended or first.next_offset < MAX_LOG_BYTES - 3:  # a character may have been cut off
         return _end_of(first)
     low = first.next_offset
     while (await read(2 * low, _PROBE_BYTES)).next_offset > 2 * low:
         low *= 2
-    return await _halve(read, low, 2 * low)
+    return await _bisect(read, low, 2 * low)
 
 
-async def _halve(read: ReadsPart, low: int, high: int) -> LogPart:
+async def _bisect(read: ReadPart, low: int, high: int) -> LogPart:
     """Find the end between two offsets by bisection, and return the part before it."""
     while high - low > SHOWN_BYTES // 2:
         middle = (low + high) // 2
@@ -78,21 +77,11 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("", "\n".join(lines))
 
 
-MOST_FILE_BYTES: Final = 256 * 1024 * 1024
-
-
-Attempt = Annotated[int | None, Query(ge=1, le=10**6)]
-
-Node = Annotated[int, Query(ge=0, le=10_000)]
-
-Offset = Annotated[int | None, Query(ge=0, lt=2**60)]
-
-
 def add_log_pages(site: PageContext) -> None:
     """Add the log page and the download."""
     app, pages = site.app, site.pages
 
-    async def reader(request: Request, found: JobDetail, attempt: int | None, node: int) -> ReadsPart:
+    async def reader(request: Request, found: JobDetail, attempt: int | None, node: int) -> ReadPart:
         person = person_of(caller_of(request), await site.fleets.current())
 
         async def read(offset: int, limit: int) -> LogPart:
@@ -130,7 +119,7 @@ def add_log_pages(site: PageContext) -> None:
             values |= {"part": part, "text": printable(part.text)}
         except RequestError as error:
             values["error"] = error
-            # htmx shows no part that is an error
+            # htmx does not show the content of an error response
             status = HTTPStatus.OK if in_place else as_api_error(error).status
         which = None if not in_place else "log_part" if offset is None else "log_more"
         return pages.show(request, "job-log.html", values, part=which, status=status)
@@ -145,7 +134,7 @@ def add_log_pages(site: PageContext) -> None:
         """Download the log of an attempt on a node, unmodified."""
         found = await find_job(site.ledger, id)
         read = await reader(request, found, attempt, node)
-        first = await read(0, MOST_LOG_BYTES)  # what may not be read is refused as a page, not as half a file
+        first = await read(0, MAX_LOG_BYTES)  # raises before the download begins
         name = f"{format_job_id(found.row.id)}-attempt-{first.attempt}-node-{node}.log"
         return StreamingResponse(
             _rest(read, first),
@@ -154,10 +143,10 @@ def add_log_pages(site: PageContext) -> None:
         )
 
 
-async def _rest(read: ReadsPart, first: LogPart) -> AsyncIterator[bytes]:
+async def _rest(read: ReadPart, first: LogPart) -> AsyncIterator[bytes]:
     part = first
     while part.text:
         yield part.text.encode()
-        if part.ended or part.next_offset >= MOST_FILE_BYTES:
+        if part.ended or part.next_offset >= MAX_FILE_BYTES:
             return
-        part = await read(part.next_offset, MOST_LOG_BYTES)
+        part = await read(part.next_offset, MAX_LOG_BYTES)

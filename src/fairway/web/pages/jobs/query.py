@@ -12,7 +12,7 @@ from fairway.ledger.records.jobs import JobFilter
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, format_job_id, parse_job_id
 from fairway.model.text import clean
 
-LONGEST: Final = 200
+MAX_VALUE_LENGTH: Final = 200
 """The longest value of a field; longer names do not exist."""
 
 STATES: Final[Mapping[str, tuple[JobState, ...]]] = {
@@ -61,21 +61,21 @@ class JobQuery:
     after: JobId | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> JobQuery:
+    def of(cls, params: Mapping[str, str]) -> JobQuery:
         """Parse query parameters. Invalid values are ignored, so that old links still show jobs."""
-        said = {name: clean(given.get(name, ""))[:LONGEST].strip() for name in _NAMES}
-        known = {"state": STATES, "age": AGES, "mine": {"teams"}}
-        said |= {name: "" for name, words in known.items() if said[name] not in words}
-        if parse_job_id(said["array"]) is None:
-            said["array"] = ""
-        after = parse_job_id(given.get("after", ""))
-        before = None if after is not None else parse_job_id(given.get("before", ""))
-        return cls(**said, before=before, after=after)
+        values = {name: clean(params.get(name, ""))[:MAX_VALUE_LENGTH].strip() for name in _NAMES}
+        choices = {"state": STATES, "age": AGES, "mine": {"teams"}}
+        values |= {name: "" for name, valid in choices.items() if values[name] not in valid}
+        if parse_job_id(values["array"]) is None:
+            values["array"] = ""
+        after = parse_job_id(params.get("after", ""))
+        before = None if after is not None else parse_job_id(params.get("before", ""))
+        return cls(**values, before=before, after=after)
 
     def address(self, **other: str) -> str:
         """Return the URL of this query with some fields changed; the first page unless a cursor is given."""
-        said = {name: getattr(self, name) for name in _NAMES} | other
-        query = urlencode({name: value for name, value in said.items() if value})
+        values = {name: getattr(self, name) for name in _NAMES} | other
+        query = urlencode({name: value for name, value in values.items() if value})
         return f"/jobs?{query}" if query else "/jobs"
 
     def filter(self, now: datetime, teams: frozenset[str]) -> JobFilter:

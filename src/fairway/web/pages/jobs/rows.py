@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -39,7 +39,7 @@ def tone(state: JobState) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateBadge:
     """A state as shown: sign, word, colour class; for an array with the number of tasks."""
 
     sign: str
@@ -51,27 +51,31 @@ class State:
 class JobListRow:
     """One row of the list."""
 
-    key: str
-    """The id of the job that represents it: an array whose tasks are in several pools has a row for each."""
+    job: wire.Job
+    """The job that represents it: an array whose tasks are in several pools has a row for each."""
     id: str
     name: str
     tasks: int
     """The number of tasks of an array; 0 for a single job, or a task by itself."""
-    states: tuple[State, ...]
+    states: tuple[StateBadge, ...]
     gpus: str
     pool: str
-    pool_link: str
-    team: str
-    user: str
-    priority: str
     time: str
     note: str
-    native: bool
-    submitted_at: datetime
     cost: Decimal | None
 
 
-def line(
+def badge(state: JobState, text: str) -> StateBadge:
+    """Build the badge of a state."""
+    return StateBadge(SIGNS[state], text, tone(state))
+
+
+def task_badges(tasks: Mapping[JobState, int], order: Iterable[JobState]) -> list[StateBadge]:
+    """Build a badge with the number of tasks for each state that has any."""
+    return [badge(state, f"{tasks[state]:,} {state.value}") for state in order if tasks.get(state)]
+
+
+def job_row(
     row: JobRow,
     job: wire.Job,
     tasks: Mapping[JobState, int] | None,
@@ -79,27 +83,17 @@ def line(
     now: datetime,
 ) -> JobListRow:
     """Build a row; `job` is `row` as the API returns it, with its budget; `tasks` the counts of an array."""
-    states: tuple[State, ...] = (State(SIGNS[row.state], state_text(job), tone(row.state)),)
-    if tasks is not None:
-        states = tuple(
-            State(SIGNS[s], f"{tasks[s]:,} {s.value}", tone(s)) for s in TASK_ORDER if tasks.get(s)
-        )
+    states = [badge(row.state, state_text(job))] if tasks is None else task_badges(tasks, TASK_ORDER)
     return JobListRow(
-        key=job.id,
+        job=job,
         id=format_job_id(row.array) if tasks is not None and row.array is not None else job.id,
         name=name_text(job) if tasks is None else clean(job.name),
         tasks=sum(tasks.values()) if tasks is not None else 0,
-        states=states,
+        states=tuple(states),
         gpus=gpus_text(job).replace("x", " × "),
         pool=clean(pool_text(job)),
-        pool_link=row.pool or "",
-        team=row.team or "",
-        user=row.user,
-        priority=row.priority or "",
         time=time_text(row, now) if tasks is None else f"since {duration(now - row.submitted_at)}",
         note="" if tasks is not None else clean(note(job)),
-        native=row.native,
-        submitted_at=row.submitted_at,
         cost=cost if tasks is None else None,
     )
 

@@ -11,11 +11,11 @@ from fairway.model.job import OPEN_JOBS, Ending, JobState
 from fairway.web.format import duration
 from fairway.wire import jobs as wire
 
-MOST_DRAWN: Final = 200
+MAX_DRAWN: Final = 200
 """The most attempts to draw; of more, the last ones."""
-_THINNEST: Final = 0.3
+_MIN_WIDTH: Final = 0.3
 """Percent of the width: short attempts must remain visible."""
-_LEAST_LABELLED: Final = 4.0
+_MIN_LABELLED_WIDTH: Final = 4.0
 _HEIGHT: Final = 48
 _WENT_WRONG: Final = (Ending.FAILED, Ending.TIMED_OUT, Ending.NODE_LOST, Ending.LOST)
 
@@ -45,24 +45,24 @@ class HeldSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class TimelineDrawing:
     """The whole drawing, from start to end."""
 
     start: datetime
     end: datetime
-    stretches: tuple[TimelineSegment, ...]
+    segments: tuple[TimelineSegment, ...]
     held: tuple[HeldSpan, ...]
-    most: int
+    max_devices: int
     """Devices at the top of the plot."""
-    words: str
+    description: str
     """A description for screen readers."""
     left_out: int
     """The number of earlier attempts that are not drawn."""
 
 
-def drawing(job: wire.JobDetail, now: datetime) -> Drawing | None:
+def draw_timeline(job: wire.JobDetail, now: datetime) -> TimelineDrawing | None:
     """Compute the drawing. Returns None if there is nothing to draw: the job ended before it ran."""
-    attempts = job.attempts[-MOST_DRAWN:]
+    attempts = job.attempts[-MAX_DRAWN:]
     left_out = len(job.attempts) - len(attempts)
     start = attempts[0].started_at if left_out else min([job.submitted_at, *(a.started_at for a in attempts)])
     ends = [a.ended_at or now for a in attempts]
@@ -70,23 +70,23 @@ def drawing(job: wire.JobDetail, now: datetime) -> Drawing | None:
     if end <= start:
         return None
     scale = _Scale(start, end)
-    stretches: list[TimelineSegment] = []
+    segments: list[TimelineSegment] = []
     before, kind = start, "waits"
     for attempt in attempts:
-        stretches += scale.idle(before, attempt.started_at, kind)
-        stretches.append(scale.run(attempt, now))
+        segments += scale.idle(before, attempt.started_at, kind)
+        segments.append(scale.run(attempt, now))
         before = attempt.ended_at or now
         kind = "back-off" if attempt.ending in _WENT_WRONG else "waits"
     if job.state in OPEN_JOBS and job.state is not JobState.RUNNING:
-        stretches += scale.idle(before, now, kind)
-    most = max([1, job.devices, *(a.devices for a in attempts)])
-    return Drawing(
+        segments += scale.idle(before, now, kind)
+    max_devices = max([1, job.devices, *(a.devices for a in attempts)])
+    return TimelineDrawing(
         start,
         end,
-        tuple(stretches),
-        tuple(scale.held(a, most, now) for a in attempts if a.devices),
-        most,
-        "; ".join(s.title for s in stretches[-20:]) or "nothing yet",
+        tuple(segments),
+        tuple(scale.held(a, max_devices, now) for a in attempts if a.devices),
+        max_devices,
+        "; ".join(s.title for s in segments[-20:]) or "nothing yet",
         left_out,
     )
 
@@ -104,23 +104,23 @@ class _Scale:
         if end - start < timedelta(seconds=1):
             return []
         at, to = self.at(start), self.at(end)
-        said = "backs off" if kind == "back-off" else "waits"
-        return [TimelineSegment(kind, at, max(to - at, _THINNEST), "", f"{said} {duration(end - start)}")]
+        verb = "backs off" if kind == "back-off" else "waits"
+        return [TimelineSegment(kind, at, max(to - at, _MIN_WIDTH), "", f"{verb} {duration(end - start)}")]
 
     def run(self, attempt: wire.Attempt, now: datetime) -> TimelineSegment:
         end = attempt.ended_at or now
         at, to = self.at(attempt.started_at), self.at(end)
-        width = max(to - at, _THINNEST)
-        label = str(attempt.number) if width >= _LEAST_LABELLED else ""
+        width = max(to - at, _MIN_WIDTH)
+        label = str(attempt.number) if width >= _MIN_LABELLED_WIDTH else ""
         how = attempt.ending.value if attempt.ending else "runs"
         title = f"attempt {attempt.number} {how}, {duration(end - attempt.started_at)}"
         return TimelineSegment(_run_kind(attempt.ending), at, width, label, title)
 
-    def held(self, attempt: wire.Attempt, most: int, now: datetime) -> HeldSpan:
+    def held(self, attempt: wire.Attempt, max_devices: int, now: datetime) -> HeldSpan:
         at, to = self.at(attempt.started_at), self.at(attempt.ended_at or now)
-        height = round(_HEIGHT * attempt.devices / most, 1)
+        height = round(_HEIGHT * attempt.devices / max_devices, 1)
         title = f"{attempt.devices} held in attempt {attempt.number}"
-        return HeldSpan(at, max(to - at, _THINNEST), _HEIGHT - height, height, title)
+        return HeldSpan(at, max(to - at, _MIN_WIDTH), _HEIGHT - height, height, title)
 
 
 def _run_kind(ending: Ending | None) -> str:
@@ -131,7 +131,7 @@ def _run_kind(ending: Ending | None) -> str:
     return "taken" if ending in (Ending.PREEMPTED, Ending.REQUEUED) else "ended"
 
 
-def waited(job: wire.JobDetail) -> Sequence[timedelta]:
+def waiting_times(job: wire.JobDetail) -> Sequence[timedelta]:
     """Return the waiting time before each attempt."""
     starts = [a.started_at for a in job.attempts]
     ends = [job.submitted_at, *(a.ended_at or a.started_at for a in job.attempts)]

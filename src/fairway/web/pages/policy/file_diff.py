@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CONTEXT_LINES: Final = 3
-MOST_DIFF_LINES: Final = 20_000
+MAX_DIFF_LINES: Final = 20_000
 """The most lines of both files together; comparing more takes seconds."""
 _PASSWORD: Final = re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+@")
 """Valid files contain none, but a comment may contain anything."""
@@ -52,7 +52,7 @@ def file_lines(text: str) -> list[FileLine]:
 def diff_lines(before: str, after: str) -> list[DiffLine]:
     """Return the diff with a few lines of context. Empty if there is none, or if the files are too long."""
     old, new = _lines(before), _lines(after)
-    if len(old) + len(new) > MOST_DIFF_LINES:
+    if len(old) + len(new) > MAX_DIFF_LINES:
         return []
     found: list[DiffLine] = []
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):

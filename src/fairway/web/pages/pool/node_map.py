@@ -15,13 +15,13 @@ from typing import Final
 from fairway.ledger.pools import DeviceRow, Holder
 from fairway.model.fleet import Pool, VirtualPlace
 from fairway.model.job import format_job_id
-from fairway.model.names import NodeName, SliceName
+from fairway.model.names import NodeName
 from fairway.model.observation import Health
 from fairway.web.pages.fleet.supply_bars import part
 
 NODES_PER_PAGE: Final = 48
-MOST_SQUARES: Final = 4000
-SQUARES_A_LINE: Final = 64
+MAX_SQUARES: Final = 4000
+SQUARES_PER_LINE: Final = 64
 _STEP: Final = 12
 _SIDE: Final = 10
 _NARROW_BLOCKS: Final = 6
@@ -79,9 +79,7 @@ class Block:
 class NodeDeviceRow:
     """The devices of one kind on one node."""
 
-    slice: SliceName | None
-    total: int
-    in_use: int
+    devices: DeviceRow
     blocks: tuple[Block, ...]
     cuts: tuple[str, ...]
 
@@ -90,7 +88,7 @@ class NodeDeviceRow:
 class Tile:
     """The drawing of a node."""
 
-    machine: PoolNode
+    node: PoolNode
     rows: tuple[NodeDeviceRow, ...]
 
 
@@ -103,7 +101,7 @@ class Rack:
 
 
 @dataclass(frozen=True, slots=True)
-class Squares:
+class NodeGrid:
     """A whole pool with one square per node: one SVG path for each state."""
 
     paths: Mapping[str, str]
@@ -113,13 +111,13 @@ class Squares:
     beyond: int
 
 
-def machines(rows: Iterable[DeviceRow]) -> list[PoolNode]:
+def pool_nodes(rows: Iterable[DeviceRow]) -> list[PoolNode]:
     """Group devices by node, in natural order: node-2 before node-10."""
     found: dict[NodeName, list[DeviceRow]] = {}
     for row in rows:
         found.setdefault(row.node, []).append(row)
-    made = [PoolNode(name, tuple(devices)) for name, devices in found.items()]
-    return sorted(made, key=lambda m: _counted(m.name))
+    nodes = [PoolNode(name, tuple(devices)) for name, devices in found.items()]
+    return sorted(nodes, key=lambda node: _natural_key(node.name))
 
 
 def page_of(every: Sequence[PoolNode], page: int) -> tuple[list[PoolNode], int, int]:
@@ -134,52 +132,43 @@ def racks(
 ) -> list[Rack]:
     """Group the nodes of a page by rack, with the jobs on them."""
     size = pool.place.nodes_per_rack if isinstance(pool.place, VirtualPlace) else None
-    number = {machine.name: index for index, machine in enumerate(every)} if size else {}
-    on: dict[NodeName, list[Holder]] = {}
+    index = {node.name: i for i, node in enumerate(every)} if size else {}
+    by_node: dict[NodeName, list[Holder]] = {}
     for holder in sorted(holders, key=lambda h: (h.since, h.job)):
         for node in holder.nodes:
-            on.setdefault(node, []).append(holder)
+            by_node.setdefault(node, []).append(holder)
     found: list[Rack] = []
-    for machine in shown:
-        rack = number[machine.name] // size + 1 if size else None
-        if not found or found[-1].number != rack:
-            found.append(Rack(rack))
-        found[-1].tiles.append(tile(machine, on.get(machine.name, ())))
+    for pool_node in shown:
+        number = index[pool_node.name] // size + 1 if size else None
+        if not found or found[-1].number != number:
+            found.append(Rack(number))
+        found[-1].tiles.append(tile(pool_node, by_node.get(pool_node.name, ())))
     return found
 
 
-def tile(machine: PoolNode, holders: Sequence[Holder]) -> Tile:
+def tile(node: PoolNode, holders: Sequence[Holder]) -> Tile:
     """Draw a node with its jobs."""
     rows = []
-    for devices in machine.devices:
-        mine = [h for h in holders if h.slice == devices.slice]
-        rows.append(
-            NodeDeviceRow(
-                devices.slice,
-                devices.total,
-                devices.in_use,
-                _blocks(devices, mine),
-                tuple(part(n, devices.total) for n in range(1, devices.total))
-                if devices.total <= _CUT_CELLS
-                else (),
-            )
-        )
-    return Tile(machine, tuple(rows))
+    for devices in node.devices:
+        cuts = range(1, devices.total) if devices.total <= _CUT_CELLS else ()
+        blocks = _blocks(devices, [h for h in holders if h.slice == devices.slice])
+        rows.append(NodeDeviceRow(devices, blocks, tuple(part(n, devices.total) for n in cuts)))
+    return Tile(node, tuple(rows))
 
 
-def squares(every: Sequence[PoolNode]) -> Squares:
+def squares(every: Sequence[PoolNode]) -> NodeGrid:
     """Draw all nodes as squares, up to a limit."""
     paths: dict[str, list[str]] = {}
-    shown = every[:MOST_SQUARES]
-    for index, machine in enumerate(shown):
-        x, y = index % SQUARES_A_LINE * _STEP, index // SQUARES_A_LINE * _STEP
-        paths.setdefault(machine.state, []).append(f"M{x} {y}h{_SIDE}v{_SIDE}h-{_SIDE}z")
+    shown = every[:MAX_SQUARES]
+    for index, node in enumerate(shown):
+        x, y = index % SQUARES_PER_LINE * _STEP, index // SQUARES_PER_LINE * _STEP
+        paths.setdefault(node.state, []).append(f"M{x} {y}h{_SIDE}v{_SIDE}h-{_SIDE}z")
     order = [state for state in ("used", "partly", "idle", "drained", "broken") if state in paths]
-    lines = -(-len(shown) // SQUARES_A_LINE)
-    return Squares(
+    lines = -(-len(shown) // SQUARES_PER_LINE)
+    return NodeGrid(
         {state: "".join(paths[state]) for state in order},
         {state: len(paths[state]) for state in order},
-        min(len(shown), SQUARES_A_LINE) * _STEP,
+        min(len(shown), SQUARES_PER_LINE) * _STEP,
         lines * _STEP,
         len(every) - len(shown),
     )
@@ -197,39 +186,35 @@ def _blocks(devices: DeviceRow, holders: Sequence[Holder]) -> tuple[Block, ...]:
             blocks.append(Block(kind, count, part(at, total), part(count, total), **more))  # type: ignore[arg-type]
             at += count
 
-    # Jobs and nodes are seen at two moments: no more is drawn as held than the node says is in use.
-    room = devices.in_use
+    # Jobs and nodes are observed at different times: draw no more as held than the node reports in use.
+    unassigned = devices.in_use
     for shade, holder in enumerate(holders):
-        here = min(room, -(-holder.devices // max(1, len(holder.nodes))))
-        word = format_job_id(holder.job)
+        here = min(unassigned, -(-holder.devices // max(1, len(holder.nodes))))
+        narrow = here * _NARROW_BLOCKS <= total
+        job_id = format_job_id(holder.job)
         add(
             "used",
             here,
-            label=_short(holder.team or holder.user or "?", here, total),
-            title=f"{holder.name} ({word}): {holder.user or 'unknown'}, {holder.team or 'no team'},"
+            label=(holder.team or holder.user or "?")[: _NARROW_LETTERS if narrow else None],
+            title=f"{holder.name} ({job_id}): {holder.user or 'unknown'}, {holder.team or 'no team'},"
             f" {holder.devices} in all on {len(holder.nodes)} node{'s' * (len(holder.nodes) != 1)}",
-            link=f"/jobs/{word}",
+            link=f"/jobs/{job_id}",
             shade=shade % 2,
         )
-        room -= here
-    add("unknown", room, label="?", title="in use; by which job is not known")
-    unheld = devices.total - devices.in_use
+        unassigned -= here
+    add("unknown", unassigned, label="?", title="in use; by which job is not known")
+    unused = devices.total - devices.in_use
     match devices.health:
         case Health.DRAINED:
-            add("drained", unheld, title="on a drained node")
+            add("drained", unused, title="on a drained node")
         case Health.DOWN:
-            add("broken", unheld, title="on a node that is down")
+            add("broken", unused, title="on a node that is down")
         case _:
-            add("broken", min(devices.unhealthy, unheld), title="held back by the engine")
-            add("idle", unheld - min(devices.unhealthy, unheld), title="free")
+            add("broken", min(devices.unhealthy, unused), title="held back by the engine")
+            add("idle", unused - min(devices.unhealthy, unused), title="free")
     return tuple(blocks)
 
 
-def _short(name: str, count: int, total: int) -> str:
-    """Shorten a name for a narrow block."""
-    return name[:_NARROW_LETTERS] if count * _NARROW_BLOCKS <= total else name
-
-
-def _counted(name: str) -> tuple[tuple[int, int, str], ...]:
+def _natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     parts = re.split(r"(\d+)", name)
     return tuple((1, int(p), "") if p.isdigit() else (0, 0, p) for p in parts if p)

@@ -14,61 +14,59 @@ from fastapi import Request, Response
 
 from fairway.api.auth import caller_of
 from fairway.cost.budget_text import SpentBudget
-from fairway.ledger import BudgetEvent, Ledger, StoredBudgetStatus, Token
+from fairway.ledger import Ledger, StoredBudgetStatus, Token
 from fairway.ledger.records.jobs import JobFilter
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import TeamTree
-from fairway.services.budget_holds import spent_budgets
 from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import jobs as convert_jobs
-from fairway.services.convert.budgets import explained
-from fairway.services.cost_queries import CostQueries, CostQuestion
+from fairway.services.convert.jobs import with_budget_reason
+from fairway.services.cost_queries import CostQueries, CostRequest
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.rights import teams_seen, usage_filter
+from fairway.services.fleets import spent_budgets
+from fairway.services.rights import usage_filter, visible_teams
 from fairway.views.jobs import reason_text
 from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
-from fairway.web.pages.teams.view_model import Sort, TeamListRow, lines, ordered
+from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
 from fairway.web.sessions import PAGE
 from fairway.wire import costs as cost_wire
 from fairway.wire import jobs as job_wire
 
 PER_PAGE: Final = 100
-SHOWN_SUPPLIES: Final = 6
+MAX_SUPPLIES: Final = 6
 """The most supplies of a team in the list; its own page has all."""
-TOP_JOBS: Final = 20
-EVENTS: Final = 20
-LATELY: Final = "7d"
-SPENDING: Final = "30d"
-LONGEST_SECONDS: Final = 5.0
+MAX_JOBS: Final = 20
+MAX_EVENTS: Final = 20
+RECENT_WINDOW: Final = "7d"
+SPENDING_WINDOW: Final = "30d"
+MAX_SECONDS: Final = 5.0
 """How long a page waits for sums of usage before it is shown without them."""
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
-class _Money:
-    """The state of the budgets, and the teams they hold."""
+class _BudgetState:
+    """The state of the budgets, and the spent ones that hold teams."""
 
-    standings: Sequence[StoredBudgetStatus]
-    held: Mapping[TeamName, SpentBudget]
+    statuses: Sequence[StoredBudgetStatus]
+    spent: Mapping[TeamName, SpentBudget]
     now: int
 
     @classmethod
-    async def of(cls, ledger: Ledger, fleet: Fleet) -> _Money:
+    async def of(cls, ledger: Ledger, fleet: Fleet) -> _BudgetState:
         now = int(time.time())
-        standings = await ledger.budgets.standings()
-        return cls(standings, spent_budgets(fleet, standings, now), now)
+        statuses = await ledger.budgets.statuses()
+        return cls(statuses, spent_budgets(fleet, statuses, now), now)
 
-    def budgets(
-        self, fleet: Fleet, seen: frozenset[str] | None, events: Sequence[BudgetEvent] = ()
-    ) -> dict[str, Any]:
+    def by_team(self, fleet: Fleet, visible: frozenset[str] | None) -> dict[str, Any]:
         """Return the budgets that the caller may see, by team."""
-        found = convert_budgets.budgets(fleet, self.standings, events, self.now, seen)
+        found = convert_budgets.budgets(fleet, self.statuses, (), self.now, visible)
         return {budget.team: budget for budget in found.budgets}
 
 
@@ -90,21 +88,21 @@ def add_teams_page(site: PageContext, costs: CostQueries) -> None:
         sort, page = _sort(request.query_params.get("sort")), _page(request.query_params.get("page"))
         if not fleet.teams:
             return pages.show(request, "teams.html", {"fleet": fleet, "found": [], "sort": sort})
-        money = await _Money.of(site.ledger, fleet)
-        found = ordered(await _lines(site, fleet, caller, costs, money), sort)
-        last = max(1, -(-len(found) // PER_PAGE))
+        budgets = await _BudgetState.of(site.ledger, fleet)
+        rows = sorted_rows(await _team_rows(site, fleet, caller, costs, budgets), sort)
+        last = max(1, -(-len(rows) // PER_PAGE))
         page = min(page, last)
-        known = {
+        values = {
             "fleet": fleet,
-            "found": found[(page - 1) * PER_PAGE : page * PER_PAGE],
-            "all": found,
+            "found": rows[(page - 1) * PER_PAGE : page * PER_PAGE],
+            "all": rows,
             "sort": sort,
             "Sort": Sort,
             "page": page,
             "last": last,
-            "most_supplies": SHOWN_SUPPLIES,
+            "max_supplies": MAX_SUPPLIES,
         }
-        return pages.show(request, "teams.html", known)
+        return pages.show(request, "teams.html", values)
 
 
 def add_team_page(site: PageContext, costs: CostQueries) -> None:
@@ -115,50 +113,50 @@ def add_team_page(site: PageContext, costs: CostQueries) -> None:
     async def show_team(request: Request, team: str) -> Response:
         """Show the supplies, members, jobs and money of a team."""
         caller, fleet = caller_of(request), await site.fleets.in_force()
-        usage_filter(caller, fleet, team, None, None)  # refuses a team that is not there, or not theirs
+        usage_filter(caller, fleet, team, None, None)  # raises if the team is unknown or not visible
         tree, name = TeamTree(fleet.teams), TeamName(team)
-        events = await ledger.budgets.events(team=team, limit=EVENTS)
-        money = await _Money.of(ledger, fleet)
-        found = {line.team.name: line for line in await _lines(site, fleet, caller, costs, money)}
-        family = tuple(t.name for t in tree.subtree(tree[name]))
-        running = await _jobs(ledger, fleet, money.held, family, (JobState.RUNNING,))
-        waiting = await _jobs(ledger, fleet, money.held, family, _NOT_STARTED)
-        known = {
+        events = await ledger.budgets.events(team=team, limit=MAX_EVENTS)
+        budgets = await _BudgetState.of(ledger, fleet)
+        rows = {row.team.name: row for row in await _team_rows(site, fleet, caller, costs, budgets)}
+        subtree = tuple(t.name for t in tree.subtree(tree[name]))
+        running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
+        waiting = await _jobs(ledger, fleet, budgets.spent, subtree, _NOT_STARTED)
+        values = {
             "fleet": fleet,
-            "line": found[name],
-            "inside": [found[child.name] for child in tree.children(tree[name])],
+            "line": rows[name],
+            "inside": [rows[child.name] for child in tree.children(tree[name])],
             "events": events,
             "running": running,
             "waiting": waiting,
-            "top": TOP_JOBS,
+            "top": MAX_JOBS,
             "now": datetime.now(UTC),
             "reason_text": reason_text,
             **await _spending(costs, caller, team),
         }
-        return pages.show(request, "team.html", known)
+        return pages.show(request, "team.html", values)
 
 
-async def _lines(
-    site: PageContext, fleet: Fleet, caller: Token, costs: CostQueries, money: _Money
+async def _team_rows(
+    site: PageContext, fleet: Fleet, caller: Token, costs: CostQueries, budgets: _BudgetState
 ) -> list[TeamListRow]:
-    seen = teams_seen(caller, fleet)
-    return lines(
+    visible = visible_teams(caller, fleet)
+    return team_rows(
         fleet,
         await site.ledger.jobs.counts(),
         await site.ledger.clusters.pools(),
-        money.budgets(fleet, seen),
-        money.held,
-        seen,
+        budgets.by_team(fleet, visible),
+        budgets.spent,
+        visible,
         await _used_lately(costs, caller) if fleet.name else None,
     )
 
 
 async def _used_lately(costs: CostQueries, caller: Token) -> Mapping[str, Decimal] | None:
     """Return recent GPU-hours by team without subteams. Returns None if it takes too long."""
-    asked = CostQuestion(LATELY, (Label.TEAM,), most=cost_wire.MOST_ROWS)
+    request = CostRequest(RECENT_WINDOW, (Label.TEAM,), max_rows=cost_wire.MAX_ROWS)
     try:
-        async with asyncio.timeout(LONGEST_SECONDS):
-            report = await costs.usage(caller, asked)
+        async with asyncio.timeout(MAX_SECONDS):
+            report = await costs.usage(caller, request)
     except TimeoutError:
         return None
     return {row.labels[0]: row.gpu_hours for row in report.rows}
@@ -167,23 +165,23 @@ async def _used_lately(costs: CostQueries, caller: Token) -> Mapping[str, Decima
 async def _jobs(
     ledger: Ledger,
     fleet: Fleet,
-    held: Mapping[TeamName, SpentBudget],
+    spent: Mapping[TeamName, SpentBudget],
     teams: tuple[TeamName, ...],
     states: tuple[JobState, ...],
 ) -> list[job_wire.Job]:
-    """The newest few of the team and those inside it, with the budget they wait for as their reason."""
-    rows = await ledger.jobs.page(JobFilter(teams=teams, states=states), limit=TOP_JOBS)
-    return [explained(convert_jobs.job(row), fleet, held) for row in rows]
+    """Return the newest jobs of the teams; the reason of a job that waits for a budget is that budget."""
+    rows = await ledger.jobs.page(JobFilter(teams=teams, states=states), limit=MAX_JOBS)
+    return [with_budget_reason(convert_jobs.job(row), fleet, spent) for row in rows]
 
 
 async def _spending(costs: CostQueries, caller: Token, team: str) -> dict[str, Any]:
     """Return spending by user and by pool. The values are None if it takes too long."""
-    by_user = CostQuery(window=SPENDING, by=(Label.USER,), team=team, most=10)
-    by_pool = CostQuery(window=SPENDING, by=(Label.POOL,), team=team, most=10)
+    by_user = CostQuery(window=SPENDING_WINDOW, by=(Label.USER,), team=team, max_rows=10)
+    by_pool = CostQuery(window=SPENDING_WINDOW, by=(Label.POOL,), team=team, max_rows=10)
     try:
-        async with asyncio.timeout(LONGEST_SECONDS):
-            users = await costs.cost(caller, by_user.question())
-            pools = await costs.cost(caller, by_pool.question())
+        async with asyncio.timeout(MAX_SECONDS):
+            users = await costs.cost(caller, by_user.request())
+            pools = await costs.cost(caller, by_pool.request())
     except TimeoutError:
         return {"spending": None, "spent": None, "cost_address": by_user.address()}
     tables = [(users, cost_table(users, by_user), by_user), (pools, cost_table(pools, by_pool), by_pool)]

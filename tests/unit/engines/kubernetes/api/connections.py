@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx2
 
 from fairway.engines.kubernetes.api.client import ApiServer
-from fairway.engines.kubernetes.api.connection import Reconnecting
+from fairway.engines.kubernetes.api.connection import ApiConnection
 from fairway.model.fleet import Cluster, KubernetesConnection
 from fairway.model.names import ClusterName
 
@@ -53,5 +53,5 @@ async def _soon_over() -> AsyncIterator[bytes]:
     yield b""
 
 
-def connection(made: Connections, *, timeout_seconds: float = 5, clock: float = 0) -> Reconnecting:
-    return Reconnecting(CLUSTER, timeout_seconds, connect=made.connect, clock=lambda: clock)
+def connection(made: Connections, *, timeout_seconds: float = 5, clock: float = 0) -> ApiConnection:
+    return ApiConnection(CLUSTER, timeout_seconds, connect=made.connect, clock=lambda: clock)

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes.api.connection import Reconnecting, lacks_right
+from fairway.engines.kubernetes.api.connection import ApiConnection, lacks_right
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.port import Refused, Unreachable
 from fairway.model.errors import FairwayError
@@ -18,7 +18,7 @@ from tests.unit.engines.kubernetes.api.connections import CLUSTER, SERVER, Conne
 NO_RIGHT = Refused("Forbidden", 'User "fairway" cannot list resource "jobs"', "add a rule")
 
 
-async def ask(through: Reconnecting, path: str = "/") -> msgspec.Raw:
+async def ask(through: ApiConnection, path: str = "/") -> msgspec.Raw:
     async with through.use(5) as api:
         return await api.get(path, {}, msgspec.Raw, ApiCall(SERVER, "get"), timeout_seconds=5)
 
@@ -242,7 +242,7 @@ async def test_another_engines_cluster_is_refused() -> None:
     slurm = Cluster(ClusterName("hpc"), SlurmConnection("http://127.0.0.1:1"))
 
     with pytest.raises(Refused) as said:
-        async with Reconnecting(slurm, 5, connect=Connections().connect).use():
+        async with ApiConnection(slurm, 5, connect=Connections().connect).use():
             pass
 
     assert said.value.code == "WrongEngine"
@@ -250,7 +250,7 @@ async def test_another_engines_cluster_is_refused() -> None:
 
 def test_a_right_that_was_there_a_moment_ago_is_waited_for() -> None:
     now = 1000.0
-    through = Reconnecting(CLUSTER, 5, connect=Connections().connect, clock=lambda: now)
+    through = ApiConnection(CLUSTER, 5, connect=Connections().connect, clock=lambda: now)
     assert through.as_warm_up(NO_RIGHT) is NO_RIGHT  # never allowed: it is missing
 
     through.note_allowed()

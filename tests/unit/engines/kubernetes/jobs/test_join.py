@@ -15,20 +15,20 @@ from fairway.engines.kubernetes.jobs.join import (
     ObservedJob,
     ObservedPod,
     SupplyLookup,
+    count_forgotten_attempts,
+    group_by_attempt,
     join,
-    runs_of,
-    with_forgotten,
 )
 from fairway.engines.kubernetes.jobs.objects import (
     JobObject,
     JobPodObject,
     WorkloadObject,
-    job_keeper,
-    keep_workload,
-    pod_keeper,
+    job_transform,
+    pod_transform,
+    workload_facts,
 )
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS
-from fairway.engines.kubernetes.policy.nudge.nudge import FOR
+from fairway.engines.kubernetes.policy.nudge.nudge import DEACTIVATED_FOR
 from fairway.model.job import Ending, JobState, SeenJob
 from fairway.model.names import ClusterName
 from tests.unit.engines.kubernetes.policy.fleets import fleet
@@ -58,7 +58,7 @@ def a_job(
         },
         "status": status,
     }  # fmt: skip
-    return job_keeper(FLEET.pools)(decoded(written, JobObject))
+    return job_transform(FLEET.pools)(decoded(written, JobObject))
 
 
 def a_pod(
@@ -90,7 +90,9 @@ def a_pod(
     if started is not None:
         status |= {"startTime": at(started), "containerStatuses": [{"name": "job", "state": state}]}
     spec = {"nodeName": f"node-{name}", "containers": [{"name": "job", **GPU}]}
-    facts = pod_keeper(FLEET.pools)(decoded({"metadata": meta, "spec": spec, "status": status}, JobPodObject))
+    facts = pod_transform(FLEET.pools)(
+        decoded({"metadata": meta, "spec": spec, "status": status}, JobPodObject)
+    )
     assert facts is not None
     return ObservedPod(facts, gone)
 
@@ -101,7 +103,7 @@ def a_workload(
     written = {
         "metadata": {
             "name": "w", "namespace": "research", "uid": "w",
-            "annotations": {FOR: "another"} if put_back else {},
+            "annotations": {DEACTIVATED_FOR: "another"} if put_back else {},
             "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-uid-1"}],
         },
         "spec": {"active": active},
@@ -110,7 +112,7 @@ def a_workload(
             "schedulingStats": {"evictions": [{"reason": "Preempted", "count": evictions}]},
         },
     }  # fmt: skip
-    return keep_workload(decoded(written, WorkloadObject))
+    return workload_facts(decoded(written, WorkloadObject))
 
 
 def decoded(written: Any, type_: Any) -> Any:
@@ -126,7 +128,7 @@ def ended(type_: str, when: float, reason: str = "", **more: Any) -> dict[str, A
 
 
 def seen(job: Any, *pods: ObservedPod, workload: Any = None, **more: Any) -> SeenJob:
-    return join(ObservedJob("research", "train", job, workload=workload, pods=pods, **more), PLACES).seen
+    return join(ObservedJob("research", "train", job, workload=workload, pods=pods, **more), PLACES)
 
 
 def test_waiting_says_why() -> None:
@@ -175,7 +177,7 @@ def test_what_runs_or_is_over_waits_for_nothing() -> None:
     said = a_workload(condition("QuotaReserved", "False", reason="Pending", message="insufficient quota"))
     assert seen(a_job(), a_pod(), workload=said).reason_code == ""
     assert seen(a_job(**ended("Complete", 11)), a_pod(ended=9), workload=said).reason_code == ""
-    assert seen(a_job(), workload=said, gone=T0).reason_code == ""
+    assert seen(a_job(), workload=said, deleted_at=T0).reason_code == ""
 
 
 def test_held_gated_or_put_back() -> None:
@@ -264,7 +266,7 @@ def test_a_node_lost_under_a_gang() -> None:
     stays, lost = a_pod("a", index=0), a_pod("b", index=1, told=8, disrupted="DeletionByTaintManager")
     assert seen(a_job(2), stays, lost).state is JobState.RUNNING
     job = seen(
-        a_job(2), stays, ObservedPod(lost.facts, gone=True), a_pod("c", created=20, started=21, index=1)
+        a_job(2), stays, ObservedPod(lost.facts, deleted=True), a_pod("c", created=20, started=21, index=1)
     )
     assert [(a.ending, a.devices, a.nodes) for a in job.attempts] == [
         (Ending.NODE_LOST, 4, ("node-a", "node-b")),
@@ -275,18 +277,18 @@ def test_a_node_lost_under_a_gang() -> None:
 
 def test_cancelled_while_it_runs_and_while_it_waits() -> None:
     gone = T0 + timedelta(seconds=8)
-    still = seen(a_job(), a_pod(told=8), gone=gone)
+    still = seen(a_job(), a_pod(told=8), deleted_at=gone)
     assert still.state is JobState.RUNNING, "its pods hold their GPUs"
-    over = seen(a_job(), a_pod(told=8, ended=12, code=143, gone=True), gone=gone)
+    over = seen(a_job(), a_pod(told=8, ended=12, code=143, gone=True), deleted_at=gone)
     assert (over.state, over.attempts[0].ending) == (JobState.CANCELLED, Ending.CANCELLED)
     assert over.ended_at == T0 + timedelta(seconds=12)
-    assert seen(a_job(suspend=True), gone=gone).ended_at == gone
+    assert seen(a_job(suspend=True), deleted_at=gone).ended_at == gone
 
 
 def test_what_nobody_tells_of_any_more_is_counted() -> None:
     def earlier(job: Any, *pods: ObservedPod, evictions: int) -> int:
         known = ObservedJob("research", "train", job, workload=a_workload(evictions=evictions), pods=pods)
-        return with_forgotten(known).earlier
+        return count_forgotten_attempts(known).forgotten_attempts
 
     assert earlier(a_job(), a_pod(), evictions=0) == 0
     assert earlier(a_job(), a_pod(), evictions=2) == 2
@@ -329,8 +331,8 @@ def test_attempts_are_in_order_and_none_ends_before_it_starts(
         )  # fmt: skip
         clock += length
     known = ObservedJob("research", "train", a_job(nodes, suspend=True), pods=tuple(pods))
-    attempts = join(known, PLACES).seen.attempts
-    assert {p.facts.uid for run in runs_of(known) for p in run.pods} == {p.facts.uid for p in pods}
+    attempts = join(known, PLACES).attempts
+    assert {p.facts.uid for pods_ in group_by_attempt(known) for p in pods_} == {p.facts.uid for p in pods}
     assert all(a.ended_at is not None and a.ended_at >= a.started_at for a in attempts)
     assert [a.started_at for a in attempts] == sorted(a.started_at for a in attempts)
     assert all(a.devices <= 2 * max(nodes, len(pods)) for a in attempts)

@@ -29,8 +29,8 @@ async def test_a_mirror_goes_on_after_a_lookup_met_a_401() -> None:
         again = await mirror.changes(first.mark, fleet)
         later = await mirror.changes(again.mark, fleet)
 
-    assert again.whole  # its informers began anew, on the new connection
-    assert not later.whole
+    assert again.snapshot  # its informers began anew, on the new connection
+    assert not later.snapshot
     assert len(made.made) == 2
     await mirror.close()
 
@@ -52,5 +52,5 @@ async def test_a_mirror_goes_on_after_its_own_401() -> None:
     async with asyncio.timeout(10):
         again = await mirror.changes(mark, fleet)
 
-    assert again.whole
+    assert again.snapshot
     await mirror.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.engines.kubernetes.nodes.devices import is_known_gpu
-from fairway.engines.kubernetes.nodes.facts import PodDevices, node_keeper, pod_keeper, requested
+from fairway.engines.kubernetes.nodes.facts import PodDevices, node_transform, pod_transform, requested
 from tests.unit.engines.kubernetes.nodes.made import node, pod, pool, ready
 
 GPU = "nvidia.com/gpu"
@@ -56,7 +56,7 @@ def test_resources_are_maximised_one_by_one() -> None:
 
 
 def test_pods_without_gpus_are_not_kept() -> None:
-    keep = pod_keeper([pool("p")])
+    keep = pod_transform([pool("p")])
 
     assert keep(pod(containers=[{"resources": {"requests": {"cpu": "4"}}}, {}])) is None
     assert keep(pod(containers=runs(1), nodeName="")) is None
@@ -66,14 +66,14 @@ def test_pods_without_gpus_are_not_kept() -> None:
 def test_a_pools_own_resource_counts() -> None:
     own = pod(containers=[{"resources": {"requests": {"example.com/accelerator": "2"}}}])
 
-    assert pod_keeper([pool("p")])(own) is None
-    assert pod_keeper([pool("p", resource="example.com/accelerator")])(own) == PodDevices(
+    assert pod_transform([pool("p")])(own) is None
+    assert pod_transform([pool("p", resource="example.com/accelerator")])(own) == PodDevices(
         "n1", (("example.com/accelerator", 2),)
     )
 
 
 def test_only_what_pools_ask_for_is_kept_of_a_node() -> None:
-    kept = node_keeper([pool("p", {"gpu": "a100"})])(
+    kept = node_transform([pool("p", {"gpu": "a100"})])(
         node(
             metadata={"name": "n1", "labels": {"gpu": "a100", "kubernetes.io/os": "linux"}},
             status={
@@ -116,10 +116,10 @@ def test_only_what_pools_ask_for_is_kept_of_a_node() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_says_why_and_since_when(condition: dict[str, str], words: str) -> None:
-    kept = node_keeper([])(node(status={"conditions": [condition]}))
+    kept = node_transform([])(node(status={"conditions": [condition]}))
 
     assert not kept.ready
-    assert kept.not_ready_words == words
+    assert kept.not_ready_reason == words
 
 
 def test_a_cordon_names_who_wrote_it_and_when() -> None:
@@ -132,17 +132,17 @@ def test_a_cordon_names_who_wrote_it_and_when() -> None:
             "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
         },
     ]
-    kept = node_keeper([])(
+    kept = node_transform([])(
         node(metadata={"name": "n1", "managedFields": managed}, spec={"unschedulable": True})
     )
 
     assert kept.cordoned
-    assert kept.cordoned_words == "cordoned since 2026-01-02T00:00:00Z by kubectl-cordon"
-    assert node_keeper([])(node(spec={"unschedulable": True})).cordoned_words == "cordoned"
+    assert kept.cordon_reason == "cordoned since 2026-01-02T00:00:00Z by kubectl-cordon"
+    assert node_transform([])(node(spec={"unschedulable": True})).cordon_reason == "cordoned"
 
 
 def test_a_cordon_says_why_if_somebody_wrote_it_down() -> None:
     notes = {"fairway.dev/drain-reason": "fan is noisy", "fairway.dev/drained-by": "dana", "other": "x"}
     drained = node(metadata={"name": "n1", "annotations": notes}, spec={"unschedulable": True})
 
-    assert node_keeper([])(drained).cordoned_words == "cordoned by dana: fan is noisy"
+    assert node_transform([])(drained).cordon_reason == "cordoned by dana: fan is noisy"

@@ -24,9 +24,9 @@ def facts(
         capacity=tuple(sorted(capacity.items())),
         allocatable=tuple(sorted((capacity if allocatable is None else allocatable).items())),
         ready=not down,
-        not_ready_words=down,
+        not_ready_reason=down,
         cordoned=bool(cordoned),
-        cordoned_words=cordoned,
+        cordon_reason=cordoned,
     )
 
 

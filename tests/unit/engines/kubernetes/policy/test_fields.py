@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.policy.admission_policies import guards
+from fairway.engines.kubernetes.policy.admission_policies import validating_policies
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
 from fairway.engines.kubernetes.policy.read import found_object, without_nudges
 from fairway.policy.objects import ObjectKey
@@ -47,7 +47,7 @@ def test_a_queue_comes_back_as_it_was(
 
 
 def test_an_admission_policy_comes_back_as_it_was() -> None:
-    for _, policy, binding in guards(["nvidia.com/gpu"], ["low"], "normal", placing=True):
+    for _, policy, binding in validating_policies(["nvidia.com/gpu"], ["low"], "normal", assigns_queues=True):
         assert unflatten(flatten(kinds.ADMISSION_POLICY, {"spec": policy})) == {"spec": policy}
         assert unflatten(flatten(kinds.ADMISSION_BINDING, {"spec": binding})) == {"spec": binding}
 

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.api.wire import NodeObject
+from fairway.engines.kubernetes.policy.nudge.nudge import _shared_devices
 from fairway.engines.kubernetes.policy.nudge.preemption import select_victims
 from fairway.engines.kubernetes.policy.nudge.snapshot import JobPod, Snapshot, take_snapshot
-from fairway.engines.kubernetes.policy.nudge.starvation import MOST_TURN_SECONDS, Starvation
+from fairway.engines.kubernetes.policy.nudge.starvation import MAX_HELP_SECONDS, Starvation
 from fairway.engines.kubernetes.policy.nudge.usage_decay import (
     DecayedUsage,
-    forgiveness,
+    fair_share_factor,
     parse_usage,
     weights,
 )
@@ -104,9 +105,9 @@ class Cluster:
         )
 
     def victims(self) -> set[str]:
-        standing = self.stands()
-        (asking,) = standing.asking
-        made = select_victims(standing, asking)
+        snapshot = self.stands()
+        (waiting,) = snapshot.waiting
+        made = select_victims(snapshot, waiting)
         return set() if made is None else {v.workload.metadata.uid for v in made[1]}
 
 
@@ -191,20 +192,20 @@ def test_room_is_always_made_lawfully_and_is_enough(data: st.DataObject) -> None
             team = data.draw(st.sampled_from(["product", "vision", "nlp"]))
             here.job(team, f"j{len(here.workloads)}", gpus, f"n{i}", low=data.draw(st.booleans()))
     here.job("nlp", "mine", data.draw(st.sampled_from([1, 2, 4, 8])))
-    standing = here.stands()
-    (asking,) = standing.asking
-    made = select_victims(standing, asking)
+    snapshot = here.stands()
+    (waiting,) = snapshot.waiting
+    made = select_victims(snapshot, waiting)
     if made is None:
         return
     supply, victims = made
     lost = sum(v.devices for v in victims if v.team.name == "product" and not v.low)
-    assert lost == 0 or standing.used["product", supply] - lost >= 8
-    freed = {room.name: room.free for room in standing.rooms[supply]}
+    assert lost == 0 or snapshot.used["product", supply] - lost >= 8
+    freed = {node.name: node.free for node in snapshot.nodes[supply]}
     for victim in victims:
         for node, devices in victim.nodes.items():
             freed[node] += devices
-    assert max(freed.values()) >= asking.devices
-    assert max(room.free for room in standing.rooms[supply]) < asking.devices  # it did not fit before
+    assert max(freed.values()) >= waiting.devices
+    assert max(node.free for node in snapshot.nodes[supply]) < waiting.devices  # it did not fit before
 
 
 def test_a_gang_overtaken_by_as_much_as_it_asks_for_has_its_turn() -> None:
@@ -212,15 +213,15 @@ def test_a_gang_overtaken_by_as_much_as_it_asks_for_has_its_turn() -> None:
     here.job("product", "gang", 8, pods=2, at=10)
     here.job("product", "early", 8, "n0", at=5)
     here.job("product", "s0", 8, "n1", at=11)
-    assert starvation.turn(here.stands(), 0) is None
+    assert starvation.find_starved_job(here.stands(), 0) is None
     here.workloads.pop()
     here.job("product", "s1", 8, "n1", at=12)  # in s0's place
-    turn = starvation.turn(here.stands(), 1)
-    assert turn is not None
-    assert turn.asking.workload.metadata.uid == "gang"
-    assert turn.strict
-    assert not turn.teams | turn.queues
-    assert starvation.turn(here.stands(), MOST_TURN_SECONDS + 2) is None  # enough is enough
+    starved = starvation.find_starved_job(here.stands(), 1)
+    assert starved is not None
+    assert starved.waiting.workload.metadata.uid == "gang"
+    assert starved.strict_fifo
+    assert not starved.blocked_teams | starved.blocked_queues
+    assert starvation.find_starved_job(here.stands(), MAX_HELP_SECONDS + 2) is None  # enough is enough
 
 
 def test_a_job_at_its_own_teams_ceiling_holds_nobody_else_back() -> None:
@@ -235,13 +236,15 @@ teams:
     here.job("nlp", "waits", 2, at=1)  # 7 of 8 are held
     for i in range(4):
         here.job("product", f"p{i}", 1, "n2", at=2)
-    assert starvation.turn(here.stands(capped), 0) is None  # what product has would not help it
+    assert starvation.find_starved_job(here.stands(capped), 0) is None  # what product has would not help it
 
     here.job("vision", "v2", 1, "n1", at=3)
     here.job("vision", "v3", 1, "n1", at=4)
-    turn = starvation.turn(here.stands(capped), 1)  # what its sibling takes of the same ceiling would
-    assert turn is not None
-    assert turn.teams == {"vision"}
+    starved = starvation.find_starved_job(
+        here.stands(capped), 1
+    )  # what its sibling takes of the same ceiling would
+    assert starved is not None
+    assert starved.blocked_teams == {"vision"}
 
 
 def test_other_teams_that_overtake_it_borrow_nothing_new_meanwhile() -> None:
@@ -251,11 +254,11 @@ def test_other_teams_that_overtake_it_borrow_nothing_new_meanwhile() -> None:
     here.job("nlp", "n", 8, "n1", at=11)
     here.job("research", "l", 8, "n2", at=11, low=True)
     here.job("product", "own", 8, "n3", at=11)
-    turn = starvation.turn(here.stands(), 0)
-    assert turn is not None
-    assert turn.strict
-    assert turn.teams == {"research"}
-    assert turn.queues == {"research.low"}
+    starved = starvation.find_starved_job(here.stands(), 0)
+    assert starved is not None
+    assert starved.strict_fifo
+    assert starved.blocked_teams == {"research"}
+    assert starved.blocked_queues == {"research.low"}
 
 
 def test_like_jobs_do_not_overtake() -> None:
@@ -263,7 +266,7 @@ def test_like_jobs_do_not_overtake() -> None:
     here.job("product", "mine", 8, at=10)
     for i in range(4):
         here.job("product", f"s{i}", 8, f"n{i}", at=11)
-    assert starvation.turn(here.stands(), 0) is None
+    assert starvation.find_starved_job(here.stands(), 0) is None
 
 
 def test_a_job_that_can_never_run_stops_nobody() -> None:
@@ -271,24 +274,24 @@ def test_a_job_that_can_never_run_stops_nobody() -> None:
     here.job("product", "huge", 8, pods=3, at=10)
     for i in range(4):
         here.job("product", f"s{i}", 8, "n0", at=11 + i)
-    assert starvation.turn(here.stands(), 0) is None
+    assert starvation.find_starved_job(here.stands(), 0) is None
 
 
 def test_past_use_fades_by_half_lives_and_survives_a_restart() -> None:
-    used = DecayedUsage(0, 0).later(10, 60, holding=32)
+    used = DecayedUsage(0, 0).advance(10, 60, devices=32)
     assert 300 < used.amount < 320  # 320 device-seconds, a little of it forgiven already
-    assert used.later(70, 60).amount == pytest.approx(used.amount / 2)
-    assert DecayedUsage(0, 0).later(1e6, 60, holding=8).amount == pytest.approx(8 * 60 / math.log(2))
+    assert used.advance(70, 60).amount == pytest.approx(used.amount / 2)
+    assert DecayedUsage(0, 0).advance(1e6, 60, devices=8).amount == pytest.approx(8 * 60 / math.log(2))
     read = parse_usage(str(DecayedUsage(480, 1_700_000_000)))
     assert read == DecayedUsage(480, 1_700_000_000)
     assert parse_usage("whatever") is None
 
 
 def test_a_team_that_used_its_share_counts_half_of_one_that_used_nothing() -> None:
-    assert forgiveness(0, 100, 0.5) == 1
-    assert forgiveness(50, 100, 0.5) == 0.5
-    assert forgiveness(100, 100, 0.5) == 0.25
-    assert forgiveness(0, 0, 0.5) == 1
+    assert fair_share_factor(0, 100, 0.5) == 1
+    assert fair_share_factor(50, 100, 0.5) == 0.5
+    assert fair_share_factor(100, 100, 0.5) == 0.25
+    assert fair_share_factor(0, 0, 0.5) == 1
 
 
 def test_weights_keep_the_shares_of_those_that_used_alike() -> None:
@@ -299,5 +302,12 @@ def test_weights_keep_the_shares_of_those_that_used_alike() -> None:
     assert weights(whole.teams, {"a": 600, "b": 400}) == pytest.approx({"a": 60, "b": 40})
     after = weights(whole.teams, {"a": 1000, "b": 0})
     assert after["a"] < after["b"] == 80
-    first_job = weights(whole.teams, {"a": 10, "b": 0}, negligible=100_000)
+    first_job = weights(whole.teams, {"a": 10, "b": 0}, baseline=100_000)
     assert first_job == pytest.approx({"a": 60, "b": 40}, rel=0.001)
+
+
+def test_quotas_in_full_thousands_count() -> None:
+    """Kubernetes writes 2000 as `2k`."""
+    resources = [{"name": GPU, "nominalQuota": "2k"}, {"name": GPU, "nominalQuota": 24}]
+    queue = {"spec": {"resourceGroups": [{"flavors": [{"name": "a100", "resources": resources}]}]}}
+    assert _shared_devices([queue], []) == 2024

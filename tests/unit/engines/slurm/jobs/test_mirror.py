@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.slurm.jobs import fields, sacct, squeue
-from fairway.engines.slurm.jobs.fields import FleetLookup, JobDevices, expand
-from fairway.engines.slurm.jobs.squeue import SqueueRow
-from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.jobs import sacct, squeue
+from fairway.engines.slurm.jobs.squeue import FleetLookup, JobDevices, SqueueRow
+from fairway.engines.slurm.nodes.devices import PoolMatcher
+from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.files import parse_fleet
 from fairway.model.job import Attempt, Ending, JobState
 from fairway.model.names import NodeName, PoolName, SliceName
@@ -39,28 +39,28 @@ teams:
 """,
     "fleet.yaml",
 )
-WORDS = FleetLookup(FLEET, Claims(FLEET.pools))
+WORDS = FleetLookup(FLEET, PoolMatcher(FLEET.pools))
 GPU = Supply(PoolName("gpu"))
 SECRET = "\x1e0123"
 
 
 def row(**said: str) -> SqueueRow:
     plain = {
-        "id": "12",
+        "jobarrayid": "12",
         "state": "RUNNING",
-        "start": "1000",
-        "end": "9000",
-        "user": "alice",
+        "starttime": "1000",
+        "endtime": "9000",
+        "username": "alice",
         "account": "research",
         "partition": "gpu-lent",
-        "submit": "900",
-        "limit": "1-02:03:04",
-        "restarts": "0",
+        "submittime": "900",
+        "timelimit": "1-02:03:04",
+        "restartcnt": "0",
         "exit_code": "0:0",
         "reason": "None",
-        "nodes": "2",
-        "node_list": "gpu[001-002]",
-        "tres": "cpu=2,mem=2000M,node=2,billing=4,gres/gpu=4,gres/gpu:a100=4",
+        "numnodes": "2",
+        "nodelist": "gpu[001-002]",
+        "tres_alloc": "cpu=2,mem=2000M,node=2,billing=4,gres/gpu=4,gres/gpu:a100=4",
         "tres_per_node": "gres/gpu:a100:2",
         "tres_per_job": "N/A",
         "admin_comment": "fairway:normal",
@@ -74,7 +74,7 @@ def at(seconds: int) -> datetime:
 
 
 def test_a_running_job() -> None:
-    job = squeue.seen(row(), WORDS)
+    job = squeue.to_job(row(), WORDS)
     assert job.attempts == (Attempt(at(1000), (NodeName("gpu001"), NodeName("gpu002")), 4),)
     assert (job.state, job.team, job.supply, job.gpus, job.nodes) == (JobState.RUNNING, "research", GPU, 2, 2)
     assert (job.priority, job.time_seconds, job.ended_at) == ("normal", 93784, None)
@@ -96,7 +96,7 @@ def test_a_running_job() -> None:
     ],
 )
 def test_states_that_ran(state: str, reason: str, job: JobState, ending: Ending | None) -> None:
-    seen = squeue.seen(row(state=state, reason=reason), WORDS)
+    seen = squeue.to_job(row(state=state, reason=reason), WORDS)
     assert seen.state is job
     assert seen.attempts[0].ending is ending
     assert seen.attempts[0].ended_at == (at(9000) if ending else None)
@@ -115,7 +115,7 @@ def test_states_that_ran(state: str, reason: str, job: JobState, ending: Ending 
     ],
 )
 def test_states_that_wait_have_no_attempt(state: str, reason: str, job: JobState) -> None:
-    seen = squeue.seen(row(state=state, reason=reason), WORDS)
+    seen = squeue.to_job(row(state=state, reason=reason), WORDS)
     assert (seen.state, seen.attempts, seen.gpus) == (job, (), 2)
 
 
@@ -133,47 +133,62 @@ def test_states_that_wait_have_no_attempt(state: str, reason: str, job: JobState
     ],
 )
 def test_what_waits_has_the_code_of_its_reason(state: str, reason: str, code: str) -> None:
-    assert squeue.seen(row(state=state, reason=reason), WORDS).reason_code == code
+    assert squeue.to_job(row(state=state, reason=reason), WORDS).reason_code == code
 
 
 def test_what_slurm_guesses_of_a_waiting_job_is_no_change() -> None:
-    waiting = row(state="PENDING", start="5000", end="6000")
-    assert squeue.settled(waiting) == squeue.settled(waiting._replace(start="N/A", end="N/A"))
-    assert squeue.settled(row()) != squeue.settled(row(start="1001"))
+    waiting = row(state="PENDING", starttime="5000", endtime="6000")
+    assert squeue.without_estimates(waiting) == squeue.without_estimates(
+        waiting._replace(starttime="N/A", endtime="N/A")
+    )
+    assert squeue.without_estimates(row()) != squeue.without_estimates(row(starttime="1001"))
 
 
 def test_a_gang_that_ends_keeps_its_nodes() -> None:
-    assert squeue.only_completes(row(), row(state="COMPLETING", node_list="gpu002"))
-    assert not squeue.only_completes(row(state="PENDING"), row(state="COMPLETING"))
-    assert not squeue.only_completes(row(), row(state="FAILED"))
+    assert squeue.starts_completing(row(), row(state="COMPLETING", nodelist="gpu002"))
+    assert not squeue.starts_completing(row(state="PENDING"), row(state="COMPLETING"))
+    assert not squeue.starts_completing(row(), row(state="FAILED"))
 
 
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
 def test_no_name_forges_a_line(names: list[str]) -> None:
-    rows = [row(id=str(n), name=name) for n, name in enumerate(names)]
+    rows = [row(jobarrayid=str(n), name=name) for n, name in enumerate(names)]
     output = "".join("\x1f".join(one) + SECRET + "\n" for one in rows).encode()
-    assert [squeue.parse(line) for line in squeue.lines(output, SECRET)] == rows
-    assert [squeue.key(line) for line in squeue.lines(output, SECRET)] == [r.id.encode() for r in rows]
+    assert [squeue.parse(line) for line in squeue.split_lines(output, SECRET)] == rows
+    assert [squeue.job_key(line) for line in squeue.split_lines(output, SECRET)] == [
+        r.jobarrayid.encode() for r in rows
+    ]
 
 
 def record(**said: str) -> sacct.SacctRow:
     plain = dict.fromkeys(sacct.SacctRow._fields, "")
     plain |= {
-        "id": "12",
-        "name": "train",
+        "jobid": "12",
+        "jobname": "train",
         "state": "COMPLETED",
         "submit": "900",
         "start": "1000",
         "end": "2000",
     }
-    plain |= {"exit_code": "0:0", "node_list": "gpu001", "nodes": "1", "tres": "gres/gpu:a100=2,gres/gpu=2"}
-    plain |= {"restarts": "0", "user": "alice", "account": "research", "partition": "gpu", "limit": "10"}
+    plain |= {
+        "exitcode": "0:0",
+        "nodelist": "gpu001",
+        "nnodes": "1",
+        "alloctres": "gres/gpu:a100=2,gres/gpu=2",
+    }
+    plain |= {
+        "restarts": "0",
+        "user": "alice",
+        "account": "research",
+        "partition": "gpu",
+        "timelimitraw": "10",
+    }
     return sacct.SacctRow(**{**plain, **said})
 
 
 @given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
 def test_no_name_forges_a_record(names: list[str]) -> None:
-    made = [record(id=str(n), name=name) for n, name in enumerate(names)]
+    made = [record(jobid=str(n), jobname=name) for n, name in enumerate(names)]
     output = "".join("".join(f + SECRET for f in one) + "\n" for one in made).encode()
     assert list(sacct.records(output, SECRET)) == made
 
@@ -181,12 +196,12 @@ def test_no_name_forges_a_record(names: list[str]) -> None:
 def test_a_job_that_came_back_as_the_accounting_tells_it() -> None:
     records = [
         record(
-            submit="2000", start="2100", end="2200", state="CANCELLED by 2001", restarts="1", exit_code="0:15"
+            submit="2000", start="2100", end="2200", state="CANCELLED by 2001", restarts="1", exitcode="0:15"
         ),
         record(state="PREEMPTED", restarts="0"),
     ]
-    history = sacct.grouped(records)["12"]
-    job = sacct.seen(history, WORDS)
+    history = sacct.by_job(records)["12"]
+    job = sacct.to_job(history, WORDS)
     assert [a.ending for a in job.attempts] == [Ending.PREEMPTED, Ending.CANCELLED]
     assert (job.submitted_at, job.ended_at, job.state) == (at(900), at(2200), JobState.CANCELLED)
     assert (job.exit_code, job.attempts[1].signal, job.earlier_attempts) == (None, 15, 0)
@@ -196,15 +211,15 @@ def test_a_job_that_came_back_as_the_accounting_tells_it() -> None:
     late = (history[0]._replace(end="Unknown", state="RUNNING"), *history[1:])
     assert sacct.is_over(late)
     assert not sacct.is_complete(late, WORDS)  # how the first run ended is, too
-    waited = (late[0]._replace(node_list="None assigned", start="Unknown"), *history[1:])
+    waited = (late[0]._replace(nodelist="None assigned", start="Unknown"), *history[1:])
     assert sacct.is_complete(waited, WORDS)  # it never ran
-    assert sacct.past(history, 1, WORDS) == job.attempts[:1]
-    assert sacct.past(history, 3, WORDS) is None
-    assert sacct.past([record(end="Unknown", state="RUNNING")], 1, WORDS) is None
+    assert sacct.past_attempts(history, 1, WORDS) == job.attempts[:1]
+    assert sacct.past_attempts(history, 3, WORDS) is None
+    assert sacct.past_attempts([record(end="Unknown", state="RUNNING")], 1, WORDS) is None
 
 
 def test_an_array_that_waits_as_one_is_left_out() -> None:
-    output = "".join(f + SECRET for f in record(id="5_[0-3]")).encode()
+    output = "".join(f + SECRET for f in record(jobid="5_[0-3]")).encode()
     assert not list(sacct.records(output, SECRET))
 
 
@@ -232,7 +247,7 @@ def test_a_look_back_goes_in_windows() -> None:
     ],
 )
 def test_devices(partition: str, tres: str, asked: str, share: JobDevices) -> None:
-    assert WORDS.share(partition, tres, asked, 2) == share
+    assert WORDS.devices(partition, tres, asked, 2) == share
 
 
 @pytest.mark.parametrize(
@@ -250,13 +265,13 @@ def test_host_lists(text: str, names: list[str]) -> None:
 
 
 def test_limits_and_exit_codes() -> None:
-    assert [fields.limit_of(t) for t in ("10:00", "1:00:00", "UNLIMITED", "NOT_SET")] == [
+    assert [squeue.parse_time_limit(t) for t in ("10:00", "1:00:00", "UNLIMITED", "NOT_SET")] == [
         600,
         3600,
         None,
         None,
     ]
-    assert fields.exit_of("7:0", "FAILED") == (7, None)
-    assert fields.exit_of("0:15", "CANCELLED") == (None, 15)
-    assert fields.exit_of("0:0", "TIMEOUT") == (None, None)
-    assert fields.exit_of("0:0", "COMPLETED") == (0, None)
+    assert squeue.parse_exit_code("7:0", "FAILED") == (7, None)
+    assert squeue.parse_exit_code("0:15", "CANCELLED") == (None, 15)
+    assert squeue.parse_exit_code("0:0", "TIMEOUT") == (None, None)
+    assert squeue.parse_exit_code("0:0", "COMPLETED") == (0, None)

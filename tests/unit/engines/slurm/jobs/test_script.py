@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.engines.port import Refused
-from fairway.engines.slurm.jobs.script import SubmitTerms, body, preview, script
+from fairway.engines.slurm.jobs.submit import SubmitContext, body, preview, script
 from fairway.engines.slurm.policy.partitions import SupplySite
 from fairway.model.fleet import Folders
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
@@ -50,7 +50,7 @@ def _order(**spec: object) -> Order:
 def _run(order: Order, folders: Folders = NOWHERE, **env: str) -> str:
     done = subprocess.run(
         ["/bin/bash"],
-        input=script(order, SubmitTerms(SITE, folders, NORMAL)).encode(),
+        input=script(order, SubmitContext(SITE, folders, NORMAL)).encode(),
         env={"PATH": "/usr/bin:/bin", **env},
         capture_output=True,
         timeout=20,
@@ -97,7 +97,7 @@ def test_setup_is_run_and_ends_where_it_ends(value: str) -> None:
 def test_setup_that_is_no_shell_ends_the_job() -> None:
     done = subprocess.run(
         ["/bin/bash"],
-        input=script(_order(setup="echo 'open"), SubmitTerms(SITE, Folders(), NORMAL)).encode(),
+        input=script(_order(setup="echo 'open"), SubmitContext(SITE, Folders(), NORMAL)).encode(),
         capture_output=True,
         timeout=20,
         check=False,
@@ -126,7 +126,7 @@ def test_the_body_says_what_slurm_must_know() -> None:
         priority=PriorityName("urgent"),
         hold=True,
     )
-    job = body(order, SubmitTerms(replace(SITE, spot=True), Folders(logs="/logs/"), NORMAL))["job"]
+    job = body(order, SubmitContext(replace(SITE, spot=True), Folders(logs="/logs/"), NORMAL))["job"]
     told = {key: job[key] for key in job if key not in ("script", "environment")}
     assert told == {
         "name": "train-fwmark-0007-1",
@@ -152,7 +152,7 @@ def test_the_body_says_what_slurm_must_know() -> None:
 
 
 def test_the_default_priority_needs_no_word() -> None:
-    terms = SubmitTerms(
+    terms = SubmitContext(
         SupplySite(Supply(PoolName("mig"), SliceName("1g.10gb")), "mig", None), Folders(), NORMAL
     )
     job = body(_order(), terms)["job"]
@@ -162,7 +162,7 @@ def test_the_default_priority_needs_no_word() -> None:
 
 
 def test_the_preview_is_a_script_for_sbatch() -> None:
-    shown = preview(_order(time_seconds=60), SubmitTerms(SITE, Folders(), NORMAL)).splitlines()
+    shown = preview(_order(time_seconds=60), SubmitContext(SITE, Folders(), NORMAL)).splitlines()
     assert shown[0].startswith("#!")
     assert "#SBATCH --gres=gpu:a100:2" in shown
     assert "#SBATCH --time=1" in shown
@@ -182,4 +182,4 @@ def test_the_preview_is_a_script_for_sbatch() -> None:
 )
 def test_what_no_shell_can_carry_is_refused(spec: dict[str, object]) -> None:
     with pytest.raises(Refused):
-        preview(_order(**spec), SubmitTerms(SITE, Folders(), NORMAL))
+        preview(_order(**spec), SubmitContext(SITE, Folders(), NORMAL))

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.engines.slurm.nodes.devices import Claims
+from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.model.fleet import SlurmPlace
 from tests.unit.engines.slurm.test_replies import pool
 
-CLAIMS = Claims(
+CLAIMS = PoolMatcher(
     [
         pool("a100", SlurmPlace("gpu", "a100")),
         pool("rest", SlurmPlace("gpu")),
@@ -41,7 +41,7 @@ CLAIMS = Claims(
 def test_whose_devices_they_are(
     partitions: list[str], kind: str | None, pool_name: str | None, slice_: str | None
 ) -> None:
-    assert CLAIMS.of(partitions, kind) == (pool_name, slice_)
+    assert CLAIMS.match(partitions, kind) == (pool_name, slice_)
 
 
 def test_each_partition_is_checked_for_the_first_pool_that_names_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from fairway.engines.port import Governs, Imported, Imports, Nudges, Observes
+from fairway.engines.port import Governs, ImportedPolicy, Imports, Nudges, Observes
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.import_ import import_policy
 from fairway.engines.slurm.policy.translate import wanted_objects
@@ -41,7 +41,7 @@ def person(account: str, user: str, fields: dict[str, Value] | None = None) -> F
     return FoundObject(ObjectKey("association", f"{account}/{user}"), said, ours=False)
 
 
-def imported(*objects: FoundObject) -> Imported:
+def imported(*objects: FoundObject) -> ImportedPolicy:
     bare = replace(fleet(""), pools=())
     return import_policy(bare, ClusterName("hpc"), FoundPolicy("slurm 24.11.5", objects, SETTINGS))
 

@@ -32,7 +32,7 @@ FIELDS: dict[str, Value] = {
 
 
 def test_what_is_written_is_read_again() -> None:
-    assert records.read(records.QOS, records.written(records.QOS, FIELDS, clear_tres=True)) == FIELDS
+    assert records.read_fields(records.QOS, records.to_record(records.QOS, FIELDS, clear_tres=True)) == FIELDS
     fields: dict[str, Value] = {
         "Parent": "root",
         "Fairshare": 3,
@@ -46,7 +46,10 @@ def test_what_is_written_is_read_again() -> None:
         "GrpTRESMins.cpu": 9,
         "MaxTRESPerJob.gres/gpu:a100": 8,
     }
-    assert records.read(records.ACCOUNT, records.written(records.ACCOUNT, fields, clear_tres=False)) == fields
+    assert (
+        records.read_fields(records.ACCOUNT, records.to_record(records.ACCOUNT, fields, clear_tres=False))
+        == fields
+    )
 
 
 def test_nothing_set_is_no_field() -> None:
@@ -71,7 +74,7 @@ def test_what_must_go_is_said() -> None:
         FieldChange("Flags", ("NoReserve",), None),
         FieldChange("UsageFactor", "2", None),
     ]
-    record = records.written(records.QOS, {"GrpTRES.gres/gpu": 3}, gone, clear_tres=True)
+    record = records.to_record(records.QOS, {"GrpTRES.gres/gpu": 3}, gone, clear_tres=True)
     assert record["limits"]["max"]["tres"]["total"] == [
         {"type": "gres", "name": "gpu", "count": 3},
         {"type": "cpu", "name": "", "count": -1},
@@ -80,7 +83,7 @@ def test_what_must_go_is_said() -> None:
     assert record["preempt"]["mode"] == ["DISABLED"]
     assert record["flags"] == []
     assert record["usage_factor"]["number"] == 1.0
-    association = records.written(records.ASSOCIATION, {}, gone, clear_tres=False)
+    association = records.to_record(records.ASSOCIATION, {}, gone, clear_tres=False)
     assert association["max"]["tres"]["total"] == []  # replaced whole
 
 

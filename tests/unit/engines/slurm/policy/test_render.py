@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairway.engines.slurm.policy import advice as settings
-from fairway.engines.slurm.policy.advice import advice, clock, seconds_of
+from fairway.engines.slurm.policy.advice import advice, format_time, parse_time
 from fairway.engines.slurm.policy.names import GATE
 from fairway.engines.slurm.policy.render import SCRIPT, render_slurm
 from tests.slurm_conf import conf_lines
@@ -97,7 +97,7 @@ def test_no_line_names_a_team() -> None:
 
 @pytest.mark.parametrize("seconds", [0, 59, 60, 3600, 86_399, 86_400, 604_800, 1_000_001])
 def test_times_read_back(seconds: int) -> None:
-    assert seconds_of(clock(seconds)) == seconds
+    assert parse_time(format_time(seconds)) == seconds
 
 
 def test_the_script_has_each_teams_list() -> None:

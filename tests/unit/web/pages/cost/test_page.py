@@ -240,7 +240,7 @@ async def test_what_takes_too_long_is_given_up(
     async def slow(*_: object) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(cost_page, "LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr(cost_page, "MAX_SECONDS", 0.05)
     monkeypatch.setattr(CostQueries, "cost_by_day", slow)
     text = await page(admin, "/cost?window=2026-10")
     assert "was given up" in text and "fairway report cost --window 2026-10" in text

@@ -10,9 +10,9 @@ from decimal import Decimal
 import httpx2
 import pytest
 
-from fairway.ledger import BudgetLevel, Ledger, StoredBudgetStatus
+from fairway.ledger import Ledger, StoredBudgetStatus
 from fairway.model.access import Role
-from fairway.model.budget import AtLimit, Budget, Hold
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
 from fairway.model.observation import Health
@@ -144,7 +144,7 @@ class TestMoney:
         lease = await ledger.leases.take("budget", "", "test", 60)
         assert lease is not None
         async with ledger.writing(lease) as tx:
-            await tx.budgets.keep(
+            await tx.budgets.write(
                 [
                     standing("research", first, 2700, BudgetLevel.WARNED),
                     standing("vision", first, 10, BudgetLevel.OK),
@@ -169,7 +169,7 @@ class TestMoney:
         await self.stand(ledger)
         page = words((await (await sign_in(Role.MEMBER, user="bob")).get("/")).text)
         assert "product ✕ spent" in page and "research ▲" not in page
-        assert "Your teams today" in page and "Spend today" not in page
+        assert "Your teams today" in page and "DayCost today" not in page
         mine = words((await (await sign_in(Role.LEAD, user="vic")).get("/", headers=PART)).text)
         assert "2,700.00" not in mine and "3,100.00" not in mine
 

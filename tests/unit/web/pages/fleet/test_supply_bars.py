@@ -13,8 +13,8 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Grant, Supply, Team
-from fairway.web.pages.fleet.supply_bars import Grants, by_team, stretches, supply_bar
-from fairway.web.pages.teams.view_model import lines
+from fairway.web.pages.fleet.supply_bars import Grants, by_team, segments, supply_bar
+from fairway.web.pages.teams.view_model import team_rows
 
 A100 = Supply(PoolName("a100"))
 
@@ -76,7 +76,7 @@ def test_what_fleet_and_pool_call_lent_is_what_teams_and_their_rows_call_borrowe
         JobCount(ClusterName("hpc"), name, A100.pool, None, JobState.RUNNING, 1, devices)
         for name, devices in holds.items()
     ]
-    standing = lines(known.fleet, counts, (), {}, (), None)
+    standing = team_rows(known.fleet, counts, (), {}, (), None)
     rows = known.rows(A100, holds, {})
     assert lent == beyond
     assert lent == sum(row.borrowed for row in rows if row.depth == 0)
@@ -89,7 +89,7 @@ def test_rows_stand_below_their_parents_with_what_is_inside() -> None:
         team("research", 16, 8), team("nlp", 4, parent="research"), team("cv", 2, 50, parent="research")
     )
     rows = known.rows(A100, held(nlp=6, research=1), {TeamName("cv"): 3})
-    assert [(r.team, r.depth, r.guarantee, r.held, r.borrowed, r.most, r.waiting) for r in rows] == [
+    assert [(r.team, r.depth, r.guarantee, r.held, r.borrowed, r.limit, r.waiting) for r in rows] == [
         ("research", 0, 16, 7, 0, 24, 3),
         ("nlp", 1, 4, 6, 2, 24, 0),
         ("cv", 1, 2, 0, 0, 24, 3),
@@ -104,23 +104,23 @@ def test_a_team_with_nothing_there_has_no_row() -> None:
 
 def test_a_bar_adds_up_to_what_is_there() -> None:
     bar = supply_bar(A100, state(32, 20, 6), lent=5, drained=4)
-    assert {s.kind: s.count for s in bar.stretches} == {
+    assert {s.kind: s.count for s in bar.segments} == {
         "used": 15,
         "lent": 5,
         "idle": 6,
         "drained": 4,
         "broken": 2,
     }
-    assert bar.words == "15 used, 5 lent, 6 idle, 4 drained, 2 broken"
+    assert bar.description == "15 used, 5 lent, 6 idle, 4 drained, 2 broken"
 
 
 def test_nodes_are_right_where_jobs_were_seen_at_another_moment() -> None:
     bar = supply_bar(A100, state(32, 24, 8), lent=30, drained=9)
-    assert {s.kind: s.count for s in bar.stretches} == {"lent": 24, "idle": 8}
+    assert {s.kind: s.count for s in bar.segments} == {"lent": 24, "idle": 8}
 
 
 def test_stretches_stand_side_by_side() -> None:
-    made = stretches({"used": 3, "lent": 0, "idle": 1}, 4)
+    made = segments({"used": 3, "lent": 0, "idle": 1}, 4)
     assert [(s.start, s.width) for s in made] == [("0", "75"), ("75", "25")]
 
 

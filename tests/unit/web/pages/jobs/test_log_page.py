@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS
+from fairway.api.openapi import NO_JOB_SERVICES
 from fairway.engines.port import LogPart, Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobDetail, JobFilter
@@ -21,7 +21,7 @@ from fairway.model.job import Attempt, EngineId, JobState, SeenJob, format_job_i
 from fairway.model.names import NodeName, PoolName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.services.fleets import Fleets
-from fairway.services.job_actions import JobParts
+from fairway.services.jobs import JobServices
 from fairway.settings import Settings
 from fairway.web.app import add_pages
 from tests.unit.api import conftest as api
@@ -56,9 +56,9 @@ def printed() -> Printed:
 
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings, printed: Printed) -> FastAPI:
-    await ledger.revisions.keep("the text does not matter here", "digest", "test")
-    policy = api.policy_parts(memory)
-    parts: JobParts = replace(NO_JOBS, log_reader=printed)
+    await ledger.revisions.add("the text does not matter here", "digest", "test")
+    policy = api.build_policy_services(memory)
+    parts: JobServices = replace(NO_JOB_SERVICES, log_reader=printed)
     made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, parts)
     add_pages(made, ledger, made.state.fleets, policy, parts, settings)
     return made
@@ -85,7 +85,7 @@ async def word(ledger: Ledger) -> str:
     lease = await ledger.leases.take("mirror", "hpc", "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.mirror.keep_seen([seen], "mark")
+        await tx.mirror.write_jobs([seen], "mark")
     (row,) = await ledger.jobs.page(JobFilter())
     return format_job_id(row.id)
 

@@ -36,8 +36,8 @@ from fairway.model.job import (
 )
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
-from fairway.server.engines import Engines
-from fairway.server.services import job_parts
+from fairway.server.engines import EngineFactory
+from fairway.server.services import build_job_services
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 from fairway.web.app import add_pages
@@ -55,9 +55,9 @@ async def app(
     ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings, tmp_path: Path
 ) -> AsyncIterator[FastAPI]:
     """As usual, with a real reader of logs."""
-    await ledger.revisions.keep("the text does not matter here", "digest", "test")
-    policy = api.policy_parts(memory)
-    async with job_parts(ledger, Engines(), Fleets(ledger, lambda _: fleet)) as parts:
+    await ledger.revisions.add("the text does not matter here", "digest", "test")
+    policy = api.build_policy_services(memory)
+    async with build_job_services(ledger, EngineFactory(), Fleets(ledger, lambda _: fleet)) as parts:
         made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, parts)
         add_pages(made, ledger, made.state.fleets, policy, parts, settings)
         yield made
@@ -81,7 +81,7 @@ async def see(ledger: Ledger, *seen: SeenJob, cluster: str = "hpc") -> None:
     lease = await ledger.leases.take("mirror", cluster, "test", 60)
     assert lease is not None
     async with ledger.writing(lease) as tx:
-        await tx.mirror.keep_seen(list(seen), "mark")
+        await tx.mirror.write_jobs(list(seen), "mark")
     await ledger.leases.release(lease)
 
 

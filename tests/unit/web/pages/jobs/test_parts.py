@@ -16,10 +16,10 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import Attempt, Ending, JobId, JobState
 from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.price import Commitment, PricePoint, PriceStep, Pricing
-from fairway.web.pages.jobs.cost import about, job_cost
+from fairway.web.pages.jobs.cost import estimate_cost, job_cost
 from fairway.web.pages.jobs.log_page import SHOWN_BYTES, last_part, printable
 from fairway.web.pages.jobs.query import JobQuery
-from fairway.web.pages.jobs.timeline import drawing, waited
+from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
 from fairway.wire import jobs as wire
 from tests.unit.web.conftest import FLEET
 
@@ -131,9 +131,9 @@ def test_a_life_is_drawn_to_scale() -> None:
         run(2, 5, 4, Ending.FAILED),
         run(3, 2, None),
     )
-    drawn = drawing(lived, NOW)
+    drawn = draw_timeline(lived, NOW)
     assert drawn is not None
-    assert [(s.kind, s.start, round(s.width, 3)) for s in drawn.stretches] == [
+    assert [(s.kind, s.start, round(s.width, 3)) for s in drawn.segments] == [
         ("waits", 0, 20),
         ("taken", 20, 20),
         ("waits", 40, 10),
@@ -141,27 +141,27 @@ def test_a_life_is_drawn_to_scale() -> None:
         ("back-off", 60, 20),
         ("runs", 80, 20),
     ]
-    assert drawn.most == 6
+    assert drawn.max_devices == 6
     assert [(h.start, h.width, h.top, h.height) for h in drawn.held] == [
         (20, 20, 32, 16),
         (50, 10, 16, 32),
         (80, 20, 0, 48),
     ]
-    assert [w.total_seconds() / 3600 for w in waited(lived)] == [2, 1, 2]
-    assert "attempt 1 preempted, 2 h" in drawn.words
+    assert [w.total_seconds() / 3600 for w in waiting_times(lived)] == [2, 1, 2]
+    assert "attempt 1 preempted, 2 h" in drawn.description
 
 
 def test_what_never_was_is_not_drawn_and_what_waits_is() -> None:
-    assert drawing(job(JobState.REFUSED, ended_at=NOW - timedelta(hours=10)), NOW) is None
-    waits = drawing(job(JobState.WAITING), NOW)
+    assert draw_timeline(job(JobState.REFUSED, ended_at=NOW - timedelta(hours=10)), NOW) is None
+    waits = draw_timeline(job(JobState.WAITING), NOW)
     assert waits is not None
-    assert [(s.kind, s.width) for s in waits.stretches] == [("waits", 100)]
-    many = drawing(
+    assert [(s.kind, s.width) for s in waits.segments] == [("waits", 100)]
+    many = draw_timeline(
         job(JobState.DONE, *(run(n, 9 - n / 100, 9 - n / 100, Ending.DONE) for n in range(1, 300))), NOW
     )
     assert many is not None
     assert (many.left_out, len(many.held)) == (99, 200)
-    assert all(0 <= s.start <= 100 and s.width > 0 for s in many.stretches)
+    assert all(0 <= s.start <= 100 and s.width > 0 for s in many.segments)
 
 
 def held(start: float, end: float | None, devices: int = 4) -> Attempt:
@@ -199,11 +199,11 @@ def test_a_slice_costs_its_part_and_a_line_says_about_the_same() -> None:
     pool = replace(pool, gpu=CATALOGUE["A100-80GB"])
     amount, is_about = cost(pool, [held(8, 0, 1)], "1g.10gb")
     assert is_about
-    assert amount == about(FLEET, pool, SliceName("1g.10gb"), 8 * 3600, NOW)
+    assert amount == estimate_cost(FLEET, pool, SliceName("1g.10gb"), 8 * 3600, NOW)
     assert Decimal(0) < amount < Decimal("1.90") * 8
     own = replace(pool, pricing=Pricing(slices={SliceName("1g.10gb"): Decimal("0.30")}))
     assert cost(own, [held(10, 0, 1)], "1g.10gb") == (Decimal("3.00"), False)
-    assert about(FLEET, own, SliceName("1g.10gb"), 36000, NOW) == Decimal("3.00")
+    assert estimate_cost(FLEET, own, SliceName("1g.10gb"), 36000, NOW) == Decimal("3.00")
 
 
 def test_an_address_holds_the_whole_question() -> None:

@@ -13,18 +13,18 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from fairway.api.app import create_app
-from fairway.api.openapi import NO_JOBS
+from fairway.api.openapi import NO_JOB_SERVICES
 from fairway.files import parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.records.policy import DriftEntry
 from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind
+from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import FoundObject, Nudge, ObjectKey
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 from fairway.web.app import add_pages
 from fairway.wire.policy import PlanFile
-from tests.unit.api.conftest import policy_parts
+from tests.unit.api.conftest import build_policy_services
 from tests.unit.api.governed import Memory
 from tests.unit.api.test_policy import FLEET, RAISED, apply, digest
 from tests.unit.web.conftest import SignIn
@@ -33,16 +33,16 @@ from tests.unit.web.conftest import SignIn
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory, settings: Settings) -> FastAPI:
     """Pages over a fleet file that is read for what it says."""
-    await ledger.revisions.keep(FLEET, digest(FLEET), "test")
-    parts = policy_parts(memory)
+    await ledger.revisions.add(FLEET, digest(FLEET), "test")
+    parts = build_policy_services(memory)
     made = create_app(
         ledger,
         CollectorRegistry(),
         Fleets(ledger, lambda revision: parse_fleet(revision.text, "fleet", Path("/srv"))),
         parts,
-        NO_JOBS,
+        NO_JOB_SERVICES,
     )
-    add_pages(made, ledger, made.state.fleets, parts, NO_JOBS, settings)
+    add_pages(made, ledger, made.state.fleets, parts, NO_JOB_SERVICES, settings)
     return made
 
 
@@ -80,7 +80,7 @@ async def test_before_anything_was_applied(viewer: httpx2.AsyncClient) -> None:
 
 async def test_the_file_as_applied(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
     number = await apply(ledger, RAISED)
-    await ledger.revisions.keep(FLEET + "# later\n", digest(FLEET + "# later\n"), "test")
+    await ledger.revisions.add(FLEET + "# later\n", digest(FLEET + "# later\n"), "test")
     page = await opened(viewer, "/policy")
     line = next(i for i, text in enumerate(RAISED.splitlines(), 1) if "share: 70" in text)
     row = re.search(rf'<tr id="L{line}">(.*?)</tr>', page, re.DOTALL)
@@ -129,7 +129,7 @@ async def test_drift_and_nudges(viewer: httpx2.AsyncClient, ledger: Ledger) -> N
     lease = await ledger.leases.take("drift", "hpc", "test", 30)
     assert lease
     async with ledger.writing(lease) as tx:
-        await tx.drift.keep(
+        await tx.drift.write(
             number,
             [
                 DriftEntry(
@@ -142,7 +142,7 @@ async def test_drift_and_nudges(viewer: httpx2.AsyncClient, ledger: Ledger) -> N
     lease = await ledger.leases.take("nudge", "hpc", "test", 30)
     assert lease
     async with ledger.writing(lease) as tx:
-        await tx.drift.keep_nudges([Nudge("guarantee", "scontrol requeue 17", "17", "product waits")])
+        await tx.drift.write_nudges([Nudge("guarantee", "scontrol requeue 17", "17", "product waits")])
     html = await opened(viewer, "/policy")
     page = seen(html)
     assert "2 objects differ" in page

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairway.explain.reasons import REASONS, WANT_OF_ROOM
+from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
 from fairway.ledger.pools import DeviceRow, Holder, WaitingGroup
 from fairway.model.fleet import Capacity, Pool, VirtualPlace
 from fairway.model.gpu import GpuType
@@ -75,12 +75,12 @@ def blocks(rack: node_map.Rack) -> list[list[tuple[str, int, str]]]:
 
 
 def test_nodes_stand_in_the_order_people_count() -> None:
-    found = node_map.machines([row("n10"), row("n2"), row("n1")])
+    found = node_map.pool_nodes([row("n10"), row("n2"), row("n1")])
     assert [m.name for m in found] == ["n1", "n2", "n10"]
 
 
 def test_a_job_is_a_block_as_wide_as_what_it_holds_on_each_node() -> None:
-    every = node_map.machines([row("n1", 6), row("n2", 4)])
+    every = node_map.pool_nodes([row("n1", 6), row("n2", 4)])
     (rack,) = node_map.racks(pool(), every, every, [holder(1, 8, "n1", "n2"), holder(2, 2, "n1", team="cv")])
     assert blocks(rack) == [
         [("used", 4, "nlp"), ("used", 2, "cv"), ("idle", 2, "")],
@@ -91,13 +91,13 @@ def test_a_job_is_a_block_as_wide_as_what_it_holds_on_each_node() -> None:
 
 
 def test_what_is_in_use_by_nobody_known_is_said_so() -> None:
-    every = node_map.machines([row("n1", 5)])
+    every = node_map.pool_nodes([row("n1", 5)])
     (rack,) = node_map.racks(pool(), every, every, [holder(1, 4, "n1")])
     assert blocks(rack) == [[("used", 4, "nlp"), ("unknown", 1, "?"), ("idle", 3, "")]]
 
 
 def test_no_more_is_drawn_as_held_than_the_node_says() -> None:
-    every = node_map.machines([row("n1", 2)])
+    every = node_map.pool_nodes([row("n1", 2)])
     (rack,) = node_map.racks(pool(), every, every, [holder(1, 8, "n1")])
     assert blocks(rack) == [[("used", 2, "nlp"), ("idle", 6, "")]]
 
@@ -113,14 +113,14 @@ def test_no_more_is_drawn_as_held_than_the_node_says() -> None:
 def test_what_cannot_be_had_is_not_idle(
     health: Health, unhealthy: int, expected: list[tuple[str, int, str]]
 ) -> None:
-    every = node_map.machines([row("n1", 2, health=health, unhealthy=unhealthy)])
+    every = node_map.pool_nodes([row("n1", 2, health=health, unhealthy=unhealthy)])
     assert blocks(node_map.racks(pool(), every, every, [])[0]) == [expected]
 
 
 def test_nodes_stand_in_their_racks_on_every_page() -> None:
-    every = node_map.machines([row(f"n{i}") for i in range(1, 6)])
+    every = node_map.pool_nodes([row(f"n{i}") for i in range(1, 6)])
     found = node_map.racks(pool(per_rack=2), every, every[1:], [])
-    assert [(r.number, [t.machine.name for t in r.tiles]) for r in found] == [
+    assert [(r.number, [t.node.name for t in r.tiles]) for r in found] == [
         (1, ["n2"]),
         (2, ["n3", "n4"]),
         (3, ["n5"]),
@@ -128,7 +128,7 @@ def test_nodes_stand_in_their_racks_on_every_page() -> None:
 
 
 def test_a_large_pool_is_paged_and_shrunk() -> None:
-    every = node_map.machines([row(f"n{i:04}", i % 9) for i in range(1000)])
+    every = node_map.pool_nodes([row(f"n{i:04}", i % 9) for i in range(1000)])
     shown, page, pages = node_map.page_of(every, 99)
     assert (page, pages, len(shown)) == (21, 21, 1000 - 20 * node_map.NODES_PER_PAGE)
     small = node_map.squares(every)
@@ -139,33 +139,35 @@ def test_a_large_pool_is_paged_and_shrunk() -> None:
 
 
 def test_what_fits_counts_node_by_node() -> None:
-    (room,) = pool_view_model.rooms(pool(), [row("n1", 5), row("n2", 5), row("n3", 8), row("n4", 0)], [])
+    (room,) = pool_view_model.free_spreads(
+        pool(), [row("n1", 5), row("n2", 5), row("n3", 8), row("n4", 0)], []
+    )
     assert room.free == 14
-    assert room.spread == ((8, 1), (3, 2))
+    assert room.nodes_by_free == ((8, 1), (3, 2))
     assert [(f.size, f.jobs) for f in room.fits] == [(1, 14), (2, 6), (4, 2), (8, 1)]
-    assert (room.least, room.of_no_use) == (0, 0)
+    assert (room.smallest_request, room.unusable) == (0, 0)
 
 
 def test_drained_nodes_have_no_room() -> None:
-    (room,) = pool_view_model.rooms(pool(), [row("n1", 2, health=Health.DRAINED)], [])
-    assert (room.free, room.spread) == (0, ())
+    (room,) = pool_view_model.free_spreads(pool(), [row("n1", 2, health=Health.DRAINED)], [])
+    assert (room.free, room.nodes_by_free) == (0, ())
 
 
 def test_free_but_of_no_use_to_what_waits_for_room() -> None:
     rows = [row("n1", 5), row("n2", 2)]
-    (room,) = pool_view_model.rooms(pool(), rows, [waits(4, "NotEnoughFree"), waits(1, "UserLimit")])
-    assert (room.least, room.of_no_use) == (4, 3)
+    (room,) = pool_view_model.free_spreads(pool(), rows, [waits(4, "NotEnoughFree"), waits(1, "UserLimit")])
+    assert (room.smallest_request, room.unusable) == (4, 3)
 
 
 @given(code=st.sampled_from(["", *REASONS]), reason=st.text())
 @example(code="UserLimit", reason="Resources")
 def test_who_waits_for_room_is_told_by_the_code_alone(code: str, reason: str) -> None:
-    (room,) = pool_view_model.rooms(pool(), [row("n1", 5)], [waits(4, code, reason)])
-    assert room.of_no_use == (3 if code in WANT_OF_ROOM else 0)
+    (room,) = pool_view_model.free_spreads(pool(), [row("n1", 5)], [waits(4, code, reason)])
+    assert room.unusable == (3 if code in WAITS_FOR_CAPACITY else 0)
 
 
 def test_sizes_stop_at_what_a_node_has() -> None:
-    (room,) = pool_view_model.rooms(pool(), [row("n1", total=4)], [])
+    (room,) = pool_view_model.free_spreads(pool(), [row("n1", total=4)], [])
     assert [f.size for f in room.fits] == [1, 2, 4]
 
 

@@ -133,7 +133,7 @@ async def test_a_spot_price_that_holds_now_goes_before_the_list(
     ledger: Ledger, viewer: httpx2.AsyncClient
 ) -> None:
     at = datetime.now(UTC) - timedelta(hours=2)
-    await ledger.prices.keep([PricePointRow(PoolName("hpc-a100"), at, Decimal("0.59"))], by="test")
+    await ledger.prices.add([PricePointRow(PoolName("hpc-a100"), at, Decimal("0.59"))], by="test")
     page = words((await viewer.get("/pools/hpc-a100")).text)
     assert "0.59 USD per GPU-hour on the spot market" in page and "List price 1.90" in page
     assert "1.90 USD per GPU-hour today" in words((await viewer.get("/pools/hpc-mig")).text)

@@ -12,7 +12,7 @@ from fairway.ledger.records.jobs import JobCount
 from fairway.model.job import JobState
 from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.team import Grant, Supply, Team
-from fairway.web.pages.teams.view_model import Sort, TeamListRow, lines, ordered
+from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
 from tests.unit.services.cost_history import FLEET
 
 A100 = Supply(PoolName("a100"))
@@ -52,7 +52,7 @@ SEEN = PoolState(ClusterName("hpc"), PoolName("a100"), None, 16, 10, 6, 0, 2, 0,
 def told(seen: frozenset[str] | None = None, **used: int) -> dict[str, TeamListRow]:
     hours = {name: Decimal(n) for name, n in used.items()} or None
     fleet = replace(FLEET, teams=TEAMS)
-    return {line.team.name: line for line in lines(fleet, COUNTS, (SEEN,), {}, (), seen, hours)}
+    return {line.team.name: line for line in team_rows(fleet, COUNTS, (SEEN,), {}, (), seen, hours)}
 
 
 def test_a_team_counts_with_all_inside_it() -> None:
@@ -72,30 +72,30 @@ def test_room_left_on_one_pool_does_not_hide_what_is_borrowed_on_another() -> No
     h100 = Supply(PoolName("h100"))
     product = team("product", None, Grant(A100, 4), Grant(h100, 8))
     counts = (count("product", A100, JobState.RUNNING, 1, 10),)
-    found = lines(replace(FLEET, teams=(product,)), counts, (), {}, (), None)[0]
+    found = team_rows(replace(FLEET, teams=(product,)), counts, (), {}, (), None)[0]
     assert (found.gpus.held, found.gpus.guarantee, found.gpus.borrowed) == (10, 12, 6)
 
 
 def test_what_is_held_without_a_grant_is_borrowed_too() -> None:
     counts = (count("guests", A100, JobState.RUNNING, 1, 3),)
-    found = lines(replace(FLEET, teams=(team("guests", None),)), counts, (SEEN,), {}, (), None)[0]
-    assert (found.gpus.held, found.gpus.borrowed, found.gpus.most) == (3, 3, 0)
+    found = team_rows(replace(FLEET, teams=(team("guests", None),)), counts, (SEEN,), {}, (), None)[0]
+    assert (found.gpus.held, found.gpus.borrowed, found.gpus.limit) == (3, 3, 0)
 
 
 def test_the_most_it_may_hold() -> None:
     found = told()
-    assert found["research"].gpus.most == 16
-    assert found["nlp"].gpus.most == 16  # its own ceiling is 26, but research's is 16
-    assert found["vision"].supplies[0].most == 16  # whatever is idle, as far as research may hold it
-    assert found["product"].gpus.most == 6
-    assert found["vision"].supplies[1].most is None  # nobody ever saw the pool
-    assert "may hold" not in found["vision"].supplies[1].said
+    assert found["research"].gpus.limit == 16
+    assert found["nlp"].gpus.limit == 16  # its own ceiling is 26, but research's is 16
+    assert found["vision"].supplies[0].limit == 16  # whatever is idle, as far as research may hold it
+    assert found["product"].gpus.limit == 6
+    assert found["vision"].supplies[1].limit is None  # nobody ever saw the pool
+    assert "may hold" not in found["vision"].supplies[1].description
 
 
 def test_a_bar_is_as_long_as_what_may_be_held() -> None:
     nlp = told()["nlp"].supplies[0]
     assert (nlp.scale, nlp.length(nlp.own), nlp.length(nlp.borrowed)) == (16, "37.50", "12.50")
-    assert nlp.said == "a100: holds 8, 2 of them borrowed, guaranteed 6, may hold 16"
+    assert nlp.description == "a100: holds 8, 2 of them borrowed, guaranteed 6, may hold 16"
     nothing = told()["vision"].supplies[1]
     assert float(nothing.length(nothing.own)) + float(nothing.length(nothing.borrowed)) == 100
 
@@ -126,4 +126,4 @@ def test_shares_and_lately() -> None:
 )
 def test_orders(sort: Sort, names: list[str]) -> None:
     found = list(told(nlp=30, vision=10, product=60).values())
-    assert [line.team.name for line in ordered(found, sort)] == names
+    assert [line.team.name for line in sorted_rows(found, sort)] == names

@@ -1,271 +1,270 @@
 """Nudge Kueue by its own API where it falls short of a promise; each nudge is reported.
 
-State that matters is on the objects: a deactivated Workload records for which one, a queue whose strategy or
-weight is overridden records the policy's value. A server that restarts resumes from there.
+The state that must survive a restart is on the objects: a deactivated Workload has the uid of the one it made
+room for, a queue whose strategy or weight is overridden has the policy's value.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.api.kinds import FAIRWAY, MANAGED_BY, NUDGER, TEAM, Json, ObjectKind
+from fairway.engines.kubernetes.api.kinds import FAIRWAY, KUEUE, MANAGED_BY, NUDGER, TEAM, Json, ObjectKind
 from fairway.engines.kubernetes.api.requests import KubeRequests
-from fairway.engines.kubernetes.api.wire import NodeObject
+from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject
+from fairway.engines.kubernetes.nodes.devices import whole_number
 from fairway.engines.kubernetes.policy.nudge.overrides import (
     STRATEGY,
     WEIGHT,
-    hold,
-    hold_borrowing,
-    holds_borrowing,
-    note,
+    borrowing_is_blocked,
+    override,
+    overrides_of,
+    set_borrowing_limits,
 )
 from fairway.engines.kubernetes.policy.nudge.preemption import select_victims
 from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX, JobPod, Snapshot, take_snapshot
 from fairway.engines.kubernetes.policy.nudge.starvation import Starvation, StarvedJob
 from fairway.engines.kubernetes.policy.nudge.usage_decay import (
-    NEGLIGIBLE,
-    NOTICED,
+    BASELINE_USAGE,
+    MIN_WEIGHT_CHANGE,
     DecayedUsage,
     parse_usage,
     weights,
 )
-from fairway.engines.kubernetes.policy.workloads import PATH, WORKLOADS, Workload, list_workloads
+from fairway.engines.kubernetes.policy.workloads import WORKLOADS, Workload, list_workloads
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Nudge
 
-FOR: Final = "fairway.dev/put-back-for"
-"""On a deactivated Workload: the uid of the one that gets its place."""
-USED: Final = "fairway.dev/used"
+DEACTIVATED_FOR: Final = "fairway.dev/put-back-for"
+"""The annotation of a deactivated Workload: the uid of the one that gets its place."""
+USAGE: Final = "fairway.dev/used"
+"""The annotation of a queue or cohort: the team's decayed usage."""
 STUCK_SECONDS: Final = 4.0
-"""How long Kueue has to make room by itself: it reclaims what is lent within two or three seconds."""
-BACK_SECONDS: Final = 60.0
-"""After so long a deactivated job may run again, whatever became of the one it made room for."""
-AT_ONCE: Final = 50
-"""Weights written in one run: those that are furthest off."""
-CALM: Final = 2.0
-"""Listing every workload is repeated only after so many times its duration: never much of the load."""
-LONGEST_CALM: Final = 60.0
-_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""How long Kueue has to make room by itself: it reclaims borrowed quota within two or three seconds."""
+MAX_DEACTIVATED_SECONDS: Final = 60.0
+"""After this time a deactivated job may run again, even if the one it made room for has not started."""
+MAX_WEIGHTS: Final = 50
+"""Weights written in one run: those that differ most."""
+LIST_PAUSE_FACTOR: Final = 2.0
+"""Listing every workload pauses for this many times its duration, so that it is never much of the load."""
+MAX_PAUSE_SECONDS: Final = 60.0
+_OURS: Final = {"labelSelector": f"{MANAGED_BY}={FAIRWAY}"}
 
 
 class KubernetesNudger:
-    """Nudges one cluster, with the state between runs."""
+    """The nudger of one cluster, with its state between runs."""
 
     def __init__(self, cluster: ClusterName, clock: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
         self._clock = clock
         self._starvation = Starvation()
         self._waiting_since: dict[str, float] = {}
-        self._used: dict[str, DecayedUsage] = {}
-        self._next_look = 0.0
-        self._put_back: dict[str, float] = {}
+        self._usage: dict[str, DecayedUsage] = {}
+        self._next_listing = 0.0
+        self._deactivated_at: dict[str, float] = {}
 
     async def nudge(self, requests: KubeRequests, fleet: Fleet) -> tuple[Nudge, ...]:
-        """Check once, and do what is needed."""
+        """Check the cluster once, and make the changes that are needed."""
         queues, cohorts = await asyncio.gather(
-            requests.every(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource, _OURS),
-            requests.every(kinds.COHORT.list_path, kinds.COHORT.resource, _OURS),
+            requests.list_all(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource, _OURS),
+            requests.list_all(kinds.COHORT.list_path, kinds.COHORT.resource, _OURS),
         )
-        given = [n async for n in self._remember(requests, fleet, queues, cohorts)]
-        busy = any((q.get("status") or {}).get("pendingWorkloads") for q in queues) or self._put_back
-        strict = [q for q in (*queues, *cohorts) if STRATEGY in note(q) or holds_borrowing(q)]
+        nudges = [n async for n in self._update_weights(requests, fleet, queues, cohorts)]
+        busy = any((q.get("status") or {}).get("pendingWorkloads") for q in queues) or self._deactivated_at
+        helping = any(STRATEGY in overrides_of(o) or borrowing_is_blocked(o) for o in (*queues, *cohorts))
         began = self._clock()
-        if (busy or strict) and began >= self._next_look:
-            snapshot, workloads = await self._look(requests, fleet)
-            given += await self._let_back(requests, workloads)
-            given += await self._select_victims(requests, snapshot, workloads)
-            given += await self._keep_order(requests, snapshot, queues, cohorts)
+        if (busy or helping) and began >= self._next_listing:
+            snapshot, workloads = await self._take_snapshot(requests, fleet)
+            nudges += await self._reactivate(requests, workloads)
+            nudges += await self._make_room(requests, snapshot, workloads)
+            nudges += await self._help_starved_job(requests, snapshot, queues, cohorts)
             now = self._clock()
-            self._next_look = now + min(LONGEST_CALM, CALM * (now - began))
-        return tuple(given)
+            self._next_listing = now + min(MAX_PAUSE_SECONDS, LIST_PAUSE_FACTOR * (now - began))
+        return tuple(nudges)
 
-    async def _look(self, requests: KubeRequests, fleet: Fleet) -> tuple[Snapshot, list[Workload]]:
-        workloads, pods, nodes, locals_ = await asyncio.gather(
+    async def _take_snapshot(self, requests: KubeRequests, fleet: Fleet) -> tuple[Snapshot, list[Workload]]:
+        workloads, pods, nodes, local_queues = await asyncio.gather(
             list_workloads(requests),
-            requests.every("/api/v1/pods", "pods", {"fieldSelector": _BOUND}, JobPod),
-            requests.every("/api/v1/nodes", "nodes", type_=NodeObject),
-            requests.every(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource, _OURS),
+            requests.list_all("/api/v1/pods", "pods", {"fieldSelector": BOUND_AND_UNFINISHED}, JobPod),
+            requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject),
+            requests.list_all(kinds.LOCAL_QUEUE.list_path, kinds.LOCAL_QUEUE.resource, _OURS),
         )
-        leads_to = {
+        cluster_queues = {
             f"{q['metadata']['namespace']}/{q['metadata']['name']}": q["spec"]["clusterQueue"]
-            for q in locals_
-            if str(q["spec"].get("stopPolicy", "None"))
-            == "None"  # what waits elsewhere waits for other things
+            for q in local_queues
+            # jobs in a stopped queue do not wait for devices
+            if str(q["spec"].get("stopPolicy", "None")) == "None"
         }
-        return take_snapshot(fleet, self._cluster, workloads, pods, nodes, leads_to), workloads
+        return take_snapshot(fleet, self._cluster, workloads, pods, nodes, cluster_queues), workloads
 
-    # a guaranteed job that finds no place because what is free lies in pieces
+    # guaranteed jobs that cannot start because the free devices are scattered over nodes
 
-    async def _select_victims(
+    async def _make_room(
         self, requests: KubeRequests, snapshot: Snapshot, workloads: Sequence[Workload]
     ) -> list[Nudge]:
+        """Deactivate jobs on the nodes where that lets a guaranteed job start."""
         now = self._clock()
-        waiting = {a.workload.metadata.uid: a for a in snapshot.asking}
-        self._waiting_since = {uid: self._waiting_since.get(uid, now) for uid in waiting}
-        if any(FOR in w.metadata.annotations for w in workloads):
-            return []  # one at a time: the places that were made are not given away twice
-        stuck = [a for uid, a in waiting.items() if now - self._waiting_since[uid] >= STUCK_SECONDS]
-        stuck.sort(key=lambda a: (-a.workload.spec.priority, a.workload.metadata.creation_timestamp))
-        for asking in stuck:
-            made = select_victims(snapshot, asking)
-            if made is None:
+        by_uid = {w.workload.metadata.uid: w for w in snapshot.waiting}
+        self._waiting_since = {uid: self._waiting_since.get(uid, now) for uid in by_uid}
+        if any(DEACTIVATED_FOR in w.metadata.annotations for w in workloads):
+            return []  # one job at a time, so that the freed devices are not counted for two
+        stuck = [w for uid, w in by_uid.items() if now - self._waiting_since[uid] >= STUCK_SECONDS]
+        stuck.sort(key=lambda w: (-w.workload.spec.priority, w.workload.metadata.creation_timestamp))
+        for waiting in stuck:
+            selected = select_victims(snapshot, waiting)
+            if selected is None:
                 continue
-            supply, victims = made
-            given = []
+            supply, victims = selected
+            nudges = []
             for victim in victims:
-                patch = {
-                    "metadata": {"annotations": {FOR: asking.workload.metadata.uid}},
-                    "spec": {"active": False},
-                }
-                await requests.merge(_path(victim.workload), WORKLOADS, patch, NUDGER)
-                self._put_back[victim.workload.metadata.uid] = now
                 why = (
-                    f"{asking.workload.job} is within {asking.team.name}'s guarantee on {supply} and found "
+                    f"{waiting.workload.job} is within {waiting.team.name}'s guarantee on {supply} and found "
                     f"no place in one piece; {victim.team.name} held {victim.devices} beyond its own on "
                     f"{', '.join(sorted(victim.nodes))}"
                 )
-                given.append(Nudge("guarantee", _verb(victim.workload, "false"), victim.workload.job, why))
-            return given
+                uid = waiting.workload.metadata.uid
+                nudges.append(await _set_active(requests, victim.workload, why, deactivated_for=uid))
+                self._deactivated_at[victim.workload.metadata.uid] = now
+            return nudges
         return []
 
-    async def _let_back(self, requests: KubeRequests, workloads: Sequence[Workload]) -> list[Nudge]:
-        """Reactivate jobs once the place they gave up is taken."""
+    async def _reactivate(self, requests: KubeRequests, workloads: Sequence[Workload]) -> list[Nudge]:
+        """Reactivate jobs once the one they made room for has started, or after a while."""
         now = self._clock()
-        up = {w.metadata.uid: w for w in workloads}
-        given = []
+        by_uid = {w.metadata.uid: w for w in workloads}
+        nudges = []
         for workload in workloads:
-            asker = workload.metadata.annotations.get(FOR)
-            if asker is None:
+            other_uid = workload.metadata.annotations.get(DEACTIVATED_FOR)
+            if other_uid is None:
                 continue
-            since = self._put_back.setdefault(workload.metadata.uid, now)
-            other = up.get(asker)
+            since = self._deactivated_at.setdefault(workload.metadata.uid, now)
+            other = by_uid.get(other_uid)
             done = other is None or other.finished or other.condition("PodsReady") is not None
-            if not done and now - since < BACK_SECONDS:
+            if not done and now - since < MAX_DEACTIVATED_SECONDS:
                 continue
-            patch = {"metadata": {"annotations": {FOR: None}}, "spec": {"active": True}}
-            await requests.merge(_path(workload), WORKLOADS, patch, NUDGER)
-            self._put_back.pop(workload.metadata.uid, None)
             why = "the job it made room for has its place" if done else "it waited long enough"
-            given.append(Nudge("guarantee", _verb(workload, "true"), workload.job, why))
-        known = {w.metadata.uid for w in workloads}
-        self._put_back = {uid: at for uid, at in self._put_back.items() if uid in known}
-        return given
+            nudges.append(await _set_active(requests, workload, why, deactivated_for=None))
+            self._deactivated_at.pop(workload.metadata.uid, None)
+        self._deactivated_at = {uid: at for uid, at in self._deactivated_at.items() if uid in by_uid}
+        return nudges
 
-    # a large job that small ones overtake for ever
+    # large jobs that small ones overtake for ever
 
-    async def _keep_order(
+    async def _help_starved_job(
         self, requests: KubeRequests, snapshot: Snapshot, queues: Sequence[Json], cohorts: Sequence[Json]
     ) -> list[Nudge]:
-        turn = self._starvation.turn(snapshot, self._clock())
-        given = []
-        weighed = dict(_weighed(queues, cohorts))
-        by_name = {q["metadata"]["name"]: (kinds.CLUSTER_QUEUE, q) for q in queues}
+        """Restrict what keeps the most overtaken job waiting, and restore what restricted others for one."""
+        starved = self._starvation.find_starved_job(snapshot, self._clock())
+        nudges = []
         for queue in queues:
-            name, held = queue["metadata"]["name"], STRATEGY in note(queue)
-            wanted = turn is not None and turn.strict and name == turn.asking.queue
-            if turn is not None and wanted and not held:
-                await hold(requests, kinds.CLUSTER_QUEUE, queue, {STRATEGY: ("BestEffortFIFO", "StrictFIFO")})
-                given.append(
-                    _turn_nudge(turn, _set_verb(kinds.CLUSTER_QUEUE, name, "queueingStrategy StrictFIFO"))
+            name, is_strict = queue["metadata"]["name"], STRATEGY in overrides_of(queue)
+            strict = starved is not None and starved.strict_fifo and name == starved.waiting.queue
+            if strict != is_strict:
+                change = ("BestEffortFIFO", "StrictFIFO") if strict else None
+                await override(requests, kinds.CLUSTER_QUEUE, queue, {STRATEGY: change})
+                strategy = f"queueingStrategy {'StrictFIFO' if strict else 'BestEffortFIFO'}"
+                nudges.append(
+                    _starvation_nudge(kinds.CLUSTER_QUEUE, name, strategy, starved if strict else None)
                 )
-            elif held and not wanted:
-                await hold(requests, kinds.CLUSTER_QUEUE, queue, {STRATEGY: None})
-                verb = _set_verb(kinds.CLUSTER_QUEUE, name, "queueingStrategy BestEffortFIFO")
-                given.append(Nudge("no-starvation", verb, name, "no job waits for its turn now"))
-        still: set[int] = set()
-        if turn is not None:
-            others = [weighed[t] for t in sorted(turn.teams) if t in weighed]
-            others += [by_name[q] for q in sorted(turn.queues) if q in by_name]
+        blocked: set[int] = set()
+        if starved is not None:
+            by_team = dict(_weighted_objects(queues, cohorts))
+            by_name = {q["metadata"]["name"]: (kinds.CLUSTER_QUEUE, q) for q in queues}
+            others = [by_team[t] for t in sorted(starved.blocked_teams) if t in by_team]
+            others += [by_name[q] for q in sorted(starved.blocked_queues) if q in by_name]
             for kind, body in others:
-                still.add(id(body))
-                if await hold_borrowing(requests, kind, body, turn.supply.pool, back=False):
-                    verb = _set_verb(kind, body["metadata"]["name"], f"borrowingLimit 0 on {turn.supply}")
-                    given.append(_turn_nudge(turn, verb))
+                blocked.add(id(body))
+                if await set_borrowing_limits(requests, kind, body, starved.supply.pool):
+                    limit = f"borrowingLimit 0 on {starved.supply}"
+                    nudges.append(_starvation_nudge(kind, body["metadata"]["name"], limit, starved))
         for kind, bodies in ((kinds.CLUSTER_QUEUE, queues), (kinds.COHORT, cohorts)):
             for body in bodies:
-                if holds_borrowing(body) and id(body) not in still:
-                    await hold_borrowing(requests, kind, body, "", back=True)
-                    verb = _set_verb(kind, body["metadata"]["name"], "borrowingLimit as the policy says")
-                    name = body["metadata"]["name"]
-                    given.append(Nudge("no-starvation", verb, name, "no job waits for its turn now"))
-        return given
+                if borrowing_is_blocked(body) and id(body) not in blocked:
+                    await set_borrowing_limits(requests, kind, body, None)
+                    limit = "borrowingLimit as the policy says"
+                    nudges.append(_starvation_nudge(kind, body["metadata"]["name"], limit, None))
+        return nudges
 
-    # past use between teams
+    # past usage of teams
 
-    async def _remember(
+    async def _update_weights(
         self, requests: KubeRequests, fleet: Fleet, queues: Sequence[Json], cohorts: Sequence[Json]
-    ) -> Any:
+    ) -> AsyncIterator[Nudge]:
         now, half_life = self._clock(), float(fleet.fairness.half_life_seconds)
         tree = TeamTree(fleet.teams)
-        weighed = dict(_weighed(queues, cohorts))
-        teams = [t for t in fleet.teams if t.name in weighed]
-        holding = _held(tree, queues)
+        by_team = dict(_weighted_objects(queues, cohorts))
+        teams = [t for t in fleet.teams if t.name in by_team]
+        in_use = _devices_in_use(tree, queues)
         for team in teams:
-            _, body = weighed[team.name]
-            last = self._used.get(team.name) or parse_usage(
-                (body["metadata"].get("annotations") or {}).get(USED, "")
-            )
-            self._used[team.name] = (last or DecayedUsage(0, now)).later(
-                now, half_life, holding.get(team.name, 0)
-            )
-        negligible = NEGLIGIBLE * half_life * _devices(queues, cohorts)
-        wanted = weights(teams, {t.name: self._used[t.name].amount for t in teams}, negligible)
-        off = sorted(
-            ((_far(_weight(weighed[name][1]), weight), name) for name, weight in wanted.items()), reverse=True
+            _, body = by_team[team.name]
+            recorded = (body["metadata"].get("annotations") or {}).get(USAGE, "")
+            usage = self._usage.get(team.name) or parse_usage(recorded) or DecayedUsage(0, now)
+            self._usage[team.name] = usage.advance(now, half_life, in_use[team.name])
+        baseline = BASELINE_USAGE * half_life * _shared_devices(queues, cohorts)
+        wanted = weights(teams, {t.name: self._usage[t.name].amount for t in teams}, baseline)
+        differences = sorted(
+            (
+                (_relative_difference(_current_weight(by_team[name][1]), weight), name)
+                for name, weight in wanted.items()
+            ),
+            reverse=True,
         )
-        for far, name in off[:AT_ONCE]:
-            if far < NOTICED:
+        for difference, name in differences[:MAX_WEIGHTS]:
+            if difference < MIN_WEIGHT_CHANGE:
                 break
-            yield await self._weigh(requests, tree[name], weighed[name], wanted[name])
+            yield await self._write_weight(requests, tree[name], by_team[name], wanted[name])
 
-    async def _weigh(
-        self, requests: KubeRequests, team: Team, weighed: tuple[ObjectKind, Json], weight: float
+    async def _write_weight(
+        self, requests: KubeRequests, team: Team, weighted: tuple[ObjectKind, Json], weight: float
     ) -> Nudge:
-        kind, body = weighed
+        kind, body = weighted
         text = f"{max(1, round(weight * 1000))}m"
-        used = self._used[team.name]
-        plain = abs(weight - team.share) < 0.0005 * team.share
-        change = None if plain else (team.share, text)
-        await hold(
-            requests, kind, body, {WEIGHT: change}, policy={WEIGHT: str(team.share)}, notes={USED: str(used)}
-        )
+        usage = self._usage[team.name]
+        is_share = abs(weight - team.share) < 0.0005 * team.share
+        change = {WEIGHT: None if is_share else (team.share, text)}
+        policy, annotations = {WEIGHT: str(team.share)}, {USAGE: str(usage)}
+        await override(requests, kind, body, change, policy=policy, annotations=annotations)
         return Nudge(
             "memory",
-            f"kubectl patch {kind.name.lower()} {team.name}: fairSharing.weight {text}",
+            _patch_verb(kind, team.name, f"fairSharing.weight {text}"),
             team.name,
-            f"share {team.share}, {used.amount:.0f} device-seconds used of late",
+            f"share {team.share}, {usage.amount:.0f} device-seconds used of late",
         )
 
 
-_OURS: Final = {"labelSelector": f"{MANAGED_BY}={FAIRWAY}"}
+async def _set_active(
+    requests: KubeRequests, workload: Workload, why: str, *, deactivated_for: str | None
+) -> Nudge:
+    """Deactivate a Workload in favour of another, or (None) activate it again."""
+    meta, active = workload.metadata, deactivated_for is None
+    path = f"{KUEUE}/namespaces/{meta.namespace}/workloads/{meta.name}"
+    patch = {"metadata": {"annotations": {DEACTIVATED_FOR: deactivated_for}}, "spec": {"active": active}}
+    await requests.merge(path, WORKLOADS, patch, NUDGER)
+    verb = f"kubectl -n {meta.namespace} patch workload {meta.name}: active {str(active).lower()}"
+    return Nudge("guarantee", verb, workload.job, why)
 
 
-def _path(workload: Workload) -> str:
-    return f"{PATH}/namespaces/{workload.metadata.namespace}/workloads/{workload.metadata.name}"
+def _patch_verb(kind: ObjectKind, name: str, change: str) -> str:
+    return f"kubectl patch {kind.name.lower()} {name}: {change}"
 
 
-def _verb(workload: Workload, active: str) -> str:
-    return (
-        f"kubectl -n {workload.metadata.namespace} patch workload {workload.metadata.name}: active {active}"
-    )
+def _starvation_nudge(kind: ObjectKind, name: str, change: str, starved: StarvedJob | None) -> Nudge:
+    """Describe a change for a starved job, or (None) the return to the policy's value."""
+    verb = _patch_verb(kind, name, change)
+    if starved is None:
+        return Nudge("no-starvation", verb, name, "no job waits for its turn now")
+    devices = starved.waiting.devices
+    why = f"smaller, later jobs have started on as many devices as the {devices} it waits for"
+    return Nudge("no-starvation", verb, starved.waiting.workload.job, why)
 
 
-def _set_verb(kind: ObjectKind, name: str, what: str) -> str:
-    return f"kubectl patch {kind.name.lower()} {name}: {what}"
-
-
-def _turn_nudge(turn: StarvedJob, verb: str) -> Nudge:
-    why = f"smaller, later jobs have started on as many devices as the {turn.asking.devices} it waits for"
-    return Nudge("no-starvation", verb, turn.asking.workload.job, why)
-
-
-def _weighed(
+def _weighted_objects(
     queues: Sequence[Json], cohorts: Sequence[Json]
 ) -> Iterator[tuple[str, tuple[ObjectKind, Json]]]:
     """Yield the object that has each team's weight: its Cohort if it has one, else its queue."""
@@ -278,7 +277,7 @@ def _weighed(
             yield cohort["metadata"]["name"], (kinds.COHORT, cohort)
 
 
-def _weight(body: Json) -> float:
+def _current_weight(body: Json) -> float:
     text = str((body["spec"].get("fairSharing") or {}).get("weight", "1"))
     try:
         return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
@@ -286,38 +285,33 @@ def _weight(body: Json) -> float:
         return 0.0
 
 
-def _far(have: float, want: float) -> float:
-    return abs(have - want) / want if want else 0.0
+def _relative_difference(current: float, wanted: float) -> float:
+    return abs(current - wanted) / wanted if wanted else 0.0
 
 
-def _held(tree: TeamTree, queues: Sequence[Json]) -> dict[str, int]:
-    """Count the devices each team, with its child teams, holds by Kueue's own count; low jobs too."""
-    held: dict[str, int] = {}
+def _devices_in_use(tree: TeamTree, queues: Sequence[Json]) -> Counter[str]:
+    """Return the devices of each team with its child teams, as Kueue counts them, with low jobs."""
+    in_use: Counter[str] = Counter()
     for queue in queues:
         name = (queue["metadata"].get("labels") or {}).get(TEAM, "")
         if name not in tree:
             continue
         devices = sum(
-            _whole(r.get("total", 0))
+            whole_number(str(r.get("total", 0)))
             for flavor in (queue.get("status") or {}).get("flavorsUsage") or ()
             for r in flavor.get("resources") or ()
         )
-        for level in (tree[name], *tree.ancestors(tree[name])):
-            held[level.name] = held.get(level.name, 0) + devices
-    return held
+        for team in (tree[name], *tree.ancestors(tree[name])):
+            in_use[team.name] += devices
+    return in_use
 
 
-def _devices(queues: Sequence[Json], cohorts: Sequence[Json]) -> int:
+def _shared_devices(queues: Sequence[Json], cohorts: Sequence[Json]) -> int:
     """Return all shared devices: the sum of every nominal quota."""
     return sum(
-        _whole(quota.get("nominalQuota", 0))
+        whole_number(str(quota.get("nominalQuota", 0)))
         for body in (*queues, *cohorts)
         for group in body["spec"].get("resourceGroups") or ()
         for flavor in group["flavors"]
         for quota in flavor["resources"]
     )
-
-
-def _whole(quantity: object) -> int:
-    text = str(quantity)
-    return int(text) if text.isdigit() else 0

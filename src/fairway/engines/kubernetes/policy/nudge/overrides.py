@@ -1,4 +1,4 @@
-"""Fields that a nudge overrides for a while. An annotation records the policy's value and the current one."""
+"""Override fields of an object for a while. An annotation records the policy's value and the current one."""
 
 from __future__ import annotations
 
@@ -15,73 +15,76 @@ WEIGHT: Final = "spec.fairSharing.weight"
 _BORROWING: Final = "borrowingLimit"
 
 
-def note(body: Json) -> Mapping[str, Any]:
-    """Return the fields that a nudge overrides on this object."""
+def overrides_of(body: Json) -> Mapping[str, Any]:
+    """Return the overridden fields of an object: the policy's value and the current one, by path."""
     try:
-        read = json.loads((body["metadata"].get("annotations") or {}).get(NUDGED, "{}"))
+        overrides = json.loads((body["metadata"].get("annotations") or {}).get(NUDGED, "{}"))
     except ValueError:
         return {}
-    return read if isinstance(read, dict) else {}
+    return overrides if isinstance(overrides, dict) else {}
 
 
-async def hold(
+async def override(
     requests: KubeRequests,
     kind: ObjectKind,
     body: Json,
     changes: Mapping[str, tuple[object, object] | None],
     *,
     policy: Mapping[str, str] | None = None,
-    notes: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> None:
-    """Override fields with another value, or (None) restore the policy's."""
-    held = dict(note(body))
+    """Override fields: `changes` has the policy's value and the new one, or None to restore the policy's.
+
+    `policy` has values to restore where the recorded one may be outdated.
+    """
+    overrides = dict(overrides_of(body))
     patch: Json = {}
     for path, change in changes.items():
         if change is None:
-            was = held.pop(path, (None, None))[0]
-            _set(patch, path, (policy or {}).get(path, was))
+            recorded = overrides.pop(path, (None, None))[0]
+            _set(patch, path, (policy or {}).get(path, recorded))
         else:
-            held[path] = change
+            overrides[path] = change
             _set(patch, path, change[1])
-    await _write(requests, kind, body, patch, held, notes)
+    await _write(requests, kind, body, patch, overrides, annotations)
 
 
-async def hold_borrowing(
-    requests: KubeRequests, kind: ObjectKind, body: Json, flavor: str, *, back: bool
+async def set_borrowing_limits(
+    requests: KubeRequests, kind: ObjectKind, body: Json, flavor: str | None
 ) -> bool:
-    """Set borrowing of a flavor to 0, or (`back`) restore the policy's limits.
+    """Set the borrowing limit of a pool's flavor to 0, or (None) restore the policy's limits of all flavors.
 
     Returns whether anything changed.
     """
     groups = copy.deepcopy(body["spec"].get("resourceGroups") or [])
-    held, changed = dict(note(body)), False
+    overrides, changed = dict(overrides_of(body)), False
     for group in groups:
         covered = ",".join(group["coveredResources"])
         for each in group["flavors"]:
-            if each["name"].partition(".")[0] != flavor and not back:
+            if flavor is not None and each["name"].partition(".")[0] != flavor:
                 continue
             for quota in each["resources"]:
                 inner = f"flavors[{each['name']}].resources[{quota['name']}].{_BORROWING}"
                 path = f"spec.resourceGroups[{covered}].{inner}"
-                if back and path in held:
-                    policy = held.pop(path)[0]
+                if flavor is None and path in overrides:
+                    policy = overrides.pop(path)[0]
                     quota.pop(_BORROWING, None)
                     if policy is not None:
                         quota[_BORROWING] = policy
                     changed = True
-                elif not back and path not in held:
+                elif flavor is not None and path not in overrides:
                     limit = quota.get(_BORROWING)
-                    held[path] = (None if limit is None else int(limit), 0)
+                    overrides[path] = (None if limit is None else int(limit), 0)
                     quota[_BORROWING] = 0
                     changed = True
     if changed:
-        await _write(requests, kind, body, {"spec": {"resourceGroups": groups}}, held, None)
+        await _write(requests, kind, body, {"spec": {"resourceGroups": groups}}, overrides, None)
     return changed
 
 
-def holds_borrowing(body: Json) -> bool:
-    """Return whether a nudge prevents it from borrowing."""
-    return any(path.endswith(_BORROWING) for path in note(body))
+def borrowing_is_blocked(body: Json) -> bool:
+    """Return whether a nudge keeps an object from borrowing."""
+    return any(path.endswith(_BORROWING) for path in overrides_of(body))
 
 
 async def _write(
@@ -89,14 +92,14 @@ async def _write(
     kind: ObjectKind,
     body: Json,
     patch: Json,
-    held: Mapping[str, Any],
-    notes: Mapping[str, str] | None,
+    overrides: Mapping[str, Any],
+    annotations: Mapping[str, str] | None,
 ) -> None:
-    text = json.dumps(held, sort_keys=True) if held else None
-    patch["metadata"] = {"annotations": {NUDGED: text, **(notes or {})}}
-    answer = await requests.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, NUDGER)
-    body["metadata"]["annotations"] = answer["metadata"].get("annotations") or {}
-    body["spec"] = answer["spec"]
+    text = json.dumps(overrides, sort_keys=True) if overrides else None
+    patch["metadata"] = {"annotations": {NUDGED: text, **(annotations or {})}}
+    written = await requests.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, NUDGER)
+    body["metadata"]["annotations"] = written["metadata"].get("annotations") or {}
+    body["spec"] = written["spec"]
 
 
 def _set(patch: Json, path: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Takes a snapshot of a cluster in the fleet's words: who holds what where, and who waits. Pure."""
+"""Take a snapshot of a cluster in terms of the fleet: running and waiting jobs, and nodes. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from fairway.engines.kubernetes.api.wire import NodeObject, ObjectMeta, PodObject, PodSpec
+from fairway.engines.kubernetes.api.wire import NodeObject, ObjectMeta, OwnedMeta, PodObject, PodSpec
 from fairway.engines.kubernetes.nodes.devices import whole_number
 from fairway.engines.kubernetes.nodes.facts import requested
-from fairway.engines.kubernetes.policy.fields import read_taint
+from fairway.engines.kubernetes.policy.fields import parse_taint
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.workloads import TemplateSpec, Toleration, Workload
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
@@ -22,16 +22,10 @@ from fairway.model.team import Supply, Team, TeamTree
 LOW_SUFFIX: Final = ".low"
 
 
-class JobPodMeta(ObjectMeta, frozen=True, gc=False):
-    """A pod's identity and the job it belongs to."""
-
-    labels: dict[str, str] = {}  # noqa: RUF012  (msgspec copies an empty default)
-
-
 class JobPod(Struct, frozen=True, gc=False):
     """A bound, unfinished pod."""
 
-    metadata: JobPodMeta
+    metadata: OwnedMeta
     spec: PodSpec
 
     @property
@@ -43,7 +37,7 @@ class JobPod(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class RunningWorkload:
-    """A running job: devices of one supply, on nodes."""
+    """A running job, with its devices of one supply."""
 
     workload: Workload
     team: Team
@@ -60,7 +54,7 @@ class RunningWorkload:
 
 @dataclass(frozen=True, slots=True)
 class WaitingWorkload:
-    """A waiting job: so many pods of so many devices each, of any of these supplies."""
+    """A waiting job: the pods it needs, and the supplies of which any would do."""
 
     workload: Workload
     team: Team
@@ -70,8 +64,8 @@ class WaitingWorkload:
     supplies: tuple[Supply, ...]
     pods: int
     devices_a_pod: int
-    together: str
-    """The node label that all its nodes must share; empty: none."""
+    topology_label: str
+    """The node label that must be equal on all its nodes; empty: none."""
 
     @property
     def devices(self) -> int:
@@ -80,7 +74,7 @@ class WaitingWorkload:
 
 @dataclass(frozen=True, slots=True)
 class SchedulableNode:
-    """A node that takes work, with its devices of one supply."""
+    """A node that is ready for new pods, with its devices of one supply."""
 
     name: str
     labels: Mapping[str, str]
@@ -92,13 +86,12 @@ class SchedulableNode:
 class Snapshot:
     """Running and waiting workloads of a cluster, its nodes, and what each team holds, at one moment."""
 
-    fleet: Fleet
     tree: TeamTree
-    holdings: list[RunningWorkload] = field(default_factory=list)
-    asking: list[WaitingWorkload] = field(default_factory=list)
-    rooms: dict[Supply, list[SchedulableNode]] = field(default_factory=dict)
+    running: list[RunningWorkload] = field(default_factory=list)
+    waiting: list[WaitingWorkload] = field(default_factory=list)
+    nodes: dict[Supply, list[SchedulableNode]] = field(default_factory=dict)
     used: Counter[tuple[str, Supply]] = field(default_factory=Counter)
-    """Devices held by a team and its child teams, without low jobs: those are everybody's to preempt."""
+    """Devices held by a team and its child teams, without low jobs, which any team may preempt."""
     own: Counter[tuple[str, Supply]] = field(default_factory=Counter)
     """The same without the child teams."""
 
@@ -106,18 +99,18 @@ class Snapshot:
         grant = team.grant(supply)
         return 0 if grant is None else grant.guarantee
 
-    def left(self, team: Team, supply: Supply) -> int:
-        """Return its guarantee less what it promised to its child teams."""
+    def own_guarantee(self, team: Team, supply: Supply) -> int:
+        """Return a team's guarantee without those of its child teams."""
         return self.guarantee(team, supply) - self.tree.guaranteed_to_children(team, supply)
 
-    def entitled(self, asking: WaitingWorkload, supply: Supply) -> bool:
-        """Return whether it is within a guarantee: its team's, or what is left of an ancestor's."""
-        return not asking.low and any(
-            self.used[level.name, supply] + asking.devices <= self.guarantee(level, supply)
-            for level in self.line(asking.team)
+    def is_guaranteed(self, waiting: WaitingWorkload, supply: Supply) -> bool:
+        """Return whether a job is within a guarantee: its team's, or what is left of an ancestor's."""
+        return not waiting.low and any(
+            self.used[team.name, supply] + waiting.devices <= self.guarantee(team, supply)
+            for team in self.with_ancestors(waiting.team)
         )
 
-    def line(self, team: Team) -> Iterator[Team]:
+    def with_ancestors(self, team: Team) -> Iterator[Team]:
         """Yield the team and its ancestors."""
         yield team
         yield from self.tree.ancestors(team)
@@ -129,108 +122,101 @@ def take_snapshot(
     workloads: Sequence[Workload],
     pods: Iterable[JobPod],
     nodes: Sequence[NodeObject],
-    leads_to: Mapping[str, str],
+    cluster_queues: Mapping[str, str],
 ) -> Snapshot:
-    """Build the snapshot from lists. `leads_to`: LocalQueue `namespace/name` -> ClusterQueue."""
+    """Build the snapshot from lists. `cluster_queues` maps LocalQueues `namespace/name` to ClusterQueues."""
     pools = tuple(p for p in fleet.pools_of(cluster) if isinstance(p.place, KubernetesPlace))
     supplies = {s: p for p in pools for s in p.supplies}
-    snapshot = Snapshot(fleet, TeamTree(fleet.teams))
-    placed, taken = _by_place(pods, supplies)
-    snapshot.rooms = {s: list(_rooms(s, p, nodes, taken)) for s, p in supplies.items()}
+    snapshot = Snapshot(TeamTree(fleet.teams))
+    by_job, in_use = _count_devices(pods, supplies)
+    snapshot.nodes = {s: list(_schedulable_nodes(s, p, nodes, in_use)) for s, p in supplies.items()}
     for workload in workloads:
         if workload.finished or workload.metadata.namespace not in snapshot.tree:
             continue
         team = snapshot.tree[workload.metadata.namespace]
         if workload.status.admission is not None:
-            snapshot.holdings += _holdings(workload, team, placed, supplies)
+            snapshot.running += _running(workload, team, by_job, supplies)
         elif workload.spec.active and len(workload.spec.pod_sets) == 1:
-            queue = leads_to.get(f"{team.name}/{workload.spec.queue_name}", "")
-            if asking := _asking(workload, team, queue, supplies):
-                snapshot.asking.append(asking)
-    for holding in snapshot.holdings:
-        if not holding.low:
-            snapshot.own[holding.team.name, holding.supply] += holding.devices
-            for level in snapshot.line(holding.team):
-                snapshot.used[level.name, holding.supply] += holding.devices
+            queue = cluster_queues.get(f"{team.name}/{workload.spec.queue_name}", "")
+            if waiting := _waiting(workload, team, queue, supplies):
+                snapshot.waiting.append(waiting)
+    for running in snapshot.running:
+        if not running.low:
+            snapshot.own[running.team.name, running.supply] += running.devices
+            for team in snapshot.with_ancestors(running.team):
+                snapshot.used[team.name, running.supply] += running.devices
     return snapshot
 
 
-def _by_place(
+def _count_devices(
     pods: Iterable[JobPod], supplies: Mapping[Supply, Pool]
 ) -> tuple[dict[str, Counter[tuple[str, str]]], Counter[tuple[str, str]]]:
-    """Count devices by (node, resource): of each job, and of all."""
-    known = {resource(s, p) for s, p in supplies.items()}
-    placed: dict[str, Counter[tuple[str, str]]] = {}
-    taken: Counter[tuple[str, str]] = Counter()
+    """Count the devices that pods hold by (node, resource): those of each job, and all."""
+    resources = {resource(s, p) for s, p in supplies.items()}
+    by_job: dict[str, Counter[tuple[str, str]]] = {}
+    in_use: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         if not pod.spec.node_name:
             continue
-        for name, count in requested(PodObject(pod.metadata, pod.spec), known.__contains__):
-            placed.setdefault(pod.job, Counter())[pod.spec.node_name, name] += count
-            taken[pod.spec.node_name, name] += count
-    return placed, taken
+        for name, count in requested(PodObject(pod.metadata, pod.spec), resources.__contains__):
+            by_job.setdefault(pod.job, Counter())[pod.spec.node_name, name] += count
+            in_use[pod.spec.node_name, name] += count
+    return by_job, in_use
 
 
-def _rooms(
-    supply: Supply, pool: Pool, nodes: Sequence[NodeObject], taken: Counter[tuple[str, str]]
+def _schedulable_nodes(
+    supply: Supply, pool: Pool, nodes: Sequence[NodeObject], in_use: Counter[tuple[str, str]]
 ) -> Iterator[SchedulableNode]:
     name, place = resource(supply, pool), pool.place
     if not isinstance(place, KubernetesPlace):
         return
     for node in nodes:
         ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
-        if (
-            not ready
-            or node.spec.unschedulable
-            or not place.node_labels.items() <= node.metadata.labels.items()
-        ):
-            continue
+        in_pool = place.node_labels.items() <= node.metadata.labels.items()
         total = whole_number(node.status.allocatable.get(name, "0"))
-        if total:
-            free = max(0, total - taken[node.metadata.name, name])
+        if ready and in_pool and total and not node.spec.unschedulable:
+            free = max(0, total - in_use[node.metadata.name, name])
             yield SchedulableNode(node.metadata.name, node.metadata.labels, total, free)
 
 
-def _holdings(
+def _running(
     workload: Workload,
     team: Team,
-    placed: Mapping[str, Counter[tuple[str, str]]],
+    by_job: Mapping[str, Counter[tuple[str, str]]],
     supplies: Mapping[Supply, Pool],
 ) -> Iterator[RunningWorkload]:
     admission = workload.status.admission
     if admission is None:
         return
     low = admission.cluster_queue.endswith(LOW_SUFFIX)
-    here = placed.get(workload.job, Counter())
+    placed = by_job.get(workload.job, Counter())
     for assignment in admission.pod_set_assignments:
         for name, quantity in assignment.resource_usage.items():
             pool = assignment.flavors.get(name, "").partition(".")[0]
             supply = next((s for s, p in supplies.items() if p.name == pool and resource(s, p) == name), None)
             if supply is not None:
-                nodes = {node: count for (node, of), count in here.items() if of == name}
+                nodes = {node: count for (node, of), count in placed.items() if of == name}
                 yield RunningWorkload(workload, team, low, supply, whole_number(quantity), nodes)
 
 
-def _asking(
+def _waiting(
     workload: Workload, team: Team, queue: str, supplies: Mapping[Supply, Pool]
 ) -> WaitingWorkload | None:
     (pods,) = workload.spec.pod_sets
     names = {resource(s, p) for s, p in supplies.items()}
-    wanted = requested(PodObject(ObjectMeta(), pods.template.spec.pod()), names.__contains__)
-    if len(wanted) != 1 or not queue:
+    devices = requested(PodObject(ObjectMeta(), pods.template.spec.pod()), names.__contains__)
+    if len(devices) != 1 or not queue:
         return None
-    ((name, devices),) = wanted
+    ((name, count),) = devices
     fitting = tuple(
         s for s, p in supplies.items()
         if resource(s, p) == name and team.grant(s) is not None and _may_run(pods.template.spec, p)
     )  # fmt: skip
-    together = pods.topology_request.required if pods.topology_request else ""
+    if not fitting:
+        return None
+    label = pods.topology_request.required if pods.topology_request else ""
     low = queue.endswith(LOW_SUFFIX)
-    return (
-        WaitingWorkload(workload, team, low, queue, fitting, pods.count, devices, together)
-        if fitting
-        else None
-    )
+    return WaitingWorkload(workload, team, low, queue, fitting, pods.count, count, label)
 
 
 def _may_run(spec: TemplateSpec, pool: Pool) -> bool:
@@ -238,7 +224,7 @@ def _may_run(spec: TemplateSpec, pool: Pool) -> bool:
     if not isinstance(place, KubernetesPlace):
         return False
     elsewhere = any(place.node_labels.get(k, v) != v for k, v in spec.node_selector.items())
-    taints = [read_taint(t) for t in place.taints]
+    taints = [parse_taint(t) for t in place.taints]
     return not elsewhere and all(any(_tolerates(o, t) for o in spec.tolerations) for t in taints)
 
 

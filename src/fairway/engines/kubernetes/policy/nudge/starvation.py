@@ -1,13 +1,14 @@
 """Detect starvation: a large job that smaller, later ones have overtaken too often. Pure.
 
-Kueue's BestEffortFIFO lets whatever fits go first, so a stream of small jobs can keep a gang waiting for
-ever. Once smaller ones that came later have started on as many devices as it requests, it is its turn: its
-own queue becomes StrictFIFO, and others that overtook it borrow nothing new, until it runs, or until that
-has lasted too long to be worth it. No running job is touched, and no guarantee.
+With Kueue's BestEffortFIFO any job that fits goes first, so a stream of small jobs can keep a gang waiting
+for ever. A job counts as starved once smaller, later ones have started on as many devices as it requests.
+Then its own queue becomes StrictFIFO, and the other teams and queues that overtook it may not borrow anything
+new, until it runs or until a time limit. No running job and no guarantee is affected.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,10 +16,10 @@ from typing import Final
 from fairway.engines.kubernetes.policy.nudge.snapshot import RunningWorkload, Snapshot, WaitingWorkload
 from fairway.model.team import Supply
 
-MOST_TURN_SECONDS: Final = 3600.0
-"""Queues that wait longer than this for one job do more harm than its waiting."""
-MOST_WATCHED: Final = 100
-"""So many waiting jobs, the oldest, are watched."""
+MAX_HELP_SECONDS: Final = 3600.0
+"""How long other queues are restricted for one job; longer does more harm than its waiting."""
+MAX_TRACKED: Final = 100
+"""How many waiting jobs, the oldest, are tracked."""
 
 
 @dataclass(slots=True)
@@ -26,118 +27,117 @@ class Overtaken:
     """The jobs that overtook a waiting job."""
 
     by: set[str] = field(default_factory=set)
-    """Jobs that came later and started earlier."""
+    """Uids of Workloads that were created later and started earlier."""
     devices: int = 0
     own_queue: bool = False
     """Whether jobs of its own queue are among them."""
     teams: set[str] = field(default_factory=set)
-    """Other branches they belong to: the outermost team that is no ancestor of the waiting job's team."""
+    """Their teams outside its own branch: the outermost that is no ancestor of the waiting job's team."""
     queues: set[str] = field(default_factory=set)
     """Their ClusterQueues where there is no such team: low ones, and those of its own team."""
-    turn_since: float | None = None
+    helped_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StarvedJob:
-    """A job whose turn it is: it gets what comes free."""
+    """A starved job, and what to restrict so that it gets the devices that become free."""
 
-    asking: WaitingWorkload
+    waiting: WaitingWorkload
     supply: Supply
-    strict: bool
-    """Its own queue keeps its order."""
-    teams: frozenset[str]
-    queues: frozenset[str]
-    """ClusterQueues that borrow nothing new; as do `teams`."""
+    strict_fifo: bool
+    """Whether its own queue must become StrictFIFO."""
+    blocked_teams: frozenset[str]
+    """Teams that may not borrow anything new."""
+    blocked_queues: frozenset[str]
+    """ClusterQueues that may not borrow anything new."""
 
 
 class Starvation:
-    """Counts which jobs were overtaken by which. What it forgets in a restart is counted again."""
+    """A record of which waiting jobs were overtaken by which. After a restart it begins anew."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Overtaken] = {}
+        self._overtaken: dict[str, Overtaken] = {}
 
-    def turn(self, snapshot: Snapshot, now: float) -> StarvedJob | None:
-        """Return the turn of the most overtaken job. Returns None if no job is overtaken too much."""
-        oldest = sorted(snapshot.asking, key=lambda a: a.workload.metadata.creation_timestamp)[:MOST_WATCHED]
-        waiting = {a.workload.metadata.uid: a for a in oldest if not a.low}
-        self._known = {uid: self._known.get(uid, Overtaken()) for uid in waiting}
-        for asking in waiting.values():
-            self._count(snapshot, asking)
-        for uid in sorted(waiting, key=lambda u: -self._known[u].devices):
-            asking, overtaken = waiting[uid], self._known[uid]
-            supply = next(_could_fit(snapshot, asking), None)
-            if overtaken.devices < asking.devices or supply is None:
+    def find_starved_job(self, snapshot: Snapshot, now: float) -> StarvedJob | None:
+        """Return the most overtaken job that can be helped. Returns None if no job is starved."""
+        oldest = sorted(snapshot.waiting, key=lambda w: w.workload.metadata.creation_timestamp)[:MAX_TRACKED]
+        by_uid = {w.workload.metadata.uid: w for w in oldest if not w.low}
+        self._overtaken = {uid: self._overtaken.get(uid, Overtaken()) for uid in by_uid}
+        for uid, waiting in by_uid.items():
+            _count(snapshot, waiting, self._overtaken[uid])
+        for uid in sorted(by_uid, key=lambda u: -self._overtaken[u].devices):
+            waiting, overtaken = by_uid[uid], self._overtaken[uid]
+            supply = next(_could_fit(snapshot, waiting), None)
+            if overtaken.devices < waiting.devices or supply is None:
                 continue
-            if overtaken.turn_since is None:
-                overtaken.turn_since = now
-            if now - overtaken.turn_since <= MOST_TURN_SECONDS:
-                return StarvedJob(
-                    asking,
-                    supply,
-                    overtaken.own_queue,
-                    frozenset(overtaken.teams),
-                    frozenset(overtaken.queues),
-                )
+            if overtaken.helped_since is None:
+                overtaken.helped_since = now
+            if now - overtaken.helped_since <= MAX_HELP_SECONDS:
+                teams, queues = frozenset(overtaken.teams), frozenset(overtaken.queues)
+                return StarvedJob(waiting, supply, overtaken.own_queue, teams, queues)
         return None
 
-    def _count(self, snapshot: Snapshot, asking: WaitingWorkload) -> None:
-        overtaken = self._known[asking.workload.metadata.uid]
-        since = asking.workload.metadata.creation_timestamp
-        for holding in snapshot.holdings:
-            later = holding.workload.metadata
-            if (
-                later.creation_timestamp > since
-                and holding.devices < asking.devices  # it fitted where the larger one did not
-                and holding.supply in asking.supplies
-                and later.uid not in overtaken.by
-            ):
-                overtaken.by.add(later.uid)
-                if _competes(snapshot, asking, holding):
-                    self._note(snapshot, asking, holding, overtaken)
 
-    def _note(
-        self, snapshot: Snapshot, asking: WaitingWorkload, holding: RunningWorkload, overtaken: Overtaken
-    ) -> None:
-        admission = holding.workload.status.admission
-        queue = admission.cluster_queue if admission else ""
-        if queue == asking.queue:
-            if holding.priority > asking.workload.spec.priority:
-                return
-            overtaken.own_queue = True
+def _count(snapshot: Snapshot, waiting: WaitingWorkload, overtaken: Overtaken) -> None:
+    """Add the running jobs that overtook a waiting one since the last snapshot."""
+    for running in snapshot.running:
+        later = running.workload.metadata
+        if (
+            later.creation_timestamp > waiting.workload.metadata.creation_timestamp
+            and running.devices < waiting.devices  # it fitted where the larger one did not
+            and running.supply in waiting.supplies
+            and later.uid not in overtaken.by
+        ):
+            overtaken.by.add(later.uid)
+            if _competes(snapshot, waiting, running):
+                _add(snapshot, waiting, running, overtaken)
+
+
+def _add(
+    snapshot: Snapshot, waiting: WaitingWorkload, running: RunningWorkload, overtaken: Overtaken
+) -> None:
+    admission = running.workload.status.admission
+    queue = admission.cluster_queue if admission else ""
+    if queue == waiting.queue:
+        if running.priority > waiting.workload.spec.priority:
+            return
+        overtaken.own_queue = True
+    else:
+        common = {team.name for team in snapshot.with_ancestors(waiting.team)}
+        outside = [t.name for t in snapshot.with_ancestors(running.team) if t.name not in common]
+        if running.low or not outside:
+            overtaken.queues.add(queue)
         else:
-            around = {team.name for team in snapshot.line(asking.team)}
-            outer = [team.name for team in snapshot.line(holding.team) if team.name not in around]
-            if holding.low or not outer:
-                overtaken.queues.add(queue)
-            else:
-                overtaken.teams.add(outer[-1])
-        overtaken.devices += holding.devices
+            overtaken.teams.add(outside[-1])
+    overtaken.devices += running.devices
 
 
-def _competes(snapshot: Snapshot, asking: WaitingWorkload, holding: RunningWorkload) -> bool:
-    """Return whether what `holding` holds would help: not if the waiting job's own ceiling keeps it waiting.
+def _competes(snapshot: Snapshot, waiting: WaitingWorkload, running: RunningWorkload) -> bool:
+    """Return whether the devices of a running job would help the waiting one.
 
-    Those inside the ceiling fill it, and so do compete.
+    They would not if the waiting job is limited by a ceiling of its own team or of an ancestor, unless the
+    running job is under the same ceiling and so helps to fill it.
     """
-    inside = {team.name for team in snapshot.line(holding.team)}
+    supply = running.supply
+    around_running = {team.name for team in snapshot.with_ancestors(running.team)}
     return all(
-        level.name in inside
-        for level in snapshot.line(asking.team)
-        if (grant := level.grant(holding.supply)) is not None
+        team.name in around_running
+        for team in snapshot.with_ancestors(waiting.team)
+        if (grant := team.grant(supply)) is not None
         and grant.ceiling is not None
-        and snapshot.used[level.name, holding.supply] + asking.devices > grant.ceiling
+        and snapshot.used[team.name, supply] + waiting.devices > grant.ceiling
     )
 
 
-def _could_fit(snapshot: Snapshot, asking: WaitingWorkload) -> Iterator[Supply]:
-    """Yield supplies that would do if they were empty, within every ceiling around it."""
-    for supply in asking.supplies:
-        ceilings = [g.ceiling for t in snapshot.line(asking.team) if (g := t.grant(supply)) is not None]
-        if any(most is not None and most < asking.devices for most in ceilings):
+def _could_fit(snapshot: Snapshot, waiting: WaitingWorkload) -> Iterator[Supply]:
+    """Yield supplies that would be enough if they were empty, within all ceilings that apply to the job."""
+    for supply in waiting.supplies:
+        grants = [g for t in snapshot.with_ancestors(waiting.team) if (g := t.grant(supply)) is not None]
+        if any(g.ceiling is not None and g.ceiling < waiting.devices for g in grants):
             continue
-        racks: dict[str, int] = {}
-        for room in snapshot.rooms.get(supply, ()):
-            rack = room.labels.get(asking.together, "") if asking.together else ""
-            racks[rack] = racks.get(rack, 0) + room.total // max(1, asking.devices_a_pod)
-        if any(pods >= asking.pods for pods in racks.values()):
+        pods_by_rack: Counter[str] = Counter()
+        for node in snapshot.nodes.get(supply, ()):
+            rack = node.labels.get(waiting.topology_label, "") if waiting.topology_label else ""
+            pods_by_rack[rack] += node.total // max(1, waiting.devices_a_pod)
+        if any(pods >= waiting.pods for pods in pods_by_rack.values()):
             yield supply

@@ -1,28 +1,29 @@
-"""Weights from decayed past usage between teams. Pure.
+"""Compute the weights of teams from their decayed past usage. Pure.
 
-Kueue's fair sharing knows only the present. Fairway stores each team's decayed usage and gives Kueue
-`share x 2 x forgiveness` as its weight: a team that recently used its share has its share, one that used
-nothing twice that, one that used twice its share half. Between siblings only the ratio matters.
+Kueue's fair sharing considers only current usage. Fairway stores each team's decayed usage and gives Kueue
+`share x 2 x factor` as its weight, where the factor is Slurm's classic fair-share factor: a team that used
+exactly its share of late has its share as weight, one that used nothing has twice its share, one that used
+twice its share has half of it. Between siblings only the ratio matters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from fairway.model.team import Team
 
-NOTICED: Final = 0.10
-"""A weight is written when it differs by so much from the one Kueue has."""
-NEGLIGIBLE: Final = 0.005
-"""The part of a half-life's devices that every team counts as having used.
+MIN_WEIGHT_CHANGE: Final = 0.10
+"""A weight is written when it differs by this part from the one Kueue has."""
+BASELINE_USAGE: Final = 0.005
+"""The part of all device-seconds of a half-life that is added to the usage, split among siblings by share.
 
-Else the first job on an empty cluster would weigh as much as a week of usage.
+Without it the first job on an empty cluster would count as much as a week of usage.
 """
-LEAST_WEIGHT: Final = 0.01
+MIN_FACTOR: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,12 @@ class DecayedUsage:
     at: float
     """Seconds since the epoch."""
 
-    def later(self, now: float, half_life: float, holding: int = 0) -> DecayedUsage:
-        """Return the decayed usage after some time in which so many devices were held."""
-        passed = max(0.0, now - self.at)
-        kept = math.exp2(-passed / half_life)
-        # what is held meanwhile decays too, from the moment it is used
-        gained = holding * half_life / math.log(2) * (1 - kept)
-        return DecayedUsage(self.amount * kept + gained, now)
+    def advance(self, now: float, half_life: float, devices: int = 0) -> DecayedUsage:
+        """Return the decayed usage at `now`, if this many devices have been in use since."""
+        decay = math.exp2(-max(0.0, now - self.at) / half_life)
+        # The usage since decays too, each second of it from then on: this is its integral.
+        added = devices * half_life / math.log(2) * (1 - decay)
+        return DecayedUsage(self.amount * decay + added, now)
 
     def __str__(self) -> str:
         moment = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
@@ -55,29 +55,28 @@ def parse_usage(text: str) -> DecayedUsage | None:
         return None
 
 
-def forgiveness(used: float, all_used: float, share: float) -> float:
-    """Return a factor from 1, nothing used, down; one half for a team that used exactly its share."""
+def fair_share_factor(used: float, all_used: float, share: float) -> float:
+    """Return 1 for a team that used nothing, one half for one that used exactly its share, less for more."""
     if all_used <= 0 or share <= 0:
         return 1.0
-    return max(LEAST_WEIGHT, math.exp2(-used / all_used / share))
+    return max(MIN_FACTOR, math.exp2(-used / all_used / share))
 
 
-def weights(teams: Sequence[Team], used: Mapping[str, float], negligible: float = 0.0) -> dict[str, float]:
-    """Return each team's weight among siblings; `negligible` device-seconds are split among all first."""
-    given: dict[str, float] = {}
-    for siblings in _families(teams):
-        all_used = negligible + sum(used.get(t.name, 0.0) for t in siblings)
+def weights(teams: Sequence[Team], used: Mapping[str, float], baseline: float = 0.0) -> dict[str, float]:
+    """Return each team's weight among siblings; `baseline` device-seconds are split among them first."""
+    by_parent: dict[str | None, list[Team]] = {}
+    for team in teams:
+        by_parent.setdefault(team.parent, []).append(team)
+    result: dict[str, float] = {}
+    for siblings in by_parent.values():
+        if len(siblings) == 1:
+            continue
+        all_used = baseline + sum(used.get(t.name, 0.0) for t in siblings)
         all_shares = sum(t.share for t in siblings)
         for team in siblings:
             part = team.share / all_shares if all_shares else 0.0
-            own = used.get(team.name, 0.0) + negligible * part
-            # twice, so that whoever used exactly its share has exactly its share as weight
-            given[team.name] = team.share * 2 * forgiveness(own, all_used, part) if all_used else team.share
-    return given
-
-
-def _families(teams: Sequence[Team]) -> Iterator[list[Team]]:
-    families: dict[str | None, list[Team]] = {}
-    for team in teams:
-        families.setdefault(team.parent, []).append(team)
-    yield from (family for family in families.values() if len(family) > 1)
+            own = used.get(team.name, 0.0) + baseline * part
+            # Twice, so that a team that used exactly its share has exactly its share as weight.
+            factor = 2 * fair_share_factor(own, all_used, part) if all_used else 1
+            result[team.name] = team.share * factor
+    return result

@@ -1,0 +1,427 @@
+"""Build the requests that both clients send: one function for each method, without I/O."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Final, TypedDict, Unpack
+from urllib.parse import quote
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from fairway.client.http import ApiRequest, Response, get
+from fairway.model.access import Role
+from fairway.model.errors import PermanentError
+from fairway.model.job import Tolerates
+from fairway.model.observation import Health
+from fairway.model.text import parse_duration
+from fairway.wire import budgets as budget_wire
+from fairway.wire import costs as cost_wire
+from fairway.wire import fleet as fleet_wire
+from fairway.wire import jobs as job_wire
+from fairway.wire import policy as policy_wire
+from fairway.wire.fleet import MAX_PER_PAGE, Page, zulu
+
+# The server asks the engine for its log.
+_LOG_TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
+# A batch of ten thousand jobs is parsed, placed and written in one request.
+_BATCH_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+# A report on a year by job name reads every row of it.
+_REPORT_TIMEOUT: Final = httpx2.Timeout(300.0, connect=5.0)
+# The server reads every cluster, for up to a minute each, eight at a time.
+_CLUSTER_READ_TIMEOUT: Final = httpx2.Timeout(600.0, connect=5.0)
+_MAX_POINTS_PER_REQUEST: Final = 10_000
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+
+
+class SpecFields(TypedDict, total=False):
+    """The fields of a JobSpec beside its command, in the forms that are convenient to write."""
+
+    name: str
+    gpus: str | job_wire.GpuRequest
+    """`H100:8`, `A100-80GB`, `40GB..80GB`, `1g.10gb:2`."""
+    team: str | None
+    priority: str | None
+    pool: str | None
+    nodes: int
+    cpus: int | None
+    memory_gb: int | None
+    time: str | int | None
+    """`2h30m`, or seconds."""
+    image: str | None
+    setup: str | None
+    env: dict[str, str]
+    workdir: str | None
+    after: Sequence[str | job_wire.After]
+    """Jobs that must have succeeded first."""
+    retries: int | job_wire.Retries
+    tolerates: Sequence[Tolerates | str]
+    together: bool
+
+
+class Filters(TypedDict, total=False):
+    """The filters of a list of jobs. A filter that is left out or None does not apply."""
+
+    cluster: str | None
+    team: str | None
+    user: str | None
+    states: Iterable[str]
+    """States by name; `open` and `ended` are groups of states."""
+    pool: str | None
+    name: str | None
+    array: str | None
+    """The id of its first task."""
+    native: bool | None
+    since: datetime | None
+    """Submitted then or later."""
+    until: datetime | None
+    """Submitted before."""
+
+
+def build_spec(command: Sequence[str] | str, fields: SpecFields) -> job_wire.JobSpec:
+    """Build a JobSpec from a command or script. Raises PermanentError for invalid fields."""
+    spec: dict[str, object] = dict(fields)
+    if isinstance(command, str):
+        spec["script"] = command if command.startswith("#!") else f"#!/bin/bash\n{command}\n"
+    else:
+        spec["command"] = list(command)
+        spec.setdefault("name", PurePath(command[0]).name if command else "job")
+    spec.setdefault("name", "job")
+    if isinstance(gpus := spec.get("gpus"), str):
+        spec["gpus"] = _parse_gpus(gpus)
+    if "time" in spec:
+        spec["time_seconds"] = _parse_time(spec.pop("time"))
+    if isinstance(retries := spec.get("retries"), int):
+        spec["retries"] = job_wire.Retries(count=retries)
+    after = spec.get("after")
+    if isinstance(after, Sequence):
+        spec["after"] = [job_wire.After(job=a) if isinstance(a, str) else a for a in after]
+    return _validated(job_wire.JobSpec, **spec)
+
+
+def submit(
+    jobs: job_wire.JobSpec | Sequence[job_wire.JobSpec], *, key: str | None, as_user: str | None, hold: bool
+) -> ApiRequest[job_wire.Submitted]:
+    """Submit jobs. Without a key of the caller's, one is generated: a retry must not submit jobs twice."""
+    body = _validated(
+        job_wire.SubmitRequest,
+        jobs=[jobs] if isinstance(jobs, job_wire.JobSpec) else list(jobs),
+        key=key or secrets.token_hex(16),
+        as_user=as_user,
+        hold=hold,
+    )
+    return ApiRequest(
+        "POST", "/v1/jobs", job_wire.Submitted, body=body, idempotent=True, timeout=_BATCH_TIMEOUT
+    )
+
+
+def dry_run(job: job_wire.JobSpec, *, as_user: str | None) -> ApiRequest[job_wire.DryRun]:
+    """Request the placement of a job without submitting it."""
+    body = _validated(job_wire.DryRunRequest, job=job, as_user=as_user)
+    return ApiRequest("POST", "/v1/jobs/dry-run", job_wire.DryRun, body=body, idempotent=True)
+
+
+def jobs(max_jobs: int | None, **filters: Unpack[Filters]) -> ApiRequest[Page[job_wire.Job]]:
+    """Request the first page of a list of jobs, newest first."""
+    native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
+    params: list[tuple[str, object]] = [
+        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "array")),
+        *(("state", str(state)) for state in filters.get("states", ())),
+        ("native", None if native is None else str(native).lower()),
+        ("since", zulu(since) if since else None),
+        ("until", zulu(until) if until else None),
+        ("limit", min(max_jobs or MAX_PER_PAGE, MAX_PER_PAGE)),
+    ]
+    return get("/v1/jobs", Page[job_wire.Job], params)
+
+
+def job(job_id: str) -> ApiRequest[job_wire.JobDetail]:
+    """Request one job."""
+    return get(f"/v1/jobs/{_quoted(job_id)}", job_wire.JobDetail)
+
+
+def why(job_id: str) -> ApiRequest[job_wire.Why]:
+    """Request why a job waits."""
+    return get(f"/v1/jobs/{_quoted(job_id)}/why", job_wire.Why)
+
+
+def task_counts(job_id: str) -> ApiRequest[job_wire.TaskCounts]:
+    """Request the number of tasks of an array by state."""
+    return get(f"/v1/jobs/{_quoted(job_id)}/tasks", job_wire.TaskCounts)
+
+
+def log(
+    job_id: str, *, attempt: int | None = None, node: int = 0, offset: int = 0, limit: int | None = None
+) -> ApiRequest[job_wire.LogPart]:
+    """Request a part of a job's log."""
+    params = [("attempt", attempt), ("node", node or None), ("offset", offset), ("limit", limit)]
+    return get(f"/v1/jobs/{_quoted(job_id)}/log", job_wire.LogPart, params, _LOG_TIMEOUT)
+
+
+def change(action: str, job_ids: str | Sequence[str]) -> ApiRequest[job_wire.Changed]:
+    """`cancel`, `hold` or `release` jobs."""
+    ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)
+    body = _validated(job_wire.ChangeRequest, jobs=ids)
+    path = f"/v1/jobs/{action}"
+    return ApiRequest("POST", path, job_wire.Changed, body=body, idempotent=True, timeout=_BATCH_TIMEOUT)
+
+
+def job_counts(cluster: str | None) -> ApiRequest[job_wire.JobCounts]:
+    """Request the number of open jobs."""
+    return get("/v1/jobs/counts", job_wire.JobCounts, [("cluster", cluster)])
+
+
+# --- fleet and tokens -------------------------------------------------------------------------------------
+
+
+def whoami() -> ApiRequest[fleet_wire.Whoami]:
+    """Request the identity and rights of the client's token."""
+    return get("/v1/whoami", fleet_wire.Whoami)
+
+
+def clusters() -> ApiRequest[Page[fleet_wire.Cluster]]:
+    """Request the clusters of the fleet."""
+    return _list("/v1/clusters", Page[fleet_wire.Cluster])
+
+
+def pools(cluster: str | None) -> ApiRequest[Page[fleet_wire.Pool]]:
+    """Request the pools of the fleet, or of one cluster."""
+    return _list("/v1/pools", Page[fleet_wire.Pool], cluster=cluster)
+
+
+def nodes(cluster: str | None, pool: str | None, health: Health | None) -> ApiRequest[Page[fleet_wire.Node]]:
+    """Request the nodes that match the filters."""
+    return _list("/v1/nodes", Page[fleet_wire.Node], cluster=cluster, pool=pool, health=health)
+
+
+def tokens() -> ApiRequest[Page[fleet_wire.Token]]:
+    """Request all tokens, also expired and revoked ones."""
+    return _list("/v1/tokens", Page[fleet_wire.Token])
+
+
+def create_token(
+    name: str, role: Role, expires_in_seconds: int | None, user: str | None
+) -> ApiRequest[fleet_wire.MadeToken]:
+    """Create a token; the response contains its secret."""
+    body = _validated(
+        fleet_wire.NewToken,
+        "fairway token create --help",
+        name=name,
+        role=role,
+        user=user,
+        expires_in_seconds=expires_in_seconds,
+    )
+    return ApiRequest("POST", "/v1/tokens", fleet_wire.MadeToken, body=body)
+
+
+def revoke_token(name: str) -> ApiRequest[fleet_wire.Token]:
+    """Revoke a token."""
+    return ApiRequest("DELETE", f"/v1/tokens/{_quoted(name)}", fleet_wire.Token)
+
+
+# --- policy -----------------------------------------------------------------------------------------------
+
+
+def plan(fleet: str, source: str, cluster: str | None) -> ApiRequest[policy_wire.Plan]:
+    """Request the plan of a fleet file."""
+    body = policy_wire.PlanRequest(fleet=fleet, source=source, cluster=cluster)
+    return _cluster_request("/v1/plans", body, policy_wire.Plan)
+
+
+def apply(
+    fleet: str, source: str, fingerprints: Mapping[str, str], *, force: bool
+) -> ApiRequest[policy_wire.Apply]:
+    """Start to apply a planned fleet file."""
+    body = policy_wire.ApplyRequest(fleet=fleet, source=source, fingerprints=dict(fingerprints), force=force)
+    return _cluster_request("/v1/applies", body, policy_wire.Apply)
+
+
+def adopt(cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> ApiRequest[policy_wire.Apply]:
+    """Start to put Fairway's mark on objects of a cluster."""
+    body = policy_wire.AdoptionRequest(cluster=cluster, objects=list(objects))
+    return _cluster_request("/v1/adoptions", body, policy_wire.Apply)
+
+
+def applies(cluster: str | None, max_applies: int) -> ApiRequest[Page[policy_wire.Apply]]:
+    """Request the newest applies, of all clusters or one."""
+    return _list("/v1/applies", Page[policy_wire.Apply], max_applies, cluster=cluster)
+
+
+def apply_detail(number: int) -> ApiRequest[policy_wire.ApplyDetail]:
+    """Request one apply with all its changes."""
+    return get(f"/v1/applies/{number}", policy_wire.ApplyDetail)
+
+
+def apply_progress(number: int) -> ApiRequest[policy_wire.Apply]:
+    """Request one apply without its changes: cheap enough to poll twice a second."""
+    return get(f"/v1/applies/{number}/progress", policy_wire.Apply)
+
+
+def drift(cluster: str | None) -> ApiRequest[Page[policy_wire.Drift]]:
+    """Request the differences between the clusters and what was last applied to them."""
+    return _list("/v1/drift", Page[policy_wire.Drift], cluster=cluster)
+
+
+def budgets() -> ApiRequest[budget_wire.Budgets]:
+    """Request the state of the budgets that the caller may see."""
+    return get("/v1/budgets", budget_wire.Budgets)
+
+
+def teams() -> ApiRequest[Page[policy_wire.Team]]:
+    """Request the teams as last applied."""
+    return _list("/v1/teams", Page[policy_wire.Team])
+
+
+def nudges(cluster: str | None, max_nudges: int) -> ApiRequest[Page[policy_wire.Nudge]]:
+    """Request the newest nudges, of all clusters or one."""
+    return _list("/v1/nudges", Page[policy_wire.Nudge], max_nudges, cluster=cluster)
+
+
+def render(fleet: str, source: str, cluster: str) -> ApiRequest[policy_wire.Rendered]:
+    """Request the engine files that Fairway does not write itself."""
+    body = policy_wire.RenderRequest(fleet=fleet, source=source, cluster=cluster)
+    return _cluster_request("/v1/renders", body, policy_wire.Rendered)
+
+
+def import_policy(cluster: str) -> ApiRequest[policy_wire.Imported]:
+    """Request the policy of an existing cluster as a fleet file."""
+    body = policy_wire.ImportRequest(cluster=cluster)
+    return _cluster_request("/v1/imports", body, policy_wire.Imported)
+
+
+# --- costs ------------------------------------------------------------------------------------------------
+
+
+class CostFilters(TypedDict, total=False):
+    """The filters of a report. A filter that is left out does not apply."""
+
+    window: str
+    """`30d`, `2026-10`, `2026-10-15`, `2026-10-01..2026-10-15`."""
+    by: Sequence[str]
+    """team, user, pool, priority, name, cluster, slice, day."""
+    team: str | None
+    """Includes all teams inside it."""
+    user: str | None
+    pool: str | None
+    most: int | None
+    """The maximum number of rows; the remaining ones are summed up in one."""
+
+
+def cost(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CostReport]:
+    """Request the cost of usage."""
+    return _report("cost", cost_wire.CostReport, filters)
+
+
+def usage(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.UsageReport]:
+    """Request the usage."""
+    return _report("usage", cost_wire.UsageReport, filters)
+
+
+def waste(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.WasteReport]:
+    """Request the unused capacity."""
+    return _report("waste", cost_wire.WasteReport, filters)
+
+
+def capacity(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CapacityReport]:
+    """Request the capacity and its cost by day and pool."""
+    return _report("capacity", cost_wire.CapacityReport, filters)
+
+
+def statements(month: str, team: str | None) -> ApiRequest[cost_wire.Statements]:
+    """Request the statements of a month by team."""
+    return get(f"/v1/statements/{_quoted(month)}", cost_wire.Statements, [("team", team)], _REPORT_TIMEOUT)
+
+
+def close_month(month: str) -> ApiRequest[cost_wire.Statements]:
+    """Close a month. Not retried, because the server refuses to close it twice."""
+    path = f"/v1/statements/{_quoted(month)}/close"
+    return ApiRequest("POST", path, cost_wire.Statements, timeout=_REPORT_TIMEOUT)
+
+
+def prices() -> ApiRequest[cost_wire.Prices]:
+    """Request the current price of each pool."""
+    return get("/v1/prices", cost_wire.Prices)
+
+
+def price_points(
+    pool: str, points: Sequence[cost_wire.PricePoint]
+) -> list[ApiRequest[cost_wire.StoredPricePoints]]:
+    """Add to a pool's price series, in several requests if there are many points."""
+    batches = [
+        cost_wire.PricePointsRequest(points=list(points[i : i + _MAX_POINTS_PER_REQUEST]))
+        for i in range(0, len(points), _MAX_POINTS_PER_REQUEST)
+    ]
+    path, response_type = f"/v1/pools/{_quoted(pool)}/price-points", cost_wire.StoredPricePoints
+    return [
+        ApiRequest("PUT", path, response_type, body=batch, timeout=_REPORT_TIMEOUT, idempotent=True)
+        for batch in batches
+    ]
+
+
+def focus(window: str, team: str | None) -> ApiRequest[BaseModel]:
+    """Request a FOCUS file. The response is a stream of CSV, not a model."""
+    return get("/v1/exports/focus", BaseModel, [("window", window), ("team", team or None)], _REPORT_TIMEOUT)
+
+
+# --- shared -----------------------------------------------------------------------------------------------
+
+
+def _list(
+    path: str, page_type: type[Response], max_items: int = MAX_PER_PAGE, **filters: str | None
+) -> ApiRequest[Response]:
+    """Request the first page of a list, no larger than needed."""
+    return get(path, page_type, [*filters.items(), ("limit", min(max_items, MAX_PER_PAGE))])
+
+
+def _cluster_request(path: str, body: BaseModel, response_type: type[Response]) -> ApiRequest[Response]:
+    return ApiRequest("POST", path, response_type, body=body, timeout=_CLUSTER_READ_TIMEOUT)
+
+
+def _report(kind: str, response_type: type[Response], filters: CostFilters) -> ApiRequest[Response]:
+    params: list[tuple[str, object]] = [
+        *((key, filters.get(key)) for key in ("window", "team", "user", "pool", "most")),
+        *(("by", label) for label in filters.get("by", ())),
+    ]
+    return get(f"/v1/reports/{kind}", response_type, params, _REPORT_TIMEOUT)
+
+
+def _parse_gpus(text: str) -> job_wire.GpuRequest:
+    """Parse GPUs such as `H100:8`."""
+    from fairway.files.job.gpus import EXPECTED, parse_gpus  # noqa: PLC0415
+
+    found, problem = parse_gpus(text)
+    if found is None:
+        message, hint = (problem.message, problem.hint) if problem else (f"{text!r} are no GPUs", EXPECTED)
+        raise PermanentError("InvalidGpus", message, hint)
+    return job_wire.GpuRequest.from_model(found)
+
+
+def _parse_time(time: object) -> object:
+    if not isinstance(time, str):
+        return time
+    seconds = parse_duration(time)
+    if seconds is None:
+        raise PermanentError("InvalidTime", f"{time!r} is not a length of time", "write it like 2h30m or 90s")
+    return seconds
+
+
+def _quoted(segment: str) -> str:
+    return quote(segment, safe="")
+
+
+def _validated(
+    kind: type[Response], hint: str = "compare it with the reference of job files", /, **values: object
+) -> Response:
+    """Build a request body. Raises PermanentError for the first invalid value, without asking the server."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        what = fault["msg"].removeprefix("Value error, ")
+        raise PermanentError("InvalidRequest", f"{where}: {what}" if where else what, hint) from error

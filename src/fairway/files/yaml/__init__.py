@@ -1,1 +1,0 @@
-"""Parse YAML into a tree with the line and column of every value."""

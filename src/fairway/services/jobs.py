@@ -1,0 +1,577 @@
+"""Submit, list, change and explain jobs, with the rights of each caller.
+
+`Submitter` places jobs and stores them; the functions below it check rights and convert to wire types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo
+
+from fairway.engines.port import LogPart, Refused, Unreachable
+from fairway.ledger import KeyReused, Ledger, Token
+from fairway.ledger.records.jobs import DesiredState, JobCount, JobDetail, JobFilter, JobRow, NewJob
+from fairway.model.access import JobPermission, Role
+from fairway.model.errors import PermanentError
+from fairway.model.fleet import EngineKind, Fleet, Pool, VirtualPlace
+from fairway.model.job import (
+    ENDED_JOBS,
+    OPEN_JOBS,
+    JobId,
+    JobSpec,
+    JobState,
+    Order,
+    Placement,
+    engine_name,
+    format_job_id,
+    parse_job_id,
+)
+from fairway.model.names import TeamName, UserName
+from fairway.model.team import Priority, Supply, Team, TeamTree
+from fairway.model.text import first_few
+from fairway.policy.placement import (
+    NoPoolFits,
+    NotAllowed,
+    PlacementOption,
+    PlacementOptions,
+    SupplyState,
+    choose,
+    options,
+    priority_of,
+    team_of,
+)
+from fairway.services.convert import jobs as convert
+from fairway.services.convert.jobs import with_budget_reason
+from fairway.services.engine_cache import EngineCache
+from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.fleets import Fleets, teams_held_by_budgets
+from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
+from fairway.services.wakeup import Wakeup
+from fairway.views.why import build_why
+from fairway.wire import jobs as wire
+
+SNAPSHOT_SECONDS: Final = 2.0
+"""How long one reading of pools and queues is used to place jobs."""
+NODE_SIZE_SECONDS: Final = 60.0
+"""How long the size of a pool's largest node is cached."""
+_YIELD_EVERY: Final = 100
+_MAX_PAGES: Final = 20
+_NODES_PAGE: Final = 2000
+_ARRAY_PAGE: Final = 2000
+_MAX_NAMED: Final = 10
+"""How many jobs a message names before it only counts."""
+
+_RequestKey = tuple[str, str]
+
+
+class FleetSource(Protocol):
+    """Reads the newest fleet and the last applied one; implemented by `Fleets`."""
+
+    async def current(self) -> Fleet: ...
+
+    async def applied(self, cluster: str | None = None) -> Fleet | None: ...
+
+
+class ReadsLogs(Protocol):
+    """Reads the output of a job's attempt. Raises Unreachable, or PermanentError if there is no output."""
+
+    async def read(
+        self, detail: JobDetail, attempt: int | None, offset: int, limit: int, node: int = 0
+    ) -> LogPart: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job, or all tasks of an array, stored from one spec."""
+
+    ids: tuple[JobId, ...]
+    """One for each task of an array, otherwise one."""
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The result of a submission that stores and sends nothing."""
+
+    placement: Placement | None
+    """None if no pool fits."""
+    options: tuple[PlacementOption, ...]
+    """Every pool that fits, the best first."""
+    preview: str
+    """The request that the engine would get; empty if no pool fits."""
+    could_run: bool
+    why: str
+    """The reason for the placement, or why the job could never run."""
+    hint: str = ""
+    """What would help if it could never run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Preview:
+    """The request that an engine would get, or why it would refuse it."""
+
+    supply: Supply
+    text: str
+    refusal: Refused | None = None
+
+
+@dataclass(slots=True)
+class _SupplySnapshot:
+    """The supplies of a fleet as read at one moment, less what jobs placed since then will take."""
+
+    fleet: Fleet
+    tree: TeamTree
+    supplies: dict[Supply, SupplyState]
+    valid_until: float
+    today: date
+    """In the fleet's time zone, for prices."""
+    refusals: dict[_RequestKey, dict[Supply, Refused | None]] = field(default_factory=dict)
+    """Refusals of engines by kind of job and supply; None if the engine accepts it."""
+    busy: dict[Supply, dict[TeamName, int]] = field(default_factory=dict)
+    team_cache: dict[tuple[UserName, str | None, str | None], tuple[Team, Priority]] = field(
+        default_factory=dict
+    )
+
+    def team_and_priority(self, spec: JobSpec, user: UserName) -> tuple[Team, Priority]:
+        """Return the job's team and priority; cached for a batch: a fleet may have a thousand teams."""
+        key = (user, spec.team, spec.priority)
+        if key not in self.team_cache:
+            team = team_of(self.fleet, spec, user)
+            self.team_cache[key] = (team, priority_of(self.fleet, spec, team))
+        return self.team_cache[key]
+
+    def options(
+        self, spec: JobSpec, team: Team, priority: Priority, refusals: Mapping[Supply, Refused] | None = None
+    ) -> PlacementOptions:
+        """Find the pools that fit a job, without those whose engine refused it."""
+        return options(spec, team, priority, self.fleet, self.supplies, refusals or {}, self.tree, self.today)
+
+    def count(self, counts: Sequence[JobCount]) -> None:
+        """Add the devices that jobs hold and wait for; a team's count for its ancestors too."""
+        waiting: dict[Supply, int] = {}
+        for row in counts:
+            if row.pool is None or row.state is JobState.HELD:
+                continue
+            supply = Supply(row.pool, row.slice)
+            if row.state is not JobState.RUNNING:
+                waiting[supply] = waiting.get(supply, 0) + row.devices
+            if row.team is not None and row.team in self.tree:
+                self._add_busy(self.tree[row.team], supply, row.devices)
+        for supply, state in self.supplies.items():
+            busy = self.busy.setdefault(supply, {})
+            self.supplies[supply] = replace(state, busy=busy, waiting=waiting.get(supply, 0))
+
+    def take(self, team: Team, supply: Supply, devices: int) -> None:
+        """Count the devices of a job that was just placed."""
+        self._add_busy(team, supply, devices)
+        state = self.supplies[supply]
+        self.supplies[supply] = replace(state, waiting=state.waiting + devices)
+
+    def _add_busy(self, team: Team, supply: Supply, devices: int) -> None:
+        busy = self.busy.setdefault(supply, {})
+        for each in (team, *self.tree.ancestors(team)):
+            busy[each.name] = busy.get(each.name, 0) + devices
+
+
+class Submitter:
+    """Places jobs and stores them. Safe for concurrent use."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        fleets: FleetSource,
+        engines: EngineCache,
+        *,
+        wakeup: Wakeup | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wakeup` is notified of each cluster that jobs were stored for."""
+        self._ledger = ledger
+        self._fleets = fleets
+        self._engines = engines
+        self._wakeup = wakeup or Wakeup()
+        self._clock = clock
+        self._cached: _SupplySnapshot | None = None
+        self._node_sizes: tuple[float, dict[Supply, int]] = (float("-inf"), {})
+
+    async def submit(
+        self,
+        specs: Sequence[JobSpec],
+        user: UserName,
+        *,
+        by: str,
+        key: str | None = None,
+        hold: bool = False,
+    ) -> tuple[Submitted, ...]:
+        """Place and store jobs, all or none. The same (by, key) again returns the jobs of the first time.
+
+        Raises NotAllowed or NoPoolFits.
+        """
+        snapshot = await self._snapshot()
+        jobs: list[NewJob] = []
+        for spec in specs:
+            jobs.append(await self._place(snapshot, spec, user, hold=hold))
+            if len(jobs) % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # ten thousand take a second: other requests run meanwhile
+        ids = await self._ledger.jobs.submit(jobs, by=by, key=key)
+        for cluster in {job.placement.cluster for job in jobs}:
+            self._wakeup.notify(cluster)
+        return tuple(Submitted(numbers, job.placement) for numbers, job in zip(ids, jobs, strict=True))
+
+    async def dry_run(self, spec: JobSpec, user: UserName) -> DryRun:
+        """Place a job without storing it. Raises NotAllowed, which the user has to resolve."""
+        snapshot = await self._snapshot()
+        team, priority = snapshot.team_and_priority(spec, user)
+        try:
+            previews = [
+                await self._preview(snapshot.fleet, _order(spec, user, team, priority, option.supply))
+                for option in snapshot.options(spec, team, priority).fits
+            ]
+            refusals = {p.supply: p.refusal for p in previews if p.refusal}
+            found = snapshot.options(spec, team, priority, refusals)
+            placement = choose(found)
+        except NoPoolFits as error:
+            return DryRun(None, (), "", could_run=False, why=error.message, hint=error.hint)
+        text = next(p.text for p in previews if p.supply == placement.supply)
+        return DryRun(placement, found.fits, text, could_run=True, why=placement.why)
+
+    async def _place(self, snapshot: _SupplySnapshot, spec: JobSpec, user: UserName, *, hold: bool) -> NewJob:
+        team, priority = snapshot.team_and_priority(spec, user)
+        answers = snapshot.refusals.setdefault(_request_key(spec, user), {})
+        while True:  # ends: each round either chooses or rules one more supply out
+            refusals = {supply: refusal for supply, refusal in answers.items() if refusal}
+            found = snapshot.options(spec, team, priority, refusals)
+            placement = choose(found)
+            if placement.supply in answers:
+                break
+            order = _order(spec, user, team, priority, placement.supply)
+            answers[placement.supply] = (await self._preview(snapshot.fleet, order)).refusal
+        # Later jobs of the same batch, and of the next seconds, must not count on the same devices.
+        snapshot.take(team, placement.supply, spec.devices * max(1, len(spec.array)))
+        return NewJob(spec, user, team.name, priority.name, placement, hold)
+
+    async def _preview(self, fleet: Fleet, order: Order) -> _Preview:
+        cluster = fleet.pool(order.supply.pool).cluster
+        engine = await self._engines.get(fleet.cluster(cluster), fleet.pools_of(cluster))
+        try:
+            return _Preview(order.supply, engine.preview(order, fleet))
+        except Refused as refusal:
+            return _Preview(order.supply, "", refusal)
+
+    async def _snapshot(self) -> _SupplySnapshot:
+        """Read the supplies of the fleet: once for a batch, and not again within two seconds."""
+        fleet = await self._fleet()
+        now = self._clock()
+        if self._cached is not None and self._cached.fleet is fleet and now < self._cached.valid_until:
+            return self._cached
+        pools = await self._ledger.clusters.pools()
+        counts = await self._ledger.jobs.counts()
+        reachable = {
+            c.cluster: c.reachable or c.observed_at is None for c in await self._ledger.clusters.all()
+        }
+        node_sizes = await self._largest_nodes(now)
+        today = datetime.now(ZoneInfo(fleet.cost.timezone)).date()
+        snapshot = _SupplySnapshot(fleet, TeamTree(fleet.teams), {}, now + SNAPSHOT_SECONDS, today)
+        observed = {Supply(p.pool, p.slice): p for p in pools if p.pool is not None}
+        for pool in fleet.pools:
+            for supply in pool.supplies:
+                state = observed.get(supply)
+                total = state.total if state else pool.gpus if supply.slice is None else None
+                snapshot.supplies[supply] = SupplyState(
+                    total,
+                    state.free if state else 0,
+                    _virtual_node_size(pool, supply) or node_sizes.get(supply),
+                    reachable=reachable.get(pool.cluster, True),
+                )
+        snapshot.count(counts)
+        self._cached = snapshot
+        return snapshot
+
+    async def _fleet(self) -> Fleet:
+        """Read the last applied fleet, which engines enforce, without the clusters removed since."""
+        newest = await self._fleets.current()
+        if not newest.clusters:
+            raise PermanentError(
+                "NoFleet", "there is no fleet yet to run jobs on", "fairway apply -f fleet.yaml"
+            )
+        applied = await self._fleets.applied()
+        if applied is None:
+            return newest
+        names = {c.name for c in newest.clusters}
+        if all(c.name in names for c in applied.clusters):
+            return applied
+        clusters = tuple(c for c in applied.clusters if c.name in names)
+        return replace(
+            applied, clusters=clusters, pools=tuple(p for p in applied.pools if p.cluster in names)
+        )
+
+    async def _largest_nodes(self, now: float) -> dict[Supply, int]:
+        """Read the most devices that one node has of each supply; cached, because nodes rarely change."""
+        read_at, cached = self._node_sizes
+        if now < read_at + NODE_SIZE_SECONDS and cached:
+            return cached
+        found: dict[Supply, int] = {}
+        after: tuple[str, str] | None = None
+        for _ in range(_MAX_PAGES):
+            page = await self._ledger.clusters.nodes(after=after, limit=_NODES_PAGE)
+            for node in page:
+                for d in node.devices:
+                    if d.pool is not None:
+                        supply = Supply(d.pool, d.slice)
+                        found[supply] = max(found.get(supply, 0), d.total)
+            if len(page) < _NODES_PAGE:
+                break
+            after = (page[-1].cluster, page[-1].name)
+        else:
+            found = {}  # too many nodes to read: the engine refuses what does not fit
+        self._node_sizes = (now, found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobServices:
+    """The services for jobs that need engines; `server` builds them."""
+
+    submitter: Submitter
+    log_reader: ReadsLogs
+
+
+async def submit_jobs(
+    submitter: Submitter, ledger: Ledger, caller: Token, request: wire.SubmitRequest
+) -> wire.Submitted:
+    """Store jobs, all or none, and return without waiting for an engine to get them."""
+    user = submitting_user(caller, request.as_user)
+    specs = await _specs(ledger, request.jobs)
+    try:
+        stored = await submitter.submit(specs, user, by=caller.name, key=request.key, hold=request.hold)
+    except PermanentError as error:
+        raise _refusal(error) from error
+    return wire.Submitted(
+        jobs=[convert.submitted(s, job.ids, job.placement) for s, job in zip(specs, stored, strict=True)]
+    )
+
+
+async def dry_run_job(
+    submitter: Submitter, ledger: Ledger, caller: Token, request: wire.DryRunRequest
+) -> wire.DryRun:
+    """Return where a job would go, what the engine would get, and whether it could ever run."""
+    user = submitting_user(caller, request.as_user)
+    (spec,) = await _specs(ledger, [request.job])
+    try:
+        found = await submitter.dry_run(spec, user)
+    except PermanentError as error:
+        raise _refusal(error) from error
+    return wire.DryRun(
+        could_run=found.could_run,
+        why=found.why,
+        hint=found.hint,
+        placement=convert.placement(found.placement) if found.placement else None,
+        options=[convert.option(o) for o in found.options],
+        preview=found.preview,
+    )
+
+
+async def list_jobs(
+    ledger: Ledger, fleets: Fleets, which: JobFilter, *, before: JobId | None = None, limit: int
+) -> list[wire.Job]:
+    """List jobs of all clusters, Fairway's and native ones, the newest first."""
+    return await explain_jobs(ledger, fleets, await ledger.jobs.page(which, before=before, limit=limit))
+
+
+async def explain_jobs(ledger: Ledger, fleets: Fleets, rows: Sequence[JobRow]) -> list[wire.Job]:
+    """Convert rows to wire jobs; a job that waits for a spent budget has that budget as its reason."""
+    fleet, held = await teams_held_by_budgets(ledger, fleets)
+    return [with_budget_reason(convert.job(row), fleet, held) for row in rows]
+
+
+async def count_jobs(ledger: Ledger, cluster: str | None = None) -> wire.JobCounts:
+    """Count open jobs by cluster, team, pool and state, with the devices they hold or request."""
+    return wire.JobCounts(counts=[convert.count(c) for c in await ledger.jobs.counts(cluster)])
+
+
+async def find_job(ledger: Ledger, word: str) -> JobDetail:
+    """Read the job with this id. Raises RequestError if there is none."""
+    job_id = parse_job_id(word)
+    found = await ledger.jobs.one(job_id) if job_id else None
+    if found is None:
+        raise no_such_job([word])
+    return found
+
+
+async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person: Person) -> wire.JobDetail:
+    """Convert a job with everything this person may read of it, and the budget it may wait for."""
+    readable = person.may(JobPermission.READ, found.row)
+    fleet, held = await teams_held_by_budgets(ledger, fleets)
+    return with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
+
+
+async def why_job(ledger: Ledger, fleet: Fleet, job: wire.JobDetail, found: JobDetail) -> wire.Why:
+    """Explain why a job waits. `job` is what the caller may read of `found`, with or without its spec."""
+    dependencies: list[wire.Job] = []
+    unreachable = ""
+    if found.row.state is JobState.QUEUED:
+        after = [a.job for a in found.spec.after] if found.spec and job.spec else []
+        dependencies = [convert.job(row) for row in await ledger.jobs.rows(after)]
+        clusters = {c.cluster: c for c in await ledger.clusters.all()}
+        state = clusters.get(found.row.cluster)
+        unreachable = "" if state is None or state.reachable else state.message
+    # The virtual engine's sentences are Fairway's own.
+    plain = any(c.name == found.row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
+    return build_why(job, dependencies, unreachable, datetime.now(UTC), plain=plain)
+
+
+async def dependencies_of(ledger: Ledger, job: wire.JobDetail) -> list[tuple[wire.After, wire.Job | None]]:
+    """Read the jobs that this one depends on, if the caller may read its spec."""
+    if job.spec is None or not job.spec.after:
+        return []
+    ids = [job_id for a in job.spec.after if (job_id := parse_job_id(a.job)) is not None]
+    by_id = {j.id: j for j in map(convert.job, await ledger.jobs.rows(ids))}
+    return [(a, by_id.get(a.job.lower())) for a in job.spec.after]
+
+
+async def count_tasks_of(ledger: Ledger, row: JobRow) -> wire.TaskCounts:
+    """Count the tasks of a job's array by state. A single job is one task."""
+    states = Counter([row.state])
+    if row.array is not None:
+        states = Counter([task.state async for task in tasks_of(ledger, row.array)])
+    return wire.TaskCounts(tasks=states.total(), counts=dict(states))
+
+
+async def tasks_of(ledger: Ledger, array: JobId, states: tuple[JobState, ...] = ()) -> AsyncIterator[JobRow]:
+    """Yield every task of an array: at most ten thousand; for a native one, as many as the engine allows."""
+    which, before = JobFilter(array=array, states=states), None
+    while page := await ledger.jobs.page(which, before=before, limit=_ARRAY_PAGE):
+        for row in page:
+            yield row
+        if len(page) < _ARRAY_PAGE:
+            return
+        before = page[-1].id
+
+
+async def read_log_part(
+    reader: ReadsLogs, who: Person, found: JobDetail, attempt: int | None, node: int, offset: int, limit: int
+) -> wire.LogPart:
+    """Read a part of the output of an attempt (None: the last). Raises RequestError if it is forbidden."""
+    if not who.may(JobPermission.READ, found.row):
+        raise forbidden_jobs(who, JobPermission.READ, [found.row])
+    number = _attempt(found, attempt)
+    if number is None:
+        ended = found.row.state in ENDED_JOBS
+        return wire.LogPart(attempt=0, text="", offset=offset, next_offset=offset, ended=ended)
+    try:
+        part = await reader.read(found, number, offset, limit, node)
+    except Unreachable as error:
+        raise RequestError.wrap(ErrorKind.ENGINE_FAILED, error) from error
+    except PermanentError as error:
+        raise RequestError.wrap(ErrorKind.NOT_FOUND, error) from error
+    return convert.log_part(part, number, offset)
+
+
+async def change_jobs(
+    ledger: Ledger, who: Person, words: Sequence[str], desired: DesiredState, *, by: str
+) -> wire.Changed:
+    """Request that jobs are cancelled, held or released: all of them, or none if one is not permitted."""
+    ids = {word: parse_job_id(word) for word in words}
+    rows = await ledger.jobs.rows([job_id for job_id in ids.values() if job_id])
+    existing = {row.id for row in rows}
+    if missing := [word for word, job_id in ids.items() if job_id not in existing]:
+        raise no_such_job(missing)
+    require_permission(who, JobPermission.CHANGE, rows)
+    affected = list(dict.fromkeys([n for row in rows for n in await _affected(ledger, row)]))
+    changed = set(await ledger.jobs.set_desired_state(affected, desired, by=by))
+    return wire.Changed(
+        changed=[format_job_id(n) for n in affected if n in changed],
+        unchanged=[format_job_id(n) for n in affected if n not in changed],
+    )
+
+
+def possible_changes(who: Person, row: JobRow) -> tuple[DesiredState, ...]:
+    """List the changes that would have an effect on a job and that this person may request."""
+    if row.state not in OPEN_JOBS or row.desired_state is DesiredState.CANCEL:
+        return ()
+    if not (who.role.may(Role.MEMBER) and who.may(JobPermission.CHANGE, row)):
+        return ()
+    if row.state is JobState.HELD or row.desired_state is DesiredState.HOLD:
+        return (DesiredState.RUN, DesiredState.CANCEL)
+    return (
+        (DesiredState.CANCEL,) if row.state is JobState.RUNNING else (DesiredState.HOLD, DesiredState.CANCEL)
+    )
+
+
+def no_such_job(words: Sequence[str], what_for: str = "") -> RequestError:
+    """Build the error for ids that do not exist."""
+    return RequestError(
+        ErrorKind.NOT_FOUND,
+        "NoSuchJob",
+        f"there is no job {first_few(words, _MAX_NAMED)} {what_for}".rstrip(),
+        "fairway get jobs  lists them; an id looks like 8f3k",
+    )
+
+
+def _virtual_node_size(pool: Pool, supply: Supply) -> int | None:
+    """Return the devices per node of a virtual pool, from the fleet file. Returns None for other pools."""
+    if not isinstance(pool.place, VirtualPlace):
+        return None
+    per_gpu = pool.place.slices_per_gpu.get(supply.slice, 1) if supply.slice else 1
+    return pool.place.gpus_per_node * per_gpu
+
+
+def _request_key(spec: JobSpec, user: UserName) -> _RequestKey:
+    """Return a key of everything that an engine may refuse a job for, equal for most jobs of a batch."""
+    plain = replace(spec, name="", command=(), script=None, env={}, array=(), after=())
+    return (user, repr(plain))
+
+
+def _order(spec: JobSpec, user: UserName, team: Team, priority: Priority, supply: Supply) -> Order:
+    """Build the order of a job that is not stored yet."""
+    name = engine_name("0000", JobId(0), 1, spec.name)
+    return Order(JobId(0), 1, name, spec, user, team.name, priority.name, supply)
+
+
+def _attempt(found: JobDetail, requested: int | None) -> int | None:
+    """Return the number of the requested attempt, or of the last. Returns None before the first."""
+    numbers = [a.number for a in found.attempts]
+    if requested is None:
+        return numbers[-1] if numbers else None
+    if requested not in numbers:
+        word = format_job_id(found.row.id)
+        raise RequestError(
+            ErrorKind.NOT_FOUND,
+            "NoSuchAttempt",
+            f"{word} has no attempt {requested}; it has {len(numbers)}",
+            f"fairway describe job {word}  lists them",
+        )
+    return requested
+
+
+async def _specs(ledger: Ledger, jobs: Sequence[wire.JobSpec]) -> list[JobSpec]:
+    """Convert specs to the model; the jobs they depend on must exist, or they would wait forever."""
+    specs = [job.to_model() for job in jobs]
+    after = {a.job for spec in specs for a in spec.after}
+    if after and (missing := after - {row.id for row in await ledger.jobs.rows(sorted(after))}):
+        raise no_such_job([format_job_id(number) for number in sorted(missing)], "to come after")
+    return specs
+
+
+async def _affected(ledger: Ledger, row: JobRow) -> list[JobId]:
+    """Return the job's id, or for an array's first task those of all open tasks: they have one owner."""
+    if row.array != row.id:
+        return [row.id]
+    return sorted([task.id async for task in tasks_of(ledger, row.id, OPEN_JOBS)]) or [row.id]
+
+
+def _refusal(error: PermanentError) -> RequestError:
+    """Convert the reason why jobs were not stored to an error for the caller."""
+    match error:
+        case NotAllowed():
+            return RequestError.wrap(ErrorKind.FORBIDDEN, error)
+        case KeyReused():
+            return RequestError.wrap(ErrorKind.CONFLICT, error)
+        case _:
+            return RequestError.wrap(ErrorKind.INVALID, error)

@@ -1,0 +1,235 @@
+"""Plan and apply fleet files; read applies, drift, nudges and teams; render and import an engine's files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.files import InvalidFile, Report, Severity, fleet_digest
+from fairway.ledger import Ledger, Token
+from fairway.ledger.records.policy import Apply
+from fairway.model.access import Role
+from fairway.model.apply import ApplyKind, ApplyState
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import EngineKind, Fleet
+from fairway.model.names import ClusterName
+from fairway.policy.fleet_diff import describe
+from fairway.policy.objects import ObjectKey
+from fairway.services.convert import policy as convert
+from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.fleets import Fleets
+from fairway.services.plans import Planner
+from fairway.services.rights import require_role
+from fairway.wire import policy as wire
+
+_MAX_EARLIER: Final = 50
+"""Applies to read to find the successful one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyServices:
+    """The services for policy that need engines or files; `server` builds them."""
+
+    check: Callable[[str, str], Report]
+    """Check the text of a fleet file, given its name; relative paths are relative to the server's folder."""
+    planner: Planner
+    render: Callable[[Fleet, ClusterName], Awaitable[Mapping[str, str]]]
+    """Render the files that a Slurm cluster needs besides its policy."""
+    import_policy: Callable[[Fleet, ClusterName], Awaitable[wire.Imported]]
+    """Describe an existing cluster as a fleet file."""
+
+
+async def plan_fleet_file(
+    services: PolicyServices, fleets: Fleets, caller: Token, request: wire.PlanRequest
+) -> wire.Plan:
+    """Plan a fleet file. Nothing is changed."""
+    report = await check_fleet_file(services, request)
+    fleet = valid_fleet(report)
+    await require_known_connections(caller, fleet, fleets)
+    cluster = cluster_of(fleet, request.cluster) if request.cluster else None
+    plan = await services.planner.plan(fleet, cluster)
+    before = await fleets.applied(cluster)
+    warnings = [f for f in report.faults if f.severity is Severity.WARNING]
+    # A large plan takes a second to convert: other requests run meanwhile.
+    return await asyncio.to_thread(
+        lambda: convert.plan(plan, fleet_digest(request.fleet), field_diffs(before, fleet), warnings)
+    )
+
+
+async def start_apply(
+    services: PolicyServices, ledger: Ledger, fleets: Fleets, caller: Token, request: wire.ApplyRequest
+) -> wire.Apply:
+    """Queue the apply of a planned fleet.
+
+    A cluster whose fingerprint differs when the apply starts is refused and remains unchanged.
+    """
+    fleet = valid_fleet(await check_fleet_file(services, request))
+    await require_known_connections(caller, fleet, fleets)
+    fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}
+    number = await ledger.applies.queue(
+        request.fleet, fleet_digest(request.fleet), fingerprints, force=request.force, by=caller.name
+    )
+    return await apply_progress(ledger, number)
+
+
+async def start_adoption(
+    ledger: Ledger, fleets: Fleets, caller: Token, request: wire.AdoptionRequest
+) -> wire.Apply:
+    """Queue the adoption of objects that do not have Fairway's mark."""
+    cluster = cluster_of(await fleets.current(), request.cluster)
+    keys = [ObjectKey(o.kind, o.name) for o in request.objects]
+    number = await ledger.applies.queue_adoption(cluster, keys, by=caller.name)
+    return await apply_progress(ledger, number)
+
+
+async def apply_detail(ledger: Ledger, fleets: Fleets, number: int) -> wire.ApplyDetail:
+    """Read one apply with every change, before and after."""
+    found = await ledger.applies.one(number)
+    if found is None:
+        raise no_such_apply(number)
+    earlier = await revision_before(ledger, found)
+    before = await fleets.at(earlier) if earlier is not None else None
+    after = await fleets.at(found.revision) if found.revision is not None else None
+    return await asyncio.to_thread(
+        lambda: convert.apply_detail(found, field_diffs(before, after) if after else [])
+    )
+
+
+async def apply_progress(ledger: Ledger, number: int) -> wire.Apply:
+    """Read one apply without its changes: cheap enough to poll."""
+    found = await ledger.applies.page(before=number + 1, limit=1)
+    if not found or found[0].id != number:
+        raise no_such_apply(number)
+    return convert.apply(found[0])
+
+
+async def list_applies(
+    ledger: Ledger, *, cluster: str | None = None, before: int | None = None, limit: int
+) -> list[wire.Apply]:
+    """List applies, the newest first, without their changes."""
+    return [convert.apply(a) for a in await ledger.applies.page(cluster=cluster, before=before, limit=limit)]
+
+
+async def list_drift(
+    ledger: Ledger,
+    *,
+    cluster: str | None = None,
+    after: tuple[str, str, str, str] | None = None,
+    limit: int,
+) -> list[wire.Drift]:
+    """List the differences from the last applied fleet, by cluster, object and field."""
+    return [convert.drift(d) for d in await ledger.drift.page(cluster=cluster, after=after, limit=limit)]
+
+
+async def list_nudges(
+    ledger: Ledger, *, cluster: str | None = None, before: int | None = None, limit: int
+) -> list[wire.Nudge]:
+    """List corrective actions on engines, the newest first."""
+    return [convert.nudge(n) for n in await ledger.drift.nudges(cluster=cluster, before=before, limit=limit)]
+
+
+async def list_teams(fleets: Fleets) -> list[wire.Team]:
+    """List the teams as last applied, each below its parent."""
+    fleet = await fleets.applied()
+    return convert.teams(fleet) if fleet else []
+
+
+async def render_files(
+    services: PolicyServices, fleets: Fleets, caller: Token, request: wire.RenderRequest
+) -> wire.Rendered:
+    """Render the files that a Slurm cluster needs besides its policy. Nothing is changed."""
+    fleet = valid_fleet(await check_fleet_file(services, request))
+    await require_known_connections(caller, fleet, fleets)
+    cluster = cluster_of(fleet, request.cluster)
+    if fleet.cluster(cluster).engine is not EngineKind.SLURM:
+        raise RequestError(
+            ErrorKind.INVALID,
+            "NotSlurm",
+            f"{cluster} is not a Slurm cluster: it needs no files beside its policy",
+            "fairway get clusters  shows each one's engine",
+        )
+    return wire.Rendered(cluster=cluster, files=dict(await services.render(fleet, cluster)))
+
+
+async def import_fleet_file(
+    services: PolicyServices, fleets: Fleets, request: wire.ImportRequest
+) -> wire.Imported:
+    """Describe an existing cluster as a fleet file. Nothing is changed."""
+    fleet = await fleets.current()
+    cluster = cluster_of(fleet, request.cluster)
+    try:
+        return await services.import_policy(fleet, cluster)
+    except FairwayError as error:
+        raise RequestError.wrap(ErrorKind.ENGINE_FAILED, error) from error
+
+
+async def revision_before(ledger: Ledger, found: Apply) -> int | None:
+    """Find the revision that was applied before this apply. Returns None if there is none."""
+    earlier = await ledger.applies.page(before=found.id, limit=_MAX_EARLIER)
+    done = (a.revision for a in earlier if a.kind is ApplyKind.APPLY and a.state is ApplyState.DONE)
+    return next(done, None)
+
+
+async def check_fleet_file(services: PolicyServices, request: wire.FleetRequest) -> Report:
+    """Check a fleet file as `fairway check` does, in a thread: a large one takes a second."""
+    return await asyncio.to_thread(services.check, request.fleet, request.source)
+
+
+def valid_fleet(report: Report) -> Fleet:
+    """Return the fleet of a valid file. Raises RequestError with all faults, as `fairway check` does."""
+    if report.fleet is not None:
+        return report.fleet
+    error = InvalidFile(report.source, report.faults)
+    raise RequestError(
+        ErrorKind.INVALID,
+        error.code,
+        error.message,
+        error.hint,
+        faults=[convert.file_fault(f) for f in report.faults],
+    )
+
+
+async def require_known_connections(caller: Token, fleet: Fleet, fleets: Fleets) -> None:
+    """Refuse a fleet with new or changed connections unless the caller is an admin.
+
+    Anyone who can set a URL and a path could otherwise have any file that the server can read sent anywhere,
+    or, by a kubeconfig, any program run. Everyone else can only use connections that the server already has.
+    """
+    if caller.role.may(Role.ADMIN):
+        return
+    connections = {c.name: c.connection for c in (await fleets.current()).clusters}
+    changed = [c.name for c in fleet.clusters if connections.get(c.name) != c.connection]
+    if changed:
+        require_role(
+            caller, Role.ADMIN, f"{', '.join(changed)} is reached in another way than the server's fleet says"
+        )
+
+
+def cluster_of(fleet: Fleet, name: str) -> ClusterName:
+    """Return the name of a cluster of the fleet. Raises RequestError if the fleet does not have it."""
+    if any(c.name == name for c in fleet.clusters):
+        return ClusterName(name)
+    raise RequestError(
+        ErrorKind.NOT_FOUND,
+        "NoSuchCluster",
+        f"the fleet has no cluster {name!r}",
+        f"it has: {', '.join(c.name for c in fleet.clusters) or 'none yet'}",
+    )
+
+
+def no_such_apply(number: int) -> RequestError:
+    """Build the error for an apply that does not exist."""
+    return RequestError(
+        ErrorKind.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "fairway history  lists them"
+    )
+
+
+def field_diffs(before: Fleet | None, after: Fleet) -> list[wire.FieldDiff]:
+    """Describe the differences between two fleets in terms of the fleet file."""
+    return [
+        wire.FieldDiff(team=group.team, sign=c.sign, what=c.what, before=c.before, after=c.after)
+        for group in describe(before, after)
+        for c in group.changes
+    ]

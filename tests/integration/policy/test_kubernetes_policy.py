@@ -1,0 +1,367 @@
+"""A fleet on real Kueue: written, found as written, changed by hand, healed, adopted, let go."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fairway.engines.kubernetes.api.kinds import KINDS, NUDGED, NUDGER, RELEASED
+from fairway.engines.kubernetes.engine import KubernetesEngine
+from fairway.engines.port import Refused
+from fairway.files import parse_fleet
+from fairway.model.fleet import Cluster, Fleet, KubernetesConnection
+from fairway.policy.objects import Action, Change, FoundObject, ObjectKey
+from fairway.policy.plan import compute_adoption, compute_changes
+from fairway.services.plans import plan_cluster
+from lab.kubernetes import Api, kwok
+from lab.kubernetes.api import ApiError, Json
+from lab.kubernetes.cluster import Cluster as LabKubernetes
+from tests.integration.policy.policy_lab import Governed, governed
+from tests.plans import apply_plan
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
+
+FLEET = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: policy
+currency: USD
+clusters: {{ lab: {{ engine: kubernetes, kubeconfig: {kubeconfig} }} }}
+pools:
+  gpu:
+    cluster: lab
+    gpu: A100-80GB
+    capacity: owned
+    price: 1
+    kubernetes: {{ node_labels: {{ nvidia.com/gpu.product: {model} }} }}
+    topology: [topology.fairway/rack]
+"""
+TEAMS = """
+teams:
+  research:
+    guarantee: { gpu: 16 }
+    borrow: { gpu: 8 }
+    limits: { job: { gpus: 8, time: 1h } }
+    teams: { nlp: { guarantee: { gpu: 8 }, members: [alice] } }
+  product:
+    guarantee: { gpu: 8 }
+    borrow: { gpu: 4 }
+    limits: { user: { gpus: 8 } }
+    priorities: [normal, low]
+    members: [bob]
+"""
+QUOTA = re.compile(
+    r"spec.resourceGroups\[nvidia.com/gpu\].flavors\[gpu(.2)?\].resources\[nvidia.com/gpu\].nominalQuota"
+)
+"""Of a flavor that somebody changed and was made anew, maybe."""
+
+
+class Here:
+    """The cluster, the fleet on it, and an administrator who meddles."""
+
+    def __init__(self, lab: Governed) -> None:
+        self.lab = lab
+        self.cluster = LabKubernetes(lab.instance)
+        self.admin = self.cluster.api
+        self.fleet = self.read(TEAMS)
+        self.engine = KubernetesEngine(self.fleet.clusters[0], self.fleet.pools)
+
+    def read(self, teams: str) -> Fleet:
+        kubeconfig = self.lab.instance.facts()["fairway_kubeconfig"]
+        return parse_fleet(FLEET.format(kubeconfig=kubeconfig, model=kwok.MODEL) + teams, "policy.yaml")
+
+    async def changes(self, fleet: Fleet | None = None) -> tuple[Change, ...]:
+        found = await self.engine.find_policy()
+        return compute_changes(self.engine.translate(fleet or self.fleet, found), found)
+
+    async def apply(self, fleet: Fleet) -> None:
+        plan = await plan_cluster(self.engine, fleet, fleet.clusters[0].name)
+        applied = await apply_plan(self.engine, plan, force=True)
+        assert applied.refusal is None, applied.refusal
+
+    async def found(self, kind: str, name: str) -> FoundObject:
+        policy = await self.engine.find_policy()
+        return next(o for o in policy.objects if o.key == ObjectKey(kind, name))
+
+    async def patch(self, kind: str, name: str, patch: Json, manager: str = "kubectl-edit") -> None:
+        path = f"{KINDS[kind].path(name)}?fieldManager={manager}"
+        await asyncio.to_thread(self.admin.merge, path, patch)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Governed]:
+    """The cluster; taking a namespace away takes long enough to do it once."""
+    own = governed("kubernetes")
+    yield own
+    asyncio.run(own.clear())
+
+
+@pytest.fixture
+async def here(lab: Governed) -> AsyncIterator[Here]:
+    own = Here(lab)
+    await own.apply(own.fleet)
+    yield own
+    await own.engine.close()
+
+
+async def test_what_is_written_is_found(here: Here) -> None:
+    assert not await here.changes()
+    found = await here.engine.find_policy()
+    assert found.engine_version.startswith("kubernetes v1.")
+    assert "kueue v0." in found.engine_version
+    assert {o.key.kind for o in found.objects if o.ours} == set(KINDS)
+    assert not [o for o in found.objects if o.ours and o.changed_by], "nobody else changed anything"
+
+
+BY_HAND: dict[str, tuple[str, Json, str]] = {
+    "Namespace": ("nlp", {"metadata": {"annotations": {"fairway.dev/job-gpus": "64"}}}, "job-gpus"),
+    "Cohort": ("research", {"spec": {"fairSharing": {"weight": "7"}}}, "spec.fairSharing.weight"),
+    "ClusterQueue": ("nlp", {"spec": {"stopPolicy": "Hold"}}, "spec.stopPolicy"),
+    "LocalQueue": ("nlp/main", {"spec": {"stopPolicy": "Hold"}}, "spec.stopPolicy"),
+    "ResourceQuota": (
+        "product/fairway-ceiling",
+        {"spec": {"hard": {"requests.nvidia.com/gpu": "99"}}},
+        "spec.hard",
+    ),
+    "RoleBinding": (
+        "nlp/fairway-members",
+        {"subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}]},
+        "subjects",
+    ),
+    "WorkloadPriorityClass": ("low", {"value": 1000}, "value"),
+    "ValidatingAdmissionPolicy": (
+        "fairway-pods",
+        {"spec": {"failurePolicy": "Ignore"}},
+        "spec.failurePolicy",
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        "fairway-jobs",
+        {"spec": {"validationActions": ["Audit"]}},
+        "spec.validationActions",
+    ),
+    "ResourceFlavor": (
+        "gpu",
+        {"spec": {"nodeTaints": [{"key": "x", "effect": "NoSchedule"}]}},
+        "spec.nodeTaints",
+    ),
+}
+"""A change of each kind that can be changed; Kueue refuses to change a Topology."""
+
+
+@pytest.mark.parametrize("kind", list(BY_HAND))
+async def test_a_change_by_hand_shows_and_is_healed(here: Here, kind: str) -> None:
+    name, patch, field = BY_HAND[kind]
+    try:
+        await here.patch(kind, name, patch)
+    except ApiError as refusal:
+        assert kind == "ResourceFlavor", refusal  # some releases refuse it: nothing to heal then
+        return
+
+    changed = await here.changes()
+    assert [c.key for c in changed if c.action is Action.UPDATE or c.key.kind == kind], changed
+    if kind != "ResourceFlavor":  # which gets a new name, see translate
+        (change,) = changed
+        assert change.key == ObjectKey(kind, name)
+        assert any(field in f.field for f in change.fields), change.fields
+        by = (await here.found(kind, name)).changed_by
+        assert by is not None
+        assert by.startswith("kubectl-edit at 2")
+
+    await here.apply(here.fleet)
+    assert not await here.changes()
+
+
+async def test_a_quota_changed_by_hand_is_named_to_the_field(here: Here) -> None:
+    path = KINDS["ClusterQueue"].path("nlp")
+    body = await asyncio.to_thread(here.admin.get, path)
+    groups = body["spec"]["resourceGroups"]
+    groups[0]["flavors"][0]["resources"][0]["nominalQuota"] = 31
+    await here.patch("ClusterQueue", "nlp", {"spec": {"resourceGroups": groups}})
+    (change,) = await here.changes()
+    ((field, before, after),) = [(f.field, f.before, f.after) for f in change.fields]
+    assert (before, after) == (31, 8)
+    assert QUOTA.fullmatch(field), field
+
+
+async def test_an_object_deleted_by_hand_comes_back(here: Here) -> None:
+    await asyncio.to_thread(here.admin.delete, KINDS["LocalQueue"].path("nlp/low"))
+    (change,) = await here.changes()
+    assert (change.action, change.key) == (Action.CREATE, ObjectKey("LocalQueue", "nlp/low"))
+    await here.apply(here.fleet)
+    assert not await here.changes()
+
+
+async def test_what_a_nudge_holds_is_nobodys_drift(here: Here) -> None:
+    note = (
+        '{"spec.queueingStrategy": ["BestEffortFIFO", "StrictFIFO"], "spec.fairSharing.weight": [1, "250m"]}'
+    )
+    patch = {
+        "metadata": {"annotations": {NUDGED: note}},
+        "spec": {"queueingStrategy": "StrictFIFO", "fairSharing": {"weight": "250m"}},
+    }
+    await here.patch("ClusterQueue", "nlp", patch, manager=NUDGER)
+    assert not await here.changes()
+    await here.patch("ClusterQueue", "nlp", {"spec": {"fairSharing": {"weight": "9"}}})
+    (change,) = await here.changes()
+    assert [(f.field, f.before, f.after) for f in change.fields] == [("spec.fairSharing.weight", 9, 1)]
+
+
+async def test_what_is_not_ours_is_not_written(here: Here) -> None:
+    await here.patch(
+        "LocalQueue", "nlp/low", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}
+    )
+    key = ObjectKey("LocalQueue", "nlp/low")
+    wanted = {"spec.clusterQueue": "nlp"}
+    for action in (Action.CREATE, Action.UPDATE, Action.DELETE):
+        with pytest.raises(Refused) as refusal:
+            async for _ in here.engine.write([Change(action, key, wanted=wanted)]):
+                pass
+        assert refusal.value.code == "NotOurs"
+    assert (await here.found("LocalQueue", "nlp/low")).fields == {"spec.clusterQueue": "nlp.low"}
+
+    found = await here.engine.find_policy()
+    (adoption,) = compute_adoption(found, [key])
+    assert [c async for c in here.engine.write([adoption])] == [adoption]
+    assert not await here.changes()
+
+
+async def test_a_refusal_stops_and_says_what_the_api_server_said(here: Here) -> None:
+    good = Change(Action.UPDATE, ObjectKey("WorkloadPriorityClass", "low"), wanted={"value": -41})
+    bad = Change(Action.UPDATE, ObjectKey("ClusterQueue", "nlp"), wanted={"spec.queueingStrategy": "Random"})
+    done = []
+    with pytest.raises(Refused) as refusal:
+        async for change in here.engine.write([good, bad]):
+            done += [change]
+    assert "Random" in str(refusal.value)
+    assert done in ([good], [])
+
+
+async def test_a_team_that_goes_leaves_its_namespace(here: Here) -> None:
+    await asyncio.to_thread(
+        here.admin.apply,
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine", "namespace": "product"}},
+    )
+    await here.apply(here.read(TEAMS.partition("  product:")[0]))
+    left = await asyncio.to_thread(here.admin.get, KINDS["Namespace"].path("product"))
+    assert RELEASED in left["metadata"]["labels"]
+    assert not left["metadata"].get("annotations")
+    await asyncio.to_thread(here.admin.get, "/api/v1/namespaces/product/configmaps/mine")
+    assert not await here.changes(here.read(TEAMS.partition("  product:")[0]))
+
+    await here.apply(here.fleet)  # and it is the team's again
+    assert not await here.changes()
+
+
+async def becomes(true: Callable[[], Awaitable[bool]], within: float, what: str) -> None:
+    """Ask until it is so."""
+    deadline = asyncio.get_running_loop().time() + within
+    while not await true():
+        assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {within:g} s"
+        await asyncio.sleep(0.3)
+
+
+def job(name: str, *, gpus: int, labels: Json | None = None, seconds: int | None = 600, **pod: Any) -> Json:
+    limit = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    container = {"name": "main", "image": "none", "resources": limits}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **pod}
+    template = {"metadata": {"annotations": {kwok.RUN_FOR: "1h"}}, "spec": spec}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"backoffLimit": 0, "template": template, **limit},
+    }
+
+
+QUEUE, CLASS = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+
+
+async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -> None:
+    alice = Api.from_kubeconfig(here.cluster.pki.kubeconfig("alice"))
+    bob = Api.from_kubeconfig(here.cluster.pki.kubeconfig("bob"))
+
+    async def refused(who: Api, namespace: str, wanted: Json) -> str:
+        try:
+            await asyncio.to_thread(who.call, "POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", wanted)
+        except ApiError as error:
+            return error.message
+        return ""
+
+    async def in_force() -> bool:
+        return bool(await refused(alice, "nlp", job("probe", gpus=1, schedulerName="mine")))
+
+    await becomes(in_force, 20, "the policies bite")
+    cases = {
+        "over the team's limit of GPUs a job": (alice, "nlp", job("a", gpus=9)),
+        "over the team's time limit a job": (alice, "nlp", job("b", gpus=1, seconds=7200)),
+        "without one: set spec.activeDeadlineSeconds": (alice, "nlp", job("c", gpus=1, seconds=None)),
+        "nodeName and other schedulers": (alice, "nlp", job("d", gpus=1, nodeName="gpu-0000")),
+        "priorityClassName is not allowed": (
+            alice,
+            "nlp",
+            job("e", gpus=1, priorityClassName="system-cluster-critical"),
+        ),
+        "the team may not use this priority class": (
+            bob,
+            "product",
+            job("f", gpus=1, labels={CLASS: "urgent"}),
+        ),
+        "the queue of its name go together": (bob, "product", job("g", gpus=1, labels={CLASS: "low"})),
+        "a job without GPUs needs no queue": (alice, "nlp", job("i", gpus=0, labels={QUEUE: "main"})),
+        "cannot create resource": (bob, "nlp", job("h", gpus=1)),
+    }
+    for words, (who, namespace, wanted) in cases.items():
+        assert words in await refused(who, namespace, wanted), words
+    low = job("low", gpus=1, labels={CLASS: "low", QUEUE: "low"})
+    for who, namespace, wanted in (
+        (alice, "nlp", job("fine", gpus=8)),
+        (bob, "product", low),
+        (alice, "nlp", job("cpu-only", gpus=0, seconds=None)),
+    ):
+        assert not await refused(who, namespace, wanted)
+    stray: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stray", "namespace": "default"},
+        "spec": job("x", gpus=1)["spec"]["template"]["spec"],
+    }
+    with pytest.raises(ApiError, match="team's namespace only"):
+        await asyncio.to_thread(here.admin.call, "POST", "/api/v1/namespaces/default/pods", stray)
+
+    async def runs() -> bool:
+        workloads = await here.engine.activity(
+            [ObjectKey("Namespace", "nlp"), ObjectKey("ClusterQueue", "nlp")]
+        )
+        pods = await asyncio.to_thread(here.admin.get, "/api/v1/namespaces/nlp/pods")
+        running = [p["metadata"]["name"] for p in pods["items"] if p["status"]["phase"] == "Running"]
+        return len(running) == 2 and [under.running for under in workloads.values()] == [1, 1]
+
+    await becomes(runs, 30, "a GPU job and a CPU job of nlp run")
+    changed = [Change(Action.DELETE, ObjectKey("ClusterQueue", "nlp"))]
+    activity = await here.engine.activity([c.key for c in changed])
+    assert activity[changed[0].key].running >= 1
+    for namespace, name in (("nlp", "fine"), ("product", "low"), ("nlp", "cpu-only")):
+        with suppress(ApiError):
+            path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+            await asyncio.to_thread(here.admin.delete, path, propagationPolicy="Background")
+
+
+async def test_whoever_may_not_is_told_what_is_missing(here: Here) -> None:
+    alice = KubernetesEngine(Cluster(here.fleet.clusters[0].name, _as(here, "alice")), here.fleet.pools)
+    try:
+        with pytest.raises(Refused) as refusal:
+            await alice.find_policy()
+        assert refusal.value.code == "Forbidden"
+        assert "rights.yaml" in refusal.value.hint or "ClusterRole" in refusal.value.hint
+    finally:
+        await alice.close()
+
+
+def _as(here: Here, user: str) -> KubernetesConnection:
+    return KubernetesConnection(str(here.cluster.pki.kubeconfig(user)))
