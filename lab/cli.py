@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -51,6 +52,7 @@ def lab() -> None:
     "--real-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes that run real pods."
 )
 @click.option("--gpus", type=click.IntRange(1, 64), help="Kubernetes: how many GPUs a node has.")
+@click.option("--site", help="Set up as a site has it: a folder in lab/slurm/sites or lab/kubernetes/sites.")
 @click.option(
     "--kueue",
     type=click.File(),
@@ -65,6 +67,7 @@ def up(
     spot_nodes: int | None,
     real_nodes: int | None,
     gpus: int | None,
+    site: str | None,
     kueue: TextIO | None,
 ) -> None:
     """Bring an instance up, or heal the daemons of one that is up."""
@@ -79,6 +82,8 @@ def up(
     )
     if kueue:
         _keep_kueue(instance, kueue.read())
+    if site:
+        _choose_site(instance, site)
     before = instance.state
     if before == "up":
         _say(f"{instance.name} is up already")
@@ -99,6 +104,13 @@ def _keep_kueue(instance: Instance, text: str) -> None:
     from lab.kubernetes.kueue import keep_extra
 
     keep_extra(instance.folder, text)
+
+
+def _choose_site(instance: Instance, site: str) -> None:
+    if instance.kind not in ("slurm", "kubernetes"):
+        raise LabError(f"{instance.kind} takes no --site")
+    import_module(f"lab.{instance.kind}.site").Site(site)
+    instance.choose_site(site)
 
 
 @lab.command()

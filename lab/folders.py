@@ -17,7 +17,7 @@ from typing import IO
 from lab import mounts
 from lab.errors import LabError
 
-LONGEST_WAIT_SECONDS = 3600.0  # a build of Kubernetes on a slow machine
+MAX_WAIT_SECONDS = 3600.0  # a build of Kubernetes on a slow machine
 
 
 def home() -> Path:
@@ -64,7 +64,7 @@ def locked(what: str) -> Iterator[None]:
 
 
 def _lock(handle: IO[str], what: str) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     waiting = False
     while True:
         try:
@@ -72,7 +72,7 @@ def _lock(handle: IO[str], what: str) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise LabError(f"another lab command holds {what}", "it has done so for too long") from None
-            if not waiting and time.monotonic() > deadline - LONGEST_WAIT_SECONDS + 1:
+            if not waiting and time.monotonic() > deadline - MAX_WAIT_SECONDS + 1:
                 waiting = True
                 print(f"  … another lab command works on {what}; waiting for it", file=sys.stderr, flush=True)
             time.sleep(0.05)

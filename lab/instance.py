@@ -62,6 +62,19 @@ class Instance:
         )
         making.rename(self.folder / "state.json")
 
+    @property
+    def site(self) -> str:
+        """The site as which it is set up; empty if it is the lab's own."""
+        file = self.folder / "site"
+        return file.read_text() if file.exists() else ""
+
+    def choose_site(self, name: str) -> None:
+        """Let it be set up as a site has it, from its first `up` on."""
+        if self.rows and self.site != name:
+            raise LabError(f"{self.name} exists already", hint="another --name, or wipe it first")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "site").write_text(name)
+
     # ports
 
     def reserve(self, **counts: int) -> None:

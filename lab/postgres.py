@@ -22,7 +22,7 @@ from lab.waiting import wait_until
 
 INSTALLED = Path("/usr/lib/postgresql")
 ROLE = DATABASE = "fairway"
-LONGEST_SOCKET_PATH = 107
+MAX_SOCKET_PATH_LENGTH = 107
 SETTINGS = {"listen_addresses": "127.0.0.1", "max_connections": "300", "logging_collector": "off"}
 
 
@@ -124,7 +124,7 @@ def _password(instance: Instance) -> Path:
 def _socket(instance: Instance) -> str:
     """The folder of the socket, where no password is asked; none if its name were too long for one."""
     folder = instance.folder / "socket"
-    return str(folder) if len(str(folder / ".s.PGSQL.65535")) <= LONGEST_SOCKET_PATH else ""
+    return str(folder) if len(str(folder / ".s.PGSQL.65535")) <= MAX_SOCKET_PATH_LENGTH else ""
 
 
 def _environment(instance: Instance) -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from lab.kubernetes.control_plane import LOOPBACK, ControlPorts
 from lab.kubernetes.kueue import KueuePorts
 from lab.kubernetes.nodes import RealNodes
 from lab.kubernetes.pki import ADMIN, FAIRWAY, PEOPLE, TESTERS, Pki
+from lab.kubernetes.site import Site
 from lab.progress import step
 from lab.waiting import listening, wait_until
 
@@ -68,6 +70,17 @@ class Cluster:
     def nodes(self) -> RealNodes:
         return RealNodes(self.instance, self.pki)
 
+    @property
+    def site(self) -> Site | None:
+        """Whose objects it has, if it is set up as a site's."""
+        return Site(self.instance.site) if self.instance.site else None
+
+    @property
+    def daemons(self) -> Sequence[str]:
+        """What runs beside real nodes."""
+        without = self.site is not None and self.site.kueue is None
+        return [daemon for daemon in CONTROL if not (without and daemon == "kueue")]
+
     # what tests do to it
 
     def compact_etcd(self) -> int:
@@ -108,12 +121,28 @@ class Cluster:
             for daemon in CONTROL[:4]:
                 self.start(daemon)
         with step(f"{self.instance.name}: Kueue and KWOK"):
-            self.start("kueue")
+            if "kueue" in self.daemons:
+                self.start("kueue")
             for wanted in access.fairway_access():  # some of it lies in Kueue's namespace
-                self.api.apply(wanted)
+                if "kueue" in self.daemons or wanted["metadata"].get("namespace") != kueue.NAMESPACE:
+                    self.api.apply(wanted)
             self.start("kwok")
         self._keep_kwok_nodes()
         self.nodes.up()
+        self._set_up_site()
+
+    def _set_up_site(self) -> None:
+        done = self.instance.folder / "site-made"
+        if self.site is None or done.exists():
+            return
+        api = self.api
+        with step(f"{self.instance.name}: objects of {self.site.name}"):
+            for wanted in self.site.objects:
+                if "namespace" in wanted["metadata"]:  # its service account comes a moment after it
+                    account = f"/api/v1/namespaces/{wanted['metadata']['namespace']}/serviceaccounts/default"
+                    wait_until(partial(_exists, api, account), 30, f"there is no {account}")
+                api.apply(wanted)
+        done.touch()
 
     def _reserve(self) -> None:
         real = self.instance.options["real_nodes"]
@@ -121,7 +150,8 @@ class Cluster:
 
     def _keep_kwok_nodes(self) -> None:
         options = self.instance.options
-        wanted = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
+        own = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
+        wanted = own if self.site is None else self.site.nodes
         names = {node["metadata"]["name"] for node in wanted}
         with step(f"{self.instance.name}: {len(wanted)} KWOK nodes"):
             kwok.keep_nodes(self.api, wanted)
@@ -242,7 +272,8 @@ class Cluster:
         return self.instance.folder / "kueue-root"
 
     def _kueue_config(self) -> Json:
-        return kueue.configuration(self._kueue_ports, kueue.extra_of(self.instance.folder))
+        of_site = self.site.kueue or {} if self.site else {}
+        return kueue.configuration(self._kueue_ports, {**of_site, **kueue.extra_of(self.instance.folder)})
 
     def _end_outdated_kueue(self) -> None:
         """After `up --kueue FILE` on a running cluster, Kueue must start anew to read it."""
@@ -285,6 +316,13 @@ def _knows_kueue(api: Api) -> bool:
         return False
 
 
+def _exists(api: Api, path: str) -> bool:
+    try:
+        return bool(api.get(path))
+    except NOT_NOW:
+        return False
+
+
 def _kueue_ready(port: int) -> bool:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
     try:
@@ -316,7 +354,7 @@ class Kubernetes:
         Cluster(instance).down()
 
     def daemons(self, instance: Instance) -> Sequence[str]:
-        return (*CONTROL, *RealNodes.named(instance.options["real_nodes"]))
+        return (*Cluster(instance).daemons, *RealNodes.named(instance.options["real_nodes"]))
 
     def start(self, instance: Instance, daemon: str) -> None:
         Cluster(instance).start(daemon)

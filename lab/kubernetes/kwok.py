@@ -108,6 +108,20 @@ def spot_node(number: int, gpus: int) -> Json:
     return {**node, "spec": {"taints": [SPOT_TAINT]}}
 
 
+def site_node(name: str, row: Json) -> Json:
+    """A node as a site describes it: its labels, devices and taints, and nothing of the lab's."""
+    size = {"cpu": "128", "memory": "2Ti", "pods": "110"}
+    size |= {device: str(count) for device, count in row.get("devices", {}).items()}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {OURS: "fake"}, "labels": {**labels, **row["labels"]}},
+        "spec": {"taints": row.get("taints", [])},
+        "status": {"allocatable": size, "capacity": size},
+    }
+
+
 def _node(name: str, number: int, labels: dict[str, str], devices: dict[str, str]) -> Json:
     size = {"cpu": "128", "memory": "2Ti", "pods": "110", **devices}
     return {

@@ -21,6 +21,7 @@ from lab.kinds import Command
 from lab.progress import step
 from lab.slurm import config, root, tokens
 from lab.slurm.config import Layout
+from lab.slurm.site import Site
 from lab.versions import SLURM_DEFAULT, SLURM_SUITES
 from lab.waiting import listeners, wait_until
 
@@ -66,20 +67,31 @@ class Slurm:
             raise LabError(
                 "the lab's Slurm needs root", "it mounts, changes root and runs jobs as several users"
             )
+        site = _site(instance)
         nodes = instance.options["nodes"] + 1 + instance.options.get("spot_nodes", 0)
-        instance.reserve(control=1, accounting=1, rest=1, nodes=nodes)
+        count = len(site.node_names) if site else nodes
+        instance.reserve(control=1, accounting=1, rest=1, nodes=count)
         root.installed(instance.version)
         with step(f"{instance.name}: root and configuration"):
             root.mounted(instance.version, instance.folder)
             _write_files(instance)
-        for service in SERVICES:
+            if site:
+                _add_site_people(instance, site)
+        for service in _services(instance):
             if not instance.daemon(service):
                 with step(f"{instance.name}: {service}"):
                     self.start(instance, service)
-        if not _has_people(instance):
+        if site and not _made(instance, "accounts").exists():
+            with step(f"{instance.name}: accounts of {site.name}"):
+                _add_accounts(instance, site)
+        if not site and not _has_people(instance):
             with step(f"{instance.name}: users and their account"):
                 _add_people(instance)
         self._nodes_up(instance)
+        if site and not _made(instance, "after").exists():
+            for line in site.lines("after"):
+                instance.run(*shlex.split(line))
+            _made(instance, "after").touch()
 
     def _nodes_up(self, instance: Instance) -> None:
         names = _layout(instance).node_names
@@ -105,7 +117,8 @@ class Slurm:
         instance.end("munged")
 
     def daemons(self, instance: Instance) -> Sequence[str]:
-        return [*SERVICES, *_layout(instance).node_names] if instance.rows else SERVICES
+        services = _services(instance)
+        return [*services, *_layout(instance).node_names] if instance.rows else services
 
     def start(self, instance: Instance, daemon: str) -> None:
         start = {
@@ -153,7 +166,25 @@ def _layout(instance: Instance) -> Layout:
         accounting_port=instance.port("accounting"),
         node_ports=instance.rows["nodes"],
         spot_nodes=instance.options.get("spot_nodes", 0),
+        site=_site(instance),
+        partition_qos=_made(instance, "accounts").exists(),
     )
+
+
+def _site(instance: Instance) -> Site | None:
+    return Site(instance.site) if instance.site else None
+
+
+def _services(instance: Instance) -> Sequence[str]:
+    site = _site(instance)
+    if site and not site.has_accounting:
+        return [service for service in SERVICES if service not in ("mariadbd", "slurmdbd")]
+    return SERVICES
+
+
+def _made(instance: Instance, what: str) -> Path:
+    """A mark that something has been made that is made once."""
+    return instance.folder / f"{what}-made"
 
 
 def _root(instance: Instance) -> Path:
@@ -250,7 +281,8 @@ def _write_files(instance: Instance) -> None:
     _place(etc / "slurmdbd.conf", config.slurmdbd(layout, kept["slurmdbd.conf"]).encode(), slurm, 0o600)
     _place(etc / "policy.conf", config.policy_file(layout, policy).encode(), (0, 0), 0o644)
     _place(etc / "slurm.conf", config.slurm(layout, policy).encode(), (0, 0), 0o644)
-    _place(etc / "topology.conf", config.topology(layout).encode(), (0, 0), 0o644)
+    if topology := config.topology(layout):
+        _place(etc / "topology.conf", topology.encode(), (0, 0), 0o644)
     _place(etc / "gres.conf", config.gres(layout).encode(), (0, 0), 0o644)
     _place(etc / "cgroup.conf", config.CGROUP.encode(), (0, 0), 0o644)
     (top / LOGS.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -259,8 +291,9 @@ def _write_files(instance: Instance) -> None:
     for name in TOOLS:
         script = TOOL.format(root=shlex.quote(str(top)), name=name)
         _place(instance.folder / "tools" / name, script.encode(), (0, 0), 0o755)
-    if not (etc / "job_submit.lua").exists():  # later ones are somebody's policy
-        _place(etc / "job_submit.lua", config.JOB_SUBMIT.encode(), (0, 0), 0o644)
+    script = layout.site.text("job_submit.lua") if layout.site else config.JOB_SUBMIT
+    if script and not (etc / "job_submit.lua").exists():  # later ones are somebody's policy
+        _place(etc / "job_submit.lua", script.encode(), (0, 0), 0o644)
 
 
 def _ids(top: Path, user: str) -> tuple[int, int]:
@@ -347,6 +380,10 @@ def _start_slurmdbd(instance: Instance) -> None:
 
 def _start_slurmctld(instance: Instance) -> None:
     """The first time twice: only a proper end writes every state file that a start after a crash asks for."""
+    if "slurmdbd" not in _services(instance):
+        _launch(instance, "slurmctld", "slurm", "slurmctld", "-D")
+        _wait_for_command(instance, "slurmctld", 60, "scontrol", "ping")
+        return
     _wait_for_ports(instance, {"slurmdbd": instance.port("accounting")})
     # It refuses to start for a cluster that slurmdbd does not know.
     if not instance.run("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.strip():
@@ -379,7 +416,9 @@ def _registered(instance: Instance) -> bool:
 
 def _start_slurmrestd(instance: Instance) -> None:
     port = instance.port("rest")
-    arguments = ("-a", "rest_auth/jwt", f"127.0.0.1:{port}")
+    # Without a database slurmrestd does not load what asks slurmdbd.
+    loaded = () if "slurmdbd" in _services(instance) else ("-s", "openapi/slurmctld")
+    arguments = ("-a", "rest_auth/jwt", *loaded, f"127.0.0.1:{port}")
     _launch(
         instance,
         "slurmrestd",
@@ -442,3 +481,34 @@ def _add_people(instance: Instance) -> None:
     instance.run("sacctmgr", "-i", "add", "account", "lab", check=False)
     instance.run("sacctmgr", "-i", "add", "user", ",".join(PEOPLE), "account=lab", check=False)
     instance.run("sacctmgr", "-i", "add", "user", SERVICE_USER, "account=lab", "adminlevel=Administrator")
+
+
+def _add_site_people(instance: Instance, site: Site) -> None:
+    """Users of the operating system and their groups, as the site has them."""
+    top = _root(instance)
+    users = {line.split(":")[0] for line in (top / "etc/passwd").read_text().splitlines()}
+    groups = {line.split(":")[0] for line in (top / "etc/group").read_text().splitlines()}
+    for line in site.lines("people"):
+        name, *its_groups = line.split()
+        for group in its_groups:
+            if group not in groups:
+                instance.run("groupadd", group)
+                groups.add(group)
+        if name not in users:
+            instance.run("useradd", "--create-home", name)
+        if its_groups:
+            instance.run("usermod", "--append", "--groups", ",".join(its_groups), name)
+
+
+def _add_accounts(instance: Instance, site: Site) -> None:
+    """What the site has in its database, and the QOS that its partitions name."""
+    if site.has_accounting:
+        for line in site.lines("accounts"):
+            instance.run("sacctmgr", "-i", *shlex.split(line))
+        instance.run(
+            "sacctmgr", "-i", "add", "user", SERVICE_USER, "account=root", "adminlevel=Administrator"
+        )
+    _made(instance, "accounts").touch()
+    _write_files(instance)
+    instance.end("slurmctld", patience=30)
+    _start_slurmctld(instance)

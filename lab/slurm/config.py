@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.slurm.site import Site
+
 # Above this many nodes a burst of launches can bring a small machine to a standstill.
 CALM_ABOVE_NODES = 40
 # What a policy needs of slurm.conf: kept apart from it, as on a cluster whose slurm.conf is somebody else's.
@@ -22,6 +24,10 @@ class Layout:
     accounting_port: int
     node_ports: range  # one a GPU node, then one for the MIG node, then one a spot node
     spot_nodes: int = 0
+    site: Site | None = None
+    """Whose files it has instead of the lab's own."""
+    partition_qos: bool = True
+    """Whether the QOS that partitions of the site name exist already."""
 
     @property
     def gpu_names(self) -> list[str]:
@@ -37,6 +43,8 @@ class Layout:
 
     @property
     def node_names(self) -> list[str]:
+        if self.site:
+            return self.site.node_names
         return [*self.gpu_names, *self.mig_names, *self.spot_names]
 
     @property
@@ -78,13 +86,7 @@ def slurmdbd(layout: Layout, policy: Sequence[str] = ()) -> str:
 def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
     """slurm.conf. What `policy` sets too is left out and follows by an include; partitions are merged."""
     said = {_subject(line): line for line in policy}
-    lines = [
-        *_control(layout),
-        *_scheduling(layout),
-        *_accounting(layout),
-        *_nodes(layout),
-        *_partitions(layout),
-    ]
+    lines = _of_site(layout, layout.site) if layout.site else _of_lab(layout)
     kept = []
     for line in lines:
         if (other := said.get(_subject(line))) is None:
@@ -94,9 +96,33 @@ def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
     return _lines([*kept, f"Include {POLICY_FILE}"])
 
 
+def _of_lab(layout: Layout) -> list[str]:
+    return [
+        *_control(layout),
+        "TopologyPlugin=topology/tree",
+        "JobSubmitPlugins=lua",
+        *_scheduling(layout),
+        *_database(layout),
+        *_accounting(),
+        *_nodes(layout),
+        *_partitions(layout),
+    ]
+
+
+def _of_site(layout: Layout, site: Site) -> list[str]:
+    """The site's lines, and of the lab's those that this machine needs and the site does not have."""
+    own = site.slurm_conf(_where(layout), layout.node_ports, with_partition_qos=layout.partition_qos)
+    has = {_subject(line) for line in own}
+    lab = [*_control(layout), *(_database(layout) if site.has_accounting else [])]
+    if site.text("job_submit.lua"):
+        lab.append("JobSubmitPlugins=lua")
+    return [*(line for line in lab if _subject(line) not in has), *own]
+
+
 def policy_file(layout: Layout, policy: Sequence[str]) -> str:
     """The lines of a policy that slurm.conf does not have itself."""
-    own = {_subject(line) for line in _partitions(layout)}
+    partitions = layout.site.lines("slurm.conf") if layout.site else _partitions(layout)
+    own = {_subject(line) for line in partitions if line.startswith("PartitionName=")}
     # Slurm complains of an empty file.
     return _lines(["# what a policy needs", *(line for line in policy if _subject(line) not in own)])
 
@@ -132,7 +158,6 @@ def _control(layout: Layout) -> list[str]:
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/none",
         "SlurmdParameters=config_overrides",
-        "JobSubmitPlugins=lua",
         "MailProg=/bin/true",
         "ReturnToService=2",
         "SlurmdTimeout=20",
@@ -151,7 +176,6 @@ def _scheduling(layout: Layout) -> list[str]:
     return [
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        "TopologyPlugin=topology/tree",
         "SchedulerType=sched/backfill",
         f"SchedulerParameters={starts},sched_interval=10,bf_interval=5,bf_continue,bf_max_job_test=1000,default_queue_depth=500",
         "PreemptType=preempt/qos",
@@ -168,19 +192,28 @@ def _scheduling(layout: Layout) -> list[str]:
     ]
 
 
-def _accounting(layout: Layout) -> list[str]:
+def _database(layout: Layout) -> list[str]:
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={layout.accounting_port}",
+    ]
+
+
+def _accounting() -> list[str]:
+    return [
         "AccountingStorageEnforce=associations,limits,qos,safe",
         "AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:1g.10gb,gres/gpu:3g.40gb",
         "GresTypes=gpu",
     ]
 
 
+def _where(layout: Layout) -> str:
+    return f"NodeHostname={layout.host} NodeAddr=127.0.0.1"
+
+
 def _nodes(layout: Layout) -> list[str]:
-    where = f"NodeHostname={layout.host} NodeAddr=127.0.0.1"
+    where = _where(layout)
     gpu, mig = layout.node_ports[: layout.gpu_nodes], layout.node_ports[layout.gpu_nodes]
     spot = layout.node_ports[layout.gpu_nodes + 1 :][: layout.spot_nodes]
     return [
@@ -207,6 +240,8 @@ def _partitions(layout: Layout) -> list[str]:
 
 
 def gres(layout: Layout) -> str:
+    if layout.site:
+        return layout.site.text("gres.conf")
     return _lines(
         [
             f"NodeName={layout.gpu_range} Name=gpu Type=a100 File=/dev/fakegpu[0-7]",
@@ -223,6 +258,8 @@ def gres(layout: Layout) -> str:
 
 def topology(layout: Layout) -> str:
     """Two racks of GPU nodes, and one of all others."""
+    if layout.site:
+        return layout.site.text("topology.conf")
     names = layout.gpu_names
     half = (len(names) + 1) // 2
     racks = [r for r in (names[:half], names[half:], [*layout.mig_names, *layout.spot_names]) if r]

@@ -12,12 +12,15 @@ from click.testing import CliRunner
 
 from lab import mounts
 from lab.cli import lab
+from lab.errors import LabError
 from lab.instance import Instance, obtain
 from lab.kubernetes import Api, Cluster
 from lab.kubernetes.api import Json
 from lab.kubernetes.kwok import SLICES, SPOT_TAINT, ready_nodes
+from lab.kubernetes.site import Site, site_names
 from lab.waiting import listeners
 from tests.lab.kubernetes_jobs import JOBS, PODS, a_job, a_queue, holds, status_of, until
+from tests.tier import sized
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
@@ -205,3 +208,29 @@ def test_another_one_beside_it_goes_without_a_trace(cluster: Cluster) -> None:
     finally:
         beside.instance.wipe()
     assert not beside.instance.folder.exists()
+
+
+@pytest.mark.parametrize("site", sized(ci=["plain"], nightly=site_names()))
+def test_a_cluster_as_a_site_has_it(site: str) -> None:
+    """Its own nodes and objects, its own Kueue or none; a second `up` changes nothing."""
+    instance = _instance(site)
+    try:
+        instance.choose_site(site)
+        instance.up()
+        cluster = Cluster(instance)
+        wanted = {node["metadata"]["name"] for node in Site(site).nodes}
+        assert {node["metadata"]["name"] for node in cluster.api.get("/api/v1/nodes")["items"]} == wanted
+        jobs = cluster.api.get("/apis/batch/v1/jobs")["items"]
+        assert {job["metadata"]["name"] for job in jobs} == {
+            wanted["metadata"]["name"] for wanted in Site(site).objects if wanted["kind"] == "Job"
+        }
+        assert ("kueue" in instance.alive) == (Site(site).kueue is not None)
+        before = [(job["metadata"]["uid"], job["metadata"]["generation"]) for job in jobs]
+        instance.up()
+        jobs = cluster.api.get("/apis/batch/v1/jobs")["items"]
+        if Site(site).kueue is None:  # Kueue starts and stops its jobs all the time
+            assert [(job["metadata"]["uid"], job["metadata"]["generation"]) for job in jobs] == before
+        with pytest.raises(LabError, match="exists already"):
+            instance.choose_site("another")
+    finally:
+        instance.wipe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from lab import Instance, find, mounts, obtain
+from lab.slurm.site import Site, site_names
 from lab.waiting import wait_until
 from tests.lab.driving import (
     LOOPBACK,
@@ -257,3 +259,30 @@ def test_a_thousand_nodes() -> None:
     finally:
         lab("wipe", "big")
     assert_nothing_is_left(big)
+
+
+@pytest.mark.parametrize("site", sized(ci=["mixed"], nightly=site_names()))
+def test_a_cluster_as_a_site_has_it(site: str) -> None:
+    """Up with its own partitions, accounts and groups; a job runs; a second `up` changes nothing."""
+    instance = up("slurm", f"site-{site}", "--site", site)
+    try:
+        assert not [line for line in lab("up", "slurm", "--name", instance.name).splitlines() if "✗" in line]
+        partitions = instance.run("sinfo", "--noheader", "--format=%R").stdout.split()
+        assert set(partitions) == set(
+            re.findall(r"PartitionName=(?!DEFAULT)(\S+)", Site(site).text("slurm.conf"))
+        )
+        job = submit(instance, "hostname", "--time=1", "--ntasks=1")
+        wait_until(
+            lambda: "COMPLETED" in instance.run("scontrol", "show", "job", job).stdout,
+            60,
+            "the job does not end",
+        )
+        if site == "mixed":
+            denied = instance.run("sbatch", "-p", "gpu", "--wrap=true", "-t", "1", user="carol", check=False)
+            assert "group not permitted" in denied.stderr
+            assert submit(instance, "true", "-p", "gpu", "--gres=gpu:1", "-t", "1")
+            taken = f"{instance.name} exists already"
+            assert taken in lab("up", "slurm", "--name", instance.name, "--site", "zoo", fails=True)
+    finally:
+        instance.wipe()
+    assert_nothing_is_left(instance)
