@@ -29,6 +29,7 @@ from tests.waiting import eventually
 _GPU = GpuType("A100-80GB", memory_gb=80)
 _PRODUCT = "nvidia.com/gpu.product"
 _REASON = "fairway.dev/drain-reason"
+_ENDED = ("Succeeded", "Failed")
 
 
 class KubernetesDriver:
@@ -162,8 +163,9 @@ class KubernetesDriver:
         return self._get("nodes", f"--selector={labels}")
 
     def _idle(self, pool: Pool) -> list[str]:
-        """Ready, open nodes of the pool without a pod."""
-        busy = {pod["spec"].get("nodeName") for pod in self._get("pods", "--all-namespaces")}
+        """Ready, open nodes of the pool on which no pod runs. Ended pods stay until their Job is deleted."""
+        pods = self._get("pods", "--all-namespaces")
+        busy = {pod["spec"].get("nodeName") for pod in pods if pod["status"].get("phase") not in _ENDED}
         fit = [n for n in self._nodes(pool) if kwok.is_ready(n) and not n["spec"].get("unschedulable")]
         return sorted({n["metadata"]["name"] for n in fit} - busy)
 
