@@ -47,10 +47,10 @@ CI: tuple[Stage, ...] = (
     Stage("integration", f"{MAKE} integration", 1200, ("lab up",), _ENGINES),
     Stage("scenarios", f"{MAKE} scenarios reached lab-down", 1080, ("integration",), _ENGINES),
     Stage("docs", f"{MAKE} docs test-docs", 450, after=("integration",)),
-    Stage("wheel in a clean venv", "bash .ci/wheel", 480, ("docs",), _WHEEL),
+    Stage("wheel in a clean venv", "bash .ci/wheel", 660, ("docs",), _WHEEL),
     Stage("pages in a browser", f"{MAKE} pages", 360, after=("wheel in a clean venv",)),
     # Both wait for daemons to start and end, and have clusters of their own.
-    Stage("deploy", f"{MAKE} deploy", 600, ("integration",), _lab("ci-deploy")),
+    Stage("deploy", f"{MAKE} deploy", 720, ("integration",), _lab("ci-deploy")),
     Stage("lab tests", f"{MAKE} test-lab", 600, ("deploy",)),
 )
 
