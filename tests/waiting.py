@@ -31,12 +31,12 @@ class Deadline:
 
 
 def _stalled_seconds() -> float:
-    """Seconds since the start of the machine in which some program waited for a CPU; 0 if it is not told."""
+    """Seconds since boot in which some program waited for a CPU; 0 if the kernel does not report it."""
     try:
-        told = re.search(r"^some .*total=(\d+)", PRESSURE.read_text(), re.MULTILINE)
+        total = re.search(r"^some .*total=(\d+)", PRESSURE.read_text(), re.MULTILINE)
     except OSError:
         return 0.0
-    return int(told[1]) / 1e6 if told else 0.0
+    return int(total[1]) / 1e6 if total else 0.0
 
 
 def until(

@@ -150,8 +150,10 @@ class Cluster:
 
     def _keep_kwok_nodes(self) -> None:
         options = self.instance.options
-        own = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
-        wanted = own if self.site is None else self.site.nodes
+        if self.site is None:
+            wanted = kwok.wanted_nodes(options["nodes"], options["gpus"], options.get("spot_nodes", 0))
+        else:
+            wanted = self.site.nodes
         names = {node["metadata"]["name"] for node in wanted}
         with step(f"{self.instance.name}: {len(wanted)} KWOK nodes"):
             kwok.keep_nodes(self.api, wanted)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lab.errors import LabError
+from lab import sites
 from lab.kubernetes import kwok
 from lab.kubernetes.api import Json
 
@@ -17,7 +17,7 @@ SITES = Path(__file__).parent / "sites"
 
 def site_names() -> list[str]:
     """The names of all sites."""
-    return sorted(folder.name for folder in SITES.iterdir() if (folder / "objects.yaml").exists())
+    return sites.names(SITES, "objects.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class Site:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in site_names():
-            raise LabError(f"there is no site {self.name}", hint=f"one of: {', '.join(site_names())}")
+        sites.require(self.name, site_names())
 
     @property
     def kueue(self) -> dict[str, Any] | None:

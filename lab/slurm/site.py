@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lab.errors import LabError
+from lab import sites
 
 SITES = Path(__file__).parent / "sites"
 _NODE = re.compile(r"^NodeName=(?!DEFAULT\b)(\S+)", re.IGNORECASE)
@@ -15,7 +15,7 @@ _NODE = re.compile(r"^NodeName=(?!DEFAULT\b)(\S+)", re.IGNORECASE)
 
 def site_names() -> list[str]:
     """The names of all sites."""
-    return sorted(folder.name for folder in SITES.iterdir() if (folder / "slurm.conf").exists())
+    return sites.names(SITES, "slurm.conf")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Site:
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in site_names():
-            raise LabError(f"there is no site {self.name}", hint=f"one of: {', '.join(site_names())}")
+        sites.require(self.name, site_names())
 
     def text(self, file: str) -> str:
         """A file of the site; empty if it has none of that name."""
@@ -70,11 +69,11 @@ class Site:
         return [placed(line) for line in self.lines("slurm.conf")]
 
 
-def expanded(hosts: str) -> list[str]:
+def expanded(hosts: str) -> tuple[str, ...]:
     """`gpu[01-03],fat01` as names; one pair of brackets in each."""
     names: list[str] = []
     for stem, inside in re.findall(r"([A-Za-z][\w-]*?)(\[[^\]]*\]|\d+)(?:,|$)", hosts):
         for part in inside.strip("[]").split(","):
             first, _, last = part.partition("-")
             names += [f"{stem}{n:0{len(first)}}" for n in range(int(first), int(last or first) + 1)]
-    return names
+    return tuple(names)

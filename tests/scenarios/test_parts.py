@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from lab.slurm.site import expanded
 from tests.scenarios import results, table
 from tests.scenarios.hand import Hand, JobSeen, Order, State
 from tests.scenarios.play import play
@@ -16,7 +17,7 @@ from tests.scenarios.promises import PROMISES
 from tests.scenarios.promises.quota import least_needed
 from tests.scenarios.results import Result, worst
 from tests.scenarios.stage import Job, Sample, Stage, TooLate, Verdict, running
-from tests.scenarios.stages.slurm import arguments, expanded, job_seen
+from tests.scenarios.stages.slurm import arguments, job_seen
 
 
 class Script:

@@ -40,22 +40,6 @@ class Probe:
     def __str__(self) -> str:
         return f"{self.user}: sbatch {' '.join(self.options)}"
 
-    @property
-    def account(self) -> str | None:
-        """The account that it names."""
-        return next((o.removeprefix("--account=") for o in self.options if o.startswith("--account=")), None)
-
-    @property
-    def partition(self) -> str | None:
-        """The partition that it names."""
-        named = (o.removeprefix("--partition=") for o in self.options if o.startswith("--partition="))
-        return next(named, None)
-
-    @property
-    def asks_for_gpus(self) -> bool:
-        """Whether it asks for GPUs."""
-        return any(o.startswith("--gres=gpu") for o in self.options)
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -72,8 +56,7 @@ class Outcome:
 def probes_of(instance: Instance) -> list[Probe]:
     """Everybody in each account on each partition, with and without GPUs, within limits and beyond."""
     partitions = instance.run("sinfo", "--noheader", "--format=%R").stdout.split()
-    found = list(_everybody(instance, partitions))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(_everybody(instance, partitions)))
 
 
 def _everybody(instance: Instance, partitions: Sequence[str]) -> Iterator[Probe]:
@@ -160,5 +143,5 @@ def _jobs(instance: Instance) -> dict[str, dict[str, str]]:
 
 
 def _rows(instance: Instance, what: str, columns: str) -> list[str]:
-    said = instance.run("sacctmgr", "-nP", "show", what, f"format={columns}", check=False)
-    return said.stdout.split() if said.returncode == 0 else []
+    done = instance.run("sacctmgr", "-nP", "show", what, f"format={columns}", check=False)
+    return done.stdout.split() if done.returncode == 0 else []

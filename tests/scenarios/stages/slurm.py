@@ -20,6 +20,7 @@ from lab import find
 from lab.processes import PROC, Process
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
+from lab.slurm.site import expanded
 from tests.contract.driver import absent
 from tests.plans import apply_plan
 from tests.scenarios.hand import Denied, JobSeen, Order, State
@@ -341,17 +342,6 @@ def job_seen(state: str, restarts: str, tres: str, reason: str, nodes: str) -> J
     if state in WAITING:
         return JobSeen(State.WAITING, count, reason=reason)
     return JobSeen(State.DONE if state == DONE else State.ENDED, count + 1, reason=f"{state} {reason}")
-
-
-def expanded(nodes: str) -> tuple[str, ...]:
-    """`gpu[001-002,004],mig001` as names."""
-    names: list[str] = []
-    for stem, inside in re.findall(r"([a-z]+)(\[[^\]]*\]|\d+)", nodes):
-        for part in inside.strip("[]").split(","):
-            first, _, last = part.partition("-")
-            numbers = range(int(first), int(last or first) + 1)
-            names += [f"{stem}{number:0{len(first)}}" for number in numbers]
-    return tuple(names)
 
 
 def last_line(log: Path, about: str) -> str:

@@ -76,4 +76,4 @@ def test_a_policy_adds_to_the_partition_of_a_site() -> None:
     ],
 )
 def test_lists_of_hosts(hosts: str, names: list[str]) -> None:
-    assert expanded(hosts) == names
+    assert expanded(hosts) == tuple(names)
