@@ -105,10 +105,18 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlurmPlace:
-    """The location of a pool on Slurm: a partition and, if that has several GPU types, a GRES type."""
+    """The location of a pool on Slurm: partitions over its nodes and, if those have several, a GRES type."""
 
     partition: str
+    """The partition that Fairway's own jobs are sent to."""
     gres: str | None = None
+    other_partitions: tuple[str, ...] = ()
+    """Other partitions over the same nodes. Jobs that name one of them use the same GPUs."""
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Return every partition over the pool's nodes, beginning with the one for Fairway's own jobs."""
+        return (self.partition, *self.other_partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,8 @@ class Fleet:
     chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
     """Default teams set under `users` in the file; required for members of several teams."""
     cost: CostRules = DEFAULT_COST_RULES
+    partial: bool = False
+    """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
 
     def cluster(self, name: str) -> Cluster:
         """Return the cluster named `name`; a fleet from `files` has one for each pool."""

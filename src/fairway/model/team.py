@@ -106,6 +106,13 @@ class Team:
     budget: Budget | None = None
     hold: Hold | None = None
     """Set for a spent budget, its own or an ancestor's. Resolved; never from a file."""
+    account: str | None = None
+    """The team's account on Slurm, if that is not called like the team."""
+
+    @property
+    def account_name(self) -> str:
+        """Return the name of the team's account on Slurm."""
+        return self.name if self.account is None else self.account
 
     def grant(self, supply: Supply) -> Grant | None:
         """Return the team's grant of `supply`. Returns None if it has none."""

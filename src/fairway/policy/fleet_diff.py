@@ -101,6 +101,7 @@ def _new_team(team: Team, new: _TeamIndex) -> Iterator[FieldDiff]:
     parent = new.parent(team)
     yield from _differ("team", None, team.name)
     yield from _differ("parent", None, team.parent)
+    yield from _differ("account", None, team.account)
     if team.share != 1:
         yield from _differ("share", None, str(team.share))
     inherited, own = new.inherited_grants(team), {g.supply: g for g in team.grants}
@@ -124,6 +125,7 @@ def _new_team(team: Team, new: _TeamIndex) -> Iterator[FieldDiff]:
 def _team(was: Team, now: Team, old: _TeamIndex, new: _TeamIndex) -> Iterator[FieldDiff]:
     parent_was, parent = old.parent(was), new.parent(now)
     yield from _differ("parent", was.parent or "none", now.parent or "none")
+    yield from _differ("account", was.account_name, now.account_name)
     yield from _differ("share", str(was.share), str(now.share))
     yield from _grants(was, now, old, new)
     inherited = _limit_texts(parent_was.limits, parent.limits)
@@ -313,8 +315,9 @@ def _slice_prices(pool: Pool) -> str:
 
 def _place(place: Place) -> str:
     match place:
-        case SlurmPlace(partition, gres):
-            return f"partition {partition}" + (f", gres {gres}" if gres else "")
+        case SlurmPlace(partition, gres, others):
+            also = f" with {_names(others)}" if others else ""
+            return f"partition {partition}{also}" + (f", gres {gres}" if gres else "")
         case KubernetesPlace(labels, taints, resource):
             where = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "all nodes"
             return f"{resource} on {where}" + (f", taints {_names(taints)}" if taints else "")

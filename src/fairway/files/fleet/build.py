@@ -204,6 +204,7 @@ def _walk(
                 members=tuple(UserName(item.value) for item in section.get(ts.MEMBERS) or ()),
                 draining=section.get(ts.DRAINING) is True or bool(parent_team and parent_team.draining),
                 budget=_budget(section),
+                account=_account(section, name),
             ),
         )
         yield team
@@ -256,6 +257,12 @@ def _budget(section: Section) -> Budget | None:
         budget.get(ts.AT_LIMIT) or default.at_limit,
         budget.get(ts.RUNNING) or default.running,
     )
+
+
+def _account(section: Section, team: str) -> str | None:
+    """Return the team's account on Slurm. Returns None if it is called like the team."""
+    account = section.get(ts.ACCOUNT_NAME)
+    return None if account == team else account
 
 
 def _limit(section: Section | None, key: Key[int | None], inherited: int | None) -> int | None:

@@ -223,6 +223,7 @@ def _build(
         fairness=fairness_of(file),
         chosen_teams=chosen_teams_of(file),
         cost=cost_rules_of(file),
+        partial=file.get(fs.PARTIAL) is True,
     )
 
 
@@ -264,7 +265,8 @@ def _pool(name: PoolName, pool: Section, gpu_types: Mapping[str, GpuType]) -> Po
 
 def _place(pool: Section, gpu: GpuType) -> Place:
     if slurm := pool.get(fs.SLURM_PLACE):
-        return SlurmPlace(slurm.require(fs.SLURM_PARTITION), slurm.get(fs.SLURM_GRES))
+        others = tuple(found.value for found in slurm.get(fs.OTHER_PARTITIONS) or ())
+        return SlurmPlace(slurm.require(fs.SLURM_PARTITION), slurm.get(fs.SLURM_GRES), others)
     if kubernetes := pool.get(fs.KUBERNETES_PLACE):
         labels = kubernetes.get(fs.NODE_LABELS) or {}
         return KubernetesPlace(

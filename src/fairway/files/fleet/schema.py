@@ -8,7 +8,7 @@ from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, variants
-from fairway.files.schema.values import Integer, OneOf, Schema
+from fairway.files.schema.values import Boolean, Integer, OneOf, Schema
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.gpu import Vendor
 
@@ -87,6 +87,11 @@ CLUSTER: Final = variants(
 SLURM_PARTITION: Final = Key(
     "partition", values.PARTITION, "The partition whose nodes have the GPUs.", example="gpu", required=True
 )
+OTHER_PARTITIONS: Final = Key(
+    "other_partitions",
+    ListOf(values.PARTITION, "partitions"),
+    "Other partitions over the same nodes; jobs that name one of them use the same GPUs.",
+)
 SLURM_GRES: Final = Key(
     "gres", values.GRES, "The GRES type (gpu:TYPE); needed where the partition has several."
 )
@@ -152,7 +157,7 @@ TOPOLOGY: Final = Key(
 )
 SLURM_PLACE: Final = Key(
     "slurm",
-    Record("Where the pool is on Slurm", (SLURM_PARTITION, SLURM_GRES)),
+    Record("Where the pool is on Slurm", (SLURM_PARTITION, OTHER_PARTITIONS, SLURM_GRES)),
     "Where the pool is, on a Slurm cluster.",
     example="{ partition: gpu }",
 )
@@ -203,6 +208,12 @@ FLEET_NAME: Final = Key("name", values.NAME, "The fleet's name.", example="acme"
 FLEET_CURRENCY: Final = Key(
     "currency", values.CURRENCY, "Currency of every price in the file.", example="USD", required=True
 )
+PARTIAL: Final = Key(
+    "partial",
+    Boolean(),
+    "The file describes some clusters of the fleet only; applying it removes no others.",
+    default=False,
+)
 GPU_TYPES: Final = Key(
     "gpu_types", MapOf(values.NEW_GPU_NAME, GPU_TYPE, "GPU types"), "GPU types Fairway does not know."
 )
@@ -221,6 +232,7 @@ FLEET: Final = Record(
         KIND,
         FLEET_NAME,
         FLEET_CURRENCY,
+        PARTIAL,
         GPU_TYPES,
         CLUSTERS,
         POOLS,

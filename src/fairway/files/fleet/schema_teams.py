@@ -8,6 +8,7 @@ from typing import Final
 from fairway.files.diagnostics import FaultCode, shown
 from fairway.files.schema.containers import Key, ListOf, MapOf, Record, Recursive, Section
 from fairway.files.schema.values import (
+    ACCOUNT,
     NAME,
     PERSON,
     SLICE,
@@ -140,11 +141,14 @@ BUDGET: Final = Key(
     Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
     "What the team, with all teams inside it, may spend.",
 )
+ACCOUNT_NAME: Final = Key(
+    "account", ACCOUNT, "Its account on Slurm, where that has another name than the team."
+)
 TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
 INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.")
 _TEAM: Final[Record] = Record(
     "A team: a tenant; teams nest",
-    (SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
+    (ACCOUNT_NAME, SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
 )
 DEFINITIONS: Final = {TEAM.name: _TEAM}
 """Recursive shapes, for `$defs` of the schema."""

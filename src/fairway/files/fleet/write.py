@@ -71,6 +71,8 @@ class _Composer:
         yield from self._comments("", "")
         yield from _block({"apiVersion": "fairway/v1alpha1", "kind": "Fleet", "name": fleet.name}, "")
         yield f"currency: {_scalar(fleet.currency)}"
+        if fleet.partial:
+            yield "partial: true"
         own_types = {p.gpu.name: p.gpu for p in fleet.pools if CATALOGUE.get(p.gpu.name) != p.gpu}
         if own_types:
             yield from _section("gpu_types", {name: _gpu_type(gpu) for name, gpu in own_types.items()})
@@ -204,8 +206,8 @@ def _cost_keys(rules: CostRules) -> dict[str, str]:
 
 def _place(place: Place, gpu: GpuType) -> dict[str, Value]:
     match place:
-        case SlurmPlace(partition, gres):
-            return {"slurm": _given({"partition": partition, "gres": gres})}
+        case SlurmPlace(partition, gres, others):
+            return {"slurm": _given({"partition": partition, "other_partitions": others, "gres": gres})}
         case KubernetesPlace(node_labels, taints, resource):
             other_resource = resource if resource != RESOURCES[gpu.vendor] else None
             keys = {"node_labels": node_labels, "taints": taints, "resource": other_resource}
@@ -232,7 +234,8 @@ def _team(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) 
     draining = team.draining and not (parent and parent.draining)
     limits = _limits(team.limits, parent.limits if parent else Limits())
     share = team.share if team.share != 1 else None
-    keys = _given({"share": share, "guarantee": guarantee, "borrow": borrow, "limits": limits})
+    granted: dict[str, Value | None] = {"guarantee": guarantee, "borrow": borrow, "limits": limits}
+    keys = _given({"account": team.account, "share": share, **granted})
     if team.priorities != inherited:
         keys["priorities"] = team.priorities
     rest: dict[str, Value | None] = {

@@ -426,6 +426,10 @@ CONTEXT: Final = Text("the name of a kubeconfig context")
 
 PARTITION: Final = Text("the name of a Slurm partition", r"[A-Za-z0-9_][A-Za-z0-9_.-]*", 64)
 
+ACCOUNT: Final = Text(
+    "the name of a Slurm account", r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*", 128, examples=("ml_team",)
+)
+
 GRES: Final = Text(
     "a GRES type, without 'gpu:'",
     r"[A-Za-z0-9_][A-Za-z0-9_.+-]*",

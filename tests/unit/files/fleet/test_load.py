@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fairway.files import InvalidFile, check_bytes, check_fleet, parse_fleet, read_fleet
+from fairway.files import (
+    InvalidFile,
+    check_bytes,
+    check_fleet,
+    check_text,
+    parse_fleet,
+    read_fleet,
+)
 from fairway.files.fleet.load import MAX_BYTES
+from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import (
     Capacity,
     Cluster,
@@ -22,7 +30,7 @@ from fairway.model.fleet import (
 )
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import ClusterName, SliceName
-from tests.unit.files.fleets import FOLDER, SOUND, changed, checked
+from tests.unit.files.fleets import FOLDER, SHARED, SOUND, changed, checked
 
 EXAMPLE = Path(__file__).parents[4].parent / "shared" / "fleet-example.yaml"
 
@@ -144,3 +152,41 @@ def test_invalid_file_says_the_first_error_and_where_to_see_the_rest() -> None:
     assert two.value.message.startswith("fleet.yaml has 2 errors, the first: pool hpc-a100")
     assert two.value.hint == "see them all, each with a hint:  fairway check -f fleet.yaml"
     assert len(two.value.faults) == 2
+
+
+def test_a_pool_has_several_partitions_over_its_nodes() -> None:
+    text = changed("partition: gpu,", "partition: gpu, other_partitions: [short, vip],")
+    fleet = parse_fleet(text, "x", FOLDER)
+    place = fleet.pools[0].place
+    assert place == SlurmPlace("gpu", "a100", ("short", "vip"))
+    assert place.partitions == ("gpu", "short", "vip")
+    assert check_text(compose_fleet(fleet), "x", FOLDER).fleet == fleet
+    twice = checked(changed("partition: gpu,", "partition: gpu, other_partitions: [gpu],"))
+    assert [f.code for f in twice.faults] == ["RepeatedValue"]
+
+
+def test_pools_over_one_partition_claim_the_same_gpus() -> None:
+    other = "  hpc-vip:\n    cluster: hpc\n    gpu: A100-80GB\n    capacity: owned\n    price: 1\n"
+    other += "    slurm: { partition: vip, other_partitions: [gpu], gres: a100 }\n"
+    assert [f.code for f in checked(changed("  cloud-h100:", f"{other}  cloud-h100:")).faults] == ["SameGpus"]
+
+
+def test_a_team_has_an_account_of_another_name() -> None:
+    text = changed("share: 60", "share: 60\n    account: ML_Team", SHARED)
+    fleet = parse_fleet(text, "x", FOLDER)
+    assert (fleet.teams[0].account, fleet.teams[0].account_name) == ("ML_Team", "ML_Team")
+    assert (fleet.teams[1].account, fleet.teams[1].account_name) == (None, "nlp")
+    assert check_text(compose_fleet(fleet), "x", FOLDER).fleet == fleet
+    same = parse_fleet(changed("share: 60", "share: 60\n    account: research", SHARED), "x", FOLDER)
+    assert same.teams[0].account is None
+    taken = checked(changed("share: 60", "share: 60\n    account: Product", SHARED))
+    assert [f.code for f in taken.faults] == ["DuplicateAccount"]
+    odd = checked(changed("share: 60", "share: 60\n    account: a/b", SHARED))
+    assert [f.code for f in odd.faults] == ["BadValue"]
+
+
+def test_a_partial_file_says_so() -> None:
+    fleet = parse_fleet(changed("currency: USD", "currency: USD\npartial: true"), "x", FOLDER)
+    assert fleet.partial
+    assert check_text(compose_fleet(fleet), "x", FOLDER).fleet == fleet
+    assert not parse_fleet(SOUND, "x", FOLDER).partial

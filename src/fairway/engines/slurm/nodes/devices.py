@@ -74,7 +74,7 @@ class PoolMatcher:
     @property
     def partitions(self) -> Mapping[str, PoolName]:
         """The partitions that pools name, with the first pool that names each."""
-        return {place.partition: pool.name for pool, place in reversed(self._places)}
+        return {name: pool.name for pool, place in reversed(self._places) for name in place.partitions}
 
     def match(
         self, partitions: Collection[str], kind: str | None
@@ -82,7 +82,7 @@ class PoolMatcher:
         """Return the pool of devices of a GRES type, and their slice. None: no pool, or whole GPUs."""
         profile = MIG_PROFILE.fullmatch(kind or "")
         for pool, place in self._places:
-            if place.partition not in partitions:
+            if not any(name in partitions for name in place.partitions):
                 continue
             if pool.slices:
                 for slice_ in pool.slices:
@@ -94,7 +94,7 @@ class PoolMatcher:
 
     def only_supply(self, partitions: Collection[str]) -> Supply | None:
         """Return the supply of devices of unreported type. Returns None if there is not exactly one."""
-        pools = [pool for pool, place in self._places if place.partition in partitions]
+        pools = [pool for pool, place in self._places if any(p in partitions for p in place.partitions)]
         supplies = {supply for pool in pools for supply in pool.supplies}
         return supplies.pop() if len(supplies) == 1 else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed, shown
@@ -252,11 +252,9 @@ def _slurm_pools_differ(pools: Sequence[Section], faults: Faults) -> None:
     by_partition: dict[tuple[str, str | None], dict[str | None, Section]] = {}
     for pool in pools:
         place = pool.get(fs.SLURM_PLACE)
-        partition = place.get(fs.SLURM_PARTITION) if place else None
-        if place is None or partition is None:
-            continue
-        gres = place.get(fs.SLURM_GRES)
-        for slice_ in _slices(pool):
+        partitions = _partitions(pool, place, faults) if place else ()
+        gres = place.get(fs.SLURM_GRES) if place else None
+        for partition, slice_ in product(partitions, _slices(pool)):
             claims = by_partition.setdefault((partition, slice_), {})
             other = (
                 claims.get(gres)
@@ -275,6 +273,22 @@ def _slurm_pools_differ(pools: Sequence[Section], faults: Faults) -> None:
                     related=[_location(other, fs.SLURM_PLACE)],
                 )
                 break
+
+
+def _partitions(pool: Section, place: Section, faults: Faults) -> tuple[str, ...]:
+    """Return every partition of a pool, and report one that is named twice."""
+    partition = place.get(fs.SLURM_PARTITION)
+    others = place.get(fs.OTHER_PARTITIONS) or ()
+    for found in others:
+        if found.value == partition:
+            faults.add(
+                FaultCode.REPEATED_VALUE,
+                found.location,
+                f"pool {pool.name} names partition {partition} twice",
+                expected="other partitions than the first",
+                hint=f"take {partition} away from other_partitions",
+            )
+    return tuple(dict.fromkeys(p for p in (partition, *(found.value for found in others)) if p))
 
 
 def _kubernetes_pools_differ(

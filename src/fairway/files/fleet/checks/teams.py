@@ -28,6 +28,7 @@ MAX_LOCATIONS: Final = 8
 def check_teams(file: Section, teams: Sequence[TeamSection], supplies: Supplies, faults: Faults) -> None:
     """Run all checks of teams, priorities and users."""
     _names_differ(teams, faults)
+    _accounts_differ(teams, faults)
     for team in teams:
         _supplies_exist(team, supplies, faults)
     if file.valid(fs.POOLS, fs.GPU_TYPES):
@@ -327,6 +328,25 @@ def _names_differ(teams: Iterable[TeamSection], faults: Faults) -> None:
                 hint=f"rename one of them, for example to {prefix}-{team.name}"[:90],
                 related=[first.section.location],
             )
+
+
+def _accounts_differ(teams: Iterable[TeamSection], faults: Faults) -> None:
+    """Report accounts of two teams. Slurm stores account names in lower case."""
+    by_account: dict[str, TeamSection] = {}
+    for team in teams:
+        account = team.team.account_name
+        first = by_account.setdefault(account.lower(), team)
+        written = team.section.found(ts.ACCOUNT_NAME) or first.section.found(ts.ACCOUNT_NAME)
+        if first is team or first.name == team.name or written is None:
+            continue
+        faults.add(
+            FaultCode.DUPLICATE_ACCOUNT,
+            written.location,
+            f"teams {first.name} and {team.name} have one account on Slurm, {account}",
+            expected="an account of its own for each team",
+            hint="take one of them away, or name another account:  account: NAME",
+            related=[first.section.location],
+        )
 
 
 # --- what is granted --------------------------------------------------------------------------------------
