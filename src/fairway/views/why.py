@@ -17,7 +17,7 @@ from fairway.model.text import clean, span
 from fairway.views.jobs import name_and_state, nodes_text, pool_text, request_text
 from fairway.wire import jobs as wire
 
-_HELD_CODES: Final = ("Held", "HeldByAdmin")
+_HELD_CODES: Final = ("Held", "HeldByAdmin", "HeldAfterFailure", "ReservationGone")
 
 
 def build_why(
@@ -103,11 +103,9 @@ def _not_sent(
 
 def _waiting_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
     engine = job.engine_reason
-    if not engine:
-        return _why_reason(job, REASONS["EngineSilent"])
     reason = REASONS.get(job.code)
     if reason is None:
-        return _why_reason(job, REASONS["EngineSays"], engine)
+        return _why_reason(job, REASONS["EngineSays" if engine else "EngineSilent"], engine)
     return _why_reason(job, reason, engine) if plain else _why_reason(job, reason, engine=engine)
 
 

@@ -27,6 +27,7 @@ class Owner(Struct, frozen=True, gc=False):
     kind: str = ""
     name: str = ""
     uid: str = ""
+    controller: bool = False
 
 
 class OwnedMeta(ObjectMeta, rename="camel", frozen=True, gc=False):

@@ -14,6 +14,7 @@ from typing import Final
 
 from fairway.engines.kubernetes.jobs.objects import JobFacts, PodFacts, WorkloadFacts
 from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of
+from fairway.explain.engine_reasons import kueue_code
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
 from fairway.model.job import ENDED_JOBS, Attempt, Ending, EngineId, JobState, SeenJob
 from fairway.model.names import ClusterName, NodeName, PriorityName, TeamName, UserName
@@ -352,14 +353,25 @@ def _state(observed: ObservedJob, *, running: bool) -> tuple[JobState, str, str]
     if running:
         return JobState.RUNNING, pending.message if pending else "", ""
     if workload is None:
-        held = job.suspended and not job.ours and not job.priority
-        return (JobState.WAITING, "suspended", "Held") if held else (JobState.WAITING, "", "")
+        return JobState.WAITING, *(
+            _unqueued_reason(job) if pending is None else (pending.message, pending.code)
+        )
     if workload.held:
         if observed.evictions and _eviction_ending(observed.evictions[-1][1]) is Ending.TIMED_OUT:
             return JobState.TIMED_OUT, observed.evictions[-1][2], ""  # Kueue's own limit: it stays suspended
         return JobState.HELD, workload.message, "Held" if workload.message else ""
-    source = pending or workload
-    return JobState.WAITING, source.message, source.code
+    if pending is not None:
+        return JobState.WAITING, pending.message, pending.code
+    return JobState.WAITING, workload.message, kueue_code(workload.message, together=job.together)
+
+
+def _unqueued_reason(job: JobFacts) -> tuple[str, str]:
+    """Return why a Job without a Workload has no pods, and its code; empty: Kueue is about to queue it."""
+    if job.suspended and job.owner:
+        return f"managed by {job.owner}", "OwnerHoldsIt"
+    if job.suspended:
+        return ("suspended", "Held") if not job.ours and not job.priority and not job.queue else ("", "")
+    return ("", "") if job.queue else ("no queue", "NotQueued")
 
 
 def _ended_at(observed: ObservedJob, attempts: Sequence[Attempt]) -> datetime:

@@ -10,14 +10,21 @@ from msgspec import Struct
 
 from fairway.engines.kubernetes.api.wire import Condition, OwnedMeta, PodObject, PodSpec
 from fairway.engines.kubernetes.nodes.facts import Amounts, gpu_test, requested
-from fairway.engines.kubernetes.policy.admission_policies import JOB, MAX_EXEC_TIME, PRIORITY_CLASS, USER
+from fairway.engines.kubernetes.policy.admission_policies import (
+    JOB,
+    MAX_EXEC_TIME,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+    USER,
+)
 from fairway.engines.kubernetes.policy.nudge.nudge import DEACTIVATED_FOR
 from fairway.engines.kubernetes.policy.workloads import PodTemplate, WorkloadStatus
-from fairway.explain.engine_reasons import kueue_code, pod_code
+from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
 
 HELD_WAITING = "fairway.dev/held-waiting"
 """On a Workload: how often it was held before it ran. Kueue counts these as evictions; none is an attempt."""
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
@@ -125,6 +132,12 @@ class JobFacts(Struct, frozen=True, gc=False):
     selector: tuple[tuple[str, str], ...]
     pods: int
     """At a time."""
+    together: bool
+    """Whether its pods must share a level of the topology."""
+    owner: str
+    """The object that manages it, as `Kind/name`; empty: none does."""
+    queue: str
+    """The LocalQueue it names; empty: none."""
     seconds: int | None
     suspended: bool
     started: datetime | None
@@ -201,6 +214,9 @@ def job_transform(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
             devices=requested(PodObject(meta, template.pod()), is_gpu),
             selector=tuple(sorted(template.node_selector.items())),
             pods=max(1, at_a_time),
+            together=REQUIRED_TOPOLOGY in spec.template.metadata.annotations,
+            owner=_controller(meta),
+            queue=meta.labels.get(QUEUE_NAME, ""),
             seconds=spec.active_deadline_seconds or (int(exec_seconds) if exec_seconds.isdigit() else None),
             suspended=spec.suspend,
             started=moment(status.start_time),
@@ -212,6 +228,12 @@ def job_transform(pools: Iterable[Pool]) -> Callable[[JobObject], JobFacts]:
         )
 
     return transform
+
+
+def _controller(meta: OwnedMeta) -> str:
+    """Return the object that decides when a Job starts. A CronJob only creates it."""
+    owner = next((o for o in meta.owner_references if o.controller and o.kind != "CronJob"), None)
+    return f"{owner.kind}/{owner.name}" if owner else ""
 
 
 def workload_facts(workload: WorkloadObject) -> WorkloadFacts | None:
@@ -318,15 +340,19 @@ def _signal(exit_code: int) -> int | None:
 
 
 def _pod_message(status: PodStatus, end: Terminated | None) -> tuple[str, str]:
-    """Return Kubernetes' message about a pod, and its code if the pod waits for a node."""
+    """Return Kubernetes' message about a pod, and its code if it waits for a node or cannot start on one."""
     if end is not None and end.exit_code:
         return ": ".join(w for w in (end.reason, end.message.strip()) if w and w != "Error"), ""
     waiting = next((s.state.waiting for s in status.container_statuses if s.state.waiting), None)
     source = status if status.reason or status.message else waiting
     if source is not None:
-        return ": ".join(w for w in (source.reason, source.message) if w), ""
+        return ": ".join(w for w in (source.reason, source.message) if w), container_code(source.reason)
     unbound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
-    return (f"{unbound.reason}: {unbound.message}", pod_code(unbound.reason)) if unbound else ("", "")
+    return (
+        (f"{unbound.reason}: {unbound.message}", pod_code(unbound.reason, unbound.message))
+        if unbound
+        else ("", "")
+    )
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

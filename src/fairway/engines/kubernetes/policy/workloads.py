@@ -63,9 +63,16 @@ class TemplateSpec(Struct, rename="camel", frozen=True, gc=False):
         )
 
 
+class TemplateMeta(Struct, frozen=True, gc=False):
+    """The annotations of a pod template."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
 class PodTemplate(Struct, frozen=True, gc=False):
     """The template of a pod set."""
 
+    metadata: TemplateMeta = TemplateMeta()
     spec: TemplateSpec = TemplateSpec()
 
 

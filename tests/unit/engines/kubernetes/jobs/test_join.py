@@ -143,8 +143,8 @@ def test_waiting_says_why() -> None:
     ("message", "code"),
     [
         ("couldn't assign flavors: insufficient unused quota for nvidia.com/gpu in flavor a", "QuotaInUse"),
-        ('topology "racks" allows to fit only 1 out of 2 pod(s)', "NoRackFits"),
-        ("ClusterQueue research is inactive", "TeamHeld"),
+        ('topology "racks" allows to fit only 1 out of 2 pod(s)', "NotEnoughFree"),
+        ("ClusterQueue research is inactive", "QueueInactive"),
         ("2 more needed", ""),
     ],
 )
@@ -161,7 +161,10 @@ def test_a_pod_without_a_node_waits_for_room_however_the_scheduler_says_so(messa
     assert (job.state, job.reason) == (JobState.WAITING, f"Unschedulable: {message}")
     assert job.reason_code == "NotEnoughFree"
     gated = condition("PodScheduled", "False", reason="SchedulingGated", message=message)
-    assert seen(a_job(), a_pod(started=None, conditions=(gated,)), workload=admitted).reason_code == ""
+    assert (
+        seen(a_job(), a_pod(started=None, conditions=(gated,)), workload=admitted).reason_code
+        == "AdmissionCheck"
+    )
 
 
 def test_held_has_the_code_of_it_whatever_kueue_said_last() -> None:
