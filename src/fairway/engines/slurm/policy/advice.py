@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
 from fairway.policy.objects import Advice, Notice
 
@@ -71,6 +72,7 @@ def found_settings(partitions: Mapping[str, Any], conf: Mapping[str, Any] | None
         settings[f"{prefix}/QOS"] = partition["qos"]["assigned"]
         settings[f"{prefix}/TRES"] = partition["tres"]["configured"]
         settings[f"{prefix}/TRESBillingWeights"] = partition["tres"]["billing_weights"]
+        settings |= partition_settings(partition)
     if conf is not None:
         running = conf.get("slurm_conf") or {}
         settings |= {name: _text(running[name]) for name in _CONF_KEYS if name in running}

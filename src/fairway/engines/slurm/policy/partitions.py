@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.engines.slurm.nodes.devices import MIG_PROFILE
+from fairway.engines.slurm.policy.partition_settings import gpu_types
 from fairway.model.fleet import Capacity, Fleet, SlurmPlace
 from fairway.model.team import Supply, Team
 
@@ -56,8 +57,9 @@ def teams_here(fleet: Fleet, places: Iterable[SupplySite]) -> tuple[Team, ...]:
 
 
 def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, ...]:
-    """Return the GRES types of a partition's GPUs, as far as Slurm reports them."""
-    return tuple(_TYPED.findall(settings.get(f"partition/{partition}/TRES", "")))
+    """Return the GRES types of a partition's GPUs: those that are accounted for, or else of its nodes."""
+    accounted = tuple(_TYPED.findall(settings.get(f"partition/{partition}/TRES", "")))
+    return accounted or tuple(gpu_types(settings, (partition,)))
 
 
 def is_profile(kind: str) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from fairway.engines.slurm.policy import advice, records
 from fairway.engines.slurm.policy.names import DEFAULT_ACCOUNT, ROOT_ACCOUNT, is_marked
+from fairway.engines.slurm.policy.partition_settings import node_settings
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.policy.objects import FoundPolicy
 
@@ -30,7 +31,8 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
     """Read every QOS, account, association and user, and the visible part of the running configuration."""
     partitions = await rest.request("GET", f"{CTL}/partitions/")
     cluster = cluster_of(partitions)
-    qos, accounts, associations, users, conf = await asyncio.gather(
+    nodes, qos, accounts, associations, users, conf = await asyncio.gather(
+        rest.nodes(),
         rest.request("GET", f"{DB}/qos/"),
         rest.request("GET", f"{DB}/accounts/"),
         rest.request("GET", associations_path(cluster)),
@@ -45,7 +47,7 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
         *map(records.found_user, (users or {}).get("users") or ()),
     )
     release = partitions["meta"]["slurm"]["release"]
-    settings = advice.found_settings(partitions, conf) | _default_accounts(rows)
+    settings = advice.found_settings(partitions, conf) | node_settings(nodes.nodes) | _default_accounts(rows)
     return FoundPolicy(f"slurm {release}", objects, settings)
 
 
