@@ -4,7 +4,7 @@ std = "min"
 read_globals = {
   "slurm",
   "LENT", "LOW", "WAITING_URGENT", "SERVICE_USER", "NUDGE_JOB", "DEFAULT_WORD", "WORDS", "POOLS", "OWN_PARTITION",
-  "TEAMS", "DEFAULT_TEAM",
+  "TEAMS", "DEFAULT_TEAM", "OTHER_ACCOUNTS", "SITE_QOS",
 }
 globals = { "slurm_job_submit", "slurm_job_modify" } -- Slurm calls these
 unused_args = false -- Slurm says which arguments these take

@@ -207,17 +207,19 @@ def configure(
     """Give the cluster what a policy needs of its files, for good; Slurm runs with it when this returns.
 
     `lines` of slurm.conf replace what the lab's own say about the same parameter, and add to a partition of
-    the same name (none: the lab's own again); `accounting` are lines of slurmdbd.conf; `lua` is the whole of
-    job_submit.lua (None: as it is). Running jobs go on.
+    the same name (none: the lab's own again); of a site, they add to its lists. `accounting` are lines of
+    slurmdbd.conf; `lua` is the whole of job_submit.lua (None: as it is). Running jobs go on.
     """
     script = _root(instance) / "etc/slurm/job_submit.lua"
-    if lua is not None and script.read_text() != lua:
+    if lua is not None and not (script.exists() and script.read_text() == lua):
         # Slurm reads the script anew when its time has changed, by whole seconds.
-        newer = max(time.time(), script.stat().st_mtime + 2)
+        newer = max(time.time(), script.stat().st_mtime + 2 if script.exists() else 0)
         _place(script, lua.encode(), (0, 0), 0o644)
         os.utime(script, (newer, newer))
     before = _kept(instance)
-    after = {"slurm.conf": list(lines), "slurmdbd.conf": list(accounting)}
+    site = _site(instance)
+    merged = config.beside_site(lines, site) if site else list(lines)
+    after = {"slurm.conf": merged, "slurmdbd.conf": list(accounting)}
     if after == before and instance.daemon("slurmctld"):
         return
     try:

@@ -83,6 +83,10 @@ def slurmdbd(layout: Layout, policy: Sequence[str] = ()) -> str:
     )
 
 
+_LISTS = {"accountingstorageenforce", "accountingstoragetres", "jobsubmitplugins", "privatedata"}
+"""Parameters whose value is a list that several people add to."""
+
+
 def slurm(layout: Layout, policy: Sequence[str] = ()) -> str:
     """slurm.conf. What `policy` sets too is left out and follows by an include; partitions are merged."""
     said = {_subject(line): line for line in policy}
@@ -125,6 +129,19 @@ def policy_file(layout: Layout, policy: Sequence[str]) -> str:
     own = {_subject(line) for line in partitions if line.startswith("PartitionName=")}
     # Slurm complains of an empty file.
     return _lines(["# what a policy needs", *(line for line in policy if _subject(line) not in own)])
+
+
+def beside_site(lines: Sequence[str], site: Site) -> list[str]:
+    """`lines` as an administrator writes them who keeps what the site's own lists have."""
+    own = {_subject(line): line.partition("=")[2].strip() for line in site.lines("slurm.conf")}
+    merged = []
+    for line in lines:
+        key, _, value = line.partition("=")
+        words = own[_subject(line)].split(",") if _subject(line) in _LISTS & own.keys() else []
+        has = {word.lower() for word in words}
+        all_words = [*words, *(word for word in value.split(",") if word.lower() not in has)]
+        merged.append(f"{key}={','.join(all_words)}" if words else line)
+    return merged
 
 
 def _merged(line: str, other: str) -> str:

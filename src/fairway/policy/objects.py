@@ -56,6 +56,8 @@ class FoundObject:
     """Objects that it refers to: it is deleted before them."""
     team: TeamName | None = None
     """The team in its mark; None if the mark has none."""
+    created: bool = False
+    """Whether Fairway created it; False if people made it, adopted or not, or if that is not known."""
 
 
 class Action(StrEnum):

@@ -63,7 +63,9 @@ class SlurmEngine:
         """Translate `fleet` to objects, notices of what Slurm cannot quite do, and lines of slurm.conf."""
         context = PolicyContext.of(fleet, self._cluster.name, found.settings)
         lines = advice.advice(context, found.settings)
-        return Translation(wanted_objects(context), tuple(advice.notices(context, lines)), lines)
+        return Translation(
+            wanted_objects(context, found.objects), tuple(advice.notices(context, lines)), lines
+        )
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count jobs under accounts, associations and QOS."""

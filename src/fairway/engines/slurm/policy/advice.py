@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines, shown
 from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
 from fairway.policy.objects import Advice, Notice
@@ -20,14 +20,11 @@ UNSEEN: Final = "not shown by slurmrestd"
 SLURM_CONF, SLURMDBD_CONF, LUA_FILE = "slurm.conf", "slurmdbd.conf", "job_submit.lua"
 RECONFIGURE: Final = "scontrol reconfigure"
 
-OWN_TIER, LENT_TIER = 10, 1
 FAIRSHARE_WEIGHT: Final = 100_000
 QOS_WEIGHT: Final = 10_000_000
 AGE_WEIGHT: Final = 2 * FAIRSHARE_WEIGHT
 SHORT_HALF_LIFE_SECONDS: Final = 3600
-BILLING: Final = "GRES/gpu=1.0"
 
-_PARTITION_KEYS: Final = ("Nodes", "PriorityTier", "QOS", "TRESBillingWeights")
 _CONF_KEYS: Final = (
     "AccountingStorageEnforce",
     "AccountingStorageTRES",
@@ -130,44 +127,11 @@ def advice(context: PolicyContext, settings: Mapping[str, str]) -> tuple[Advice,
     return (*lines, *_partition_advice(context, settings))
 
 
-def partition_lines(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the two lines of each pool's partition: its name, the line, and why. Nodes are named if known."""
-    weights = f"TRESBillingWeights={BILLING}"
-    done: set[str] = set()
-    for site in context.sites:
-        if site.partition in done:
-            continue
-        done.add(site.partition)
-        yield (
-            site.partition,
-            f"PartitionName={site.partition} PriorityTier={OWN_TIER} QOS={names.GATE} {weights}",
-            "what is guaranteed goes first; beside what the line of this partition says already",
-        )
-        nodes = settings.get(f"partition/{site.partition}/Nodes") or f"(those of {site.partition})"
-        yield (
-            site.lent_partition,
-            f"PartitionName={site.lent_partition} Nodes={nodes} PriorityTier={LENT_TIER} {weights}",
-            "what is lent and low runs here, on the same nodes",
-        )
-
-
 def _partition_advice(context: PolicyContext, settings: Mapping[str, str]) -> Iterator[Advice]:
-    for name, line, why in partition_lines(context, settings):
-        running = {key: settings.get(f"partition/{name}/{key}") for key in _PARTITION_KEYS}
-        shown = " ".join(f"{key}={value}" for key, value in running.items() if value)
-        if running["PriorityTier"] is None or not _is_partition_right(name, running, settings):
-            yield Advice(SLURM_CONF, line, shown, why, RECONFIGURE)
-
-
-def _is_partition_right(name: str, running: Mapping[str, str | None], settings: Mapping[str, str]) -> bool:
-    bills_gpus = "gres/gpu=1" in (running["TRESBillingWeights"] or "").lower().replace("cpu=0.0,", "")
-    if f"partition/{name}-lent/Nodes" not in settings and not name.endswith("-lent"):
-        return bills_gpus and running["QOS"] == names.GATE and running["PriorityTier"] == str(OWN_TIER)
-    own = name.removesuffix("-lent")
-    if name == own:
-        lent_tier = int(settings.get(f"partition/{own}-lent/PriorityTier", "0"))
-        return bills_gpus and running["QOS"] == names.GATE and int(running["PriorityTier"] or 0) > lent_tier
-    return bills_gpus and running["Nodes"] == settings.get(f"partition/{own}/Nodes")
+    for wanted in partition_lines(context):
+        if not is_right(wanted, settings):
+            running = shown(wanted.partition, settings)
+            yield Advice(SLURM_CONF, wanted.line, running, wanted.why, RECONFIGURE)
 
 
 def format_time(seconds: int) -> str:
@@ -222,9 +186,10 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
     if context.teams and any(a.line.startswith("PartitionName=") for a in lines):
         yield Notice(
             "FilesAfterApply",
-            "between apply and the new slurm.conf and job_submit.lua, plain sbatch of these teams is refused "
-            "(Invalid qos specification) and their waiting jobs wait; what runs goes on",
-            "have the files ready, apply, then install them at once:  fairway render slurm --out DIR",
+            "until the new slurm.conf and job_submit.lua are installed, accounts have their teams' limits "
+            "and jobs run with the QOS they had: nothing is guaranteed or lent yet, and nothing is refused "
+            "that ran before",
+            "apply, then install the files:  fairway render slurm --out DIR",
             promise="native",
         )
     yield from _shared_types(context)

@@ -11,15 +11,29 @@ local function each(text)
   return (text or ""):gmatch("[^,]+")
 end
 
--- The partition of a pool that a job asks for: it may name the pool's own, its second one, or both.
-local function asked_partition(text)
-  local found
+-- The partitions that a job asks for: those over the nodes of pools, by the site's names, and the others.
+local function asked_partitions(text)
+  local own, others, seen = {}, {}, {}
   for name in each(text) do
     name = OWN_PARTITION[name] or name
-    if found ~= nil and found ~= name then return nil end
-    found = name
+    if not seen[name] then
+      local list = POOLS[name] and own or others
+      list[#list + 1], seen[name] = name, true
+    end
   end
-  return found
+  return own, others
+end
+
+-- The GPU type of a request that names none: the only one in these partitions, or nil if there are several.
+local function only_type(own)
+  local only
+  for _, name in ipairs(own) do
+    for kind in pairs(POOLS[name].types) do
+      if only ~= nil and only ~= kind then return nil end
+      only = kind
+    end
+  end
+  return only
 end
 
 -- A request with each GPU typed, and the types it names; nil if a type is missing and there are several.
@@ -60,53 +74,109 @@ local function teams_of(user)
   return #mine > 0 and "yours: " .. table.concat(mine, ", ") or "you are in none"
 end
 
+-- The second partitions of these, and the others as they are.
+local function lent_partitions(own, others)
+  local names = {}
+  for _, name in ipairs(own) do names[#names + 1] = POOLS[name].lent end
+  for _, name in ipairs(others) do names[#names + 1] = name end
+  return table.concat(names, ",")
+end
+
+local function both_partitions(own)
+  local names = {}
+  for _, name in ipairs(own) do
+    names[#names + 1] = name
+    names[#names + 1] = POOLS[name].lent
+  end
+  return table.concat(names, ",")
+end
+
+-- A job that is not governed runs with its own account, QOS and limits, where guarantees do not wait behind it.
+local function pass(job, before, own, others)
+  if before == nil or job.partition ~= nil then job.partition = lent_partitions(own, others) end
+  return slurm.SUCCESS
+end
+
+-- The partitions whose GPUs are of this type, and their pool; nil and the reason if that is not one pool.
+local function pool_of(kind, own)
+  local pool, its = nil, {}
+  for _, name in ipairs(own) do
+    local here = POOLS[name].types[kind]
+    if here ~= nil then
+      if pool ~= nil and pool ~= here then return nil, its end
+      pool = here
+      its[#its + 1] = name
+    end
+  end
+  return pool, its
+end
+
+local function words_of(team)
+  local words = {}
+  for word in pairs(team.words) do words[#words + 1] = word end
+  table.sort(words)
+  return table.concat(words, ", ")
+end
+
 -- `before` is the job as it was, if it waits already. Slurm lets only root give one of those a priority or an
 -- admin comment, so nobody else makes it urgent, or stops it being so.
-local function govern(job, before, partition, uid)
+local function govern(job, before, own, others, uid)
   local get = reader(job, before)
-  local pool = POOLS[partition]
+  local asked = table.concat(own, ",")
 
-  local types, is_gpu = {}, false
+  local types, is_gpu, full = {}, false, {}
+  local only = only_type(own)
   for _, field in ipairs(GPU_FIELDS) do
     local request = get(field)
     if request ~= nil and request:find("gres[/:]gpu") then
-      local full = typed(request, pool.only, types)
-      if full == nil then
-        return refuse(NO_TYPE, "partition %s has several GPU types, name one: --gres=gpu:TYPE:N", partition)
-      end
       is_gpu = true
-      if full ~= request then job[field] = full end
+      full[field] = typed(request, only, types) or false
     end
   end
 
   local user = get("user_name")
   if not is_gpu and user == SERVICE_USER and get("name") == NUDGE_JOB then
-    job.partition, job.priority = pool.lent, URGENT
+    job.partition, job.priority = POOLS[own[1]].lent, URGENT
     return slurm.SUCCESS
   end
 
   local account = get("account") or DEFAULT_TEAM[user] or get("default_account")
   local team = account and TEAMS[account]
   if team == nil then
+    if not is_gpu or OTHER_ACCOUNTS[account or ""] then return pass(job, before, own, others) end
     return refuse(REFUSED, "%s is no team here: --account=TEAM (%s)", tostring(account), teams_of(user))
+  end
+  -- An exclusive job gets every GPU of its nodes.
+  if not is_gpu and job.shared ~= 0 and team.site and (WORDS[job.qos or ""] == nil or SITE_QOS[job.qos]) then
+    return pass(job, before, own, others)
   end
 
   local listed
+  for field, request in pairs(full) do
+    if not request then
+      return refuse(NO_TYPE, "partition %s has several GPU types, name one: --gres=gpu:TYPE:N", asked)
+    end
+    if request ~= get(field) then job[field] = request end
+  end
   for kind in pairs(types) do
-    if pool.types[kind] == nil then
-      return refuse(NO_TYPE, "GPUs of type %s in partition %s belong to no pool", kind, partition)
+    local pool, its = pool_of(kind, own)
+    if pool == nil then
+      if #its > 0 then return refuse(REFUSED, "name one pool's partition, not %s", asked) end
+      if team.site then return pass(job, before, own, others) end -- GPUs of no pool
+      return refuse(NO_TYPE, "GPUs of type %s in partition %s belong to no pool", kind, asked)
     end
     if listed ~= nil then return refuse(NO_TYPE, "ask for one GPU type in one job") end
-    listed = team.pools[pool.types[kind]]
-    if listed == nil then
-      return refuse(REFUSED, "team %s has no grant on pool %s", account, pool.types[kind])
-    end
+    listed = team.pools[pool]
+    if listed == nil then return refuse(REFUSED, "team %s has no grant on pool %s", account, pool) end
+    own = its
   end
-  if pool.spot and is_gpu then
-    if job.requeue ~= 1 and not (get("comment") or ""):find("tolerates-loss", 1, true) then
-      return refuse(REFUSED, "nodes of %s may vanish: say that the job may run again, --requeue", partition)
+  for _, partition in ipairs(own) do
+    if POOLS[partition].spot and is_gpu then
+      if job.requeue ~= 1 and not (get("comment") or ""):find("tolerates-loss", 1, true) then
+        return refuse(REFUSED, "nodes of %s may vanish: say that the job may run again, --requeue", partition)
+      end
+      job.requeue = 1
     end
-    job.requeue = 1
   end
 
   local word = job.qos
@@ -119,10 +189,11 @@ local function govern(job, before, partition, uid)
     local mine = "," .. WAITING_URGENT .. "," .. (listed or LENT) .. "," .. (team.low and LOW or "") .. ","
     for name in each(word) do
       if not mine:find("," .. name .. ",", 1, true) then
-        return refuse(NO_QOS, "%s is neither a priority nor a QOS of team %s on %s", name, account, partition)
+        return refuse(NO_QOS, "%s is neither a priority nor a QOS of team %s on %s: leave --qos out, or name one of %s",
+          name, account, asked, words_of(team))
       end
     end
-    job.partition = partition .. "," .. pool.lent
+    job.partition = both_partitions(own)
     job.account = account
     return slurm.SUCCESS
   end
@@ -141,11 +212,11 @@ local function govern(job, before, partition, uid)
   job.account = account
   if class.preemptible or not is_gpu then -- a guaranteed job without GPUs would take GPU jobs' places
     job.qos = class.preemptible and LOW or LENT
-    job.partition = pool.lent
+    job.partition = lent_partitions(own, {})
     return slurm.SUCCESS
   end
   job.qos = listed
-  job.partition = listed == LENT and pool.lent or partition .. "," .. pool.lent
+  job.partition = listed == LENT and lent_partitions(own, {}) or both_partitions(own)
   if class.urgent then
     job.qos = WAITING_URGENT .. "," .. listed -- nothing runs as the first one: it is how such jobs are found
     job.priority = URGENT + class.rank
@@ -161,16 +232,9 @@ function slurm_job_submit(job, partitions, uid)
       if partition.flag_default == 1 then asked = name end
     end
   end
-  local partition = asked_partition(asked)
-  if partition == nil then
-    for name in each(asked) do
-      if POOLS[OWN_PARTITION[name] or name] ~= nil then
-        return refuse(REFUSED, "name one pool's partition, not %s", asked)
-      end
-    end
-  end
-  if POOLS[partition] == nil then return slurm.SUCCESS end -- not a pool of the fleet
-  return govern(job, nil, partition, uid)
+  local own, others = asked_partitions(asked)
+  if #own == 0 then return slurm.SUCCESS end -- no pool of the fleet
+  return govern(job, nil, own, others, uid)
 end
 
 function slurm_job_modify(job, before, partitions, uid)
@@ -178,10 +242,7 @@ function slurm_job_modify(job, before, partitions, uid)
   local changes = job.partition or job.account or job.qos
   for _, field in ipairs(GPU_FIELDS) do changes = changes or job[field] end
   if changes == nil then return slurm.SUCCESS end
-  local partition = asked_partition(job.partition or before.partition)
-  if POOLS[partition] == nil then
-    if partition == nil then return refuse(REFUSED, "name one pool's partition") end
-    return slurm.SUCCESS
-  end
-  return govern(job, before, partition, uid)
+  local own, others = asked_partitions(job.partition or before.partition)
+  if #own == 0 then return slurm.SUCCESS end
+  return govern(job, before, own, others, uid)
 end

@@ -26,6 +26,16 @@ ROOT_ACCOUNT: Final = "root"
 DEFAULT_ACCOUNT: Final = "default-account/"
 """Prefix of a user's name in the found settings: the default account of a user who has several."""
 
+ROOT_QOS: Final = "root/QOS"
+"""Key in the found settings: the QOS list of the root account, which every other one inherits."""
+ROOT_DEFAULT_QOS: Final = "root/DefaultQOS"
+DEFAULT_QOS: Final = "normal"
+"""The QOS of a job whose association names no default."""
+SITE_QOS: Final = "site/QOS"
+"""Key in the found settings: every QOS that is not Fairway's."""
+SITE_ACCOUNT: Final = "site-account/"
+"""Prefix of an account in the found settings that Fairway did not create: the QOS it may use, not ours."""
+
 MARK: Final = "managed by fairway"
 """The prefix of a description (QOS) or comment (association) of Fairway's objects."""
 
@@ -40,6 +50,16 @@ def mark(team: TeamName | None) -> str:
 def is_marked(text: str) -> bool:
     """Return whether a description or comment marks the object as Fairway's."""
     return text == MARK or text.startswith((f"{MARK} ", f"{MARK}:"))
+
+
+def is_created(text: str) -> bool:
+    """Return whether a description is that of an account which Fairway made, rather than adopted."""
+    return text == MARK
+
+
+def adopted_mark(description: str) -> str:
+    """Return the mark of an object that people made, before what they wrote: never one of `is_created`."""
+    return f"{MARK}: {description}".rstrip()
 
 
 def marked_team(text: str) -> TeamName | None:
@@ -62,16 +82,31 @@ def kin_qos(team: str, supply: Supply) -> str:
     return f"{team}.{stem(supply)}.kin"
 
 
+def lent_partition(partition: str) -> str:
+    """Return the second partition over the same nodes, where jobs beyond guarantees run."""
+    return f"{partition}-lent"
+
+
+def gate_qos(partition: str) -> str:
+    """Return the gate of a partition that has a QOS of the site's, whose limits it has too."""
+    return f"{GATE}.{partition}"
+
+
+def is_gate(qos: str) -> bool:
+    """Return whether a QOS is the gate of some partition."""
+    return qos == GATE or qos.startswith(f"{GATE}.")
+
+
 def qos_key(name: str) -> ObjectKey:
     return ObjectKey("qos", name)
 
 
-def account_key(team: str) -> ObjectKey:
-    return ObjectKey("account", team)
+def account_key(account: str) -> ObjectKey:
+    return ObjectKey("account", account)
 
 
-def association_key(team: str, user: UserName) -> ObjectKey:
-    return ObjectKey("association", f"{team}/{user}")
+def association_key(account: str, user: UserName) -> ObjectKey:
+    return ObjectKey("association", f"{account}/{user}")
 
 
 def user_key(user: UserName) -> ObjectKey:

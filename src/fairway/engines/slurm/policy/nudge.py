@@ -5,8 +5,9 @@ borrow) or at its ceiling never makes room for its own urgent job; `PreemptMode=
 with the first, but slurmrestd cannot write it. What helps on every version is `scontrol requeue` of the job
 that harms least. 26.05 has it in its API; before that, a small job of Fairway's own runs it on a node.
 
-A job that waited when its account was adopted names a QOS that the account no longer has, and would wait for
-ever (InvalidQOS). Given the default priority's name, job_submit.lua gives it its team's list.
+A job that waited when a pool's own partition got its gate would wait there for ever. A team's GPU job is
+given the default priority's name, for which job_submit.lua gives it its team's list; any other job is moved
+to the second partition, where it runs as before.
 """
 
 from __future__ import annotations
@@ -69,32 +70,38 @@ class SlurmNudger:
         return (*old_jobs, *await self._help_urgent_jobs(context, now))
 
     async def _help_old_jobs(self, context: PolicyContext) -> tuple[Nudge, ...]:
-        """Help waiting jobs of teams whose QOS is not the policy's."""
+        """Help jobs that waited when the gate of their partition was installed, which they cannot pass.
+
+        Before that there is nothing to help: they run with the QOS and the limits they were submitted with.
+        """
+        reply = await self._rest.request("GET", f"{CTL}/partitions/")
+        assigned = {p["name"]: p["qos"]["assigned"] or "" for p in (reply or {}).get("partitions") or ()}
+        gated = [p for p in context.partitions if names.is_gate(assigned.get(p, ""))]
+        if not gated:
+            return ()
         reply = await self._rest.request("GET", f"{DB}/qos/")
         unmanaged = [q for q in reply["qos"] if not names.is_marked(q.get("description") or "")]
         ids = ",".join(str(q["id"]) for q in unmanaged)
-        priority = context.fleet.default_priority.name
-        partitions = {site.partition for site in context.sites}
         done: list[Nudge] = []
-        for accounts in in_parts([str(team.name) for team in context.teams]):
-            jobs = await active_jobs(self._rest, WAITING, qos=ids, account=",".join(accounts)) if ids else []
+        for partitions in in_parts(gated):
+            jobs = await active_jobs(self._rest, WAITING, qos=ids, partition=",".join(partitions))
             for job in jobs[: MAX_JOBS - len(done)]:
                 if job["job_id"] in self._helped:
                     continue
-                if _own_partition(context, job["partition"]) not in partitions:
-                    continue
                 self._helped[job["job_id"]] = self._clock()
+                update = _update_of_old_job(context, job)
                 try:
-                    await self._rest.request("POST", f"{CTL}/job/{job['job_id']}", {"qos": priority})
+                    await self._rest.request("POST", f"{CTL}/job/{job['job_id']}", update)
                 except Refused:
                     continue  # job_submit.lua is not installed, or the team may not: the job shows why
+                changed = " ".join(f"{key}={value}" for key, value in update.items())
                 done.append(
                     Nudge(
                         promise="no-surprise",
-                        verb=f"scontrol update jobid={job['job_id']} qos={priority}",
+                        verb=f"scontrol update jobid={job['job_id']} {changed}",
                         job=str(job["job_id"]),
-                        why=f"it waited for QOS {job['qos']}, which its account {job['account']} had before "
-                        "the policy and has no more",
+                        why=f"it waited in {job['partition']} with QOS {job['qos']} before the policy, and "
+                        "jobs start there within guarantees only",
                     )
                 )
         return tuple(done)
@@ -132,7 +139,7 @@ class SlurmNudger:
         """Return the job as slurmctld has it. Returns None if freed GPUs would not let it start."""
         reply = await self._rest.get_if_served(f"{CTL}/job/{job_id}")
         for job in (reply or {}).get("jobs") or ():
-            team = next((t for t in context.teams if t.name == job["account"]), None)
+            team = next((t for t in context.teams if t.account_name == job["account"]), None)
             rank = _rank(context, job.get("admin_comment") or "")
             if team is None or rank is None or "PENDING" not in job["job_state"]:
                 continue
@@ -203,6 +210,21 @@ class SlurmNudger:
         await self._rest.request("POST", f"{CTL}/job/submit", {"script": script, "job": job})
 
 
+def _update_of_old_job(context: PolicyContext, job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the change that lets a job from before the policy start.
+
+    A team's GPU job gets the default priority's name, for which job_submit.lua gives it its team's list. Any
+    other job keeps its QOS and goes to the second partitions.
+    """
+    gpus = any(
+        t["count"] for t in job["tres"]["requested"] if t["type"] == "gres" and t["name"].startswith("gpu")
+    )
+    if gpus and job["account"] in {team.account_name for team in context.teams}:
+        return {"qos": str(context.fleet.default_priority.name)}
+    asked = job["partition"].split(",")
+    return {"partition": ",".join(names.lent_partition(p) if p in context.partitions else p for p in asked)}
+
+
 def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
     return Nudge(
         promise="priority",
@@ -224,7 +246,7 @@ def _could_ever(context: PolicyContext, team: Team, waiting: WaitingJob) -> bool
     """Return whether the team's limits would let it run if nothing else did."""
     for above in (team, *context.tree.ancestors(team)):
         for site in context.sites:
-            if site.partition == waiting.partition and site.gres is not None:
+            if waiting.partition in site.partitions and site.gres is not None:
                 ceiling = ceiling_of(context, above, site)
                 if ceiling is not None and waiting.gpus > ceiling:
                     return False
@@ -237,4 +259,7 @@ def _could_ever(context: PolicyContext, team: Team, waiting: WaitingJob) -> bool
 def _own_partition(context: PolicyContext, partitions: str) -> str:
     """Return the partition that a pool names, for it or its second one over the same nodes."""
     first = partitions.partition(",")[0]
-    return next((s.partition for s in context.sites if first in (s.partition, s.lent_partition)), first)
+    for site in context.sites:
+        if first in site.partitions or first in map(names.lent_partition, site.partitions):
+            return site.partition
+    return first

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.engines.slurm.nodes.devices import MIG_PROFILE
+from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.partition_settings import gpu_types
 from fairway.model.fleet import Capacity, Fleet, SlurmPlace
 from fairway.model.team import Supply, Team
@@ -20,15 +21,19 @@ class SupplySite:
     """One supply on this cluster."""
 
     supply: Supply
-    partition: str
+    partitions: tuple[str, ...]
+    """Every partition over its nodes; the first is where Fairway's own jobs go."""
     gres: str | None
     """The GRES type; None: the partition's GPUs have none, or it is not known which."""
     spot: bool = False
 
     @property
+    def partition(self) -> str:
+        return self.partitions[0]
+
+    @property
     def lent_partition(self) -> str:
-        """The second partition over the same nodes, where jobs beyond guarantees run."""
-        return f"{self.partition}-lent"
+        return names.lent_partition(self.partition)
 
     @property
     def tres(self) -> str:
@@ -39,7 +44,7 @@ class SupplySite:
 def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[SupplySite, ...]:
     """Return every supply on the cluster, in file order. `settings` have types that the file lacks."""
     return tuple(
-        SupplySite(supply, place.partition, _gres(place, supply, settings), pool.capacity is Capacity.SPOT)
+        SupplySite(supply, place.partitions, _gres(place, supply, settings), pool.capacity is Capacity.SPOT)
         for pool in fleet.pools_of(cluster)
         if isinstance(place := pool.place, SlurmPlace)
         for supply in pool.supplies
@@ -49,11 +54,11 @@ def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[Supp
 def teams_here(fleet: Fleet, places: Iterable[SupplySite]) -> tuple[Team, ...]:
     """Return the teams that may hold something on the cluster, parents first. A child brings its parent."""
     supplies = {site.supply for site in places}
-    names = {t.name for t in fleet.teams if any(g.supply in supplies and g.ceiling != 0 for g in t.grants)}
+    here = {t.name for t in fleet.teams if any(g.supply in supplies and g.ceiling != 0 for g in t.grants)}
     for team in reversed(fleet.teams):
-        if team.name in names and team.parent is not None:
-            names.add(team.parent)
-    return tuple(t for t in fleet.teams if t.name in names)
+        if team.name in here and team.parent is not None:
+            here.add(team.parent)
+    return tuple(t for t in fleet.teams if t.name in here)
 
 
 def partition_types(settings: Mapping[str, str], partition: str) -> tuple[str, ...]:

@@ -9,8 +9,16 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from fairway.engines.slurm.policy import advice, records
-from fairway.engines.slurm.policy.names import DEFAULT_ACCOUNT, ROOT_ACCOUNT, is_marked
+from fairway.engines.slurm.policy.names import (
+    DEFAULT_ACCOUNT,
+    ROOT_ACCOUNT,
+    ROOT_DEFAULT_QOS,
+    ROOT_QOS,
+    is_created,
+    is_marked,
+)
 from fairway.engines.slurm.policy.partition_settings import node_settings
+from fairway.engines.slurm.policy.site_fields import SiteFields
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.policy.objects import FoundPolicy
 
@@ -39,15 +47,18 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
         rest.request("GET", f"{DB}/users/"),
         rest.get_if_served(f"{LATEST_CTL}/conf"),
     )
-    marked = marked_accounts(accounts)
-    rows = [a for a in (associations or {}).get("associations") or () if a["account"] != ROOT_ACCOUNT]
+    marked, created = marked_accounts(accounts), _created_accounts(accounts)
+    all_rows = (associations or {}).get("associations") or ()
+    rows = [a for a in all_rows if a["account"] != ROOT_ACCOUNT]
     objects = (
         *map(records.found_qos, (qos or {}).get("qos") or ()),
-        *(records.found_association(record, marked) for record in rows),
+        *(records.found_association(record, marked, created) for record in rows),
         *map(records.found_user, (users or {}).get("users") or ()),
     )
     release = partitions["meta"]["slurm"]["release"]
-    settings = advice.found_settings(partitions, conf) | node_settings(nodes.nodes) | _default_accounts(rows)
+    settings = advice.found_settings(partitions, conf) | node_settings(nodes.nodes)
+    settings |= _default_accounts(rows) | _root_qos(all_rows)
+    settings |= SiteFields.of(objects, settings).settings()
     return FoundPolicy(f"slurm {release}", objects, settings)
 
 
@@ -60,6 +71,20 @@ def marked_accounts(reply: Mapping[str, Any] | None) -> set[str]:
     """Return the accounts that have Fairway's mark."""
     accounts = (reply or {}).get("accounts") or ()
     return {a["name"] for a in accounts if is_marked(a.get("description") or "")}
+
+
+def _created_accounts(reply: Mapping[str, Any] | None) -> set[str]:
+    accounts = (reply or {}).get("accounts") or ()
+    return {a["name"] for a in accounts if is_created(a.get("description") or "")}
+
+
+def _root_qos(associations: Iterable[records.Record]) -> dict[str, str]:
+    """Return the QOS that accounts inherit from the root account."""
+    roots = [a for a in associations if a["account"] == ROOT_ACCOUNT and not a.get("user")]
+    fields = records.read_fields(records.ASSOCIATION, roots[0]) if roots else {}
+    listed = fields.get("QOS")
+    qos = ",".join(map(str, listed)) if isinstance(listed, tuple) else ""
+    return {ROOT_QOS: qos, ROOT_DEFAULT_QOS: str(fields.get("DefaultQOS") or "")}
 
 
 def _default_accounts(associations: Iterable[records.Record]) -> dict[str, str]:

@@ -126,10 +126,11 @@ def found_qos(record: Record) -> FoundObject:
     )
 
 
-def found_association(record: Record, marked: Container[str]) -> FoundObject:
+def found_association(record: Record, marked: Container[str], created: Container[str] = ()) -> FoundObject:
     """Convert an association record: an account's own one is the account, a user's is an association.
 
-    The mark is in the account's description (`marked` are the accounts with it) and covers its members: a
+    The mark is in the account's description (`marked` are the accounts with it, `created` those of them that
+    Fairway made) and covers its members: a
     user who was added to a team by hand is drift, not unmanaged. An association's own comment would not do,
     because the API sets it only when it creates one.
     """
@@ -144,11 +145,18 @@ def found_association(record: Record, marked: Container[str]) -> FoundObject:
             *((names.account_key(str(parent)),) if parent not in (None, names.ROOT_ACCOUNT) else ()),
             *(names.qos_key(str(q)) for q in (qos if isinstance(qos, tuple) else ())),
         )
-        return FoundObject(names.account_key(account), fields, ours, after=after, team=team)
+        return FoundObject(
+            names.account_key(account), fields, ours, after=after, team=team, created=account in created
+        )
     name = "/".join(part for part in (account, user, partition) if part)
     after = (names.account_key(account), names.user_key(UserName(user)))
     return FoundObject(
-        ObjectKey("association", name), read_fields(ASSOCIATION, record), ours, after=after, team=team
+        ObjectKey("association", name),
+        read_fields(ASSOCIATION, record),
+        ours,
+        after=after,
+        team=team,
+        created=account in created,
     )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fairway.engines.slurm.policy import advice, names
+from fairway.engines.slurm.policy.partition_lines import partition_lines
 from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.model.fleet import Fleet, SlurmConnection
 from fairway.model.team import Team
@@ -18,8 +19,8 @@ NUDGE_JOB: Final = "fairway-nudge"
 SCRIPT: Final = (files("fairway.engines.slurm.policy") / "job_submit.lua").read_text(encoding="utf-8")
 """The part of job_submit.lua that is the same for every fleet; the fleet's tables are written before it.
 
-Three rules of Slurm shape it. If the script fails, Slurm submits the job unchanged, so teams' accounts do
-not have the QOS `normal` and such a job is refused. Reading `job.assoc_qos` ends slurmctld 24.11 when the
+Three rules of Slurm shape it. If the script fails, Slurm submits the job unchanged: in a pool's own partition
+it then waits at the gate. Reading `job.assoc_qos` ends slurmctld 24.11 when the
 user has no association in the account named, so everything comes from tables. Limits by GRES type do not see
 requests without a type, so each request gets one.
 """
@@ -35,23 +36,23 @@ def render_slurm(
     context = PolicyContext.of(fleet, cluster, found)
     about = f"{fleet.name}, cluster {cluster}{f', {version}' if version else ''}"
     return {
-        advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about, found),
-        advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about, found),
+        advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about),
+        advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about),
         advice.LUA_FILE: "\n".join(
             [f"-- {about}: made by `fairway render slurm`.", *_tables(context, cluster), "", SCRIPT]
         ),
     }
 
 
-def _conf(context: PolicyContext, file: str, about: str, found: Mapping[str, str]) -> str:
+def _conf(context: PolicyContext, file: str, about: str) -> str:
     lines = [
         f"# What the policy of {about} needs of {file}: `fairway render slurm`.",
         "# Apply the policy first: Slurm does not start with a partition whose QOS does not exist.",
     ]
     lines += [need.line for need in advice.required_lines(context) if need.file == file]
     if file == advice.SLURM_CONF:
-        for _, line, why in advice.partition_lines(context, found):
-            lines += [f"# {why}", line]
+        for wanted in partition_lines(context):
+            lines += [f"# {wanted.why}", *([f"# {wanted.note}"] if wanted.note else []), wanted.line]
     return "\n".join(lines) + "\n"
 
 
@@ -75,32 +76,36 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
     yield from _pools(context)
     yield "local TEAMS = { -- account -> what it may use, and the QOS of its jobs by pool"
     for team in context.teams:
-        yield f"  [{_text(team.name)}] = {_team(context, team)},"
+        yield f"  [{_text(team.account_name)}] = {_team(context, team)},"
     yield "}"
-    team_names = {team.name for team in context.teams}
-    yield "local DEFAULT_TEAM = { -- of a job that names no account"
+    accounts = {team.name: team.account_name for team in context.teams}
+    yield "local DEFAULT_TEAM = { -- the account of a GPU job that names none"
     for user, name in sorted(fleet.default_teams().items()):
-        if name in team_names:
-            yield f"  [{_text(user)}] = {_text(name)},"
+        if name in accounts:
+            yield f"  [{_text(user)}] = {_text(accounts[name])},"
     yield "}"
+    teams = set(accounts.values())
+    found = (k.removeprefix(names.SITE_ACCOUNT) for k in context.settings if k.startswith(names.SITE_ACCOUNT))
+    others = (account for account in found if account not in teams)
+    yield f"local OTHER_ACCOUNTS = {_set(sorted(others))} -- no teams: their jobs run as before"
+    site_qos = filter(None, context.settings.get(names.SITE_QOS, "").split(","))
+    yield f"local SITE_QOS = {_set(site_qos)} -- what --qos may say for a job that is not governed"
 
 
 def _pools(context: PolicyContext) -> Iterator[str]:
-    partitions = dict.fromkeys(site.partition for site in context.sites)
     yield "local POOLS = { -- partition -> its GPU types, each with its pool"
-    for partition in partitions:
-        sites = [s for s in context.sites if s.partition == partition]
+    for partition in context.partitions:
+        sites = [s for s in context.sites if partition in s.partitions]
         fields = {
-            "lent": _text(sites[0].lent_partition),
-            "only": _text(sites[0].gres or "") if len(sites) == 1 else "nil",  # "": GPUs have no type
+            "lent": _text(names.lent_partition(partition)),
             "spot": _bool(any(site.spot for site in sites)),
-            "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),
+            "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),  # "": of no type
         }
         yield f"  [{_text(partition)}] = {_table(fields)},"
     yield "}"
     yield "local OWN_PARTITION = { -- second partition -> the pool's own"
-    for partition in partitions:
-        yield f"  [{_text(f'{partition}-lent')}] = {_text(partition)},"
+    for partition in context.partitions:
+        yield f"  [{_text(names.lent_partition(partition))}] = {_text(partition)},"
     yield "}"
 
 
@@ -115,6 +120,7 @@ def _team(context: PolicyContext, team: Team) -> str:
         "words": _set(team.priorities),
         "low": _bool(context.has_low(team)),
         "members": _set(team.members),
+        "site": _bool(bool(context.settings.get(f"{names.SITE_ACCOUNT}{team.account_name}"))),
     }
     return _table(fields)
 

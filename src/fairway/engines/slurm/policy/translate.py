@@ -14,11 +14,12 @@ from typing import Final
 
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.partitions import SupplySite, sites, teams_here
+from fairway.engines.slurm.policy.site_fields import SiteFields
 from fairway.model.budget import AtLimit, Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import PriorityName, TeamName
 from fairway.model.team import Supply, Team, TeamTree
-from fairway.policy.objects import ObjectKey, Value, WantedObject
+from fairway.policy.objects import FoundObject, ObjectKey, Value, WantedObject
 
 UNTYPED: Final = "gres/gpu"
 
@@ -42,11 +43,33 @@ class PolicyContext:
     sites: tuple[SupplySite, ...]
     teams: tuple[Team, ...]
     tree: TeamTree
+    settings: Mapping[str, str]
+    """What was found of the cluster's configuration; empty if it is not known."""
 
     @classmethod
     def of(cls, fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> PolicyContext:
         places = sites(fleet, cluster, settings)
-        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams))
+        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams), settings)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Every partition over a pool's nodes that a job may name, without Fairway's own."""
+        return tuple(dict.fromkeys(p for site in self.sites for p in site.partitions))
+
+    def partition_qos(self, partition: str) -> str:
+        """Return the QOS that the site has assigned to a partition; empty if there is none, or the gate.
+
+        Once the gate is there in its place, the second partition still has it.
+        """
+        for name in (partition, names.lent_partition(partition)):
+            assigned = self.settings.get(f"partition/{name}/QOS") or ""
+            if assigned and not names.is_gate(assigned):
+                return assigned
+        return ""
+
+    def gate(self, partition: str) -> str:
+        """Return the QOS of a pool's own partition."""
+        return names.gate_qos(partition) if self.partition_qos(partition) else names.GATE
 
     def may_use(self, team: Team, supply: Supply) -> bool:
         """Return whether the team may ever hold any of it."""
@@ -74,6 +97,9 @@ class PolicyContext:
             names.LENT,
         )
 
+    def account_of(self, team: TeamName) -> str:
+        return self.tree[team].account_name
+
     def depth(self, team: Team) -> int:
         return sum(1 for _ in self.tree.ancestors(team))
 
@@ -98,18 +124,38 @@ class PolicyContext:
         )
 
 
-def wanted_objects(context: PolicyContext) -> tuple[WantedObject, ...]:
-    """Return every object that the fleet needs in one cluster's accounting."""
-    qos = tuple(_qos(context))
+def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) -> tuple[WantedObject, ...]:
+    """Return every object that the fleet needs in one cluster's accounting.
+
+    What the site has set on `found` accounts and a fleet cannot express is wanted as it is.
+    """
+    site = SiteFields.of(found, context.settings)
+    qos = (*_qos(context), *_gates(context, site))
     accounts = list(_accounts(context, {o.key for o in qos}))
     qos_lists = {o.team: o.fields["QOS"] for o in accounts}
     users = dict.fromkeys(user for team in context.teams for user in team.members)
-    return (
-        *qos,
-        *accounts,
-        *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
-        *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
+    return site.keep(
+        (
+            *qos,
+            *accounts,
+            *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
+            *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
+        )
     )
+
+
+def _gates(context: PolicyContext, site: SiteFields) -> Iterator[WantedObject]:
+    """Yield a gate for each partition that has a QOS of the site: one with the same limits, that is shut."""
+    for partition in context.partitions:
+        name, gate = context.partition_qos(partition), names.gate_qos(partition)
+        if not name or (found := site.objects.get(names.qos_key(name))) is None:
+            continue
+        limits = {
+            field: value
+            for field, value in found.fields.items()
+            if field not in ("Priority", "Flags", "Preempt", "PreemptMode", "UsageFactor", "GraceTime")
+        }
+        yield WantedObject(names.qos_key(gate), {**limits, "MaxJobsPerAccount": 0})
 
 
 def _qos(context: PolicyContext) -> Iterator[WantedObject]:
@@ -184,15 +230,15 @@ def _accounts(context: PolicyContext, qos: Collection[ObjectKey]) -> Iterator[Wa
         listed |= {names.WAITING_URGENT} if context.has_urgent(team) else set()
         qos_list = tuple(sorted(q for q in listed if names.qos_key(q) in qos))
         fields: dict[str, Value] = {
-            "Parent": team.parent or names.ROOT_ACCOUNT,
+            "Parent": context.account_of(team.parent) if team.parent else names.ROOT_ACCOUNT,
             "Fairshare": team.share,
             "QOS": qos_list,
             **_limits(context, team),
             **_stops(context, team),
         }
-        parents = () if team.parent is None else (names.account_key(team.parent),)
+        parents = () if team.parent is None else (names.account_key(context.account_of(team.parent)),)
         after = (*parents, *map(names.qos_key, qos_list))
-        yield WantedObject(names.account_key(team.name), fields, after=after, team=team.name)
+        yield WantedObject(names.account_key(team.account_name), fields, after=after, team=team.name)
 
 
 def _stops(context: PolicyContext, team: Team) -> dict[str, Value]:
@@ -251,8 +297,8 @@ def _members(context: PolicyContext, team: Team, qos_list: Value) -> Iterator[Wa
         fields |= {f"GrpTRES.{site.tres}": limit for site in context.sites if site.gres is not None}
     for user in team.members:
         yield WantedObject(
-            names.association_key(team.name, user),
+            names.association_key(team.account_name, user),
             fields,
-            after=(names.account_key(team.name), names.user_key(user)),
+            after=(names.account_key(team.account_name), names.user_key(user)),
             team=team.name,
         )

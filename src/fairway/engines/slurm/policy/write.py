@@ -123,12 +123,13 @@ class SlurmPolicyWriter:
         await self._rest.request("POST", f"{DB}/associations/", {"associations": bodies})
 
     def _association(self, change: Change) -> Record:
-        account, _, user = change.key.name.partition("/")
+        account, user, partition = (*change.key.name.split("/"), "", "")[:3]
         columns = records.ASSOCIATION if user else records.ACCOUNT
         return {
             **records.to_record(columns, change.wanted or {}, change.fields, clear_tres=False),
             "account": account,
             "user": user,
+            **({"partition": partition} if partition else {}),
             "cluster": self._cluster,
         }
 
@@ -155,8 +156,7 @@ class SlurmPolicyWriter:
             description = record.get("description") or ""
             if record["name"] not in wanted or names.is_marked(description):
                 continue
-            # Our mark, before the existing text
-            mark = f"{names.MARK}: {description}" if description else names.MARK
+            mark = names.adopted_mark(description)
             others = (
                 {"flags": record["flags"]}
                 if resource == "qos"

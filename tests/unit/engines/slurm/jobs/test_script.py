@@ -22,7 +22,7 @@ from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
-SITE = SupplySite(Supply(PoolName("gpu")), "gpu", "a100")
+SITE = SupplySite(Supply(PoolName("gpu")), ("gpu",), "a100")
 NORMAL = PriorityName("normal")
 NOWHERE = Folders()
 ECHO = "import json,os,sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
@@ -153,7 +153,7 @@ def test_the_body_says_what_slurm_must_know() -> None:
 
 def test_the_default_priority_needs_no_word() -> None:
     terms = SubmitContext(
-        SupplySite(Supply(PoolName("mig"), SliceName("1g.10gb")), "mig", None), Folders(), NORMAL
+        SupplySite(Supply(PoolName("mig"), SliceName("1g.10gb")), ("mig",), None), Folders(), NORMAL
     )
     job = body(_order(), terms)["job"]
     assert "qos" not in job

@@ -43,7 +43,7 @@ RUNNING = {
 
 
 def lines(running: dict[str, str]) -> dict[str, str]:
-    told = advice(ground(), running)
+    told = advice(ground(settings=running), running)
     return {a.line: a.running for a in told if a.file == "slurm.conf" and "mig" not in a.line}
 
 
@@ -77,7 +77,7 @@ def test_what_is_not_shown_is_not_claimed() -> None:
     ("key", "value"),
     [
         ("partition/gpu/QOS", ""),
-        ("partition/gpu/PriorityTier", "1"),
+        ("partition/gpu-lent/PriorityTier", "10"),
         ("partition/gpu/TRESBillingWeights", ""),
         ("partition/gpu-lent/Nodes", "gpu[001-003]"),
     ],
@@ -91,7 +91,7 @@ def test_no_line_names_a_team() -> None:
     files = render_slurm(fleet(), "hpc", "24.11", PARTITIONS)
     text = "\n".join((*conf_lines(files["slurm.conf"]), *conf_lines(files["slurmdbd.conf"])))
     assert not re.search("research|nlp|vision|product", text)
-    assert f"PartitionName=gpu PriorityTier=10 QOS={GATE} TRESBillingWeights=GRES/gpu=1.0" in text
+    assert f'PartitionName=gpu PriorityTier=10 QOS={GATE} TRESBillingWeights="CPU=0.0,GRES/gpu=1.0"' in text
     assert "PartitionName=gpu-lent Nodes=gpu[001-004] PriorityTier=1" in text
 
 
@@ -113,7 +113,7 @@ def test_the_script_has_each_teams_list() -> None:
 def test_the_script_follows_the_tables_unchanged() -> None:
     for made in (fleet(), fleet(spot=True)):
         rendered = render_slurm(made, "hpc")["job_submit.lua"]
-        assert rendered.endswith(f"\n}}\n\n{SCRIPT}")
+        assert rendered.endswith(f"\n\n{SCRIPT}")
         assert (
             rendered.count("function slurm_job_submit(") == rendered.count("function slurm_job_modify(") == 1
         )

@@ -1,0 +1,160 @@
+"""Keep what a site has set on its own accounts and a fleet has no word for. Pure.
+
+Fairway adopts accounts that people made. Their QOS, default QOS and limits that no fleet file can express
+stay as they are: they are copied from the found object to the wanted one, so they are neither unset nor
+drift.
+Accounts that Fairway created have nothing of the site's, and any other value on them is drift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fairway.engines.slurm.policy import names
+from fairway.policy.objects import FoundObject, ObjectKey, Value, WantedObject
+
+PARENT_SHARE: Final = 2_147_483_647
+"""What `sacctmgr` writes for `Fairshare=parent`."""
+_STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
+"""Limits that Fairway sets to 0 to stop a team, and unsets afterwards."""
+_FLEET_FIELDS: Final = frozenset({"Parent", "Fairshare", "QOS", "MaxWall"})
+_FLEET_LIMITS: Final = ("GrpTRES.gres/gpu:", "MaxTRESPerJob.gres/gpu:")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFields:
+    """What people set on accounts and users, as it was found."""
+
+    objects: Mapping[ObjectKey, FoundObject]
+    site_qos: frozenset[str]
+    """QOS that exist and are not Fairway's."""
+    root_qos: tuple[str, ...]
+    root_default: str | None
+
+    @classmethod
+    def of(cls, found: Iterable[FoundObject], settings: Mapping[str, str]) -> SiteFields:
+        objects = {o.key: o for o in found}
+        site_qos = frozenset(o.key.name for o in objects.values() if o.key.kind == "qos" and not o.ours)
+        root_qos = tuple(filter(None, settings.get(names.ROOT_QOS, "").split(",")))
+        return cls(objects, site_qos, root_qos, settings.get(names.ROOT_DEFAULT_QOS) or None)
+
+    def keep(self, wanted: Iterable[WantedObject]) -> tuple[WantedObject, ...]:
+        """Return the wanted objects with what the site has set on them already."""
+        kept = tuple(wanted)
+        accounts = {o.key.name for o in kept if o.key.kind == "account"}
+        usual = self._usual_limits(kept)
+        result = []
+        for o in kept:
+            found = self.objects.get(o.key)
+            if found is None or found.created or o.key.kind not in ("account", "association"):
+                result.append(o)
+            elif o.key.kind == "account":
+                result.append(self._account(o, found, accounts))
+            else:
+                result.append(self._member(o, found, usual.get(o.key.name.partition("/")[0], {})))
+        return (*result, *self._by_partition(result))
+
+    def settings(self) -> dict[str, str]:
+        """Return the site's QOS, and those of each account that Fairway did not create."""
+        accounts = {
+            f"{names.SITE_ACCOUNT}{o.key.name}": ",".join(sorted(self._site_listed(o)))
+            for o in self.objects.values()
+            if o.key.kind == "account" and not o.created
+        }
+        return {names.SITE_QOS: ",".join(sorted(self.site_qos)), **accounts}
+
+    def _account(self, wanted: WantedObject, found: FoundObject, accounts: Collection[str]) -> WantedObject:
+        fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
+        parent = str(found.fields.get("Parent") or names.ROOT_ACCOUNT)
+        if wanted.fields["Parent"] == names.ROOT_ACCOUNT and parent not in accounts:
+            fields["Parent"] = parent  # an account that is no team
+        if wanted.fields["Fairshare"] == 1 and found.fields.get("Fairshare") == PARENT_SHARE:
+            fields["Fairshare"] = PARENT_SHARE
+        return replace(wanted, fields=fields)
+
+    def _member(self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value]) -> WantedObject:
+        fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
+        if "MaxWall" in found.fields:
+            fields["MaxWall"] = found.fields["MaxWall"]
+        if "Fairshare" in found.fields:
+            fields["Fairshare"] = found.fields["Fairshare"]
+        for field, value in found.fields.items():
+            if not field.startswith(_FLEET_LIMITS) or value == usual.get(field):
+                continue
+            limit = wanted.fields.get(field)
+            if limit is None or (isinstance(limit, int) and isinstance(value, int) and value < limit):
+                fields[field] = value  # a limit of this user, not of every member
+        return replace(wanted, fields=fields)
+
+    def _others(self, wanted: WantedObject, found: FoundObject) -> dict[str, Value]:
+        """Return fields of the found object that a fleet cannot express."""
+        return {
+            field: value
+            for field, value in found.fields.items()
+            if field not in _FLEET_FIELDS
+            and not field.startswith(_FLEET_LIMITS)
+            and not (field in _STOPS and value == 0)
+        }
+
+    def _qos(self, wanted: WantedObject, found: FoundObject) -> dict[str, Value]:
+        kept = self._site_listed(found)
+        ours = wanted.fields["QOS"]
+        fields: dict[str, Value] = {
+            "QOS": tuple(sorted({str(q) for q in (ours if isinstance(ours, tuple) else ())} | kept))
+        }
+        default = self._inherited(found, "DefaultQOS") or self.root_default
+        if default is None and len(kept) == 1 and kept != {names.DEFAULT_QOS}:
+            # Slurm takes the only QOS of a list as the default, but with ours beside it there are several.
+            fields["DefaultQOS"] = next(iter(kept))
+        return fields
+
+    def _site_listed(self, found: FoundObject) -> set[str]:
+        """Return the QOS that it may use and that are not Fairway's."""
+        listed = self._inherited(found, "QOS")
+        return {
+            str(q) for q in (listed if isinstance(listed, tuple) else self.root_qos) if q in self.site_qos
+        }
+
+    def _inherited(self, found: FoundObject, field: str) -> Value:
+        """Return a field of an association, or that of the nearest account above which has it."""
+        here: FoundObject | None = found
+        while here is not None:
+            if value := here.fields.get(field):
+                return value
+            account, _, user = here.key.name.partition("/")
+            parent = account if user else here.fields.get("Parent")
+            here = self.objects.get(names.account_key(str(parent))) if parent else None
+        return None
+
+    def _usual_limits(self, wanted: Iterable[WantedObject]) -> dict[str, dict[str, Value]]:
+        """Return the GPU limits that most members of each account have. None is as good as a number."""
+        members: dict[str, list[FoundObject]] = {}
+        for o in wanted:
+            if o.key.kind == "association" and (found := self.objects.get(o.key)) is not None:
+                members.setdefault(o.key.name.partition("/")[0], []).append(found)
+        return {account: _usual(found) for account, found in members.items()}
+
+    def _by_partition(self, wanted: Iterable[WantedObject]) -> Iterator[WantedObject]:
+        """Yield associations for single partitions, as they are, of users whose account is adopted."""
+        members = {o.key.name: o for o in wanted if o.key.kind == "association"}
+        for found in self.objects.values():
+            account, _, rest = found.key.name.partition("/")
+            user, slash, _ = rest.partition("/")
+            if found.key.kind != "association" or not slash or found.created:
+                continue
+            if (member := members.get(f"{account}/{user}")) is not None:
+                qos = self._qos(member, found)
+                yield WantedObject(found.key, {**found.fields, **qos}, after=member.after, team=member.team)
+
+
+def _usual(members: Collection[FoundObject]) -> dict[str, Value]:
+    fields = {f for m in members for f in m.fields if f.startswith(_FLEET_LIMITS)}
+    usual: dict[str, Value] = {}
+    for field in fields:
+        counts = Counter(m.fields.get(field) for m in members)
+        most = max(counts.values())
+        usual[field] = None if counts.get(None) == most else counts.most_common(1)[0][0]
+    return usual

@@ -1,0 +1,119 @@
+"""What a site has set on its accounts stays: QOS, defaults and limits that no fleet can express."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.translate import wanted_objects
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value
+from fairway.policy.plan import compute_changes
+from tests.unit.engines.slurm.policy.made import by_name, ground
+
+TEAMS = """
+teams:
+  vision: { share: 50, guarantee: { gpu: 8 }, members: [alice, bob] }
+"""
+ROOT = {names.ROOT_QOS: "normal"}
+
+
+def qos(name: str, *, ours: bool = False) -> FoundObject:
+    return FoundObject(ObjectKey("qos", name), {}, ours)
+
+
+def found(kind: str, name: str, /, *, created: bool = False, **fields: Value) -> FoundObject:
+    dotted = {field.replace("__", "."): value for field, value in fields.items()}
+    return FoundObject(ObjectKey(kind, name), dotted, ours=True, created=created)
+
+
+SITE = (qos("normal"), qos("debug"), qos("long"), qos("fairway.lent", ours=True), qos("gone.own", ours=True))
+
+
+def wanted(*objects: FoundObject, teams: str = TEAMS) -> dict[str, dict[str, Value]]:
+    return by_name(wanted_objects(ground(teams, settings=ROOT), (*SITE, *objects)))
+
+
+def test_the_sites_qos_stay_beside_ours_and_those_of_a_former_team_go() -> None:
+    account = found("account", "vision", Parent="root", QOS=("debug", "fairway.lent", "gone.own", "normal"))
+    objects = wanted(account, found("association", "vision/alice"))
+    ours = ("fairway.lent", "fairway.low", "fairway.urgent", "vision.gpu.own")
+    assert objects["account vision"]["QOS"] == tuple(sorted(("debug", "normal", *ours)))
+    assert objects["association vision/alice"]["QOS"] == objects["account vision"]["QOS"]  # as it inherits
+    assert objects["association vision/bob"]["QOS"] == ours  # Fairway creates it
+
+
+def test_an_account_without_a_list_keeps_what_it_inherits_from_root() -> None:
+    objects = wanted(found("account", "vision", Parent="root"))
+    assert "normal" in str(objects["account vision"]["QOS"])
+
+
+def test_the_only_qos_of_an_account_stays_its_default() -> None:
+    """Slurm takes it for jobs that name none, but only while it is the only one."""
+    objects = wanted(found("account", "vision", Parent="root", QOS=("long",)))
+    assert objects["account vision"]["DefaultQOS"] == "long"
+    for several in (("long", "normal"), ("normal",)):
+        objects = wanted(found("account", "vision", Parent="root", QOS=several))
+        assert "DefaultQOS" not in objects["account vision"]
+
+
+def test_what_a_fleet_cannot_say_is_neither_unset_nor_drift() -> None:
+    account = found(
+        "account",
+        "vision",
+        Parent="root",
+        Fairshare=50,
+        QOS=("normal",),
+        DefaultQOS="normal",
+        MaxJobs=20,
+        GrpTRES__cpu=96,
+        GrpTRESMins__gres_gpu=600,
+    )
+    user = found("association", "vision/alice", Fairshare=5, MaxSubmit=100, MaxWall=60)
+    context = ground(TEAMS, settings=ROOT)
+    objects = (*SITE, account, user)
+    changes = compute_changes(Translation(wanted_objects(context, objects)), FoundPolicy("s", objects, ROOT))
+    fields = {f.field: f for c in changes if c.key.name in ("vision", "vision/alice") for f in c.fields}
+    assert fields.keys() == {"QOS", "GrpTRES.gres/gpu:1g.10gb", "GrpTRES.gres/gpu:3g.40gb"}  # mig: no grant
+    assert not [f for f in fields.values() if f.after is None]
+
+
+def test_a_limit_of_one_user_stays_and_that_of_all_members_is_the_fleets() -> None:
+    account = found("account", "vision", Parent="root")
+    one = (
+        replace(found("association", "vision/alice"), fields={"GrpTRES.gres/gpu:a100": 6}),
+        found("association", "vision/bob"),
+    )
+    objects = wanted(account, *one)
+    assert objects["association vision/alice"]["GrpTRES.gres/gpu:a100"] == 6
+    both = [replace(one[0], key=ObjectKey("association", f"vision/{user}")) for user in ("alice", "bob")]
+    objects = wanted(account, *both)
+    assert "GrpTRES.gres/gpu:a100" not in objects["association vision/alice"]
+
+
+def test_an_account_stays_inside_one_that_is_no_team() -> None:
+    science = found("account", "Science", Parent="root", QOS=("debug",))
+    objects = wanted(science, found("account", "vision", Parent="Science"))
+    assert objects["account vision"]["Parent"] == "Science"
+    assert "debug" in str(objects["account vision"]["QOS"])
+
+
+def test_an_association_of_one_partition_stays() -> None:
+    account = found("account", "vision", Parent="root", QOS=("normal",))
+    single = found("association", "vision/alice/gpu", MaxJobs=3)
+    objects = wanted(account, found("association", "vision/alice"), single)
+    assert objects["association vision/alice/gpu"]["MaxJobs"] == 3
+
+
+def test_on_an_account_that_fairway_made_any_other_value_is_drift() -> None:
+    account = found("account", "vision", created=True, Parent="root", QOS=("normal",), MaxSubmit=9)
+    objects = wanted(account)
+    assert "normal" not in str(objects["account vision"]["QOS"])
+    assert "MaxSubmit" not in objects["account vision"]
+
+
+def test_an_adopted_account_is_told_from_one_that_fairway_made() -> None:
+    for description in ("chemistry", ""):
+        mark = names.adopted_mark(description)
+        assert names.is_marked(mark)
+        assert not names.is_created(mark)
+    assert names.is_created(names.mark(None))
