@@ -85,6 +85,8 @@ def _with_exit_code(template: str) -> str:
     ended = '{{ if eq $code "0" }}%s{{ else }}%s{{ end }}'
     return code + (
         template.replace("exitCode: 0", "exitCode: {{ $code }}")
+        # KWOK writes the end here; a kubelet keeps the start.
+        .replace("startedAt: {{ $now | Quote }}", "startedAt: {{ $root.status.startTime | Quote }}")
         .replace("reason: Completed", f"reason: {ended % ('Completed', 'Error')}")
         .replace("phase: Succeeded", f"phase: {ended % ('Succeeded', 'Failed')}")
     )

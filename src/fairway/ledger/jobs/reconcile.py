@@ -171,7 +171,7 @@ def _update(
     if row.native and _is_reused_id(record, report):
         changes.new.append(report)
         return
-    report = _with_stored_nodes(attempts, report)
+    report = _with_stored_values(attempts, report)
     # A job that was cancelled or refused before its engine job was known has one after all.
     unknown = not row.native and row.engine_id is None
     if _is_stale(attempts, report) or (not unknown and _has_ended(record, report)):
@@ -280,14 +280,27 @@ def _is_reused_id(record: JobRecord, report: SeenJob) -> bool:
     )
 
 
-def _with_stored_nodes(stored: Sequence[StoredAttempt], report: SeenJob) -> SeenJob:
-    """Return the report with stored values filled in where the engine no longer reports nodes.
+def _with_stored_values(stored: Sequence[StoredAttempt], report: SeenJob) -> SeenJob:
+    """Return the report with stored values filled in where the engine no longer reports nodes or starts.
 
-    A deleted pod takes its node and start time along; what is left began a little earlier.
+    A deleted pod takes its node and start time along, and a container that restarts its first start; what is
+    left began a little earlier.
     """
+    last, reported = stored[-1].attempt if stored else None, report.attempts[-1] if report.attempts else None
+    if last and reported and _is_same_run(last, reported):
+        report = replace(
+            report, attempts=(*report.attempts[:-1], replace(reported, started_at=last.started_at))
+        )
     if all(attempt.nodes for attempt in report.attempts):
         return report
     return replace(report, attempts=tuple(_with_nodes(stored, attempt) for attempt in report.attempts))
+
+
+def _is_same_run(stored: Attempt, reported: Attempt) -> bool:
+    """Return whether two open attempts on the same nodes differ only in an earlier start."""
+    both_open = stored.ending is None and reported.ending is None
+    same_nodes = bool(stored.nodes) and stored.nodes == reported.nodes
+    return both_open and same_nodes and reported.started_at < stored.started_at
 
 
 def _with_nodes(stored: Sequence[StoredAttempt], reported: Attempt) -> Attempt:

@@ -174,6 +174,15 @@ async def test_a_pod_that_is_gone_is_remembered(desk: Desk) -> None:
     assert only.attempt == run(30, 90, Ending.TIMED_OUT)
 
 
+async def test_a_start_that_the_engine_forgot_stays(desk: Desk) -> None:
+    """A container that restarted does not tell when it ran first, only when its pod came to the node."""
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(60)))
+    await desk.see(seen(engine_id, name, RUNNING, run(2), reason="CrashLoopBackOff"))
+    detail = await desk.detail(id_)
+    assert (detail.row.reason, [a.attempt for a in detail.attempts]) == ("CrashLoopBackOff", [run(60)])
+
+
 async def test_attempts_that_were_never_seen_are_counted(desk: Desk) -> None:
     id_, engine_id, name = await submitted(desk)
     await desk.see(seen(engine_id, name, RUNNING, run(50), earlier_attempts=0))

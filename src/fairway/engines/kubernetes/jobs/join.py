@@ -1,8 +1,9 @@
 """Join a Job, its Workload and its pods, deleted ones too, into one job with its attempts. Pure.
 
-An attempt is a set of pods that ran together. It begins when the first of them was accepted by its node and
-ends when the last container ended, by the kubelet's times. A pod that replaces another begins the next
-attempt: after a preemption all pods are replaced, after the loss of a node maybe only one.
+An attempt is a set of pods that ran together. It begins when the first container ran and ends when the last
+one ended, by the kubelet's times. A pod whose image cannot be pulled is in no attempt. A pod that replaces
+another begins the next attempt: after a preemption all pods are replaced, after the loss of a node maybe only
+one.
 """
 
 from __future__ import annotations

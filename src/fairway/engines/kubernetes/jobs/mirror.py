@@ -37,6 +37,7 @@ from fairway.engines.kubernetes.jobs.objects import (
     WorkloadFacts,
     WorkloadObject,
     job_transform,
+    keep_start,
     pod_transform,
     workload_facts,
 )
@@ -343,12 +344,16 @@ class KubernetesMirror:
             if deleted:
                 pods.pop(facts.uid, None)
             elif facts.job_uid:
-                pods[facts.uid] = ObservedPod(facts)
+                earlier = pods.get(facts.uid)
+                pods[facts.uid] = ObservedPod(keep_start(earlier.facts, facts) if earlier else facts)
                 self._without_job[facts.job_uid] = (workload, pods)
             if not pods and workload is None:
                 self._without_job.pop(facts.job_uid, None)
             return
-        record.pods[facts.uid] = ObservedPod(facts, deleted)
+        before = record.pods.get(facts.uid)
+        record.pods[facts.uid] = ObservedPod(
+            facts if before is None else keep_start(before.facts, facts), deleted
+        )
         if deleted and len(record.pods) > _MAX_DELETED_PODS:
             self._drop_oldest(record)
         self._mark_changed(facts.job_uid)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairway.engines.kubernetes.api.wire import Condition, OwnedMeta, PodObject, PodSpec
 from fairway.engines.kubernetes.nodes.facts import Amounts, gpu_test, requested
@@ -69,6 +70,12 @@ class WorkloadObject(Struct, frozen=True, gc=False):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class Running(Struct, rename="camel", frozen=True, gc=False):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
 class Terminated(Struct, rename="camel", frozen=True, gc=False):
     """How a container ended."""
 
@@ -76,6 +83,7 @@ class Terminated(Struct, rename="camel", frozen=True, gc=False):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    started_at: str | None = None
     finished_at: str | None = None
 
 
@@ -90,14 +98,18 @@ class ContainerState(Struct, frozen=True, gc=False):
     """The state of a container."""
 
     waiting: Waiting | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Struct, frozen=True, gc=False):
+class ContainerStatus(Struct, rename="camel", frozen=True, gc=False):
     """The status of one container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """How it ended before its last restart."""
+    restart_count: int = 0
 
 
 class PodStatus(Struct, rename="camel", frozen=True, gc=False):
@@ -109,6 +121,7 @@ class PodStatus(Struct, rename="camel", frozen=True, gc=False):
     start_time: str = ""
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class JobPodObject(Struct, frozen=True, gc=False):
@@ -180,6 +193,9 @@ class PodFacts(Struct, frozen=True, gc=False):
     devices: Amounts
     created: datetime
     started: datetime | None
+    """When its first container ran; None: none has run, as while an image cannot be pulled."""
+    start_is_exact: bool
+    """False if no container has a start of its own: `started` is when the node accepted the pod."""
     ended: datetime | None
     """When its containers ended, by the kubelet; if that is unknown, when its deletion was requested."""
     phase: str
@@ -290,6 +306,7 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
         worst = next((e for e in ends if e.exit_code), ends[0] if ends else None)
         index = meta.labels.get(INDEX_LABEL, "")
         message, code = _pod_message(status, worst if over else None)
+        first_start = _first_start(status)
         return PodFacts(
             name=meta.name,
             uid=meta.uid,
@@ -299,7 +316,8 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
             node=pod.spec.node_name,
             devices=devices,
             created=moment(meta.creation_timestamp) or EPOCH,
-            started=moment(status.start_time),
+            started=first_start or _accepted(status),
+            start_is_exact=first_start is not None,
             ended=_end(pod, ends, over=over),
             phase=status.phase,
             exit_code=worst.exit_code if worst and over else None,
@@ -314,6 +332,44 @@ def pod_transform(pools: Iterable[Pool]) -> Callable[[JobPodObject], PodFacts | 
         )
 
     return transform
+
+
+def _first_start(status: PodStatus) -> datetime | None:
+    """Return when the first container of a pod ran, init containers included. Returns None if unknown.
+
+    A container that restarted twice no longer reports its first start.
+    """
+    times = [
+        at
+        for container in (*status.container_statuses, *status.init_container_statuses)
+        if container.restart_count <= 1
+        for state in (container.state, container.last_state)
+        for run in (state.running, state.terminated)
+        if run is not None and (at := moment(run.started_at or "")) is not None
+    ]
+    return min(times, default=None)
+
+
+def _accepted(status: PodStatus) -> datetime | None:
+    """Return when the node accepted a pod whose containers ran at a time that nobody knows any more.
+
+    Returns None if they have not run: while an image is pulled, or fails to be, a pod waits on its node.
+    """
+    waits = any(c.state.waiting for c in status.container_statuses)
+    ran = status.phase in {"Running", "Succeeded"} or (status.phase == "Failed" and not waits)
+    return moment(status.start_time) if ran else None
+
+
+def keep_start(before: PodFacts, now: PodFacts) -> PodFacts:
+    """Return a pod's new facts with the start that is known of it.
+
+    A container that restarts forgets its first start. One whose pod was deleted before it ran is reported as
+    terminated without a start: such a pod has not run.
+    """
+    never_ran = before.started is None and not now.start_is_exact and now.phase == "Failed"
+    if before.started is None and not never_ran:
+        return now
+    return replace(now, started=before.started, start_is_exact=before.start_is_exact)
 
 
 def _end(pod: JobPodObject, ends: list[Terminated], *, over: bool) -> datetime | None:

@@ -24,6 +24,7 @@ from fairway.engines.kubernetes.jobs.objects import (
     JobPodObject,
     WorkloadObject,
     job_transform,
+    keep_start,
     pod_transform,
     workload_facts,
 )
@@ -73,6 +74,7 @@ def a_pod(
     disrupted: str = "",
     gone: bool = False,
     conditions: Sequence[dict[str, str]] = (),
+    reported: dict[str, Any] | None = None,
 ) -> ObservedPod:
     state = {"running": {}} if ended is None else {"terminated": {"exitCode": code, "finishedAt": at(ended)}}
     phase = "Running" if ended is None else "Failed" if code else "Succeeded"
@@ -89,6 +91,7 @@ def a_pod(
     status: dict[str, Any] = {"phase": phase, "conditions": given}
     if started is not None:
         status |= {"startTime": at(started), "containerStatuses": [{"name": "job", "state": state}]}
+    status |= reported or {}
     spec = {"nodeName": f"node-{name}", "containers": [{"name": "job", **GPU}]}
     facts = pod_transform(FLEET.pools)(
         decoded({"metadata": meta, "spec": spec, "status": status}, JobPodObject)
@@ -199,6 +202,73 @@ def test_running_then_done_by_the_pods_own_times() -> None:
     assert between.state is JobState.RUNNING, "the Job is about to say so"
     done = seen(a_job(**ended("Complete", 11, completionTime=at(11))), a_pod(ended=9))
     assert (done.state, done.exit_code, done.ended_at) == (JobState.DONE, 0, T0 + timedelta(seconds=9))
+
+
+def containers(*statuses: dict[str, Any], phase: str = "Running") -> dict[str, Any]:
+    return {"phase": phase, "containerStatuses": [{"name": "job", **status} for status in statuses]}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+@pytest.mark.parametrize(
+    "reason", ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "ContainerCreating"]
+)
+def test_a_pod_that_cannot_start_its_containers_waits_and_is_in_no_attempt(reason: str) -> None:
+    stuck = a_pod(reported=containers(waiting(reason, "no such image"), phase="Pending"))
+    job = seen(a_job(), stuck, workload=a_workload(condition("QuotaReserved")))
+    assert (job.state, job.attempts) == (JobState.WAITING, ())
+    assert job.reason == f"{reason}: no such image"
+
+
+def test_an_attempt_begins_with_its_first_container() -> None:
+    pulled = a_pod(started=2, reported=containers({"state": {"running": {"startedAt": at(300)}}}))
+    assert seen(a_job(), pulled).attempts[0].started_at == T0 + timedelta(seconds=300)
+    second = a_pod(
+        started=2,
+        reported=containers(waiting("ImagePullBackOff"), {"state": {"running": {"startedAt": at(7)}}}),
+    )
+    assert seen(a_job(), second).attempts[0].started_at == T0 + timedelta(seconds=7), "one of two runs"
+    initial = a_pod(
+        started=2,
+        reported={
+            **containers(waiting("PodInitializing"), phase="Pending"),
+            "initContainerStatuses": [{"name": "fetch", "state": {"running": {"startedAt": at(4)}}}],
+        },
+    )
+    assert seen(a_job(), initial).attempts[0].started_at == T0 + timedelta(seconds=4)
+
+
+def test_a_gang_is_charged_for_the_pods_that_run() -> None:
+    runs = a_pod("a", index=0)
+    stuck = a_pod("b", index=1, reported=containers(waiting("ErrImagePull"), phase="Pending"))
+    job = seen(a_job(2), runs, stuck)
+    assert (job.state, job.reason) == (JobState.RUNNING, "ErrImagePull")
+    assert [(a.devices, a.nodes) for a in job.attempts] == [(2, ("node-a",))]
+
+
+def test_a_container_that_restarts_keeps_its_first_start() -> None:
+    first = a_pod(reported=containers({"state": {"running": {"startedAt": at(60)}}})).facts
+    once = {"state": {"running": {"startedAt": at(90)}}, "restartCount": 1}
+    again = a_pod(
+        reported=containers({**once, "lastState": {"terminated": {"exitCode": 1, "startedAt": at(60)}}})
+    )
+    assert again.facts.started == first.started
+    often = a_pod(reported=containers({**once, "restartCount": 7})).facts
+    assert not often.start_is_exact
+    assert keep_start(first, often).started == first.started
+
+
+def test_a_pod_deleted_before_its_containers_ran_has_not_run() -> None:
+    stuck = a_pod(reported=containers(waiting("ImagePullBackOff"), phase="Pending")).facts
+    unknown = {"state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}
+    deleted = a_pod(told=50, reported=containers(unknown, phase="Failed")).facts
+    kept = keep_start(stuck, deleted)
+    assert kept.started is None
+    job = seen(a_job(), ObservedPod(kept, deleted=True), deleted_at=T0 + timedelta(seconds=50))
+    assert (job.state, job.attempts) == (JobState.CANCELLED, ())
+    assert deleted.started is not None, "of a node that lost its records it is not known"
 
 
 def test_failed_with_its_code_and_never_waiting_in_between() -> None:
