@@ -234,6 +234,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended of which the engine reports nothing else."""
+
+    ended_at: datetime
+    ending: Ending
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenJob:
     """A complete snapshot of an engine job as the engine reports it; it replaces what was stored before."""
 
@@ -262,6 +271,8 @@ class SeenJob:
     """The attempts that the engine still reports, oldest first; the running one last."""
     earlier_attempts: int = 0
     """The number of earlier attempts that the engine no longer reports; their stored rows stay."""
+    earlier_end: AttemptEnd | None = None
+    """How the last of them ended; None: the engine does not report it."""
     ended_at: datetime | None = None
     exit_code: int | None = None
     array_id: EngineId | None = None

@@ -119,9 +119,9 @@ class Desk:
         await self.sent(*((id_, orders[id_].submission, f"e{id_}-{orders[id_].submission}") for id_ in ids))
         return [orders[id_].engine_name for id_ in ids]
 
-    async def see(self, *jobs: SeenJob, mark: str | None = None) -> MirrorResult:
+    async def see(self, *jobs: SeenJob, mark: str | None = None, complete: bool = True) -> MirrorResult:
         async with self.ledger.writing(self.mirror) as tx:
-            return await tx.mirror.write_jobs(jobs, mark)
+            return await tx.mirror.write_jobs(jobs, mark, complete=complete)
 
     async def settle(self) -> int:
         async with self.ledger.writing(self.dispatch) as tx:

@@ -69,9 +69,14 @@ class MirrorJobs:
         if self._unstored is None:
             self._unstored = await self._read_changes(fleet)
         batch, read_at = self._unstored
-        await self._store(lease, batch.jobs, batch.mark)
-        if batch.snapshot:
-            self._listed = frozenset(job.engine_id for job in batch.jobs)
+        listed = frozenset(job.engine_id for job in batch.jobs) if batch.snapshot else None
+        complete = not self._missing
+        if listed is not None:
+            # Before the mark moves: what is missing was last seen when the mirror was last complete.
+            complete = listed >= await self._ledger.dispatch.open_engine_ids(self._cluster)
+        await self._store(lease, batch.jobs, batch.mark, complete=complete)
+        if listed is not None:
+            self._listed = listed
         self._unstored = None
         self._metrics.mirrored(self._cluster, read_at, len(batch.jobs))
         if self._listed is not None:
@@ -103,14 +108,21 @@ class MirrorJobs:
             self._stale = True  # its state is unknown: build a new engine, which starts over
             raise
 
-    async def _store(self, lease: Lease, jobs: Sequence[SeenJob], mark: str | None = None) -> None:
-        """Write jobs in chunks; the mark comes with the last, so that a failure repeats the whole batch."""
+    async def _store(
+        self, lease: Lease, jobs: Sequence[SeenJob], mark: str | None = None, *, complete: bool = True
+    ) -> None:
+        """Write jobs in chunks; the mark comes with the last, so that a failure repeats the whole batch.
+
+        `complete` says that no job that is open in the ledger is missing from the engine.
+        """
         if not jobs and mark is None:
             return
         for start in range(0, max(1, len(jobs)), CHUNK):
             last = start + CHUNK >= len(jobs)
             async with self._ledger.writing(lease) as tx:
-                stored = await tx.mirror.write_jobs(jobs[start : start + CHUNK], mark if last else None)
+                stored = await tx.mirror.write_jobs(
+                    jobs[start : start + CHUNK], mark if last else None, complete=complete
+                )
             self._duplicates.update(stored.doubles)
 
     async def _find_missing(self, lease: Lease, fleet: Fleet, listed: Collection[EngineId]) -> None:

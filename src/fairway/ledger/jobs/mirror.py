@@ -51,7 +51,8 @@ _MARK = text("SELECT mark FROM mirror_mark WHERE cluster = :cluster")
 
 _SET_MARK = text("""
     INSERT INTO mirror_mark (cluster, mark, at) VALUES (:cluster, :mark, now())
-    ON CONFLICT (cluster) DO UPDATE SET mark = excluded.mark, at = excluded.at
+    ON CONFLICT (cluster) DO UPDATE SET mark = excluded.mark,
+        at = CASE WHEN :complete THEN excluded.at ELSE mirror_mark.at END
 """)
 
 _LINKS = text("""
@@ -62,7 +63,8 @@ _LINKS = text("""
 # In the order of `JobRecord`.
 _READ = text(f"""
     SELECT {", ".join(f"job.{name}" for name in NAMES)}, job.cluster, job_class.user_name, job_class.native,
-        CAST(job.xmin AS text) AS version, now() AS moment
+        CAST(job.xmin AS text) AS version, now() AS moment,
+        (SELECT date_trunc('second', at) FROM mirror_mark WHERE cluster = :cluster) AS complete_at
     FROM job JOIN job_class ON job_class.id = job.class
     WHERE job.cluster = :cluster AND job.id = ANY(CAST(:ids AS bigint[]))
 """)  # noqa: S608
@@ -114,13 +116,18 @@ _LOCK_LOST = text(f"""
     ORDER BY job.id FOR UPDATE OF job
 """)  # noqa: S608
 
+# It was last seen when the mirror was last complete. Usage counts until then.
 _LOST = text("""
-    WITH ended AS (
-        UPDATE attempt SET ending = 'lost' WHERE job = ANY(CAST(:ids AS bigint[])) AND ending IS NULL
+    WITH last_seen AS MATERIALIZED (
+        SELECT date_trunc('second', COALESCE(max(at), now())) AS at FROM mirror_mark WHERE cluster = :cluster
+    ), ended AS (
+        UPDATE attempt SET ending = 'lost', ended_at = greatest(started_at, last_seen.at)
+        FROM last_seen WHERE job = ANY(CAST(:ids AS bigint[])) AND ending IS NULL
     )
     UPDATE job SET state = 'lost', code = 'Lost', asked = false,
-        reason = 'the engine knows nothing of it any more', reason_code = ''
-    WHERE id = ANY(CAST(:ids AS bigint[]))
+        reason = 'the engine knows nothing of it any more', reason_code = '',
+        ended_at = greatest(COALESCE(job.started_at, job.submitted_at), last_seen.at)
+    FROM last_seen WHERE id = ANY(CAST(:ids AS bigint[]))
 """)
 
 _PUT_ATTEMPTS = text("""
@@ -157,10 +164,13 @@ class MirrorStore(LedgerStore):
 class MirrorWriter(FencedWriter):
     """Writes the engine jobs of the lease's cluster."""
 
-    async def write_jobs(self, jobs: Sequence[SeenJob], mark: str | None = None) -> MirrorResult:
+    async def write_jobs(
+        self, jobs: Sequence[SeenJob], mark: str | None = None, *, complete: bool = True
+    ) -> MirrorResult:
         """Store these engine jobs, and the mark at which the mirror resumes.
 
-        Rows that did not change are not written. A failed job that has retries left is queued again.
+        With `complete`, every other open job of the cluster is as it was, and so last seen now. Rows that did
+        not change are not written. A failed job that has retries left is queued again.
         """
         reports = list({job.engine_id: job for job in jobs}.values())  # of duplicates, the last
         changes = JobChanges()
@@ -178,15 +188,16 @@ class MirrorWriter(FencedWriter):
                 JobId(id_) for id_ in changes.ended if id_ in stored.rows and not stored.rows[id_].native
             ]
         if mark is not None:
-            await self._connection.execute(_SET_MARK, {"cluster": self._lease.cluster, "mark": mark})
+            values = {"cluster": self._lease.cluster, "mark": mark, "complete": complete}
+            await self._connection.execute(_SET_MARK, values)
         return MirrorResult(tuple(ended), tuple(changes.doubles))
 
     async def mark_lost(self, ids: Sequence[EngineId]) -> None:
-        """Mark jobs as lost: the engine no longer knows them."""
+        """Mark jobs as lost, ended when they were last seen: the engine no longer knows them."""
         values = {"cluster": self._lease.cluster, "ids": list(ids)}
         lost = list((await self._connection.execute(_LOCK_LOST, values)).scalars())
         if lost:
-            await self._connection.execute(_LOST, {"ids": lost})
+            await self._connection.execute(_LOST, {"cluster": self._lease.cluster, "ids": lost})
             await metering.queue(self._connection, self._lease.cluster, lost)
             await settle_dependencies(self._connection, lost)
 

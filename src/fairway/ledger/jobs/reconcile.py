@@ -21,6 +21,7 @@ from fairway.ledger.sql_values import AnyRow, sanitize
 from fairway.model.job import (
     OPEN_JOBS,
     Attempt,
+    AttemptEnd,
     Ending,
     EngineId,
     JobId,
@@ -176,7 +177,7 @@ def _update(
     unknown = not row.native and row.engine_id is None
     if _is_stale(attempts, report) or (not unknown and _has_ended(record, report)):
         return
-    merged = merge_attempts(attempts, link.attempts_before, report)
+    merged = merge_attempts(attempts, link.attempts_before, report, row.complete_at)
     class_ = stored.classes[native_class(report, row.cluster)] if row.native else None
     now = updated(record, report, merged, class_)
     if now != record:
@@ -256,7 +257,9 @@ def _is_stale(stored: Sequence[StoredAttempt], report: SeenJob) -> bool:
         # ended after that start, the report is complete.
         return report.state in OPEN_JOBS or report.ended_at is None or report.ended_at < last.started_at
     same = reported.started_at <= last.started_at + SAME_START
-    return same and last.ended_at is not None and reported.ended_at is None
+    # An attempt that was lost ended for the ledger only: it may be found again.
+    ended = last.ended_at is not None and last.ending is not Ending.LOST
+    return same and ended and reported.ended_at is None
 
 
 def _has_ended(record: JobRecord, report: SeenJob) -> bool:
@@ -312,10 +315,13 @@ def _with_nodes(stored: Sequence[StoredAttempt], reported: Attempt) -> Attempt:
     return reported
 
 
-def merge_attempts(stored: Sequence[StoredAttempt], before: int, report: SeenJob) -> MergedAttempts:
+def merge_attempts(
+    stored: Sequence[StoredAttempt], before: int, report: SeenJob, last_seen: datetime | None = None
+) -> MergedAttempts:
     """Merge a report's attempts; `before` is the number of the job's attempts before this engine job.
 
-    Attempts the engine no longer reports stay. One that was still running is then marked as lost.
+    Attempts the engine no longer reports stay. One that was still running then ended as the engine reports of
+    it, else it is marked as lost, and ended when it was last seen.
     """
     if report.attempts:
         first = report.attempts[0].started_at - SAME_START
@@ -328,8 +334,9 @@ def merge_attempts(stored: Sequence[StoredAttempt], before: int, report: SeenJob
         for number, attempt in enumerate(report.attempts, offset + 1)
     ]
     if report.attempts or report.state is not JobState.RUNNING:
+        following = min((a.started_at for a in report.attempts), default=None)
         closed = [
-            replace(s, attempt=replace(s.attempt, ending=Ending.LOST))
+            replace(s, attempt=_closed(s.attempt, report.earlier_end, last_seen, following))
             for s in earlier
             if s.attempt.ending is None
         ]
@@ -341,6 +348,17 @@ def merge_attempts(stored: Sequence[StoredAttempt], before: int, report: SeenJob
         gone=tuple(number for number in old if number not in stays),
         total=offset + len(report.attempts),
     )
+
+
+def _closed(
+    attempt: Attempt, end: AttemptEnd | None, last_seen: datetime | None, following: datetime | None
+) -> Attempt:
+    """Close an attempt that the engine no longer reports; `following` is when the next one started."""
+    if end is not None and end.ended_at >= attempt.started_at:
+        return replace(attempt, ended_at=end.ended_at, ending=end.ending, reason=sanitize(end.reason))
+    known = [t for t in (last_seen, following) if t is not None]
+    ended_at = max(attempt.started_at, min(known)) if known else None
+    return replace(attempt, ended_at=ended_at, ending=Ending.LOST)
 
 
 def _sanitized(attempt: Attempt) -> Attempt:

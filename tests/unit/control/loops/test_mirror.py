@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -91,7 +94,7 @@ async def test_what_the_ledger_did_not_take_is_kept_the_next_time(
     one = bench.world.put("by-hand")
     keep = MirrorJobs._store
 
-    async def fails(*arguments: object) -> None:
+    async def fails(*arguments: object, **options: object) -> None:
         raise Unreachable("LedgerUnreachable", "cut", "wait")
 
     monkeypatch.setattr(MirrorJobs, "_store", fails)
@@ -186,6 +189,27 @@ async def test_what_nothing_tells_of_is_lost_only_after_a_second_look(bench: Ben
     await bench.look()
     rows = await bench.rows()
     assert (rows[one].state, rows[two].state) == (JobState.LOST, JobState.DONE)
+
+
+async def test_what_vanished_while_nobody_looked_ended_when_it_was_last_seen(
+    bench: Bench, database_url: str
+) -> None:
+    """Not when it was missed, nor when a server that started again missed it a second time."""
+    one = bench.world.put("by-hand", JobState.RUNNING)
+    await bench.look()
+    last_seen = (await bench.rows())[one].submitted_at + timedelta(seconds=20)
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE mirror_mark SET at = %s", (last_seen,))
+    bench.world.hidden.add(one)
+    bench.world.forgotten.add(one)
+    for _ in range(2):
+        await bench.restart()
+        await bench.look()
+    bench.now = 31
+    bench.world.put("other")
+    await bench.look()
+    row = (await bench.rows())[one]
+    assert (row.state, row.ended_at) == (JobState.LOST, last_seen.replace(microsecond=0))
 
 
 async def test_what_was_sent_just_now_is_not_missing(bench: Bench) -> None:

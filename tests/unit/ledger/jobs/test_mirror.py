@@ -13,7 +13,7 @@ import pytest
 from fairway.explain.reasons import WAITS_FOR_CAPACITY
 from fairway.ledger import DesiredState, EventKind, JobFilter, LeaseLost, Ledger
 from fairway.model.errors import PermanentError
-from fairway.model.job import Ending, EngineId, JobId, JobState, SeenJob, Tolerates
+from fairway.model.job import AttemptEnd, Ending, EngineId, JobId, JobState, SeenJob, Tolerates
 from fairway.model.names import PoolName, UserName
 from fairway.model.team import Supply
 from tests.unit.ledger.job_samples import Desk, at, new_job, retries, run, seen
@@ -385,6 +385,51 @@ async def test_lost_and_found(desk: Desk) -> None:
     await desk.see(seen(engine_id, name, RUNNING, run(1)))
     detail = await desk.detail(id_)
     assert (detail.row.state, detail.attempts[0].attempt.ending) == (RUNNING, None)
+
+
+async def test_a_lost_job_ended_when_it_was_last_seen(desk: Desk, database_url: str) -> None:
+    """Whatever else the mirror wrote since it knew that a job is missing."""
+    id_, engine_id, name = await submitted(desk)
+    waiting, second_id, _ = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(1)), mark="m1")
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE mirror_mark SET at = %s", (at(40),))
+    await desk.see(seen("native", "x", WAITING), mark="m2", complete=False)
+    async with desk.ledger.writing(desk.mirror) as tx:
+        await tx.mirror.mark_lost([EngineId(engine_id), EngineId(second_id)])
+    detail = await desk.detail(id_)
+    assert (detail.row.state, detail.row.ended_at) == (JobState.LOST, at(40))
+    assert [a.attempt for a in detail.attempts] == [run(1, 40, Ending.LOST)]
+    never = await desk.row(waiting)
+    assert (never.state, never.started_at) == (JobState.LOST, None)
+    assert never.ended_at is not None
+    assert await desk.ledger.mirror.mark("hpc") == "m2"
+
+
+async def test_an_attempt_that_the_engine_forgot_ended_when_it_was_last_seen(
+    desk: Desk, database_url: str
+) -> None:
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(1)), mark="m1")
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("UPDATE mirror_mark SET at = %s", (at(30),))
+    await desk.see(seen(engine_id, name, WAITING, earlier_attempts=1), mark="m2")
+    (attempt,) = (await desk.detail(id_)).attempts
+    assert attempt.attempt == run(1, 30, Ending.LOST)
+
+
+async def test_an_attempt_whose_node_went_while_nobody_looked_is_closed_as_the_engine_says(
+    desk: Desk,
+) -> None:
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(1)), mark="m1")
+    end = AttemptEnd(at(20), Ending.NODE_LOST, "no replacement for unhealthy node(s): n1")
+    await desk.see(seen(engine_id, name, WAITING, earlier_attempts=1, earlier_end=end))
+    await desk.see(seen(engine_id, name, RUNNING, run(90), earlier_attempts=1))  # and it says so no more
+    assert [a.attempt for a in (await desk.detail(id_)).attempts] == [
+        run(1, 20, Ending.NODE_LOST, reason=end.reason),
+        run(90),
+    ]
 
 
 async def test_what_is_over_stays_so(desk: Desk) -> None:

@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.jobs.objects import JobFacts, PodFacts, Workload
 from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of
 from fairway.explain.engine_reasons import kueue_code
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
-from fairway.model.job import ENDED_JOBS, Attempt, Ending, EngineId, JobState, SeenJob
+from fairway.model.job import ENDED_JOBS, Attempt, AttemptEnd, Ending, EngineId, JobState, SeenJob
 from fairway.model.names import ClusterName, NodeName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -139,6 +139,7 @@ def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
         reason_code=code,
         attempts=attempts,
         earlier_attempts=observed.forgotten_attempts,
+        earlier_end=_earlier_end(observed, attempts),
         ended_at=_ended_at(observed, attempts) if state in ENDED_JOBS else None,
         exit_code=attempts[-1].exit_code if attempts and state in ENDED_JOBS else None,
     )
@@ -302,6 +303,18 @@ def _eviction_ending(reason: str) -> Ending:
     if reason.endswith("MaximumExecutionTimeExceeded"):
         return Ending.TIMED_OUT
     return {"Preempted": Ending.PREEMPTED, "NodeFailures": Ending.NODE_LOST}.get(reason, Ending.REQUEUED)
+
+
+def _earlier_end(observed: ObservedJob, attempts: Sequence[Attempt]) -> AttemptEnd | None:
+    """Return how the last attempt ended of which no pods are left. Returns None if Kueue does not say so."""
+    if not observed.forgotten_attempts:
+        return None
+    following = attempts[0].started_at if attempts else None
+    ends = [e for e in observed.evictions if following is None or e[0] <= following]
+    if not ends:
+        return None
+    at, reason, message = ends[-1]
+    return AttemptEnd(at, _eviction_ending(reason), message[:_MAX_REASON_LENGTH])
 
 
 _DISRUPTED: Final = {

@@ -30,7 +30,7 @@ from fairway.engines.kubernetes.jobs.objects import (
 )
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS
 from fairway.engines.kubernetes.policy.nudge.nudge import DEACTIVATED_FOR
-from fairway.model.job import Ending, JobState, SeenJob
+from fairway.model.job import AttemptEnd, Ending, JobState, SeenJob
 from fairway.model.names import ClusterName
 from tests.unit.engines.kubernetes.policy.fleets import fleet
 
@@ -368,6 +368,21 @@ def test_what_nobody_tells_of_any_more_is_counted() -> None:
     assert earlier(a_job(suspend=True), evictions=1) == 1
     assert earlier(a_job(**ended("Complete", 9)), a_pod(ended=8), evictions=1) == 1
     assert earlier(a_job(**ended("Failed", 9, "DeadlineExceeded")), evictions=0) == 0
+
+
+def test_how_an_attempt_ended_of_which_no_pods_are_left() -> None:
+    """The node was deleted while Fairway was away: Kueue's Workload is all that tells of it."""
+    gone = condition("Evicted", when=40, reason="NodeFailures", message="no replacement for node-a")
+    workload = a_workload(gone, evictions=1)
+    known = ObservedJob(
+        "research", "train", a_job(suspend=True), workload=workload, evictions=(workload.evicted,)
+    )
+    job = join(count_forgotten_attempts(known), PLACES)
+    assert (job.earlier_attempts, job.attempts) == (1, ())
+    assert job.earlier_end == AttemptEnd(
+        T0 + timedelta(seconds=40), Ending.NODE_LOST, "no replacement for node-a"
+    )
+    assert seen(a_job(), a_pod(), workload=workload, evictions=(workload.evicted,)).earlier_end is None
 
 
 def test_supplies() -> None:
