@@ -59,6 +59,20 @@ class EmbeddedPostgres:
         """The URL for `Ledger.connect`."""
         return f"postgresql://{_Server.OWNER}@/postgres?host={quote(str(self._server.socket), safe='')}"
 
+    @property
+    def log_file(self) -> Path:
+        """The log of the server."""
+        return self._server.log_file
+
+    def is_running(self) -> bool:
+        """Return whether the server's process exists."""
+        return self._server.is_alive()
+
+    def restart(self) -> None:
+        """Start the server again if it has ended. Blocks until ready. Raises LedgerUnreachable."""
+        with _exclusively(self._folder):
+            self._server.start(initialise=False)
+
     def stop(self) -> None:
         """Leave the server; the last process to leave stops it. Safe to call twice."""
         if self._users is None or not self._folder.exists():
@@ -166,19 +180,25 @@ class _Server:
         self._binaries = binaries
         self._user = user
         self.socket = _socket_folder(folder)
+        self.log_file = self._data / "log.txt"
 
-    def start(self) -> None:
+    def start(self, *, initialise: bool = True) -> None:
         if not self._data.exists():
+            if not initialise:
+                raise LedgerUnreachable(
+                    "EmbeddedDataGone",
+                    f"the data of the embedded PostgreSQL, {self._data}, is gone",
+                    "move it back, or restart this server to begin with an empty ledger",
+                )
             self._initialise()
         if self._wait_if_running():
             return
         self._make_folder(self.socket)
         settings = {**_SETTINGS, "unix_socket_directories": str(self.socket)}
         options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
-        log = self._data / "log.txt"
         for delay in (1, 4, 0):  # the children of a server that was killed take a moment to end
             try:
-                self._pg_ctl("-w", "-t", START_SECONDS, "-l", log, "-o", options, "start")
+                self._pg_ctl("-w", "-t", START_SECONDS, "-l", self.log_file, "-o", options, "start")
                 break
             except LedgerUnreachable:
                 if not delay:
@@ -187,15 +207,15 @@ class _Server:
 
     def stop(self) -> None:
         """Stop the server. Ignores one that was already ended, though `pg_ctl` takes a zombie for alive."""
-        if not self._is_alive():
+        if not self.is_alive():
             return
         try:
             self._pg_ctl("-w", "-t", START_SECONDS, "-m", "fast", "stop")
         except LedgerUnreachable:
-            if self._is_alive():
+            if self.is_alive():
                 raise
 
-    def _is_alive(self) -> bool:
+    def is_alive(self) -> bool:
         try:
             pid = (self._data / "postmaster.pid").read_text().split()[0]
             state = Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
@@ -213,7 +233,7 @@ class _Server:
                 raise LedgerUnreachable(
                     "EmbeddedFailed",
                     f"the embedded PostgreSQL in {self._data} runs, but does not answer",
-                    f"look at its log:  tail {self._data / 'log.txt'}",
+                    f"look at its log:  tail {self.log_file}",
                 )
             time.sleep(0.1)
         return False
@@ -270,7 +290,7 @@ class _Server:
                 raise LedgerUnreachable(
                     "EmbeddedFailed",
                     f"the embedded PostgreSQL did not {verb}: {why}",
-                    f"look at its log:  tail {self._data / 'log.txt'}",
+                    f"look at its log:  tail {self.log_file}",
                 )
         return done.returncode
 

@@ -21,6 +21,7 @@ from fairway.ledger.connection import ConnectionLimits, Connections
 from fairway.ledger.cost.budgets import BudgetStore, BudgetWriter
 from fairway.ledger.cost.closed_months import MonthStore
 from fairway.ledger.cost.price_points import PriceStore
+from fairway.ledger.errors import LedgerUnreachable
 from fairway.ledger.fleet.clusters import ClusterStore
 from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
@@ -58,6 +59,8 @@ class Ledger:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self.outage: LedgerUnreachable | None = None
+        """Why PostgreSQL is down, if this server runs it itself; `ready` raises it."""
         self.revisions: Final = RevisionStore(connections)
         self.clusters: Final = ClusterStore(connections)
         self.pools: Final = PoolStore(connections)
@@ -108,6 +111,8 @@ class Ledger:
 
     async def ready(self) -> None:
         """Return if the ledger can serve now. Raises LedgerUnreachable, LedgerBusy or LedgerNotMigrated."""
+        if self.outage is not None:
+            raise self.outage
         async with self._connections.single() as connection:
             await migrate.check_version(connection)
 

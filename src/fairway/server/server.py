@@ -19,6 +19,7 @@ from fairway.control import Runner
 from fairway.files import fleet_digest, parse_fleet, read_fleet
 from fairway.ledger import Ledger, LedgerNotMigrated, embedded
 from fairway.model.errors import FairwayError
+from fairway.server.embedded import EmbeddedWatch
 from fairway.server.engines import EngineFactory
 from fairway.server.first_admin import ADMIN_TOKEN, make_first_admin
 from fairway.server.listen import ServerOptions, listening, own_url, require_tls
@@ -185,7 +186,12 @@ async def _open_ledger(settings: Settings, stop: Shutdown) -> AsyncIterator[Ledg
         if settings.archive_url is not None:
             ledger.usage.use_archive(settings.archive_url)
         try:
-            yield ledger
+            if own is None:
+                yield ledger
+            else:
+                watch = EmbeddedWatch(own, ledger)
+                async with _background(watch.run(), "the watch over the embedded PostgreSQL", stop):
+                    yield ledger
         finally:
             await ledger.close()
     finally:

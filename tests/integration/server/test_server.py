@@ -186,16 +186,42 @@ def test_kill_9_and_again(home: Home) -> None:
     assert "Traceback" not in again.log
 
 
-def test_a_ledger_that_dies(home: Home) -> None:
+def kill_postgres(home: Home) -> int:
+    """Kill the embedded PostgreSQL; its process id."""
+    postmaster = int((home.state / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    os.kill(postmaster, signal.SIGKILL)
+    return postmaster
+
+
+def test_a_ledger_that_dies_is_started_again(home: Home) -> None:
     server = home.start("-f", str(QUICKSTART), "--listen", "127.0.0.1:0")
     until(lambda: home.fairway("get", "pools").stdout, 20)
-    with httpx2.Client(base_url=server.url) as http:
+    with httpx2.Client(base_url=server.url, timeout=30) as http:
+        kill_postgres(home)
+        until(lambda: "the embedded PostgreSQL runs again" in server.log, 30, "its restart")
+        until(lambda: http.get("/readyz").status_code == 200, 20, "the ledger")
+    assert home.fairway("get", "pools").stdout
+    assert server.stop() == 0, server.log
+    assert "Traceback" not in server.log
+    assert until(lambda: not home.processes(), 10, "the end of every process")
+
+
+def test_a_ledger_that_dies_and_cannot_start_again(home: Home) -> None:
+    server = home.start("-f", str(QUICKSTART), "--listen", "127.0.0.1:0")
+    until(lambda: home.fairway("get", "pools").stdout, 20)
+    data = home.state / "postgres" / "data"
+    with httpx2.Client(base_url=server.url, timeout=30) as http:
         assert http.get("/readyz").status_code == 200
-        postmaster = int((home.state / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
-        os.kill(postmaster, signal.SIGKILL)
-        until(lambda: http.get("/readyz").status_code == 503, 20, "the loss of the ledger")
+        kill_postgres(home)
+        data.rename(data.with_name("moved"))
+        until(
+            lambda: http.get("/readyz").json().get("code") == "EmbeddedEndsAgain",
+            40,
+            "the end of its restarts",
+        )
+        assert http.get("/readyz").status_code == 503
         assert http.get("/healthz").status_code == 200
-        assert http.get("/readyz").json()["code"] == "LedgerUnreachable"
+    assert not data.exists(), "an empty ledger is no substitute"
     failed = home.fairway("get", "pools")
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: the server cannot use its ledger now\n\nhint: ")
