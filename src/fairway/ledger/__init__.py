@@ -39,7 +39,15 @@ from fairway.ledger.records.costs import (
     UsageFilter,
     UsageView,
 )
-from fairway.ledger.records.fleet import ClusterState, Lease, NodeState, PoolState, Revision, Token
+from fairway.ledger.records.fleet import (
+    ClusterState,
+    Lease,
+    NodeState,
+    PoolState,
+    Revision,
+    StoredCondition,
+    Token,
+)
 from fairway.ledger.records.jobs import (
     DesiredState,
     EventKind,
@@ -102,6 +110,7 @@ __all__ = [
     "Revision",
     "StoredBudgetStatus",
     "StoredChange",
+    "StoredCondition",
     "TableVersion",
     "TeamUsage",
     "Token",

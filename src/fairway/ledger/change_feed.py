@@ -37,15 +37,19 @@ def _written(table: str) -> str:
 # What runs costs something every second: while anything does, the minute is part of the version.
 _VERSIONS = text(f"""
     SELECT
-        (SELECT hashtextextended(string_agg(concat_ws(' ', cluster, reachable, code, since, engine_version,
-            encode(digest, 'hex')), ',' ORDER BY cluster), 0) FROM cluster_state)
+        concat_ws(' ',
+            (SELECT hashtextextended(string_agg(concat_ws(' ', cluster, reachable, code, since,
+                engine_version, encode(digest, 'hex')), ',' ORDER BY cluster), 0) FROM cluster_state),
+            (SELECT hashtextextended(string_agg(concat_ws(' ', cluster, type, code, message, detail), ','
+                ORDER BY cluster, type), 0) FROM cluster_condition))
         AS nodes,
         concat_ws(' ', (SELECT max(id) FROM job), {_written("job")}, {_written("job_event")})
         AS jobs,
         concat_ws(' ',
             (SELECT max(id) FROM fleet_revision), (SELECT max(id) FROM apply), (SELECT max(id) FROM nudge),
             (SELECT string_agg(concat_ws(' ', apply, cluster, state, done), ',' ORDER BY apply, cluster)
-                FROM apply_cluster WHERE state IN ({OPEN_APPLIES_SQL})), {_written("drift")})
+                FROM apply_cluster WHERE state IN ({OPEN_APPLIES_SQL})),
+            {_written("drift")}, {_written("cluster_condition")})
         AS policy,
         concat_ws(' ', (SELECT max(id) FROM budget_event), {_written("usage_hour")},
             {_written("price_point")}, {_written("closed_month")},

@@ -23,6 +23,7 @@ from fairway.ledger.cost.closed_months import MonthStore
 from fairway.ledger.cost.price_points import PriceStore
 from fairway.ledger.errors import LedgerUnreachable
 from fairway.ledger.fleet.clusters import ClusterStore
+from fairway.ledger.fleet.conditions import ConditionStore, ConditionWriter
 from fairway.ledger.fleet.observations import ObservationWriter
 from fairway.ledger.fleet.revisions import RevisionStore
 from fairway.ledger.jobs.dispatch import DispatchStore, DispatchWriter
@@ -45,6 +46,7 @@ class FencedTransaction:
 
     def __init__(self, connection: AsyncConnection, lease: Lease) -> None:
         self.observations: Final = ObservationWriter(connection, lease)
+        self.conditions: Final = ConditionWriter(connection, lease)
         self.applies: Final = ApplyWriter(connection, lease)
         self.drift: Final = DriftWriter(connection, lease)
         self.dispatch: Final = DispatchWriter(connection, lease)
@@ -63,6 +65,7 @@ class Ledger:
         """Why PostgreSQL is down, if this server runs it itself; `ready` raises it."""
         self.revisions: Final = RevisionStore(connections)
         self.clusters: Final = ClusterStore(connections)
+        self.conditions: Final = ConditionStore(connections)
         self.pools: Final = PoolStore(connections)
         self.applies: Final = ApplyStore(connections)
         self.drift: Final = DriftStore(connections)

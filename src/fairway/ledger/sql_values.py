@@ -24,9 +24,9 @@ def page_limit(limit: int) -> int:
     return max(1, min(limit, MAX_PAGE))
 
 
-def sanitize(text: str) -> str:
+def sanitize(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     """Sanitize an engine's text for PostgreSQL: no NUL, valid UTF-8, bounded length."""
-    cut = text[:MAX_TEXT_LENGTH].replace("\0", "")
+    cut = text[:max_length].replace("\0", "")
     return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
 
 

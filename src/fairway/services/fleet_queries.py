@@ -47,4 +47,5 @@ async def _fleet_state(ledger: Ledger, fleets: Fleets) -> convert.FleetState:
         clusters={s.cluster: s for s in await ledger.clusters.all()},
         pools=await ledger.clusters.pools(),
         now=datetime.now(UTC),
+        conditions=await ledger.conditions.all(),
     )

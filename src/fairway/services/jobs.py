@@ -53,6 +53,7 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
+from fairway.views.conditions import with_conditions
 from fairway.views.why import build_why
 from fairway.wire import jobs as wire
 
@@ -423,7 +424,9 @@ async def why_job(ledger: Ledger, fleet: Fleet, job: wire.JobDetail, found: JobD
         unreachable = "" if state is None or state.reachable else state.message
     # The virtual engine's sentences are Fairway's own.
     plain = any(c.name == found.row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
-    return build_why(job, dependencies, unreachable, datetime.now(UTC), plain=plain)
+    why = build_why(job, dependencies, unreachable, datetime.now(UTC), plain=plain)
+    conditions = [c.condition for c in await ledger.conditions.all() if c.cluster == found.row.cluster]
+    return with_conditions(why, conditions)
 
 
 async def dependencies_of(ledger: Ledger, job: wire.JobDetail) -> list[tuple[wire.After, wire.Job | None]]:

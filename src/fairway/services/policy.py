@@ -12,6 +12,7 @@ from fairway.ledger import Ledger, Token
 from fairway.ledger.records.policy import Apply
 from fairway.model.access import Role
 from fairway.model.apply import ApplyKind, ApplyState
+from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
@@ -121,6 +122,21 @@ async def list_drift(
 ) -> list[wire.Drift]:
     """List the differences from the last applied fleet, by cluster, object and field."""
     return [convert.drift(d) for d in await ledger.drift.page(cluster=cluster, after=after, limit=limit)]
+
+
+async def list_not_checked(ledger: Ledger, cluster: str | None = None) -> list[wire.NotChecked]:
+    """List the clusters that could not be compared with what was applied to them."""
+    return [
+        wire.NotChecked(
+            cluster=c.cluster,
+            since=c.since,
+            code=c.condition.code,
+            message=c.condition.message,
+            hint=c.condition.hint,
+        )
+        for c in await ledger.conditions.all()
+        if c.condition.type is ConditionType.DRIFT_NOT_CHECKED and cluster in (None, c.cluster)
+    ]
 
 
 async def list_nudges(

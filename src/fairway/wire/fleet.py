@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from fairway.model.access import Role
+from fairway.model.condition import ConditionType
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.names import NAME_PATTERN
 from fairway.model.observation import Health
@@ -71,6 +72,14 @@ class Reason(Wire):
     hint: str
 
 
+class Condition(Reason):
+    """What is wrong with a cluster beside not being reachable: not looked at, or not installed."""
+
+    type: ConditionType
+    since: Moment
+    detail: str = Field(default="", description="more lines, e.g. a diff; empty: none")
+
+
 class Counts(Wire):
     """GPUs, or slices of one kind. Always `total == in_use + free + unhealthy`."""
 
@@ -118,6 +127,10 @@ class Cluster(Seen):
     engine_version: str | None
     reason: Reason | None = Field(description="why it is not reachable, or not observed yet")
     since: Moment | None = Field(description="since when it is reachable, or is not")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        description="what could not be looked at, and what an administrator has yet to install",
+    )
     pools: list[str]
     gpus: Counts | None = Field(description="whole GPUs; null: not observed yet")
     slices: list[SliceCounts] | None

@@ -9,7 +9,7 @@ from pydantic import Field
 from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
-from fairway.wire.fleet import Fault, Moment, RequestBody, Wire
+from fairway.wire.fleet import Fault, Moment, Page, RequestBody, Wire
 
 MAX_FLEET_CHARACTERS: Final = 1024 * 1024
 MAX_FLEET_BYTES: Final = 4 * 1024 * 1024
@@ -262,6 +262,25 @@ class Drift(ObjectRef):
     changed_by: str | None = Field(description="where the engine tells")
     team: str | None
     since: Moment = Field(description="when it was first seen")
+
+
+class NotChecked(Wire):
+    """A cluster that could not be compared with what was applied to it: its drift is not known."""
+
+    cluster: str
+    since: Moment
+    code: str = Field(examples=["ClusterUnreachable"])
+    message: str
+    hint: str
+
+
+class DriftPage(Page[Drift]):
+    """A part of the list of differences, and the clusters of which none are known."""
+
+    not_checked: list[NotChecked] = Field(
+        default_factory=list,
+        description="clusters that could not be looked at: their drift is not known",
+    )
 
 
 class Nudge(Wire):

@@ -112,14 +112,16 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     @app.get("/v1/drift", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_drift(
         cluster: Name = None, limit: Limit = PER_PAGE, cursor: Cursor = None
-    ) -> Page[wire.Drift]:
-        """What differs from what was last applied, by cluster and object."""
+    ) -> wire.DriftPage:
+        """What differs from what was last applied, by cluster and object; and which were not checked."""
         after = None
         if cursor is not None:
             a, b, c, d = decode_cursor(cursor, 4)
             after = (a, b, c, d)
         rows = await policy_services.list_drift(ledger, cluster=cluster, after=after, limit=limit + 1)
-        return first_page(rows, limit, lambda drift: (drift.cluster, drift.kind, drift.name, drift.field))
+        page = first_page(rows, limit, lambda drift: (drift.cluster, drift.kind, drift.name, drift.field))
+        not_checked = await policy_services.list_not_checked(ledger, cluster)
+        return wire.DriftPage(items=page.items, next_cursor=page.next_cursor, not_checked=not_checked)
 
     @app.get("/v1/nudges", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_nudges(

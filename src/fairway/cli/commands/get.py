@@ -13,7 +13,7 @@ from fairway.cli.connect import connect, server_options
 from fairway.cli.output.budgets import budgets_view
 from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view
 from fairway.cli.output.format import Format, Function, Listing, output_option, show
-from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view
+from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
 from fairway.cli.output.policy import drift_view, nudges_view, teams_view
 from fairway.cli.parameter import ParsedParam
 from fairway.cli.shared.watch import watch as show_repeatedly
@@ -91,7 +91,8 @@ Examples:
 def clusters(client: Client, output: Format) -> Listing:
     """Show the fleet's clusters.
 
-    One that cannot be reached is shown with the reason, since when, and its last known state.
+    One that cannot be reached is shown with the reason, since when, and its last known state. Below the
+    table is what could not be looked at, and what an administrator has yet to install.
     """
     found = client.clusters()
     return Listing(found, clusters_view(found, datetime.now(UTC), wide=output is Format.WIDE))
@@ -183,7 +184,8 @@ def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
     `fairway apply` with the same fleet file heals it.
     """
     found = client.drift(cluster)
-    return Listing(found, drift_view(found, datetime.now(UTC)))
+    clusters = [c for c in client.clusters() if cluster in (None, c.name)]
+    return Listing(found, drift_view(found, datetime.now(UTC), clusters))
 
 
 @get.command(
@@ -271,8 +273,10 @@ def jobs(
         if output in (Format.JSON, Format.YAML):
             found = list(client.jobs(most=None if all_ else most, **filters))
             return Listing(found, jobs_view([], now, wide=False, filtered=filtered, more=False))
+        clusters = [c for c in client.clusters() if named["cluster"] in (None, c.name)]
         found, groups, more = _job_lines(client, filters, None if all_ else most, each=tasks)
         view = jobs_view(groups, now, wide=output is Format.WIDE, filtered=filtered, more=more)
+        view = with_unfollowed(view, clusters, now)
         return Listing(found, view)
 
     _run(fetch, context=context, url=url, output=output, watch=watch, every=every)

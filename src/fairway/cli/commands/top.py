@@ -11,7 +11,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, TableView, count, supports_colour, table_lines
-from fairway.cli.output.jobs import JobGroup, group_jobs
+from fairway.cli.output.jobs import JobGroup, group_jobs, with_unfollowed
 from fairway.cli.output.top import headline, open_jobs, pools_in_use
 from fairway.cli.shared.watch import watch_in_place
 from fairway.client.client import Client
@@ -59,6 +59,7 @@ def top(*, cluster: str | None, once: bool, every: float, context: str | None, u
 def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]:
     pools = client.pools(cluster)
     counts = client.job_counts(cluster)
+    clusters = [c for c in client.clusters() if cluster in (None, c.name)]
     now = datetime.now(UTC)
     pool_lines = _table(pools_in_use(pools, counts))
     max_lines = _JOBS_WITHOUT_TERMINAL
@@ -77,7 +78,7 @@ def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]
         "",
         *pool_lines,
         "",
-        *_table(open_jobs(shown, now)),
+        *_table(with_unfollowed(open_jobs(shown, now), clusters, now)),
         *(more if hidden > 0 else []),
     ]
 
@@ -87,4 +88,6 @@ def _groups(client: Client, cluster: str | None, *states: JobState) -> list[JobG
 
 
 def _table(view: TableView) -> list[str]:
-    return table_lines(view, Format.TABLE, colour=supports_colour()) if view.rows else [view.empty]
+    if not view.rows:
+        return view.empty.splitlines()
+    return [*table_lines(view, Format.TABLE, colour=supports_colour()), *view.notes]

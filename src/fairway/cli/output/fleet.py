@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, age, moment, number, price, since
 from fairway.client.contexts import Contexts
+from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
+from fairway.views.conditions import condition_text
 from fairway.wire import fleet as wire
 
 _STALE = " !"
@@ -53,7 +55,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
         empty="no clusters yet",
         hint="give the server a fleet:  fairway server -f fleet.yaml",
         notes=[note for c in clusters for note in _cluster_notes(c, now)],
-        alarming=frozenset(i for i, c in enumerate(clusters) if c.reachable is False),
+        alarming=frozenset(i for i, c in enumerate(clusters) if c.reachable is False or c.conditions),
     )
 
 
@@ -217,7 +219,7 @@ def _pool_rows(pool: wire.Pool) -> list[tuple[str, wire.PoolCounts | None]]:
 
 def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
     if cluster.reason is None:
-        return []
+        return condition_notes([cluster], now)
     if cluster.reachable is None:
         return [f"{cluster.name}: {cluster.reason.message}"]
     shown = "its last known state is shown" if cluster.observed_at else "it was never observed"
@@ -225,6 +227,19 @@ def _cluster_notes(cluster: wire.Cluster, now: datetime) -> list[str]:
         f"{cluster.name} cannot be reached since {since(cluster.since, now)}; {shown}",
         f"  {cluster.reason.code}: {cluster.reason.message}",
         f"  hint: {cluster.reason.hint}",
+    ]
+
+
+def condition_notes(
+    clusters: Sequence[wire.Cluster], now: datetime, types: Collection[ConditionType] = tuple(ConditionType)
+) -> list[str]:
+    """Return the conditions of these types of clusters, each as a note with its hint."""
+    return [
+        line
+        for c in clusters
+        for condition in c.conditions
+        if condition.type in types
+        for line in (condition_text(c.name, condition, now), f"  hint: {condition.hint}")
     ]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from fairway.cli.output.fleet import condition_notes
 from fairway.cli.output.format import UNKNOWN, Column, Fit, ScreenLine, TableView, count, folded, since, span
 from fairway.cli.output.messages import fold
+from fairway.model.condition import ConditionType
 from fairway.model.job import JobState
 from fairway.model.text import clean
 from fairway.views.jobs import (
@@ -25,6 +27,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
+from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as wire
 
 
@@ -95,6 +98,17 @@ def jobs_view(
         notes=[f"{limit_text}; more with  --most {10 * len(groups)}  or  --all"] if more else [],
         alarming=frozenset(i for i, g in enumerate(groups) if _alarming(g)),
     )
+
+
+def with_unfollowed(view: TableView, clusters: Sequence[fleet_wire.Cluster], now: datetime) -> TableView:
+    """Add a note for each cluster whose jobs are not followed; an empty table must not say "no jobs"."""
+    notes = condition_notes(clusters, now, (ConditionType.JOBS_NOT_FOLLOWED,))
+    if not notes:
+        return view
+    if view.rows:
+        return replace(view, notes=[*view.notes, *notes])
+    *first, hint = notes
+    return replace(view, empty="\n".join(first), hint=hint.removeprefix("  hint: "))
 
 
 def name_text(group: JobGroup) -> str:

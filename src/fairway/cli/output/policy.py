@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, since, span
+from fairway.views.conditions import no_drift_text, unchecked_text
 from fairway.views.plans import wanted_and_found
+from fairway.wire import fleet as fleet_wire
 from fairway.wire import policy as wire
 
 _INDENT = "  "
@@ -48,8 +50,13 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
     )
 
 
-def drift_view(drift: Sequence[wire.Drift], now: datetime) -> TableView:
-    """Return a table with one row for each difference."""
+def drift_view(
+    drift: Sequence[wire.Drift], now: datetime, clusters: Sequence[fleet_wire.Cluster] = ()
+) -> TableView:
+    """Return a table with one row for each difference.
+
+    The notes name each of `clusters` that could not be compared: without them, no row means no drift.
+    """
     columns = [
         *Column.names("CLUSTER", "OBJECT"),
         Column("FIELD", fit=Fit.MIDDLE, hide_if_empty=True),
@@ -69,19 +76,22 @@ def drift_view(drift: Sequence[wire.Drift], now: datetime) -> TableView:
         ]
         for d in drift
     ]
-    clusters = sorted({d.cluster for d in drift})
+    drifted = sorted({d.cluster for d in drift})
+    unchecked = unchecked_text(clusters, now)
     objects = len({(d.cluster, d.kind, d.name) for d in drift})
     notes = [
-        f"{count(objects, 'object')} on {', '.join(clusters)} {'differs' if objects == 1 else 'differ'} "
+        f"{count(objects, 'object')} on {', '.join(drifted)} {'differs' if objects == 1 else 'differ'} "
         "from what was applied",
         "  hint: put them back:  fairway apply -f fleet.yaml   or write what was meant into the fleet file",
     ]
     return TableView(
         columns,
         rows,
-        empty="no drift: every cluster is as it was applied",
-        hint="what was applied:  fairway history",
-        notes=notes if drift else (),
+        empty=no_drift_text(clusters, now),
+        hint="fairway get clusters  says what keeps Fairway from looking"
+        if unchecked
+        else "what was applied:  fairway history",
+        notes=[*(notes if drift else ()), *unchecked],
         alarming=frozenset(range(len(rows))),
     )
 

@@ -11,19 +11,25 @@ from typing import Final
 import structlog
 
 from fairway.control.metrics import PolicyMetrics
-from fairway.engines.port import Governs
+from fairway.engines.port import Governs, Unreachable
 from fairway.ledger import Lease, Ledger
+from fairway.model.condition import ConditionType, error_condition
+from fairway.model.errors import FairwayError
+from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.drift import find_drift, without_holds
-from fairway.services.engine_cache import LazyEngine
+from fairway.services.engine_cache import LazyEngine, time_limit
 from fairway.services.fleets import LastApplied
-from fairway.services.plans import compare_cluster
+from fairway.services.plans import ClusterComparison, compare_cluster
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 
 PENDING_HOLD_SECONDS: Final = 30.0
 """How long a hold may take to reach its engine before it counts as drift."""
+
+COMPARE_SECONDS: Final = 50.0
+"""Time limit of a comparison: within that of the loop's round, so that a failure can be recorded."""
 
 
 class FindDrift:
@@ -53,7 +59,7 @@ class FindDrift:
         if applied is None:
             return
         engine = self._engine.get()
-        compared = await compare_cluster(engine, applied.fleet)
+        compared = await self._compare(lease, engine, applied.fleet)
         entries = find_drift(compared.wanted, compared.found, compared.changes)
         if entries and await self._hold_pending():
             fleet = await self._applied.fleet()
@@ -62,6 +68,8 @@ class FindDrift:
                 entries = without_holds(entries, unheld)
         async with self._ledger.writing(lease) as tx:
             recorded = await tx.drift.write(applied.apply, entries)
+            if recorded:
+                await tx.conditions.write((ConditionType.DRIFT_NOT_CHECKED,), ())
         if not recorded:
             return
         objects = len({e.key for e in entries})
@@ -72,6 +80,22 @@ class FindDrift:
                 "drift" if objects else "no drift", cluster=self._cluster, objects=objects, first=first
             )
         self._reported = objects
+
+    async def _compare(self, lease: Lease, engine: Governs, fleet: Fleet) -> ClusterComparison:
+        """Compare the cluster with `fleet`; a failure is recorded, so that nobody takes it for no drift."""
+        timed_out = Unreachable(
+            "Unreachable",
+            f"cluster {self._cluster} did not show its policy within {COMPARE_SECONDS:g} s",
+            "look whether its engine is overloaded",
+        )
+        try:
+            async with time_limit(COMPARE_SECONDS, timed_out):
+                return await compare_cluster(engine, fleet)
+        except FairwayError as error:
+            condition = error_condition(ConditionType.DRIFT_NOT_CHECKED, error)
+            async with self._ledger.writing(lease) as tx:
+                await tx.conditions.write((ConditionType.DRIFT_NOT_CHECKED,), (condition,))
+            raise
 
     async def _hold_pending(self) -> bool:
         """Return whether a budget was spent just now, so that the hold loop has yet to write its hold.

@@ -11,6 +11,8 @@ import structlog
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import MirrorBatch, Mirrors, Runs, Unreachable
 from fairway.ledger import Lease, Ledger
+from fairway.model.condition import Condition, ConditionType, error_condition
+from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, SeenJob
 from fairway.model.names import ClusterName
@@ -60,6 +62,9 @@ class MirrorJobs:
         self._missing: dict[EngineId, float] = {}
         """Jobs that are open in the ledger and unknown to the engine, and since when."""
         self._duplicates: set[EngineId] = set()
+        self._failures = 0
+        self._recorded: tuple[Condition | None] | None = None
+        """The condition that the ledger has; None if this is not known yet."""
 
     async def __call__(self, lease: Lease) -> None:
         """Read one batch of changes, or take the one left by a failed round, and write it."""
@@ -67,7 +72,7 @@ class MirrorJobs:
         if fleet is None:
             return
         if self._unstored is None:
-            self._unstored = await self._read_changes(fleet)
+            self._unstored = await self._read_or_record(lease, fleet)
         batch, read_at = self._unstored
         listed = frozenset(job.engine_id for job in batch.jobs) if batch.snapshot else None
         complete = not self._missing
@@ -90,8 +95,34 @@ class MirrorJobs:
         self._unstored = self._listed = None
         self._missing.clear()
         self._duplicates.clear()
+        self._failures, self._recorded = 0, None
         self._metrics.forget_lag(self._cluster)
         await self._engine.close()
+
+    async def _read_or_record(self, lease: Lease, fleet: Fleet) -> tuple[MirrorBatch, float]:
+        """Read changes. Records as a condition of the cluster that its jobs are not followed, until they are.
+
+        A temporary error is recorded from the second in a row on: a busy engine misses a beat now and then.
+        """
+        try:
+            read = await self._read_changes(fleet)
+        except FairwayError as error:
+            self._failures += 1
+            if self._failures > 1 or isinstance(error, PermanentError):
+                await self._record(lease, error_condition(ConditionType.JOBS_NOT_FOLLOWED, error))
+            raise
+        self._failures = 0
+        await self._record(lease, None)
+        return read
+
+    async def _record(self, lease: Lease, condition: Condition | None) -> None:
+        recorded = (condition,)
+        if recorded != self._recorded:
+            async with self._ledger.writing(lease) as tx:
+                await tx.conditions.write(
+                    (ConditionType.JOBS_NOT_FOLLOWED,), () if condition is None else (condition,)
+                )
+            self._recorded = recorded
 
     async def _read_changes(self, fleet: Fleet) -> tuple[MirrorBatch, float]:
         if self._stale:

@@ -39,7 +39,7 @@ _ADD = text("""
 
 _REMOVE = tuple(
     text(f"DELETE FROM {table} WHERE cluster <> ALL (CAST(:clusters AS text[]))")  # noqa: S608
-    for table in ("cluster_state", "node", "device", "pool_total", "drift")
+    for table in ("cluster_state", "node", "device", "pool_total", "drift", "cluster_condition")
 )
 
 # No server will carry out the applies of a cluster that left.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fairway.model.access import Role
+from fairway.model.condition import Condition
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, UserName
 from fairway.model.observation import Devices, Health
@@ -41,6 +42,15 @@ class ClusterState:
     """The last observation, successful or not; None before the first."""
     observed_at: datetime | None
     """The last successful observation: the age of the nodes and pools shown; None if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCondition:
+    """A condition of a cluster, and when it began."""
+
+    cluster: ClusterName
+    condition: Condition
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
+from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
 
 metadata: Final = MetaData(
@@ -95,6 +96,20 @@ cluster_state: Final = Table(
     Column("digest", LargeBinary),
     # Fencing token of the last writer.
     Column("token", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# What is wrong with a cluster beside not being reachable; a row goes when it is no longer so.
+cluster_condition: Final = Table(
+    "cluster_condition",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("type", Name, primary_key=True),
+    Column("code", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("hint", Text, nullable=False),
+    Column("detail", Text, nullable=False, server_default=""),
+    Column("since", Moment, nullable=False),
+    one_of("type", ConditionType),
 )
 
 node: Final = Table(

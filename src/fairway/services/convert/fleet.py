@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypedDict
 from zoneinfo import ZoneInfo
 
-from fairway.ledger import ClusterState, NodeState, PoolState
+from fairway.ledger import ClusterState, NodeState, PoolState, StoredCondition
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import SliceName
 from fairway.model.observation import Devices, Health, free_devices
@@ -29,6 +29,7 @@ class FleetState:
     clusters: Mapping[str, ClusterState]
     pools: tuple[PoolState, ...]
     now: datetime
+    conditions: tuple[StoredCondition, ...] = ()
 
 
 class _Freshness(TypedDict):
@@ -60,6 +61,14 @@ def node(state: NodeState, cluster: ClusterState | None, now: datetime) -> wire.
     )
 
 
+def condition(stored: StoredCondition) -> wire.Condition:
+    """Convert one condition of a cluster."""
+    c = stored.condition
+    return wire.Condition(
+        type=c.type, code=c.code, message=c.message, hint=c.hint, detail=c.detail, since=stored.since
+    )
+
+
 def _cluster(fleet_state: FleetState, cluster: Cluster) -> wire.Cluster:
     state = fleet_state.clusters.get(cluster.name)
     rows = [p for p in fleet_state.pools if p.cluster == cluster.name]
@@ -71,6 +80,7 @@ def _cluster(fleet_state: FleetState, cluster: Cluster) -> wire.Cluster:
         engine_version=state.engine_version or None if state else None,
         reason=_reason(state),
         since=state.since if state and state.attempted_at else None,
+        conditions=[condition(c) for c in fleet_state.conditions if c.cluster == cluster.name],
         pools=sorted(p.name for p in fleet_state.fleet.pools_of(cluster.name)),
         gpus=_sum(whole_gpus) if observed else None,
         slices=[

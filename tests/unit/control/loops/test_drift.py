@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.control.loops.drift import FindDrift
 from fairway.control.loops.nudge import NudgeCluster
 from fairway.control.metrics import PolicyMetrics
+from fairway.engines.port import Unreachable
 from fairway.ledger import ApplyState, Drift, DriftKind, Lease, Ledger
+from fairway.model.condition import ConditionType
 from fairway.model.names import ClusterName
 from fairway.policy.objects import Nudge, ObjectKey
 from fairway.services.fleets import Fleets, LastApplied
@@ -188,3 +191,24 @@ async def test_nobody_is_nudged_towards_a_fleet_that_is_being_replaced(ledger: L
     assert (await bench.apply(number)).state is ApplyState.DONE
     await look.nudge(held)
     assert len(await ledger.drift.nudges()) == 1
+
+
+async def test_a_cluster_that_could_not_be_looked_at_says_so_until_it_was(ledger: Ledger) -> None:
+    bench = Bench(ledger)
+    look, held = Look(bench), await lease(ledger, "drift")
+    await bench.queue(fleet(a=1))
+    await bench.carry_out()
+    await look.drift(held)
+    assert await ledger.conditions.all() == ()
+
+    bench.world.deaf = Unreachable("ClusterUnreachable", "no connection", "systemctl status slurmrestd")
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await look.drift(held)
+    (stored,) = await ledger.conditions.all()
+    assert (stored.cluster, stored.condition.type) == (HPC, ConditionType.DRIFT_NOT_CHECKED)
+    assert stored.condition.code == "ClusterUnreachable"
+
+    bench.world.deaf = None
+    await look.drift(held)
+    assert await ledger.conditions.all() == ()

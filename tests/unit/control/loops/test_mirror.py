@@ -14,6 +14,7 @@ from fairway.control.metrics import JobMetrics
 from fairway.engines.port import Refused, Unreachable
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobFilter, JobRow
+from fairway.model.condition import ConditionType
 from fairway.model.job import EngineId, JobId, JobState
 from fairway.services.fleets import Fleets, LastApplied
 from tests.unit.control.job_toy import HPC, Field, ToyRuns, give_fleet, parse, submit, take
@@ -249,3 +250,29 @@ async def test_a_job_whose_sender_died_is_found_by_the_mirror(bench: Bench) -> N
     (row,) = await bench.ledger.jobs.rows([number])
     assert (row.engine_id, row.state, row.native) == (one, JobState.WAITING, False)
     assert await bench.ledger.dispatch.pending_submits(HPC, 10) == ()
+
+
+async def test_jobs_that_cannot_be_followed_are_a_condition_of_the_cluster(bench: Bench) -> None:
+    bench.world.deaf = Refused("ToolMissing", "squeue cannot be run: not in PATH", "install slurm-client")
+    with pytest.raises(Refused):
+        await bench.look()
+    (stored,) = await bench.ledger.conditions.all()
+    assert stored.condition.type is ConditionType.JOBS_NOT_FOLLOWED
+    assert stored.condition.code == "ToolMissing"
+    bench.world.deaf = None
+    await bench.look()
+    assert await bench.ledger.conditions.all() == ()
+
+
+async def test_one_missed_answer_is_no_condition_and_two_are(bench: Bench) -> None:
+    bench.world.deaf = Unreachable("ControllerUnreachable", "squeue: socket timed out", "scontrol ping")
+    with pytest.raises(Unreachable):
+        await bench.look()
+    assert await bench.ledger.conditions.all() == ()
+    with pytest.raises(Unreachable):
+        await bench.look()
+    assert len(await bench.ledger.conditions.all()) == 1
+    await bench.restart()
+    bench.world.deaf = None
+    await bench.look()
+    assert await bench.ledger.conditions.all() == ()

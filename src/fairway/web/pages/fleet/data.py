@@ -77,7 +77,8 @@ class FleetPageCache:
         if self._grants.fleet is not policy:
             self._grants = Grants(policy)
         clusters = {str(cluster.cluster): cluster for cluster in snapshot.clusters}
-        state = FleetState(fleet, clusters, snapshot.pools, datetime.now(UTC))
+        conditions = await self._ledger.conditions.all()
+        state = FleetState(fleet, clusters, snapshot.pools, datetime.now(UTC), conditions)
         return FleetPageData(state, snapshot, policy, self._grants)
 
     async def _read_spend(self) -> DayCost:

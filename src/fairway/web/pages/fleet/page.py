@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from fairway.api.auth import caller_of
 from fairway.services.convert import fleet as convert
 from fairway.services.rights import visible_teams
+from fairway.views.conditions import condition_text
 from fairway.web.cache.single_flight import FragmentCache
 from fairway.web.context import PageContext
 from fairway.web.pages.fleet import view_model
@@ -64,5 +65,7 @@ def _values(data: FleetPageData, cost: DayCost, visible: frozenset[str] | None) 
         "queues_beyond": max(0, len(rows) - view_model.MAX_QUEUES),
         "clusters": clusters,
         "unreachable": [c for c in clusters if c.reachable is False],
+        "troubled": [c for c in clusters if c.reachable is not False and c.conditions],
+        "condition_text": condition_text,
         "meanings": MEANINGS,
     }

@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from fairway.api.auth import caller_of
 from fairway.ledger import Ledger, Token
 from fairway.ledger.records.jobs import JobRow
+from fairway.model.condition import ConditionType
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobId, parse_job_id
 from fairway.services.jobs import explain_jobs
@@ -54,6 +55,11 @@ def add_job_pages(site: PageContext) -> None:
                 "ages": AGES,
                 "mine": str(person.user),
                 "my_teams": sorted(person.teams),
+                "unfollowed": [
+                    c
+                    for c in await ledger.conditions.all()
+                    if c.condition.type is ConditionType.JOBS_NOT_FOLLOWED
+                ],
             },
         )
 

@@ -50,7 +50,7 @@ def _add_policy(site: PageContext) -> None:
         nudges = await ledger.drift.nudges(limit=_RECENT)
         applies = await ledger.applies.page(limit=_RECENT)
         live = {
-            "clusters": view_model.clusters_policy(fleet, applied, drift),
+            "clusters": view_model.clusters_policy(fleet, applied, drift, await ledger.conditions.all()),
             "drift": [(d, *formats.wanted_and_found(d)) for d in drift[:MAX_DRIFT]],
             "more_drift": len(drift) > MAX_DRIFT,
             "nudges": nudges,

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from fairway.ledger import StoredCondition
 from fairway.ledger.records.policy import AppliedCluster
 from fairway.model.apply import ApplyState
+from fairway.model.condition import ConditionType
 from fairway.model.fleet import Cluster, Fleet
+from fairway.services.convert import fleet as convert
 from fairway.wire import policy as wire
+from fairway.wire.fleet import Condition
 
 SIGN_WORDS: Final = {"+": "new", "-": "gone", "~": "changed", "=": "adopted"}
 """The meanings of signs, for screen readers."""
@@ -35,6 +39,10 @@ class ClusterPolicy:
     """None if nothing was applied yet."""
     drifted: int
     """The number of objects that differ."""
+    unchecked: Condition | None = None
+    """Why it could not be compared with what was applied; None if it was."""
+    pending: Condition | None = None
+    """What an administrator has yet to install; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +68,25 @@ class TeamDiffRows:
 
 
 def clusters_policy(
-    fleet: Fleet, applied: Iterable[AppliedCluster], drift: Iterable[wire.Drift]
+    fleet: Fleet,
+    applied: Iterable[AppliedCluster],
+    drift: Iterable[wire.Drift],
+    conditions: Iterable[StoredCondition] = (),
 ) -> list[ClusterPolicy]:
     """Return one row for each cluster of the fleet, in file order."""
     by_cluster = {a.cluster: a for a in applied}
     drifted = Counter(cluster for cluster, _, _ in {(d.cluster, d.kind, d.name) for d in drift})
-    return [ClusterPolicy(c, by_cluster.get(c.name), drifted[c.name]) for c in fleet.clusters]
+    wrong = {(c.cluster, c.condition.type): convert.condition(c) for c in conditions}
+    return [
+        ClusterPolicy(
+            c,
+            by_cluster.get(c.name),
+            drifted[c.name],
+            wrong.get((c.name, ConditionType.DRIFT_NOT_CHECKED)),
+            wrong.get((c.name, ConditionType.INSTALL_PENDING)),
+        )
+        for c in fleet.clusters
+    ]
 
 
 def diff_by_team(diff: Sequence[wire.FieldDiff]) -> list[TeamDiffRows]:

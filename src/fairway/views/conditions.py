@@ -1,0 +1,74 @@
+"""Format the conditions of clusters, for terminal and page alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from fairway.model.condition import Condition, ConditionType
+from fairway.model.job import JobState
+from fairway.model.text import clean, span
+from fairway.wire import fleet as wire
+from fairway.wire.jobs import Why, WhyReason
+
+NO_DRIFT: Final = "no drift: every cluster is as it was applied"
+_OPEN: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD, JobState.RUNNING)
+_WHY_TYPES: Final = (
+    ConditionType.JOBS_NOT_FOLLOWED,
+    ConditionType.QUEUES_DOWN,
+    ConditionType.ACCOUNTING_DETACHED,
+)
+
+
+def condition_text(cluster: str, condition: wire.Condition, now: datetime) -> str:
+    """Format what is wrong with a cluster, and since when, in one sentence."""
+    why = f"{condition.code}: {clean(condition.message)}"
+    ago = span((now - condition.since).total_seconds())
+    match condition.type:
+        case ConditionType.DRIFT_NOT_CHECKED:
+            when = f"{condition.since:%Y-%m-%d %H:%M}Z ({ago} ago)"
+            return f"{cluster} is not checked for drift since {when}, because {why}"
+        case ConditionType.JOBS_NOT_FOLLOWED:
+            return f"jobs of {cluster} are not followed for {ago}: {why}"
+        case _:
+            return f"{cluster}: {clean(condition.message)} ({condition.code}, for {ago})"
+
+
+def unchecked_text(clusters: Iterable[wire.Cluster], now: datetime) -> list[str]:
+    """Return a line for each cluster that could not be compared with what was applied to it."""
+    return [
+        condition_text(c.name, condition, now)
+        for c in clusters
+        for condition in c.conditions
+        if condition.type is ConditionType.DRIFT_NOT_CHECKED
+    ]
+
+
+def no_drift_text(clusters: Sequence[wire.Cluster], now: datetime) -> str:
+    """Return what to say if no difference is known. Never "no drift" of a cluster that nobody looked at."""
+    unchecked = unchecked_text(clusters, now)
+    if not unchecked:
+        return NO_DRIFT
+    others = len(clusters) > len(unchecked)
+    rest = "every other cluster is as it was applied" if others else "whether there is drift is not known"
+    return "\n".join([*unchecked, rest])
+
+
+def with_conditions(why: Why, conditions: Iterable[Condition]) -> Why:
+    """Add to the reasons of an open job what keeps its cluster from being read, or from starting any job."""
+    if why.state not in _OPEN:
+        return why
+    added = [
+        WhyReason(
+            code=c.code,
+            text=f"jobs of {why.cluster} are not followed: {clean(c.message)}"
+            if c.type is ConditionType.JOBS_NOT_FOLLOWED
+            else clean(c.message),
+            hint=clean(c.hint),
+            engine="",
+        )
+        for c in conditions
+        if c.type in _WHY_TYPES
+    ]
+    return why.model_copy(update={"reasons": [*added, *why.reasons]}) if added else why
