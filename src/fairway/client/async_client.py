@@ -89,10 +89,20 @@ class AsyncClient:
         return await self._send(requests.plan(fleet, source, cluster))
 
     async def apply(
-        self, fleet: str, source: str, fingerprints: Mapping[str, str], *, force: bool
+        self,
+        fleet: str,
+        source: str,
+        fingerprints: Mapping[str, str],
+        *,
+        force: bool,
+        confirmed: Sequence[str] = (),
     ) -> policy_wire.Apply:
-        """Start to apply a planned fleet file; follow it with `apply_progress`."""
-        return await self._send(requests.apply(fleet, source, fingerprints, force=force))
+        """Start to apply a planned fleet file; follow it with `apply_progress`.
+
+        `confirmed` names what may be removed; `force` confirms all of it.
+        """
+        request = requests.apply(fleet, source, fingerprints, force=force, confirmed=confirmed)
+        return await self._send(request)
 
     async def adopt(self, cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> policy_wire.Apply:
         """Start to put Fairway's mark on these objects."""

@@ -234,10 +234,21 @@ def plan(fleet: str, source: str, cluster: str | None) -> ApiRequest[policy_wire
 
 
 def apply(
-    fleet: str, source: str, fingerprints: Mapping[str, str], *, force: bool
+    fleet: str,
+    source: str,
+    fingerprints: Mapping[str, str],
+    *,
+    force: bool,
+    confirmed: Sequence[str] = (),
 ) -> ApiRequest[policy_wire.Apply]:
     """Start to apply a planned fleet file."""
-    body = policy_wire.ApplyRequest(fleet=fleet, source=source, fingerprints=dict(fingerprints), force=force)
+    body = policy_wire.ApplyRequest(
+        fleet=fleet,
+        source=source,
+        fingerprints=dict(fingerprints),
+        force=force,
+        confirmed=list(confirmed),
+    )
     return _cluster_request("/v1/applies", body, policy_wire.Apply)
 
 

@@ -22,6 +22,7 @@ from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets
 from fairway.services.plans import Planner
+from fairway.services.removals import find_removals, require_confirmed
 from fairway.services.rights import require_role
 from fairway.wire import policy as wire
 
@@ -43,7 +44,7 @@ class PolicyServices:
 
 
 async def plan_fleet_file(
-    services: PolicyServices, fleets: Fleets, caller: Token, request: wire.PlanRequest
+    services: PolicyServices, ledger: Ledger, fleets: Fleets, caller: Token, request: wire.PlanRequest
 ) -> wire.Plan:
     """Plan a fleet file. Nothing is changed."""
     report = await check_fleet_file(services, request)
@@ -52,10 +53,13 @@ async def plan_fleet_file(
     cluster = cluster_of(fleet, request.cluster) if request.cluster else None
     plan = await services.planner.plan(fleet, cluster)
     before = await fleets.applied(cluster)
+    removals = await find_removals(ledger, fleets, fleet)
     warnings = [f for f in report.faults if f.severity is Severity.WARNING]
     # A large plan takes a second to convert: other requests run meanwhile.
     return await asyncio.to_thread(
-        lambda: convert.plan(plan, fleet_digest(request.fleet), field_diffs(before, fleet), warnings)
+        lambda: convert.plan(
+            plan, fleet_digest(request.fleet), field_diffs(before, fleet), removals, warnings
+        )
     )
 
 
@@ -64,10 +68,14 @@ async def start_apply(
 ) -> wire.Apply:
     """Queue the apply of a planned fleet.
 
-    A cluster whose fingerprint differs when the apply starts is refused and remains unchanged.
+    A cluster whose fingerprint differs when the apply starts is refused and remains unchanged. Raises
+    RequestError if the fleet removes something that the request does not confirm: a cluster is no longer
+    tracked as soon as the revision without it is stored, whatever becomes of the apply.
     """
     fleet = valid_fleet(await check_fleet_file(services, request))
     await require_known_connections(caller, fleet, fleets)
+    removals = await find_removals(ledger, fleets, fleet)
+    require_confirmed(removals, request.confirmed, force=request.force)
     fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}
     number = await ledger.applies.queue(
         request.fleet, fleet_digest(request.fleet), fingerprints, force=request.force, by=caller.name

@@ -9,6 +9,7 @@ from pydantic import Field
 from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.model.fleet import EngineKind
 from fairway.policy.objects import Action
+from fairway.policy.removals import RemovalKind
 from fairway.wire.fleet import Fault, Moment, Page, RequestBody, Wire
 
 MAX_FLEET_CHARACTERS: Final = 1024 * 1024
@@ -53,6 +54,11 @@ class ApplyRequest(FleetRequest):
         description="of the plan that was read, by cluster; clusters that are not named stay as they are",
     )
     force: bool = Field(default=False, description="overrule the objections that can be overruled")
+    confirmed: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
+        default_factory=list,
+        max_length=MAX_NAMES,
+        description="names of what may be removed, as the plan's removals name them; force confirms all",
+    )
 
 
 class RenderRequest(FleetRequest):
@@ -160,6 +166,26 @@ class ClusterPlan(Wire):
     objections: list[Objection]
 
 
+class Removal(Wire):
+    """Something that the last applied fleet has and the planned one has not."""
+
+    kind: RemovalKind
+    name: str = Field(
+        description="what it is, or belongs to, and what confirms its removal", examples=["cloud"]
+    )
+    what: str = Field(
+        description="which of the things of that name; empty: itself", examples=["GPUs of a job"]
+    )
+    value: str = Field(description="what it was; empty: it has no value", examples=["120,000 a month"])
+    detail: str = Field(description="what goes with it", examples=["pools cloud-a100, cloud-h100"])
+    gpus: int | None = Field(description="GPUs of a cluster or pool as last observed; null: not observed")
+    running: int = Field(description="jobs of a cluster, pool or team that run now")
+    waiting: int
+    recent: int = Field(description="jobs that a team submitted within 30 days")
+    needs_force: bool = Field(description="whether it needs force, or its name among the confirmed ones")
+    refused: bool = Field(default=False, description="the fleet file is partial and cannot remove it at all")
+
+
 class ClusterFailure(Wire):
     """Why a cluster has no plan."""
 
@@ -177,6 +203,7 @@ class Plan(Wire):
     diff: list[FieldDiff] = Field(
         description="what differs from the last applied fleet, in the fleet file's words"
     )
+    removals: list[Removal] = Field(default_factory=list, description="what the fleet no longer has")
     clusters: list[ClusterPlan]
     failures: list[ClusterFailure] = Field(description="clusters that could not be looked at")
     warnings: list[Fault] = Field(description="of the fleet file")

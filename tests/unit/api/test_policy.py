@@ -279,6 +279,68 @@ async def test_applies_that_are_not_queued(
     assert await ledger.applies.page() == ()
 
 
+WITHOUT_DREAM = """\
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: acme
+currency: USD
+clusters:
+  hpc:
+    engine: slurm
+    url: https://hpc.example:6820
+    credentials: { jwt_key_file: hpc.jwt }
+pools:
+  hpc-a100:
+    { cluster: hpc, gpu: A100-80GB, capacity: owned, price: 1.9, slurm: { partition: gpu } }
+teams:
+  research: { share: 60, guarantee: { hpc-a100: 16 }, teams: { nlp: {} } }
+"""
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+async def test_a_plan_announces_what_it_removes(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger, is_applied: bool
+) -> None:
+    if is_applied:
+        await apply(ledger, FLEET)
+    made = await plan(http, operator, WITHOUT_DREAM)
+    dream = made["removals"][0]
+    assert (dream["kind"], dream["name"], dream["needs_force"]) == ("cluster", "dream", True)
+    assert dream["detail"] == "pool dream-a100; guarantees of 16 to 2 teams"
+    others = [(r["kind"], r["name"], r["what"], r["needs_force"]) for r in made["removals"][1:]]
+    # No member has ever had a job: their teams go without force.
+    expected = [("team", "product", "", False), ("member", "nlp", "alice", False)]
+    assert others == (expected if is_applied else expected[:1])
+
+
+async def test_what_is_removed_needs_force_or_its_name(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    asked = {"fleet": WITHOUT_DREAM, "fingerprints": {"hpc": "f"}}
+    answer = await http.post("/v1/applies", json=asked, headers=operator)
+    check(answer, 409, "RemovalsNotConfirmed")
+    assert "cluster dream" in answer.text and "--remove dream" in answer.text
+    newest = await ledger.revisions.newest()
+    assert newest is not None and newest.text == FLEET  # dream is still tracked
+    other = await http.post("/v1/applies", json=asked | {"confirmed": ["hpc"]}, headers=operator)
+    check(other, 409, "RemovalsNotConfirmed")
+    for more in ({"confirmed": ["dream"]}, {"force": True}):
+        assert (await http.post("/v1/applies", json=asked | more, headers=operator)).status_code == 202
+        await ledger.revisions.add(FLEET, digest(FLEET), "test")
+
+
+async def test_a_partial_fleet_file_removes_nothing(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    partial = WITHOUT_DREAM + "partial: true\n"
+    made = await plan(http, operator, partial)
+    assert {r["name"] for r in made["removals"] if r["refused"]} == {"dream", "product"}
+    asked = {"fleet": partial, "fingerprints": {"hpc": "f"}, "force": True}
+    check(await http.post("/v1/applies", json=asked, headers=operator), 409, "PartialFleetFile")
+
+
 async def test_history(http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger) -> None:
     first = await apply(ledger, FLEET)
     broken = await apply(ledger, FLEET.replace("share: 60", "share: 99"), ApplyState.FAILED, by="eve")

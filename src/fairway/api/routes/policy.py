@@ -42,7 +42,7 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyS
     async def make_plan(body: wire.PlanRequest, request: Request) -> Response:
         """Say what a fleet file would change on each cluster. Nothing is changed."""
         return await _large_response(
-            await policy_services.plan_fleet_file(parts, fleets, caller_of(request), body)
+            await policy_services.plan_fleet_file(parts, ledger, fleets, caller_of(request), body)
         )
 
     @app.post(

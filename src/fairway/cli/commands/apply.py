@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_lines, text_width
-from fairway.cli.output.plan import plan_lines
+from fairway.cli.output.plan import plan_lines, removal_screen
 from fairway.cli.shared.apply_progress import follow
 from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_text
 from fairway.cli.shared.plan_file import read_plan
 from fairway.client.client import Client
 from fairway.model.errors import PermanentError
+from fairway.views.removals import confirmation_names, removals_headline
 from fairway.wire import policy as wire
 
+_MAX_TYPED: Final = 10
+"""Names that a user is asked to type one by one; whoever removes more needs --force."""
 _EXAMPLES = """\b
 Examples:
   fairway apply plan.json               exactly what was planned, or nothing if a cluster moved on
   fairway apply -f fleet.yaml           plan, show, ask, apply
   fairway apply -f fleet.yaml --yes     without asking, for scripts
+  fairway apply -f fleet.yaml --yes --remove cloud    the plan removes cluster cloud: it may
 \b
 Ctrl-C ends the watching, not the apply:  fairway history  shows how it goes on.
 """
@@ -34,7 +40,16 @@ Ctrl-C ends the watching, not the apply:  fairway history  shows how it goes on.
 @click.option("--cluster", metavar="NAME", help="Only this cluster.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--force", is_flag=True, help="Overrule what can be overruled: many changes, jobs that would end."
+    "--force",
+    is_flag=True,
+    help="Overrule what can be overruled: removals, many changes, jobs that would end.",
+)
+@click.option(
+    "--remove",
+    "confirmed",
+    multiple=True,
+    metavar="NAME",
+    help="Confirm that what the plan removes under this name may go (repeatable).",
 )
 @server_options
 @output_option
@@ -45,6 +60,7 @@ def apply(
     cluster: str | None,
     yes: bool,
     force: bool,
+    confirmed: tuple[str, ...],
     context: str | None,
     url: str | None,
     output: Format,
@@ -61,23 +77,61 @@ def apply(
             fleet, planned = _from_file(plan)
         else:
             fleet, planned = _from_fleet(client, file or "", cluster, output)
-        chosen = _chosen(planned, cluster)
-        _check_objections(chosen, force=force)
-        if not _has_changes(planned, chosen):
-            click.echo("nothing to apply", err=True)
-            return
-        if plan is None:
-            click.echo(err=True)
-            if not yes:
-                _confirm()
-        fingerprints = {c.cluster: c.fingerprint for c in chosen}
-        follow(client, client.apply(fleet.text, fleet.source, fingerprints, force=force), output)
+        apply_planned(
+            client,
+            fleet,
+            planned,
+            cluster,
+            output,
+            yes=yes,
+            reviewed=plan is not None,
+            force=force,
+            confirmed=confirmed,
+        )
+
+
+def apply_planned(
+    client: Client,
+    fleet: FleetText,
+    planned: wire.Plan,
+    cluster: str | None,
+    output: Format,
+    *,
+    yes: bool,
+    reviewed: bool = False,
+    force: bool = False,
+    confirmed: Sequence[str] = (),
+) -> None:
+    """Ask for what must be confirmed, apply a plan that was shown, and follow it.
+
+    Whoever applies a plan file has `reviewed` it, and is asked for the names of what goes only.
+    """
+    chosen = _chosen(planned, cluster)
+    _check_partial(planned.removals)
+    _check_objections(chosen, force=force)
+    if not _has_changes(planned, chosen):
+        click.echo("nothing to apply", err=True)
+        return
+    names = [] if force else [n for n in confirmation_names(planned.removals) if n not in confirmed]
+    ask = not (yes or reviewed)
+    if names or ask:
+        click.echo(err=True)
+    if names:
+        _confirm_removals(planned.removals, names, yes=yes)
+    elif ask:
+        _confirm()
+    fingerprints = {c.cluster: c.fingerprint for c in chosen}
+    pending = client.apply(
+        fleet.text, fleet.source, fingerprints, force=force, confirmed=[*confirmed, *names]
+    )
+    follow(client, pending, output)
 
 
 def _from_file(path: Path) -> tuple[FleetText, wire.Plan]:
-    """Read a plan file and print only its headline: the user has reviewed it."""
+    """Read a plan file and print only its headline and removals: the user has reviewed it."""
     file = read_plan(path)
-    show_lines(plan_lines(file.plan, text_width(), wide=False)[:1], err=True)
+    lines = plan_lines(file.plan, text_width(), wide=False)[:1]
+    show_lines([*lines, *removal_screen(file.plan.removals, text_width())], err=True)
     return FleetText(file.text, file.source), file.plan
 
 
@@ -121,6 +175,36 @@ def _check_objections(chosen: list[wire.ClusterPlan], *, force: bool) -> None:
     objections = [(c.cluster, o) for c in chosen for o in c.objections if not (force and o.forceable)]
     if objections:
         raise ObjectionsRaised(objections)
+
+
+def _check_partial(removals: Sequence[wire.Removal]) -> None:
+    refused = [r for r in removals if r.refused]
+    if refused:
+        raise PermanentError(
+            "PartialFleetFile",
+            f"not applied: the fleet file is partial, and {removals_headline(refused)}",
+            "put its clusters, pools and teams into the whole file, which  fairway get fleet  prints; or, if "
+            "it is the whole fleet, take out  partial: true",
+        )
+
+
+def _confirm_removals(removals: Sequence[wire.Removal], names: Sequence[str], *, yes: bool) -> None:
+    """Have the user type the name of everything that is removed. Raises PermanentError if nobody can."""
+    if yes or len(names) > _MAX_TYPED or not sys.stdin.isatty():
+        raise PermanentError(
+            "RemovalsNotConfirmed",
+            f"not applied: the plan {removals_headline([r for r in removals if r.needs_force])}",
+            "put it back into the fleet file; or, if all of it is meant, apply with --force, or with "
+            + " ".join(f"--remove {name}" for name in names),
+        )
+    for name in names:
+        typed = click.prompt(f"Type {name} to remove it (Ctrl-C: apply nothing)", default="", err=True)
+        if typed.strip() != name:
+            raise PermanentError(
+                "RemovalsNotConfirmed",
+                f"not applied: {typed.strip() or 'nothing'} was typed, not {name}",
+                "put it back into the fleet file, or apply again and type its name",
+            )
 
 
 def _confirm() -> None:

@@ -13,6 +13,7 @@ from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_tex
 from fairway.cli.shared.plan_file import write_plan
 from fairway.model.errors import PermanentError
 from fairway.views.plans import suggested_name
+from fairway.views.removals import confirmation_names
 from fairway.wire import policy as wire
 
 CHANGES = 2
@@ -96,11 +97,12 @@ def _show_next_step(plan: wire.Plan, fleet: FleetText, file: str, out: Path | No
     if not plan.changes and not plan.diff:
         return
     objections = [o for c in plan.clusters for o in c.objections]
-    if not all(o.forceable for o in objections):
+    if not all(o.forceable for o in objections) or any(r.refused for r in plan.removals):
         return
-    force, how = (" --force", "If all of it is meant:") if objections else ("", "Apply it with:")
+    against = bool(objections or confirmation_names(plan.removals))
+    force, how = (" --force", "If all of it is meant:") if against else ("", "Apply it with:")
     if plan_file is not None:
-        prompt = how if objections else "Apply exactly this with:"
+        prompt = how if against else "Apply exactly this with:"
         click.echo(f"\n{prompt}  fairway apply {plan_file}{force}", err=True)
     elif file == "-":
         click.echo(f"\nKeep it, to apply exactly this:  --out {suggested_name(plan)}", err=True)

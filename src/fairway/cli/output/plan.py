@@ -21,6 +21,7 @@ from fairway.views.plans import (
     is_new,
     objects_text,
 )
+from fairway.views.removals import confirmation_names, removal_lines
 from fairway.wire import policy as wire
 
 MAX_PROSE_LINES: Final = 24
@@ -39,6 +40,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Screen
     """Format the whole plan. With `width` None, lines are not folded."""
     blocks = [
         [ScreenLine(headline(plan))],
+        removal_screen(plan.removals, width),
         diff_lines(plan.diff, wide=wide),
         _clusters(plan.clusters, wide=wide or _is_small_drift(plan)),
         _advice(plan.clusters, width, wide=wide),
@@ -49,6 +51,19 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Screen
     for block in blocks:
         if block:
             lines += [ScreenLine(), *block] if lines else block
+    return lines
+
+
+def removal_screen(removals: Sequence[wire.Removal], width: int | None) -> list[ScreenLine]:
+    """List everything that is removed, never abridged, and the names that confirm it."""
+    lines = [line for text in removal_lines(removals) for line in folded(f"  {text}", width, "red")]
+    names = confirmation_names(removals)
+    if any(r.refused for r in removals):
+        lines += folded(
+            "    refused: the fleet file is partial, and cannot remove what it does not have", width
+        )
+    elif names:
+        lines += folded(f"    needs --force, or the names when asked: {', '.join(map(clean, names))}", width)
     return lines
 
 

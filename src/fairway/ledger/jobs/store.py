@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import text
@@ -57,6 +57,9 @@ _MAX_ID: Final = 2**63 - 1
 
 _MIN_ID_PREFIX: Final = 3
 """Minimum characters of an id prefix: fewer match too many ids."""
+
+MAX_COUNTED: Final = 10_000
+"""Jobs of a team that `history` counts; more are as good as that many."""
 
 _MAX_ID_LENGTH: Final = 6
 """Characters of an id that are enough for a billion jobs."""
@@ -146,6 +149,20 @@ _COUNTS: Final = f"""
 _ALL_COUNTS = text(_COUNTS.format(of_cluster=""))
 
 _CLUSTER_COUNTS = text(_COUNTS.format(of_cluster="AND cluster = :cluster"))
+
+# Counted up to a limit: a plan needs to know whether a team has jobs, and roughly how many.
+_HISTORY = text("""
+    SELECT teams.team, recent.jobs AS recent, EXISTS (
+        SELECT FROM job JOIN job_class ON job_class.id = job.class WHERE job_class.team = teams.team
+    ) AS ever
+    FROM unnest(CAST(:teams AS text[])) AS teams (team) CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs FROM (
+            SELECT FROM job JOIN job_class ON job_class.id = job.class
+            WHERE job_class.team = teams.team COLLATE "C" AND job.id >= :low AND job.submitted_at >= :since
+            LIMIT :most
+        ) AS found
+    ) AS recent
+""")
 
 _ARRAYS = text("""
     SELECT array_first, state, count(*) AS tasks FROM job
@@ -457,6 +474,16 @@ class JobStore(LedgerStore):
             )
             for row in rows
         )
+
+    async def history(self, teams: Sequence[str], since: datetime) -> Mapping[TeamName, int]:
+        """Count the jobs of each team that ever had one, submitted since then (at most MAX_COUNTED)."""
+        if not teams:
+            return {}
+        async with self._connections.single() as connection:
+            low = (await connection.execute(_FROM_ID, {"moment": since - _SLACK})).scalar() or 0
+            values = {"teams": list(teams), "low": low, "since": since, "most": MAX_COUNTED}
+            rows = (await connection.execute(_HISTORY, values)).all()
+        return {TeamName(row.team): int(row.recent) for row in rows if row.ever}
 
     async def array_counts(self, arrays: Sequence[JobId]) -> Mapping[JobId, Mapping[JobState, int]]:
         """Count the tasks of each array, named by its first task, by state."""

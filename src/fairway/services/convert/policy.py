@@ -18,13 +18,18 @@ from fairway.wire.fleet import Fault, FileSpot, Spot
 
 
 def plan(
-    found: FleetPlan, digest: str, diff: list[wire.FieldDiff], warnings: Iterable[FileFault]
+    found: FleetPlan,
+    digest: str,
+    diff: list[wire.FieldDiff],
+    removals: list[wire.Removal],
+    warnings: Iterable[FileFault],
 ) -> wire.Plan:
     """Convert the plan of a fleet."""
     return wire.Plan(
         fleet=found.fleet,
         digest=digest,
         diff=diff,
+        removals=removals,
         clusters=[cluster_plan(p) for p in found.clusters],
         failures=[wire.ClusterFailure(**asdict(f)) for f in found.failures],
         warnings=[file_fault(f) for f in warnings],

@@ -20,6 +20,7 @@ from fairway.cli.shared import apply_progress
 from fairway.cli.shared.plan_file import read_plan
 from fairway.model.errors import FairwayError
 from fairway.policy.objects import Action
+from fairway.policy.removals import RemovalKind
 from fairway.wire import policy as wire
 from tests.unit.cli.output.test_plan import RAISED, change, cluster, plan
 from tests.unit.cli.output.test_policy import DONE, STOPPED
@@ -179,6 +180,7 @@ def test_apply_a_plan_file_sends_its_fleet_and_fingerprints(
             "source": str(fleet),
             "fingerprints": {"hpc": "f" * 64, "cloud": "f" * 64},
             "force": False,
+            "confirmed": [],
         }
     ]
     assert "  hpc: done, 2 of 2 changes made in 3 s\n  recorded as:  fairway history 12\n" in said()[0]
@@ -229,6 +231,81 @@ def test_objections(
     assert bool(playing.sent("POST /v1/applies")) is sent
     if not sent:
         assert "error: not applied: " in said()[1]
+
+
+CLOUD = wire.Removal(
+    kind=RemovalKind.CLUSTER,
+    name="cloud",
+    what="",
+    value="",
+    detail="pool cloud-a100",
+    gpus=72,
+    running=41,
+    waiting=0,
+    recent=0,
+    needs_force=True,
+)
+NLP = CLOUD.model_copy(
+    update={"kind": RemovalKind.BUDGET, "name": "nlp", "value": "120,000 a month", "gpus": None, "detail": ""}
+)
+REMOVING = RAISED.model_copy(update={"removals": [CLOUD, NLP]})
+
+
+def test_a_plan_begins_with_what_it_removes(playing: Playing, fleet: Path, said: Said) -> None:
+    playing.plans(REMOVING)
+    assert run(root, ["plan", "-f", str(fleet)]) == 0
+    out, err = said()
+    lines = out.splitlines()
+    assert lines[2:5] == [
+        "  removes cluster cloud: 72 GPUs, 41 running jobs no longer tracked; pool cloud-a100",
+        "  removes budget of nlp (120,000 a month)",
+        "    needs --force, or the names when asked: cloud, nlp",
+    ]
+    assert f"If all of it is meant:  fairway apply -f {fleet} --force" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "confirmed"),
+    [
+        ([], None),
+        (["--remove", "cloud"], None),
+        (["--remove", "cloud", "--remove", "nlp"], ["cloud", "nlp"]),
+        (["--force"], []),
+    ],
+)
+def test_what_is_removed_must_be_confirmed(
+    playing: Playing, fleet: Path, said: Said, arguments: list[str], confirmed: list[str] | None
+) -> None:
+    playing.plans(REMOVING)
+    playing.applies(DONE)
+    assert run(root, ["apply", "-f", str(fleet), "--yes", *arguments]) == (1 if confirmed is None else 0)
+    sent = playing.sent("POST /v1/applies")
+    if confirmed is None:
+        assert not sent and "error: not applied: the plan removes 1 cluster and 1 budget" in said()[1]
+    else:
+        assert sent[0]["confirmed"] == confirmed
+
+
+def test_names_are_typed_on_a_terminal(
+    playing: Playing, fleet: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playing.plans(REMOVING)
+    playing.applies(DONE)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    typed = iter(["cloud", "nlq", "cloud", "nlp"])
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
+    assert run(root, ["apply", "-f", str(fleet)]) == 1
+    assert "nlq was typed, not nlp" in said()[1] and not playing.sent("POST /v1/applies")
+    assert run(root, ["apply", "-f", str(fleet)]) == 0
+    assert playing.sent("POST /v1/applies")[0]["confirmed"] == ["cloud", "nlp"]
+
+
+def test_a_partial_file_removes_nothing_even_with_force(playing: Playing, fleet: Path, said: Said) -> None:
+    refused = CLOUD.model_copy(update={"refused": True})
+    playing.plans(RAISED.model_copy(update={"removals": [refused]}))
+    assert run(root, ["apply", "-f", str(fleet), "--force", "--yes"]) == 1
+    assert "the fleet file is partial, and removes 1 cluster" in said()[1]
+    assert not playing.sent("POST /v1/applies")
 
 
 def test_leaving_does_not_stop_it(playing: Playing, fleet: Path) -> None:

@@ -139,7 +139,11 @@ async def _plan_values(site: PageContext, request: Request, text: str) -> dict[s
         return {"refused": _file_too_large()}
     try:
         plan = await plan_fleet_file(
-            site.policy, site.fleets, caller_of(request), wire.PlanRequest(fleet=text, source=_SOURCE)
+            site.policy,
+            site.ledger,
+            site.fleets,
+            caller_of(request),
+            wire.PlanRequest(fleet=text, source=_SOURCE),
         )
     except RequestError as error:
         return {"faults": error.faults, "refused": None if error.faults else error}
