@@ -8,12 +8,13 @@ compared says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines, shown
 from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
+from fairway.model.team import DEFAULT_FAIRNESS
 from fairway.policy.objects import Advice, Notice
 
 UNSEEN: Final = "not shown by slurmrestd"
@@ -53,6 +54,10 @@ class ConfLine:
     accepts: Callable[[str, str], bool]
     file: str = SLURM_CONF
     restart: str = RECONFIGURE
+    is_list: bool = False
+    """Whether the value is added to a list that the site may have."""
+    optional: bool = False
+    """Whether the policy works without it too."""
 
     @property
     def line(self) -> str:
@@ -77,11 +82,28 @@ def found_settings(partitions: Mapping[str, Any], conf: Mapping[str, Any] | None
 
 
 def required_lines(context: PolicyContext) -> Iterator[ConfLine]:
-    """Yield a line for every parameter that the fleet's policy depends on."""
+    """Yield a line for every parameter that the fleet's policy depends on.
+
+    Lists have what the site's have already, as far as that is shown. The site's half-life stays if the fleet
+    file says nothing about it: Slurm's default is the same as Fairway's.
+    """
+    for need in _needed(context):
+        running = context.settings.get(need.parameter) if need.file == SLURM_CONF else None
+        yield replace(need, value=_union(running, need.value)) if running and need.is_list else need
+
+
+def _needed(context: PolicyContext) -> Iterator[ConfLine]:
     types = sorted({site.tres for site in context.sites if site.gres is not None})
     seconds = context.fleet.fairness.half_life_seconds
     half_life = format_time(seconds)
-    yield ConfLine("AccountingStorageEnforce", "associations,limits,qos,safe", "limits count", _has_policy)
+    yield ConfLine(
+        "AccountingStorageEnforce",
+        "associations,limits,qos",
+        "limits count; jobs of people without an account, or with a QOS that the account does not have, are "
+        "refused then",
+        _has_all,
+        is_list=True,
+    )
     tracked = ",".join((UNTYPED, *types))
     yield ConfLine(
         "AccountingStorageTRES",
@@ -89,22 +111,32 @@ def required_lines(context: PolicyContext) -> Iterator[ConfLine]:
         "GPUs are counted by type",
         _has_all,
         restart="systemctl restart slurmctld",
+        is_list=True,
     )
-    yield ConfLine("PreemptType", "preempt/qos", "what is lent comes back", _same)
+    yield ConfLine(
+        "PreemptType", "preempt/qos", "what is lent comes back; partitions preempt each other no more", _same
+    )
     yield ConfLine("PreemptMode", "REQUEUE", "a job whose place is taken starts again", _has_all)
     yield ConfLine("JobRequeue", "1", "a job whose place is taken starts again", _same)
     yield ConfLine(
-        "JobSubmitPlugins", "lua", "plain sbatch gets its team's QOS (fairway render slurm)", _has_all
+        "JobSubmitPlugins",
+        "lua",
+        "plain sbatch gets its team's QOS (fairway render slurm)",
+        _has_all,
+        is_list=True,
     )
     yield ConfLine("PriorityType", "priority/multifactor", "shares and past use count", _same)
-    yield ConfLine("PriorityDecayHalfLife", half_life, "past use is forgiven", _same_time)
+    if context.fleet.fairness != DEFAULT_FAIRNESS:
+        yield ConfLine("PriorityDecayHalfLife", half_life, "past use is forgiven", _same_time)
+        yield ConfLine("PriorityMaxAge", half_life, "who waited for half a half-life goes first", _same_time)
     if seconds < SHORT_HALF_LIFE_SECONDS:
         yield ConfLine("PriorityCalcPeriod", "00:01:00", "a short half-life needs a short period", _same_time)
     yield ConfLine("PriorityWeightFairshare", str(FAIRSHARE_WEIGHT), "shares and past use count", _same)
     yield ConfLine("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
     yield ConfLine("PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same)
-    yield ConfLine("PriorityMaxAge", half_life, "who waited for half a half-life goes first", _same_time)
-    yield ConfLine("PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all)
+    yield ConfLine(
+        "PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all, is_list=True, optional=True
+    )
     yield ConfLine(
         "PrivateData",
         "jobs,usage",
@@ -112,6 +144,7 @@ def required_lines(context: PolicyContext) -> Iterator[ConfLine]:
         _has_all,
         SLURMDBD_CONF,
         "systemctl restart slurmdbd",
+        optional=True,
     )
 
 
@@ -119,6 +152,8 @@ def advice(context: PolicyContext, settings: Mapping[str, str]) -> tuple[Advice,
     """Return lines that must still be written, or cannot be verified; empty when all is as it should be."""
     lines: list[Advice] = []
     for need in required_lines(context):
+        if need.optional:
+            continue
         key = need.parameter if need.file == SLURM_CONF else f"{need.file}/{need.parameter}"
         running = settings.get(key)
         if running is None or not need.accepts(running, need.value):
@@ -167,8 +202,10 @@ def _has_all(running: str, wanted: str) -> bool:
     return {w.lower() for w in wanted.split(",")} <= {w.lower() for w in running.split(",")}
 
 
-def _has_policy(running: str, wanted: str) -> bool:
-    return _has_all(running, "associations,limits,qos")
+def _union(running: str, wanted: str) -> str:
+    words = running.split(",")
+    has = {word.lower() for word in words}
+    return ",".join((*words, *(word for word in wanted.split(",") if word.lower() not in has)))
 
 
 def _text(value: Any) -> str:
@@ -194,6 +231,13 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         )
     yield from _shared_types(context)
     yield from _unknown_types(context)
+    if (private := context.settings.get("PrivateData")) is not None and not _has_all(private, "jobs,usage"):
+        yield Notice(
+            "JobsVisible",
+            f"everybody sees everybody's jobs and usage, as before: PrivateData={private or 'none'}",
+            "where that must not be:  PrivateData=jobs,usage  in slurm.conf and slurmdbd.conf",
+            promise="isolation",
+        )
     if any(context.has_urgent(team) for team in context.teams):
         yield Notice(
             "UrgentByNudge",

@@ -19,8 +19,7 @@ OWN_TIER, LENT_TIER = 10, 1
 """The tiers of partitions whose tiers are not known."""
 
 NOT_SHOWN: Final = (
-    "DisableRootJobs, ExclusiveTopo, ExclusiveUser, Hidden, LLN, PreemptMode, ReqResv, RootOnly, "
-    "SelectTypeParameters"
+    "DisableRootJobs, ExclusiveTopo, ExclusiveUser, Hidden, LLN, ReqResv, RootOnly, SelectTypeParameters"
 )
 """Options of a partition that slurmrestd does not show, or not on every version."""
 

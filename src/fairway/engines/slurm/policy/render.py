@@ -49,11 +49,22 @@ def _conf(context: PolicyContext, file: str, about: str) -> str:
         f"# What the policy of {about} needs of {file}: `fairway render slurm`.",
         "# Apply the policy first: Slurm does not start with a partition whose QOS does not exist.",
     ]
-    lines += [need.line for need in advice.required_lines(context) if need.file == file]
+    for need in advice.required_lines(context):
+        if need.file == file:
+            lines += [f"# {note}" for note in _notes(need)] + [need.line]
     if file == advice.SLURM_CONF:
         for wanted in partition_lines(context):
             lines += [f"# {wanted.why}", *([f"# {wanted.note}"] if wanted.note else []), wanted.line]
     return "\n".join(lines) + "\n"
+
+
+def _notes(need: advice.ConfLine) -> Iterator[str]:
+    if need.is_list:
+        yield f"{need.why}; add it to the list that your line has already"
+    else:
+        yield need.why
+    if need.optional:
+        yield "optional: leave it out where people may see each other's jobs, as they do without it"
 
 
 def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:

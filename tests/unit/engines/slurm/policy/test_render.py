@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from fairway.engines.slurm.policy import advice as settings
-from fairway.engines.slurm.policy.advice import advice, format_time, parse_time
+from fairway.engines.slurm.policy.advice import advice, format_time, notices, parse_time
 from fairway.engines.slurm.policy.names import GATE
 from fairway.engines.slurm.policy.render import SCRIPT, render_slurm
+from fairway.engines.slurm.policy.translate import PolicyContext
 from tests.slurm_conf import conf_lines
-from tests.unit.engines.slurm.policy.made import fleet, ground
+from tests.unit.engines.slurm.policy.made import TEAMS, fleet, ground
 
 PARTITIONS = {
     "partition/gpu/Nodes": "gpu[001-004]",
@@ -55,14 +56,31 @@ def test_nothing_is_advised_where_all_is_well() -> None:
     ("key", "value", "line"),
     [
         ("PreemptType", "preempt/none", "PreemptType=preempt/qos"),
-        ("AccountingStorageEnforce", "associations", "AccountingStorageEnforce=associations,limits,qos,safe"),
-        ("PriorityDecayHalfLife", "00:05:00", "PriorityDecayHalfLife=7-00:00:00"),
+        ("AccountingStorageEnforce", "associations", "AccountingStorageEnforce=associations,limits,qos"),
         ("JobSubmitPlugins", "", "JobSubmitPlugins=lua"),
-        ("PrivateData", "users", "PrivateData=jobs,usage"),
+        ("JobSubmitPlugins", "throttle", "JobSubmitPlugins=throttle,lua"),
+        (
+            "AccountingStorageTRES",
+            "gres/gpu,license/matlab",
+            "AccountingStorageTRES=gres/gpu,license/matlab,gres/gpu:1g.10gb,gres/gpu:3g.40gb,gres/gpu:a100",
+        ),
     ],
 )
 def test_another_value_is_advised_against(key: str, value: str, line: str) -> None:
     assert lines({**RUNNING, **PARTITIONS, key: value}) == {line: value}
+
+
+def test_what_the_policy_does_not_need_stays() -> None:
+    running = {**RUNNING, **PARTITIONS, "PrivateData": "users", "PriorityDecayHalfLife": "14-00:00:00"}
+    assert lines({**running, "PriorityMaxAge": "3-00:00:00"}) == {}
+    assert "JobsVisible" in {notice.code for notice in notices(ground(settings=running))}
+
+
+def test_a_half_life_of_the_file_is_advised() -> None:
+    running = {**RUNNING, **PARTITIONS}
+    context = PolicyContext.of(fleet("fairness: { half_life: 1d }\n" + TEAMS), "hpc", running)
+    told = {a.line for a in advice(context, running) if a.line.startswith("Priority")}
+    assert told == {"PriorityDecayHalfLife=1-00:00:00", "PriorityMaxAge=1-00:00:00"}
 
 
 def test_what_is_not_shown_is_not_claimed() -> None:
