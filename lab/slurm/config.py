@@ -140,6 +140,8 @@ def beside_site(lines: Sequence[str], site: Site) -> list[str]:
         words = own[_subject(line)].split(",") if _subject(line) in _LISTS & own.keys() else []
         has = {word.lower() for word in words}
         all_words = [*words, *(word for word in value.split(",") if word.lower() not in has)]
+        if "limits" in has:
+            all_words = words  # enough for a policy, and jobs may have any QOS as before
         merged.append(f"{key}={','.join(all_words)}" if words else line)
     return merged
 

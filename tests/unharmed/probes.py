@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.waiting import Deadline
@@ -86,10 +87,38 @@ def _everybody(instance: Instance, partitions: Sequence[str]) -> Iterator[Probe]
         yield Probe(user, (*where, "--time=1", "--gres=gpu:16"))
         yield Probe(user, (*where, "--time=1", "--mem=900G"))
         yield Probe(user, (*where, "--time=1", "--exclusive"))
+    for others in pairwise(partitions):
+        where = (*mine, f"--partition={','.join(others)}")
+        yield Probe(user, (*where, "--time=1"))
+        yield Probe(user, (*where, "--time=1", "--gres=gpu:1"))
     strangers = [u for u in people if accounts[0] and accounts[0] not in people[u]]
     for stranger in strangers:
         yield Probe(stranger, (*mine, "--time=1", "--gres=gpu:1"))
         yield Probe(stranger, (*mine, "--time=1"))
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A probe that came out otherwise than before."""
+
+    probe: Probe
+    before: Outcome
+    after: Outcome
+
+    def __str__(self) -> str:
+        return f"{self.probe}: {self.before} {self.before.time_limit} -> {self.after} {self.after.time_limit}"
+
+
+def harms(
+    before: Mapping[Probe, Outcome], after: Mapping[Probe, Outcome], is_governed: Callable[[Probe], bool]
+) -> list[Harm]:
+    """What a policy may not change: other work not at all, governed work only from running to not."""
+    return [
+        Harm(probe, was, after[probe])
+        for probe, was in before.items()
+        if after[probe] != was
+        and not (is_governed(probe) and (was.result is Result.RAN or after[probe].result is not Result.RAN))
+    ]
 
 
 def play(instance: Instance, probes: Sequence[Probe]) -> dict[Probe, Outcome]:

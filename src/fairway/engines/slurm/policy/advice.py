@@ -99,9 +99,9 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
     yield ConfLine(
         "AccountingStorageEnforce",
         "associations,limits,qos",
-        "limits count; jobs of people without an account, or with a QOS that the account does not have, are "
-        "refused then",
-        _has_all,
+        "limits count; jobs of people without an account are refused then, and with qos those with a QOS "
+        "that the account does not have; a line with limits and without qos may stay",
+        _has_limits,
         is_list=True,
     )
     tracked = ",".join((UNTYPED, *types))
@@ -200,6 +200,11 @@ def _same_time(running: str, wanted: str) -> bool:
 
 def _has_all(running: str, wanted: str) -> bool:
     return {w.lower() for w in wanted.split(",")} <= {w.lower() for w in running.split(",")}
+
+
+def _has_limits(running: str, wanted: str) -> bool:
+    """Return whether limits count, which implies associations. Sites without `qos` need not begin with it."""
+    return _has_all(running, "limits")
 
 
 def _union(running: str, wanted: str) -> str:

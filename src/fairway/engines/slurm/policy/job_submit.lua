@@ -82,12 +82,13 @@ local function lent_partitions(own, others)
   return table.concat(names, ",")
 end
 
-local function both_partitions(own)
+local function both_partitions(own, others)
   local names = {}
   for _, name in ipairs(own) do
     names[#names + 1] = name
     names[#names + 1] = POOLS[name].lent
   end
+  for _, name in ipairs(others) do names[#names + 1] = name end
   return table.concat(names, ",")
 end
 
@@ -193,7 +194,7 @@ local function govern(job, before, own, others, uid)
           name, account, asked, words_of(team))
       end
     end
-    job.partition = both_partitions(own)
+    job.partition = both_partitions(own, others)
     job.account = account
     return slurm.SUCCESS
   end
@@ -212,11 +213,11 @@ local function govern(job, before, own, others, uid)
   job.account = account
   if class.preemptible or not is_gpu then -- a guaranteed job without GPUs would take GPU jobs' places
     job.qos = class.preemptible and LOW or LENT
-    job.partition = lent_partitions(own, {})
+    job.partition = lent_partitions(own, others)
     return slurm.SUCCESS
   end
   job.qos = listed
-  job.partition = listed == LENT and lent_partitions(own, {}) or both_partitions(own)
+  job.partition = listed == LENT and lent_partitions(own, others) or both_partitions(own, others)
   if class.urgent then
     job.qos = WAITING_URGENT .. "," .. listed -- nothing runs as the first one: it is how such jobs are found
     job.priority = URGENT + class.rank
