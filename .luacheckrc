@@ -2,6 +2,7 @@
 std = "min"
 -- Slurm defines the first; `fairway render slurm` writes the others before the script, as locals.
 read_globals = {
+  "INSTALLED", "PROBE_ANSWER", "PROBE_JOB",
   "slurm",
   "LENT", "LOW", "WAITING_URGENT", "SERVICE_USER", "NUDGE_JOB", "DEFAULT_WORD", "WORDS", "POOLS", "OWN_PARTITION",
   "TEAMS", "DEFAULT_TEAM", "OTHER_ACCOUNTS", "SITE_QOS",

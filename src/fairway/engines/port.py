@@ -10,7 +10,7 @@ from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
+from fairway.policy.objects import Activity, Advice, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
 
 class Unreachable(TemporaryError):
@@ -63,6 +63,15 @@ class Governs(Protocol):
 
     async def close(self) -> None:
         """Close connections and stop background work. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Inspects(Protocol):
+    """An engine that can compare files an administrator installs with what a fleet needs."""
+
+    async def inspect(self, fleet: Fleet, found: FoundPolicy) -> tuple[Advice, ...]:
+        """Return advice on files that are not installed as `fleet` needs them. Raises Unreachable only."""
         ...
 
 

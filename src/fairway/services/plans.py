@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Protocol
 
-from fairway.engines.port import Governs, Unreachable
+from fairway.engines.port import Governs, Inspects, Unreachable
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
@@ -72,7 +72,11 @@ async def compare_cluster(engine: Governs, fleet: Fleet) -> ClusterComparison:
         return ClusterComparison(wanted, found, compute_changes(wanted, found))
 
     # In a thread: thousands of teams take a second, and other requests run meanwhile.
-    return await asyncio.to_thread(compare)
+    compared = await asyncio.to_thread(compare)
+    if not isinstance(engine, Inspects) or not fleet.teams:
+        return compared
+    files = await engine.inspect(fleet, found)
+    return replace(compared, wanted=replace(compared.wanted, advice=(*compared.wanted.advice, *files)))
 
 
 async def plan_cluster(engine: Governs, fleet: Fleet, cluster: ClusterName) -> ClusterPlan:

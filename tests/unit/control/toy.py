@@ -11,6 +11,7 @@ from fairway.model.observation import Observation
 from fairway.policy.objects import (
     Action,
     Activity,
+    Advice,
     Change,
     FoundObject,
     FoundPolicy,
@@ -31,6 +32,7 @@ class World:
     written: list[tuple[Action, ObjectKey]] = field(default_factory=list)
     faults: dict[ObjectKey, Exception] = field(default_factory=dict)
     """What writing such an object meets."""
+    advice: list[Advice] = field(default_factory=list)
     deaf: Exception | None = None
     """What every look meets."""
     slow: float = 0.0
@@ -69,7 +71,7 @@ class Toy:
             wanted.append(
                 WantedObject(ObjectKey("limit", team.name), {"value": team.share}, after, team.name)
             )
-        return Translation(tuple(wanted))
+        return Translation(tuple(wanted), advice=tuple(self.world.advice))
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         return {key: self.world.jobs[key] for key in keys if key in self.world.jobs}

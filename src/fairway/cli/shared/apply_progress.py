@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Final
 
 import click
 
 from fairway.cli.errors import INTERRUPTED
 from fairway.cli.output.applies import outcome_lines
+from fairway.cli.output.fleet import condition_notes
 from fairway.cli.output.format import Format, show_document, text_width
 from fairway.client.client import Client
 from fairway.model.apply import OPEN_STATES, ApplyState
+from fairway.model.condition import ConditionType
 from fairway.model.errors import TemporaryError
 from fairway.model.text import clean
 from fairway.wire import policy as wire
@@ -22,6 +25,8 @@ from fairway.wire import policy as wire
 _EVERY_SECONDS: Final = 0.5
 _MAX_OUTAGE_SECONDS: Final = 300.0
 """How long the server may be unreachable (a restart, a failover) before following is abandoned."""
+
+_AFTER_APPLY: Final = (ConditionType.INSTALL_PENDING, ConditionType.ACCOUNTING_DETACHED)
 
 Show = Callable[[wire.Apply], None]
 
@@ -38,8 +43,19 @@ def follow(client: Client, pending: wire.Apply, output: Format) -> None:
         raise click.exceptions.Exit(INTERRUPTED) from None
     ended = client.apply_detail(pending.id)
     show_document(ended, lambda: outcome_lines(ended, text_width()), output)
+    if output in (Format.TABLE, Format.WIDE):
+        _show_pending(client, [c.cluster for c in ended.clusters if c.state is ApplyState.DONE])
     if ended.state not in (ApplyState.DONE, ApplyState.SKIPPED):
         raise click.exceptions.Exit(1)
+
+
+def _show_pending(client: Client, applied: Collection[str]) -> None:
+    """Show what an applied policy still lacks: files to install, an engine that does not get the changes."""
+    clusters = [c for c in client.clusters() if c.name in applied]
+    notes = condition_notes(clusters, datetime.now(UTC), _AFTER_APPLY)
+    if notes:
+        click.echo("\napplied, but not done:", err=True)
+        click.echo("\n".join(f"  {line}" for line in notes), err=True)
 
 
 def _until_ended(client: Client, pending: wire.Apply) -> None:

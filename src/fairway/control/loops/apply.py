@@ -17,9 +17,11 @@ import structlog
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, Lease, LeaseLost, Ledger, StoredChange
+from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.policy.objects import Change, ObjectKey
+from fairway.policy.pending import pending_condition
 from fairway.policy.plan import ClusterPlan
 from fairway.services.engine_cache import time_limit
 from fairway.services.fleets import Fleets, with_budget_holds
@@ -181,7 +183,15 @@ class _Apply:
                     await task
         if refusal is not None:
             raise refusal
+        await self._record_pending(plan)
         await self.end(ApplyState.DONE)
+
+    async def _record_pending(self, plan: ClusterPlan) -> None:
+        """Record at once what an administrator has yet to install: without it the policy is not in force."""
+        if self.work.kind is not ApplyKind.APPLY:
+            return
+        async with self._ledger.writing(self._lease) as tx:
+            await tx.conditions.write((ConditionType.INSTALL_PENDING,), pending_condition(plan.advice))
 
     async def end(self, state: ApplyState, error: FairwayError | None = None) -> None:
         """Record the outcome, with the changes that were made and those that were not."""

@@ -18,6 +18,7 @@ from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.drift import find_drift, without_holds
+from fairway.policy.pending import pending_condition
 from fairway.services.engine_cache import LazyEngine, time_limit
 from fairway.services.fleets import LastApplied
 from fairway.services.plans import ClusterComparison, compare_cluster
@@ -69,7 +70,8 @@ class FindDrift:
         async with self._ledger.writing(lease) as tx:
             recorded = await tx.drift.write(applied.apply, entries)
             if recorded:
-                await tx.conditions.write((ConditionType.DRIFT_NOT_CHECKED,), ())
+                types = (ConditionType.DRIFT_NOT_CHECKED, ConditionType.INSTALL_PENDING)
+                await tx.conditions.write(types, pending_condition(compared.wanted.advice))
         if not recorded:
             return
         objects = len({e.key for e in entries})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,7 +13,8 @@ from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
-from fairway.engines.slurm.policy import activity, advice, import_, read
+from fairway.engines.slurm.policy import activity, advice, import_, read, render
+from fairway.engines.slurm.policy.installed import InstalledScript
 from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.engines.slurm.policy.write import SlurmPolicyWriter
@@ -20,7 +22,7 @@ from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
+from fairway.policy.objects import Activity, Advice, Change, FoundPolicy, Nudge, ObjectKey, Translation
 
 POLICY_SECONDS: Final = 120
 """Reading the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
@@ -41,6 +43,7 @@ class SlurmEngine:
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
         self._writer = SlurmPolicyWriter(self._rest)
         self._nudger = SlurmNudger(self._rest)
+        self._installed = InstalledScript(self._rest)
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
         self._mirror = SlurmMirror(commands, self._pools)
         self._runner = SlurmRunner(self._rest, cluster)
@@ -66,6 +69,14 @@ class SlurmEngine:
         return Translation(
             wanted_objects(context, found.objects), tuple(advice.notices(context, lines)), lines
         )
+
+    async def inspect(self, fleet: Fleet, found: FoundPolicy) -> tuple[Advice, ...]:
+        """Compare the installed job_submit.lua with the one that `fleet` needs."""
+        digests = await asyncio.to_thread(
+            render.script_digests, fleet, self._cluster.name, dict(found.settings)
+        )
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await self._installed.advice(self._cluster.name, digests)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count jobs under accounts, associations and QOS."""

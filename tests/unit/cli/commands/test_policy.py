@@ -40,7 +40,7 @@ class Playing:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 key = f"{self.command} {self.path.partition('?')[0]}"
                 playing.asked.append((key, json.loads(body) if body else None))
-                status, told = playing.answers[key]
+                status, told = ({"GET /v1/clusters": (200, {"items": []})} | playing.answers)[key]
                 data = json.dumps(told).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

@@ -14,7 +14,7 @@ from fairway.engines.port import Unreachable
 from fairway.ledger import ApplyState, Drift, DriftKind, Lease, Ledger
 from fairway.model.condition import ConditionType
 from fairway.model.names import ClusterName
-from fairway.policy.objects import Nudge, ObjectKey
+from fairway.policy.objects import Advice, Nudge, ObjectKey
 from fairway.services.fleets import Fleets, LastApplied
 from fairway.services.plans import plan_cluster
 from tests.unit.control.loops.test_apply import CLUSTER, HPC, Bench, fleet, parse
@@ -210,5 +210,21 @@ async def test_a_cluster_that_could_not_be_looked_at_says_so_until_it_was(ledger
     assert stored.condition.code == "ClusterUnreachable"
 
     bench.world.deaf = None
+    await look.drift(held)
+    assert await ledger.conditions.all() == ()
+
+
+async def test_what_is_not_installed_stays_a_condition_from_the_apply_on_until_it_is(ledger: Ledger) -> None:
+    bench = Bench(ledger)
+    look, held = Look(bench), await lease(ledger, "drift")
+    bench.world.advice = [Advice("job_submit.lua", "-- again", "team a unknown to it", "why")]
+    await bench.queue(fleet(a=1))
+    await bench.carry_out()
+    (pending,) = await ledger.conditions.all()
+    assert pending.condition.type is ConditionType.INSTALL_PENDING
+    assert "team a unknown to it" in pending.condition.message
+    await look.drift(held)
+    assert await ledger.conditions.all() == (pending,)
+    bench.world.advice = []
     await look.drift(held)
     assert await ledger.conditions.all() == ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
 from fairway.engines.slurm.policy import advice, names
+from fairway.engines.slurm.policy.installed import ANSWER, PROBE_JOB, table_digests
 from fairway.engines.slurm.policy.partition_lines import partition_lines
 from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.model.fleet import Fleet, SlurmConnection
@@ -33,15 +35,41 @@ def render_slurm(
 
     Both supported versions read the same files; `version` is only shown in their first line.
     """
-    context = PolicyContext.of(fleet, cluster, found)
+    context = PolicyContext.of(_without_holds(fleet), cluster, found)
     about = f"{fleet.name}, cluster {cluster}{f', {version}' if version else ''}"
     return {
         advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about),
         advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about),
-        advice.LUA_FILE: "\n".join(
-            [f"-- {about}: made by `fairway render slurm`.", *_tables(context, cluster), "", SCRIPT]
-        ),
+        advice.LUA_FILE: _lua(context, cluster, about),
     }
+
+
+def script_digests(fleet: Fleet, cluster: str, found: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the digests of the job_submit.lua that `render_slurm` writes: see `installed`."""
+    return table_digests(_tables(PolicyContext.of(_without_holds(fleet), cluster, found), cluster), SCRIPT)
+
+
+def _without_holds(fleet: Fleet) -> Fleet:
+    """Return the fleet as it is written in its file: a spent budget asks for no new script."""
+    return replace(fleet, teams=tuple(replace(team, hold=None) for team in fleet.teams))
+
+
+def _lua(context: PolicyContext, cluster: str, about: str) -> str:
+    tables = list(_tables(context, cluster))
+    digests = {name: _text(digest) for name, digest in table_digests(tables, SCRIPT).items()}
+    return "\n".join(
+        [
+            f"-- {about}: made by `fairway render slurm`.",
+            *tables,
+            f"local PROBE_JOB, PROBE_ANSWER = {_text(PROBE_JOB)}, {ANSWER}",
+            "local INSTALLED = { -- what `fairway plan` compares",
+            # As written in the tables: names are quoted already.
+            *(f'  ["{name}"] = {digest},' for name, digest in digests.items()),
+            "}",
+            "",
+            SCRIPT,
+        ]
+    )
 
 
 def _conf(context: PolicyContext, file: str, about: str) -> str:

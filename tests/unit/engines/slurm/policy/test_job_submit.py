@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fairway.engines.slurm.policy import names
-from fairway.engines.slurm.policy.render import render_slurm
+from fairway.engines.slurm.policy.installed import ANSWER, ANY, probe
+from fairway.engines.slurm.policy.render import render_slurm, script_digests
 from fairway.files import parse_fleet
 from tests.unit.engines.slurm.policy.made import HEAD
 
@@ -143,3 +144,22 @@ def test_what_a_policy_refuses(folder: Path, words: tuple[str, ...], said: str) 
     job = submit(folder, "alice", *words)
     assert job["code"] != "0"
     assert said in job["said"]
+
+
+def test_the_script_answers_which_of_its_tables_differ(folder: Path) -> None:
+    digests = dict(script_digests(parse_fleet(FLEET, "fleet.yaml"), "hpc", SETTINGS))
+    assert "TEAMS/physics" in digests
+
+    def answer(items: dict[str, str], uid: str = "1000") -> int:
+        words = [f"{key}={value}" for key, value in probe(items.items())["job"].items() if key != "hold"]
+        command = [LUA, "driver.lua", "job_submit.lua", uid, *(w for w in words if "\n" not in w)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        told = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        return int(told["code"]) - ANSWER
+
+    assert answer(digests) == 0
+    assert answer(digests, uid="0") == 0
+    changed = {**digests, "TEAMS/physics": "abc"}
+    assert answer(changed) == list(digests).index("TEAMS/physics") + 1
+    assert answer({"TEAMS/physics": ANY}) == 0
+    assert answer({"script": digests["script"], "TEAMS/newteam": ANY}) == 2
