@@ -54,12 +54,22 @@ class SlurmConnection:
     """Folder of `squeue` and `sacct`; None if they are on the server's PATH."""
 
 
+class ExistingWorkloads(StrEnum):
+    """What the admission policies do with GPU workloads, other than Jobs, from before Fairway."""
+
+    LEAVE = "leave"
+    """Their pods come back as before: restarts, rollouts and drains."""
+    REFUSE = "refuse"
+    """Their next pods are refused like those of new ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubernetesConnection:
     """The connection to an API server: by kubeconfig, or by the pod's service account if that is None."""
 
     kubeconfig: str | None = None
     context: str | None = None
+    existing_workloads: ExistingWorkloads = ExistingWorkloads.LEAVE
 
 
 @dataclass(frozen=True, slots=True)

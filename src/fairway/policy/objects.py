@@ -131,6 +131,23 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuWorkload:
+    """GPU work that no queue of the engine counts: a Deployment, a bare pod, an operator's object."""
+
+    kind: str
+    namespace: str
+    name: str
+    gpus_per_pod: int
+    gpus: int = 0
+    """GPUs that its pods hold now."""
+    since: str = ""
+    """When its oldest pod was created; empty if it has none."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class FoundPolicy:
     """A snapshot of a cluster's policy: all objects of the kinds that Fairway writes, managed or not."""
 
@@ -138,6 +155,8 @@ class FoundPolicy:
     objects: tuple[FoundObject, ...]
     settings: Mapping[str, str]
     """The settings of the running engine that a policy depends on."""
+    workloads: tuple[GpuWorkload, ...] = ()
+    """GPU work outside the policy where it is not governed yet, in the order of namespace, kind and name."""
 
 
 @dataclass(frozen=True, slots=True)

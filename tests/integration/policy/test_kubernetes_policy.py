@@ -318,6 +318,11 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
     }
     for words, (who, namespace, wanted) in cases.items():
         assert words in await refused(who, namespace, wanted), words
+    neuron = job("n", gpus=1)
+    neuron["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+        "limits": {"aws.amazon.com/neuron": "1"}
+    }
+    assert "no grant on a pool with such devices" in await refused(alice, "nlp", neuron)
     low = job("low", gpus=1, labels={CLASS: "low", QUEUE: "low"})
     for who, namespace, wanted in (
         (alice, "nlp", job("fine", gpus=8)),
@@ -350,6 +355,117 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
         with suppress(ApiError):
             path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
             await asyncio.to_thread(here.admin.delete, path, propagationPolicy="Background")
+
+
+def controlled(wanted: Json, name: str, uid: str) -> Json:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    return {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
+
+
+async def test_a_forged_owner_gets_no_gpus_past_the_queue(here: Here) -> None:
+    """Kueue does not queue a Job whose owner it has admitted (K8s F6)."""
+    alice = Api.from_kubeconfig(here.cluster.pki.kubeconfig("alice"))
+    jobs = "/apis/batch/v1/namespaces/nlp/jobs"
+
+    async def tried(method: str, path: str, wanted: Json) -> str:
+        try:
+            if method == "PATCH":
+                await asyncio.to_thread(alice.merge, path, wanted)
+            else:
+                await asyncio.to_thread(alice.call, method, path, wanted)
+        except ApiError as error:
+            return error.message
+        return ""
+
+    async def in_force() -> bool:
+        return bool(await tried("POST", jobs, job("probe", gpus=1, schedulerName="mine")))
+
+    await becomes(in_force, 20, "the policies bite")
+    owner = await asyncio.to_thread(alice.call, "POST", jobs, job("owner", gpus=8))
+    waiting = job("waiting", gpus=8)
+    waiting["metadata"]["labels"] = {QUEUE: "nobodys"}
+    try:
+        uid = owner["metadata"]["uid"]
+        words = "is set by the owner's own controller only"
+        assert words in await tried("POST", jobs, controlled(job("f1", gpus=1), "owner", uid))
+        assert not await tried("POST", jobs, waiting)
+        later = {"metadata": controlled(waiting, "owner", uid)["metadata"]}
+        assert words in await tried("PATCH", f"{jobs}/waiting", later)
+        started = {"spec": {"suspend": False}}
+        assert "started by Kueue only" in await tried("PATCH", f"{jobs}/waiting", started)
+        assert not await tried("PATCH", f"{jobs}/waiting", {"metadata": {"annotations": {"mine": "1"}}})
+    finally:
+        for name in ("owner", "waiting", "f1"):
+            with suppress(ApiError):
+                await asyncio.to_thread(here.admin.delete, f"{jobs}/{name}", propagationPolicy="Background")
+
+
+async def test_a_deployment_from_before_comes_back_and_a_new_one_does_not(here: Here) -> None:
+    """A policy leaves alone what ran in a namespace before it was a team's (K8s F1)."""
+    apps, pods = "/apis/apps/v1/namespaces/{}/deployments", "/api/v1/namespaces/{}/pods"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "serving"}}
+    await asyncio.to_thread(here.admin.apply, namespace)
+    labels = {"kubernetes.io/metadata.name": "serving"}
+    template = job("x", gpus=1)["spec"]["template"]
+    template["metadata"]["labels"] = labels
+    template["spec"]["restartPolicy"] = "Always"
+
+    def deployment(name: str) -> Json:
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+    async def running(name: str) -> list[str]:
+        found = await asyncio.to_thread(here.admin.get, pods.format("serving"))
+        return [
+            p["metadata"]["uid"]
+            for p in found["items"]
+            if p["metadata"]["name"].startswith(name) and p["status"]["phase"] == "Running"
+        ]
+
+    exempt = {"metadata": {"labels": {"fairway.dev/exempt": "true"}}}
+    await here.patch("Namespace", "serving", exempt)
+    try:
+        await asyncio.to_thread(here.admin.call, "POST", apps.format("serving"), deployment("chat"))
+
+        async def up() -> bool:
+            return bool(await running("chat"))
+
+        await becomes(up, 30, "the Deployment runs")
+        # The policies are in force already: an administrator names what to leave alone.
+        await here.patch(
+            "Namespace",
+            "serving",
+            {
+                "metadata": {
+                    "labels": {"fairway.dev/exempt": None, "fairway.dev/team": "serving"},
+                    "annotations": {"fairway.dev/existing": "Deployment/chat=1"},
+                }
+            },
+        )
+        (before,) = await running("chat")
+        name = next(
+            p["metadata"]["name"]
+            for p in (await asyncio.to_thread(here.admin.get, pods.format("serving")))["items"]
+        )
+        await asyncio.to_thread(here.admin.delete, f"{pods.format('serving')}/{name}")
+
+        async def back() -> bool:
+            return bool(set(await running("chat")) - {before})
+
+        await becomes(back, 30, "its pod comes back")
+        await asyncio.to_thread(here.admin.call, "POST", apps.format("serving"), deployment("sneaky"))
+        path = "/apis/apps/v1/namespaces/serving/deployments/sneaky"
+
+        async def refused() -> bool:
+            found = await asyncio.to_thread(here.admin.get, path)
+            conditions = found.get("status", {}).get("conditions", [])
+            return any("GPU pods are made by Jobs only" in c.get("message", "") for c in conditions)
+
+        await becomes(refused, 30, "a new Deployment is refused")
+        assert not await running("sneaky")
+    finally:
+        with suppress(ApiError):
+            await asyncio.to_thread(here.admin.delete, KINDS["Namespace"].path("serving"))
 
 
 async def test_whoever_may_not_is_told_what_is_missing(here: Here) -> None:

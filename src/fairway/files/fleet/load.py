@@ -32,6 +32,7 @@ from fairway.model.fleet import (
     Cluster,
     Connection,
     EngineKind,
+    ExistingWorkloads,
     Fleet,
     Folders,
     KubernetesConnection,
@@ -240,7 +241,9 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
             )
         case EngineKind.KUBERNETES:
             return KubernetesConnection(
-                kubeconfig=paths.absolute(cluster.get(fs.KUBECONFIG)), context=cluster.get(fs.KUBE_CONTEXT)
+                kubeconfig=paths.absolute(cluster.get(fs.KUBECONFIG)),
+                context=cluster.get(fs.KUBE_CONTEXT),
+                existing_workloads=cluster.get(fs.EXISTING_WORKLOADS) or ExistingWorkloads.LEAVE,
             )
         case EngineKind.VIRTUAL:
             return VirtualConnection()

@@ -9,7 +9,7 @@ from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, variants
 from fairway.files.schema.values import Boolean, Integer, OneOf, Schema
-from fairway.model.fleet import Capacity, EngineKind
+from fairway.model.fleet import Capacity, EngineKind, ExistingWorkloads
 from fairway.model.gpu import Vendor
 
 # --- clusters --------------------------------------------------------------------------------------------
@@ -52,6 +52,12 @@ KUBECONFIG: Final = Key(
 KUBE_CONTEXT: Final = Key(
     "context", values.CONTEXT, "Context within the kubeconfig; without it the current one."
 )
+EXISTING_WORKLOADS: Final = Key(
+    "existing_workloads",
+    OneOf(ExistingWorkloads),
+    "GPU workloads from before Fairway that are no Jobs: leave them alone, or refuse their next pods.",
+    default=ExistingWorkloads.LEAVE,
+)
 SLURM_TOOLS: Final = Key(
     "tools", values.PATH, "Folder of squeue and sacct on the Fairway server; without it they are on its PATH."
 )
@@ -76,7 +82,7 @@ CLUSTER: Final = variants(
     {
         EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *_COMMON)),
         EngineKind.KUBERNETES: Record(
-            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, *_COMMON)
+            "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, EXISTING_WORKLOADS, *_COMMON)
         ),
         EngineKind.VIRTUAL: Record("A cluster in the server's memory, for trying things out", _COMMON),
     },

@@ -16,6 +16,7 @@ from fairway.model.budget import Budget
 from fairway.model.fleet import (
     Cluster,
     Connection,
+    ExistingWorkloads,
     Fleet,
     KubernetesConnection,
     KubernetesPlace,
@@ -151,8 +152,10 @@ def _connection(connection: Connection) -> dict[str, Value]:
             credentials = {"jwt_key_file": jwt_key_file, "token_file": token_file, "user": other_user}
             keys: dict[str, Value] = {"engine": "slurm", "url": url, "credentials": _given(credentials)}
             return keys | _given({"tools": tools})
-        case KubernetesConnection(kubeconfig, context):
-            return _given({"engine": "kubernetes", "kubeconfig": kubeconfig, "context": context})
+        case KubernetesConnection(kubeconfig, context, existing):
+            refuse = existing.value if existing is ExistingWorkloads.REFUSE else None
+            given = {"engine": "kubernetes", "kubeconfig": kubeconfig, "context": context}
+            return _given({**given, "existing_workloads": refuse})
         case VirtualConnection():
             return {"engine": "virtual"}
 

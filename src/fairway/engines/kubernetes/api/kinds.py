@@ -31,7 +31,14 @@ USER_QUEUES: Final = "fairway.dev/user-queues"
 A team's limits, the devices its grants are on, and the queue of each member where a team counts by user
 (`alice=alice,bob@corp=bob-corp`).
 """
-NAMESPACE_ANNOTATIONS: Final = (JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES, USER_QUEUES)
+EXISTING: Final = "fairway.dev/existing"
+"""An annotation of a team's namespace: what used GPUs outside Jobs before the team was governed.
+
+Each with the most GPUs of one of its pods (`Deployment/chat=2,Pod/debug=1`). Their pods are left alone.
+"""
+NAMESPACE_ANNOTATIONS: Final = (
+    JOB_GPUS, JOB_SECONDS, USER_GPUS, PRIORITIES, DEVICES, USER_QUEUES, EXISTING,
+)  # fmt: skip
 
 Governed = Union[Mapping[str, "Governed"], None]  # noqa: UP007  (a recursive alias must be quoted in 3.11)
 """The keys of an object that are governed; None: everything below."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -21,6 +22,8 @@ KNOWN_GPU_RESOURCES: Final = (
     "amd.com/gpu",
     "gpu.intel.com/*",
 )
+GPU_LIKE: Final = "/(.*[-_.])?(gpu|vgpu|mps|neuron(core|device)?|tpu|npu|gaudi)([-_.].*)?$"
+"""A regular expression, also of CEL, for names that other device plugins use for GPUs and the like."""
 
 # Quantities of counted things; the API server writes 2000 as "2k".
 _SUFFIXES: Final = {
@@ -35,6 +38,11 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 def is_known_gpu(resource: str) -> bool:
     """Return whether a vendor's device plugin uses this name for GPUs or slices of them."""
     return any(fnmatchcase(resource, pattern) for pattern in KNOWN_GPU_RESOURCES)
+
+
+def looks_like_gpu(resource: str) -> bool:
+    """Return whether a resource is a GPU or the like by its name."""
+    return is_known_gpu(resource) or re.search(GPU_LIKE, resource) is not None
 
 
 def slice_of(resource: str) -> SliceName | None:

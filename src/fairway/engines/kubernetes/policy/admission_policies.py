@@ -11,6 +11,7 @@ from typing import Final
 
 from fairway.engines.kubernetes.api.kinds import (
     DEVICES,
+    EXISTING,
     JOB_GPUS,
     JOB_SECONDS,
     PRIORITIES,
@@ -19,7 +20,7 @@ from fairway.engines.kubernetes.api.kinds import (
     USER_QUEUES,
     Json,
 )
-from fairway.engines.kubernetes.nodes.devices import KNOWN_GPU_RESOURCES
+from fairway.engines.kubernetes.nodes.devices import GPU_LIKE, KNOWN_GPU_RESOURCES
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
@@ -33,6 +34,8 @@ JOB: Final = "fairway.dev/job"
 """A label of the Jobs that Fairway created: the job's id."""
 EXEMPT: Final = "fairway.dev/exempt"
 """A label of namespaces outside all teams whose GPU pods are not checked: drivers, monitoring."""
+REVISION_LABELS: Final = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
+"""Labels of pods that a ReplicaSet made for one revision, and what makes such ReplicaSets."""
 
 JOBS, PODS, STRAYS, QUEUES = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-queues"
 QUEUE: Final = "main"
@@ -54,32 +57,105 @@ _MAY_SPEAK_FOR_USERS: Final = (
     ".check('speak-for').allowed()"
 )
 """Whether the caller may create jobs in the name of others: Fairway may, members may not."""
+_MAY_CONTROL: Final = (
+    "authorizer.group(o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')"
+    ".resource(o.kind.lowerAscii() + 's').subresource('status').namespace(request.namespace)"
+    ".check('update').allowed()"
+)
+"""Whether the caller is a controller of owner `o`: only those may write the status of its kind."""
+
+
+def _controllers(object_: str) -> str:
+    """Return CEL for the owners of an object that control it: at most one."""
+    return f"{object_}.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false))"
+
+
+def _claims(pod: str) -> str:
+    """Return CEL for whether a pod has resource claims."""
+    return f"size({pod}.?resourceClaims.orValue([])) > 0"
+
+
+def _revision_of(label: str, kind: str) -> str:
+    """Return CEL for the owner behind a ReplicaSet that `kind` makes for each revision of its template."""
+    hash_ = f"object.metadata.?labels[?'{label}'].orValue('-')"
+    return (
+        f"o.kind == 'ReplicaSet' && o.name.endsWith('-' + {hash_}) "
+        f"? '{kind}/' + o.name.substring(0, size(o.name) - size({hash_}) - 1)"
+    )
+
+
+_EXISTING_VARIABLES: Final[list[Json]] = [
+    {"name": "claims", "expression": _claims("object.spec")},
+    {"name": "controllers", "expression": _controllers("object")},
+    {
+        "name": "owners",
+        "expression": "size(variables.controllers) == 0 ? ['Pod/' + object.metadata.?name.orValue('')] "
+        ": variables.controllers.map(o, "
+        + " : ".join(_revision_of(label, kind) for label, kind in REVISION_LABELS.items())
+        + " : o.kind + '/' + o.name)",
+    },
+    {
+        "name": "existing",
+        "expression": f"namespaceObject.metadata.?annotations[?'{EXISTING}'].orValue('').split(',')"
+        ".filter(e, e.contains('='))",
+    },
+]
+_IS_EXISTING: Final = (
+    "variables.owners.exists(w, variables.existing.exists(e, e.startsWith(w + '=') && "
+    "variables.gpus <= int(e.split('=')[1]))) && "
+    f"variables.controllers.all(o, {_MAY_CONTROL})"
+)
+"""Whether a pod belongs to a workload that used GPUs before the team was governed, and is no larger.
+
+The name of a controlling owner counts only from its own controller: anybody could write it.
+"""
 _JOB_USER: Final = f"object.metadata.?annotations[?'{USER}'].orValue('')"
 _IN_TEAMS: Final[list[Json]] = [{"key": TEAM, "operator": "Exists"}]
-_OUTSIDE_TEAMS: Final[list[Json]] = [
-    {"key": TEAM, "operator": "DoesNotExist"},
-    {"key": EXEMPT, "operator": "DoesNotExist"},
-    {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]},
-]
+_NO_CLAIMS: Final = "resource claims can hold GPUs that no queue counts: ask for GPUs in the limits"
 
 
 def validating_policies(
-    resources: Sequence[str], queued: Sequence[str], default: str, *, assigns_queues: bool
+    resources: Sequence[str],
+    queued: Sequence[str],
+    default: str,
+    *,
+    assigns_queues: bool,
+    gpu_claims: bool = False,
+    left_alone: Sequence[str] = (),
 ) -> Iterator[tuple[str, Json, Json]]:
     """Yield name, policy and binding of each admission policy.
 
     `resources` are the pools' device resources, `queued` the priorities that have a queue of their own.
     `assigns_queues`: `mutating_policy` assigns queues to GPU jobs, and only to those.
+    `gpu_claims`: resource claims can be for GPUs, which no queue counts.
+    `left_alone` are the namespaces outside teams that used GPUs before Fairway came.
     """
-    yield JOBS, _job_policy(resources, queued, default, assigns_queues), _binding(JOBS, _IN_TEAMS)
+    job_policy = _job_policy(resources, queued, default, assigns_queues, gpu_claims)
+    yield JOBS, job_policy, _binding(JOBS, _IN_TEAMS)
     # GPU pods that no Job created would use GPUs that no queue has counted.
-    rule, message = f"variables.gpus == 0 || {_CONTROLLERS}", "GPU pods are made by Jobs only"
-    yield PODS, _pod_policy(resources, rule, message), _binding(PODS, _IN_TEAMS)
+    rule = f"variables.gpus == 0 || {_CONTROLLERS} || ({_IS_EXISTING})"
+    checks = [_check(rule, "GPU pods are made by Jobs only")]
+    if gpu_claims:
+        checks.append(_check(f"!variables.claims || ({_IS_EXISTING})", _NO_CLAIMS))
+    yield PODS, _pod_policy(resources, checks, _EXISTING_VARIABLES), _binding(PODS, _IN_TEAMS)
     message = f"GPU pods run in a team's namespace only, unless it has the label {EXEMPT}"
-    yield STRAYS, _pod_policy(resources, "variables.gpus == 0", message), _binding(STRAYS, _OUTSIDE_TEAMS)
+    checks = [_check("variables.gpus == 0", message)]
+    yield STRAYS, _pod_policy(resources, checks), _binding(STRAYS, outside_teams(left_alone))
 
 
-def _job_policy(resources: Sequence[str], queued: Sequence[str], default: str, assigns_queues: bool) -> Json:
+def outside_teams(left_alone: Sequence[str]) -> list[Json]:
+    """Return the selector of namespaces outside teams where GPU pods are refused."""
+    names = ["kube-system", *sorted(set(left_alone) - {"kube-system"})]
+    return [
+        {"key": TEAM, "operator": "DoesNotExist"},
+        {"key": EXEMPT, "operator": "DoesNotExist"},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names},
+    ]
+
+
+def _job_policy(
+    resources: Sequence[str], queued: Sequence[str], default: str, assigns_queues: bool, gpu_claims: bool
+) -> Json:
     own_queues = _list(queued)
     checks = [
         ("variables.queue != ''", f"a GPU job needs a queue: label {QUEUE_NAME}"),
@@ -129,6 +205,17 @@ def _job_policy(resources: Sequence[str], queued: Sequence[str], default: str, a
             "oldObject == null || object.spec.parallelism == oldObject.spec.parallelism",
             "parallelism is fixed once submitted",
         ),
+        (
+            # Kueue leaves a Job alone whose controller it manages: it has asked for quota already. It manages
+            # no CronJobs, and `kubectl create job --from=cronjob/NAME` writes such a reference.
+            f"variables.newControllers.all(o, o.kind == 'CronJob' || {_MAY_CONTROL})",
+            "an ownerReference with controller: true is set by the owner's own controller only",
+        ),
+        (
+            "oldObject == null || !oldObject.spec.?suspend.orValue(false) || "
+            f"object.spec.?suspend.orValue(false) || variables.controllers.exists(o, {_MAY_CONTROL})",
+            "suspended jobs are started by Kueue only",
+        ),
     ]
     return {
         "failurePolicy": "Fail",
@@ -137,6 +224,12 @@ def _job_policy(resources: Sequence[str], queued: Sequence[str], default: str, a
         "variables": [
             {"name": "pod", "expression": "object.spec.template.spec"},
             {"name": "gpus", "expression": _devices("variables.pod", resources)},
+            {"name": "controllers", "expression": _controllers("object")},
+            {
+                "name": "newControllers",
+                "expression": f"oldObject == null ? variables.controllers : variables.controllers.filter("
+                f"o, !{_controllers('oldObject')}.exists(p, p.uid == o.uid))",
+            },
             {"name": "parallel", "expression": "has(object.spec.parallelism) ? object.spec.parallelism : 1"},
             {
                 "name": "count",
@@ -163,12 +256,14 @@ def _job_policy(resources: Sequence[str], queued: Sequence[str], default: str, a
         "validations": [
             *(_check(f"variables.gpus == 0 || ({rule})", message) for rule, message in checks),
             *([_check(*_NO_QUEUE_WITHOUT_GPUS)] if assigns_queues else []),
+            *([_check(_NO_NEW_CLAIMS, _NO_CLAIMS)] if gpu_claims else []),
             _check(*_USER_IS_SUBMITTER),
             _check(*_LABEL_IS_FAIRWAYS),
         ],
     }
 
 
+_NO_NEW_CLAIMS: Final = f"oldObject != null || !({_claims('variables.pod')})"
 _NO_QUEUE_WITHOUT_GPUS: Final = (
     "variables.gpus > 0 || variables.queue == ''",
     "a job without GPUs needs no queue, and would never start in one",
@@ -231,12 +326,12 @@ def _slug() -> str:
     )
 
 
-def _pod_policy(resources: Sequence[str], rule: str, message: str) -> Json:
+def _pod_policy(resources: Sequence[str], checks: list[Json], variables: Sequence[Json] = ()) -> Json:
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule("", "pods", "CREATE")]},
-        "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}],
-        "validations": [_check(rule, message)],
+        "variables": [{"name": "gpus", "expression": _devices("object.spec", resources)}, *variables],
+        "validations": checks,
     }
 
 
@@ -286,10 +381,11 @@ def _only_granted(resources: Sequence[str]) -> str:
 
 
 def _is_device(resources: Sequence[str]) -> str:
+    """Return CEL for whether resource `r` is a device: of a pool, or one that looks like a GPU."""
     names = {*resources, *(name for name in KNOWN_GPU_RESOURCES if not name.endswith("*"))}
     prefixes = [name.removesuffix("*") for name in KNOWN_GPU_RESOURCES if name.endswith("*")]
     is_prefixed = (f"r.startsWith('{prefix}')" for prefix in prefixes)
-    return " || ".join([f"r in {_list(sorted(names))}", *is_prefixed])
+    return " || ".join([f"r in {_list(sorted(names))}", *is_prefixed, f"r.matches('{GPU_LIKE}')"])
 
 
 def _list(items: Sequence[str]) -> str:

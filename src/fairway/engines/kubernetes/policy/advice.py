@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.policy.admission_policies import EXEMPT, STRAYS
+from fairway.engines.kubernetes.policy.existing import FINISHED_POD, GPU_CLAIMS
 from fairway.engines.kubernetes.policy.users import can_assign_queues
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace
 from fairway.model.team import Team
-from fairway.policy.objects import Advice, FoundPolicy, Notice, ObjectKey
+from fairway.policy.objects import Advice, FoundPolicy, GpuWorkload, Notice, ObjectKey
 
 MEMBER_ROLE_SETTING: Final = "rbac.fairway-member"
 CONFIGURATION: Final = "kueue.configuration"
@@ -20,6 +21,8 @@ QUOTA_CHECK: Final = "kueue.resources.quotaCheckStrategy"
 FRAMEWORKS: Final = "kueue.integrations.frameworks"
 GATES: Final = "kueue.featureGates"
 NOT_READABLE: Final = "not known"
+UNCLAIMED: Final = "devices.unclaimed"
+"""The setting for devices of nodes that look like GPUs and belong to no pool."""
 
 _FILE: Final = "Kueue's configuration"
 _RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
@@ -100,13 +103,75 @@ def _pool_notices(fleet: Fleet, teams: Sequence[Team], found: FoundPolicy) -> It
             )
 
 
+def existing_notices(
+    inside: Sequence[GpuWorkload], outside: Sequence[GpuWorkload], found: FoundPolicy, *, leaves: bool
+) -> Iterator[Notice]:
+    """Yield the notices about GPU workloads from before Fairway, in teams' namespaces and outside them."""
+    first = ObjectKey(kinds.ADMISSION_POLICY.name, STRAYS) not in {o.key for o in found.objects}
+    seen = {(w.namespace, w.kind, w.name) for w in found.workloads}
+    if leaves:
+        new = [w for w in inside if (w.namespace, w.kind, w.name) in seen]
+        if new:
+            yield Notice(
+                "ExistingWorkloadsStay",
+                f"GPU workloads of teams that are no Jobs stay, outside every queue: {_named(new)}",
+                "their pods come back as before; to refuse them instead, write in the fleet file, at the "
+                "cluster:  existing_workloads: refuse",
+                promise="unharmed",
+            )
+        if first and outside:
+            names = sorted({w.namespace for w in outside})
+            yield Notice(
+                "NamespacesLeftAlone",
+                f"GPU pods outside teams go on as before in {', '.join(names)}: {_named(outside)}",
+                "make teams of them to have them counted; to refuse them, write in the fleet file, at the "
+                "cluster:  existing_workloads: refuse",
+                promise="unharmed",
+            )
+        return
+    stopped = [*inside, *(outside if first else ())]
+    if stopped:
+        yield Notice(
+            "ExistingWorkloadsRefused",
+            f"what runs stays, and the next GPU pod of each of these is refused: {_named(stopped)}",
+            "to leave them alone, leave  existing_workloads: refuse  out of the fleet file",
+            promise="unharmed",
+        )
+
+
+def _named(workloads: Sequence[GpuWorkload]) -> str:
+    """Name every workload, with the GPUs that it holds and since when."""
+    return ", ".join(
+        f"{w} ({w.gpus} {'GPU' if w.gpus == 1 else 'GPUs'} since {w.since[:16].replace('T', ' ')})"
+        if w.since
+        else f"{w} (no pods now)"
+        for w in workloads
+        if w.since or w.kind not in {"Job", FINISHED_POD}
+    )
+
+
 def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Notice]:
     if ObjectKey(kinds.ADMISSION_POLICY.name, STRAYS) not in {o.key for o in found.objects}:
         yield Notice(
             "GpuPodsOnlyInTeams",
-            "new GPU pods outside teams' namespaces will be refused; those that run stay",
+            "GPU pods in namespaces outside teams that used none before will be refused",
             f"for drivers and monitoring:  kubectl label namespace NAMESPACE {EXEMPT}=true",
             promise="native",
+        )
+    if unclaimed := found.settings.get(UNCLAIMED):
+        yield Notice(
+            "DevicesOfNoPool",
+            f"nodes have {unclaimed}, which no pool has: teams' jobs that ask for it are refused",
+            "make a pool of it:  kubernetes: { resource: NAME }",
+            promise="unharmed",
+        )
+    if found.settings.get(GPU_CLAIMS) == "yes":
+        yield Notice(
+            "ClaimsRefused",
+            "GPUs can be had by resource claims (DRA) here, which no queue counts: in teams' namespaces new "
+            "jobs and pods with claims are refused",
+            "ask for GPUs in the limits of a container; claims from before are left alone",
+            promise="unharmed",
         )
     if not can_assign_queues(found):
         yield Notice(

@@ -24,8 +24,9 @@ from fairway.engines.kubernetes.api.kinds import (
 )
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.nodes.devices import whole_number
-from fairway.engines.kubernetes.policy.advice import MEMBER_ROLE_SETTING, VERSION, settings_of
+from fairway.engines.kubernetes.nodes.devices import claimed_resources, looks_like_gpu, whole_number
+from fairway.engines.kubernetes.policy.advice import MEMBER_ROLE_SETTING, UNCLAIMED, VERSION, settings_of
+from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, find_workloads, has_gpu_classes
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
@@ -39,28 +40,41 @@ from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
 _KUEUE: Final = "kueue-system"
 _CONFIG_MAP: Final = f"/api/v1/namespaces/{_KUEUE}/configmaps/kueue-manager-config"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{_KUEUE}/deployments/kueue-controller-manager"
+_DEVICE_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_ROLE}"
 
 
 async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
     """List every governed kind, all kinds at once, and Kueue's settings."""
-    lists, (kueue, settings), capacities, role, version = await asyncio.gather(
+    lists, (kueue, settings), capacities, role, version, gpu_claims = await asyncio.gather(
         asyncio.gather(*(_list_kind(requests, kind) for kind in KINDS.values())),
         _kueue(requests),
         _capacities(requests, pools),
         _member_role(requests),
         _kubernetes_version(requests),
+        _gpu_claims(requests),
     )
     found = list(zip(KINDS.values(), lists, strict=True))
     objects = tuple(o for kind, bodies in found for o in _objects(kind, bodies or ()))
     served = {
         served_setting(kind): "no" if bodies is None else "yes" for kind, bodies in found if kind.optional
     }
+    claims = {GPU_CLAIMS: "yes" if gpu_claims else "no"}
+    resources = claimed_resources(pools)
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
         objects=objects,
-        settings={**settings, **capacities, **served, MEMBER_ROLE_SETTING: role},
+        settings={**settings, **capacities, **served, **claims, MEMBER_ROLE_SETTING: role},
+        workloads=await find_workloads(requests, objects, resources, claims=gpu_claims),
     )
+
+
+async def _gpu_claims(requests: KubeRequests) -> bool:
+    """Return whether resource claims can be for GPUs, as far as Fairway may see."""
+    try:
+        return has_gpu_classes(await requests.list_all(_DEVICE_CLASSES, "deviceclasses.resource.k8s.io"))
+    except Refused:
+        return False
 
 
 async def _list_kind(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
@@ -218,10 +232,13 @@ async def _member_role(requests: KubeRequests) -> str:
 async def _capacities(requests: KubeRequests, pools: Sequence[Pool]) -> dict[str, str]:
     """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
     sums = {str(s): 0 for p in pools for s in p.supplies}
+    claimed, unclaimed = claimed_resources(pools), set[str]()
     for node in await requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject):
         for supply, pool in _claims(node, pools):
             sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
-    return {f"capacity.{supply}": str(count) for supply, count in sums.items()}
+        unclaimed |= {r for r in node.status.capacity if looks_like_gpu(r)} - claimed
+    capacities = {f"capacity.{supply}": str(count) for supply, count in sums.items()}
+    return capacities | {UNCLAIMED: ", ".join(sorted(unclaimed))}
 
 
 def _claims(node: NodeObject, pools: Sequence[Pool]) -> Iterator[tuple[Supply, Pool]]:

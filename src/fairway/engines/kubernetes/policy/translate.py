@@ -20,7 +20,13 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     mutating_policy,
     validating_policies,
 )
-from fairway.engines.kubernetes.policy.advice import advise, notices
+from fairway.engines.kubernetes.policy.advice import advise, existing_notices, notices
+from fairway.engines.kubernetes.policy.existing import (
+    GPU_CLAIMS,
+    annotation,
+    existing_in,
+    left_alone,
+)
 from fairway.engines.kubernetes.policy.fields import Fields, flatten, parse_taint
 from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
 from fairway.engines.kubernetes.policy.users import (
@@ -30,10 +36,10 @@ from fairway.engines.kubernetes.policy.users import (
     user_slugs,
 )
 from fairway.model.budget import Hold
-from fairway.model.fleet import Fleet, KubernetesPlace, Pool
-from fairway.model.names import ClusterName
+from fairway.model.fleet import ExistingWorkloads, Fleet, KubernetesConnection, KubernetesPlace, Pool
+from fairway.model.names import ClusterName, TeamName
 from fairway.model.team import Grant, Priority, Supply, Team, TeamTree
-from fairway.policy.objects import FoundPolicy, ObjectKey, Translation, WantedObject
+from fairway.policy.objects import FoundPolicy, GpuWorkload, Notice, ObjectKey, Translation, WantedObject
 
 ROOT: Final = "fairway.fleet"
 """The Cohort of all teams. Names of teams have no dots, so no team can have this name."""
@@ -54,7 +60,10 @@ def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Transla
     translator = _Translator(fleet, cluster, found)
     return Translation(
         objects=tuple(translator.objects()),
-        notices=tuple(notices(fleet, translator.teams, translator.capped(), found)),
+        notices=(
+            *notices(fleet, translator.teams, translator.capped(), found),
+            *translator.existing_notices(),
+        ),
         advice=tuple(advise(found)) if translator.teams else (),
     )
 
@@ -86,9 +95,36 @@ class _Translator:
         self.topologies = {p.name: self._name_of(kinds.TOPOLOGY, p, _topology(p)) for p in self.pools}
         self.flavors = {p.name: self._name_of(kinds.FLAVOR, p, self._flavor(p)) for p in self.pools}
         self.resource_groups = ResourceGroups(self.pools, self.flavors)
+        connection = fleet.cluster(cluster).connection
+        self.leaves_existing = (
+            not isinstance(connection, KubernetesConnection)
+            or connection.existing_workloads is ExistingWorkloads.LEAVE
+        )
+        self.existing = self._existing()
         self.children = {
             t.name: tuple(c for c in self.tree.children(t) if self.granted[c.name]) for t in self.teams
         }
+
+    def _existing(self) -> dict[TeamName, tuple[GpuWorkload, ...]]:
+        """Return the GPU workloads in each team's namespace from before the team was governed."""
+        found: dict[str, list[GpuWorkload]] = {}
+        for workload in self.found.workloads:
+            found.setdefault(workload.namespace, []).append(workload)
+        return {
+            team.name: existing_in(
+                team.name,
+                self.found_by_key.get(ObjectKey(kinds.NAMESPACE.name, team.name)),
+                found.get(team.name, ()),
+            )
+            for team in self.teams
+        }
+
+    def existing_notices(self) -> Iterator[Notice]:
+        """Yield the notices about GPU workloads that are left alone or will be refused."""
+        if self.teams:
+            outside = [w for w in self.found.workloads if w.namespace not in self.existing]
+            inside = [w for workloads in self.existing.values() for w in workloads]
+            yield from existing_notices(inside, outside, self.found, leaves=self.leaves_existing)
 
     def objects(self) -> Iterator[WantedObject]:
         if not self.teams:
@@ -103,8 +139,14 @@ class _Translator:
         queued = [p.name for p in own_queues(self.fleet)]
         resources = sorted(claimed_resources(self.pools))
         default, assigns_queues = self.fleet.default_priority.name, can_assign_queues(self.found)
+        names = left_alone(self.found, [t.name for t in self.teams]) if self.leaves_existing else ()
         for name, policy, binding in validating_policies(
-            resources, queued, default, assigns_queues=assigns_queues
+            resources,
+            queued,
+            default,
+            assigns_queues=assigns_queues,
+            gpu_claims=self.found.settings.get(GPU_CLAIMS) == "yes",
+            left_alone=names,
         ):
             yield _wanted(kinds.ADMISSION_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.ADMISSION_POLICY.name, name),)
@@ -281,6 +323,7 @@ class _Translator:
             kinds.JOB_SECONDS: limits.job_seconds,
             kinds.USER_GPUS: limits.user_gpus,
             kinds.USER_QUEUES: user_queues_annotation(team) if self._by_user(team) else None,
+            kinds.EXISTING: annotation(self.existing[team.name]) if self.leaves_existing else None,
         }
         return {
             "labels": {TEAM: team.name},
@@ -316,8 +359,11 @@ class _Translator:
     def _exact_ceilings(self, team: Team) -> dict[str, int]:
         """Return the ceilings that a ResourceQuota enforces by pods: Kueue ignores pods that are ending.
 
-        Only where every supply of a resource has a ceiling: a ResourceQuota does not tell pools apart.
+        Only where every supply of a resource has a ceiling: a ResourceQuota does not tell pools apart, nor
+        jobs from the workloads that are left alone: it would keep those from coming back.
         """
+        if self.leaves_existing and self.existing[team.name]:
+            return {}
         sums: dict[str, int | None] = {}
         for supply, grant in self.granted[team.name].items():
             name = f"requests.{resource(supply, self.supplies[supply])}"

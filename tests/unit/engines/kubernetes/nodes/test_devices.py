@@ -4,6 +4,7 @@ import pytest
 
 from fairway.engines.kubernetes.nodes.devices import (
     is_known_gpu,
+    looks_like_gpu,
     resource_of,
     resources_of,
     slice_of,
@@ -74,3 +75,23 @@ def test_a_pool_of_slices_does_not_claim_whole_gpus() -> None:
 )
 def test_quantities(quantity: str, number: int) -> None:
     assert whole_number(quantity) == number
+
+
+@pytest.mark.parametrize(
+    ("resource", "like"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/mig-1g.10gb", True),
+        ("aws.amazon.com/neuroncore", True),
+        ("google.com/tpu", True),
+        ("example.org/a100-mps", True),
+        ("habana.ai/gaudi", True),
+        ("squat.ai/input", False),
+        ("nvidia.com/gpumem", False),
+        ("rdma/hca_shared_devices", False),
+        ("nvidia.com/hostdev", False),
+        ("cpu", False),
+    ],
+)
+def test_other_devices_are_known_by_their_names(resource: str, like: bool) -> None:
+    assert looks_like_gpu(resource) is like
