@@ -23,7 +23,7 @@ class ImportableEngine(Observes, Governs, Imports, Protocol):
 async def import_cluster(
     build: BuildGovernor, fleet: Fleet, name: ClusterName, seconds: float = IMPORT_SECONDS
 ) -> ImportedPolicy:
-    """Describe the policy of one cluster as a fleet."""
+    """Describe the policy of one cluster as a fleet, which is partial if there are other clusters."""
     cluster, pools = fleet.cluster(name), fleet.pools_of(name)
     without_teams = replace(fleet, clusters=(cluster,), pools=pools, teams=(), chosen_teams={})
     timed_out = Unreachable(
@@ -36,7 +36,9 @@ async def import_cluster(
         async with time_limit(seconds, timed_out):
             importable = _importable(engine, cluster)
             observed, found = await importable.observe(), await importable.find_policy()
-            return await asyncio.to_thread(importable.import_policy, without_teams, observed, found)
+            imported = await asyncio.to_thread(importable.import_policy, without_teams, observed, found)
+            partial = len(fleet.clusters) > 1
+            return replace(imported, fleet=replace(imported.fleet, partial=partial))
     finally:
         await engine.close()
 

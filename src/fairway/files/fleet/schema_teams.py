@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, shown
@@ -24,18 +23,16 @@ from fairway.files.schema.values import (
     as_name,
 )
 from fairway.model.budget import AtLimit, Every, Running
-from fairway.model.names import NAME_PATTERN, NAME_RULE
+from fairway.model.names import NAME_PATTERN, NAME_RULE, is_reserved_team
 
 MAX_DEVICES: Final = 10_000_000
 MAX_MONEY: Final = 1_000_000_000_000
 _DAY: Final = 86_400
-_RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
-"""Names of accounts, QOS, namespaces and queues that the engines or Fairway itself use."""
 _RESERVED_PRIORITIES: Final = frozenset({"fairway", "kin", "lent", "own"})
 
 
 def _team_rule(text: str) -> Problem | None:
-    if _RESERVED_TEAMS.fullmatch(text) is None:
+    if not is_reserved_team(text):
         return None
     return Problem(
         FaultCode.RESERVED_NAME,

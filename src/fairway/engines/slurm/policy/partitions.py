@@ -73,7 +73,7 @@ def is_profile(kind: str) -> bool:
 
 
 def _gres(place: SlurmPlace, supply: Supply, settings: Mapping[str, str]) -> str | None:
-    types = partition_types(settings, place.partition)
+    types = tuple(dict.fromkeys(t for p in place.partitions for t in partition_types(settings, p)))
     if supply.slice is not None:
         named = [t for t in types if t == supply.slice or t.endswith(f"_{supply.slice}")]
         prefixed = f"{place.gres}_{supply.slice}"

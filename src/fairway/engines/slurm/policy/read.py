@@ -26,6 +26,8 @@ DB: Final = "/slurmdb/v0.0.42"
 CTL: Final = "/slurm/v0.0.42"
 LATEST_CTL: Final = "/slurm/v0.0.45"
 
+ACCOUNTING, NO_ACCOUNTING = "AccountingStorageType", "accounting_storage/none"
+
 OWN_LIMITS: Final = "Exclude limits from parents"
 """The API's own name of the option; without it a limit of the parent looks like one of the child."""
 
@@ -39,27 +41,29 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
     """Read every QOS, account, association and user, and the visible part of the running configuration."""
     partitions = await rest.request("GET", f"{CTL}/partitions/")
     cluster = cluster_of(partitions)
-    nodes, qos, accounts, associations, users, conf = await asyncio.gather(
-        rest.nodes(),
-        rest.request("GET", f"{DB}/qos/"),
+    nodes, qos, conf = await asyncio.gather(
+        rest.nodes(), rest.get_if_served(f"{DB}/qos/"), rest.get_if_served(f"{LATEST_CTL}/conf")
+    )
+    shown = advice.found_settings(partitions, conf) | node_settings(nodes.nodes)
+    version = f"slurm {partitions['meta']['slurm']['release']}"
+    if qos is None:  # slurmrestd serves no accounting where slurm.conf has none
+        return FoundPolicy(version, (), shown | {ACCOUNTING: NO_ACCOUNTING})
+    accounts, associations, users = await asyncio.gather(
         rest.request("GET", f"{DB}/accounts/"),
         rest.request("GET", associations_path(cluster)),
         rest.request("GET", f"{DB}/users/"),
-        rest.get_if_served(f"{LATEST_CTL}/conf"),
     )
     marked, created = marked_accounts(accounts), _created_accounts(accounts)
     all_rows = (associations or {}).get("associations") or ()
     rows = [a for a in all_rows if a["account"] != ROOT_ACCOUNT]
     objects = (
-        *map(records.found_qos, (qos or {}).get("qos") or ()),
+        *map(records.found_qos, qos.get("qos") or ()),
         *(records.found_association(record, marked, created) for record in rows),
         *map(records.found_user, (users or {}).get("users") or ()),
     )
-    release = partitions["meta"]["slurm"]["release"]
-    settings = advice.found_settings(partitions, conf) | node_settings(nodes.nodes)
-    settings |= _default_accounts(rows) | _root_qos(all_rows)
+    settings = shown | _default_accounts(rows) | _root_qos(all_rows)
     settings |= SiteFields.of(objects, settings).settings()
-    return FoundPolicy(f"slurm {release}", objects, settings)
+    return FoundPolicy(version, objects, settings)
 
 
 def cluster_of(reply: Mapping[str, Any]) -> str:

@@ -11,13 +11,16 @@ from fairway.engines.slurm.policy.import_ import import_policy
 from fairway.engines.slurm.policy.translate import wanted_objects
 from fairway.files import parse_fleet
 from fairway.files.fleet.write import compose_fleet
-from fairway.model.fleet import Capacity
+from fairway.model.fleet import Capacity, SlurmPlace
 from fairway.model.names import ClusterName, UserName
 from fairway.model.team import Grant, Supply
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
 from tests.unit.engines.slurm.policy.made import fleet, ground
 
 SETTINGS = {
+    "nodes/batch,debug": "node=4,gres/gpu=32,gres/gpu:h100=32",
+    "nodes/Spot_1": "node=2,gres/gpu=16,gres/gpu:l4=16",
+    "nodes/cpu": "node=9",
     "partition/batch/Nodes": "n[1-4]",
     "partition/batch/TRES": "cpu=256,gres/gpu=32,gres/gpu:h100=32",
     "partition/debug/Nodes": "n[1-4]",
@@ -55,9 +58,10 @@ def test_partitions_with_gpus_are_pools() -> None:
     assert pools["batch"].gpu.name.startswith("H100")
     assert (pools["p-spot-1"].gpu.name, pools["batch"].capacity) == ("L4", Capacity.OWNED)
     assert {p.price for p in pools.values()} == {Decimal(0)}
+    assert pools["batch"].place == SlurmPlace("batch", "h100", ("debug",))
+    assert {p.capacity for p in pools.values()} == {Capacity.OWNED}  # a name alone makes nothing spot
     about = {r.about for r in imported().remarks}
-    assert "partition debug" in about
-    assert "pool batch" in about
+    assert {"pool batch", "pool p-spot-1", "partition cpu"} <= about
 
 
 def test_limits_that_fit_together_are_guarantees() -> None:
@@ -75,7 +79,10 @@ def test_limits_that_fit_together_are_guarantees() -> None:
     assert teams["biology"].grants == (Grant(batch, 8, 0),)
     assert teams["chemistry"].grants == (Grant(batch, 12, 0), Grant(spot, 4, 0))
     assert (teams["biology"].parent, teams["biology"].limits.job_seconds) == ("physics", 3600)
-    assert teams["chemistry"].limits.user_gpus == 3
+    # bob's limit is on one type alone: a limit of every user on every pool would take L4 from him
+    assert teams["chemistry"].limits.user_gpus is None
+    said = {r.about: r.text for r in done.remarks}
+    assert said["user bob, team chemistry"].startswith("GrpTRES=gres/gpu:h100=3 ")
     assert done.fleet.chosen_teams == {UserName("alice"): "physics"}
     assert done.fleet.fairness.half_life_seconds == 2 * 86_400
     text = compose_fleet(done.fleet, [(r.about, r.text) for r in done.remarks])
@@ -102,14 +109,15 @@ def test_what_has_no_word_gets_a_remark() -> None:
         FoundObject(ObjectKey("qos", "fast"), {"Priority": 100}, ours=False),
         FoundObject(ObjectKey("qos", "normal"), {}, ours=False),
     )
-    assert [t.name for t in done.fleet.teams] == ["a"]
+    assert [(t.name, t.account_name, t.parent) for t in done.fleet.teams] == [
+        ("a", "a", None),
+        ("b-team", "B_team", None),
+        ("inside", "inside", "b-team"),
+    ]
     said = {f"{r.about}: {r.text}" for r in done.remarks}
     for word in (
-        "GrpTRES.cpu=64",
-        "MaxJobs=5",
-        "account B_team",
-        "account inside",
-        "a/x: Priority=7",
+        "account a: GrpTRES=cpu=64 MaxJobs=5",
+        "user x, team a: Priority=7",
         "qos fast",
     ):
         assert any(word in text for text in said), word
@@ -126,6 +134,8 @@ def test_a_cluster_under_fairway_reads_as_its_own_fleet() -> None:
         "partition/gpu/Nodes": "a",
         "partition/mig/TRES": "gres/gpu=6,gres/gpu:1g.10gb=4,gres/gpu:3g.40gb=2",
         "partition/mig/Nodes": "b",
+        "nodes/gpu,gpu-lent": "node=4,gres/gpu=32,gres/gpu:a100=32",
+        "nodes/mig,mig-lent": "node=1,gres/gpu=6,gres/gpu:1g.10gb=4,gres/gpu:3g.40gb=2",
     }
     found = FoundPolicy("slurm 26.05.5", objects, settings)
     back = import_policy(replace(fleet(), teams=()), ClusterName("hpc"), found).fleet
