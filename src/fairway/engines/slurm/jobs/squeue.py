@@ -101,14 +101,15 @@ class FleetLookup:
     """Maps accounts, partitions and GRES types of one cluster to a fleet's names."""
 
     def __init__(self, fleet: Fleet, pools: PoolMatcher) -> None:
-        self._teams = frozenset(team.name for team in fleet.teams)
+        # Slurm stores account names in lower case
+        self._teams = {team.account_name.lower(): team.name for team in fleet.teams}
         self._priorities = frozenset(priority.name for priority in fleet.priorities)
         self._pools = pools
         self.devices = lru_cache(maxsize=4096)(self._devices)
 
     def team(self, account: str) -> TeamName | None:
         """Return the team of an account. Returns None if it is no team of the fleet."""
-        return TeamName(account) if account in self._teams else None
+        return self._teams.get(account.lower())
 
     def priority(self, admin_comment: str) -> PriorityName | None:
         """Return the priority that job_submit.lua stored. Returns None if it is none of the fleet."""

@@ -60,6 +60,8 @@ class SubmitContext:
     site: SupplySite
     folders: Folders
     default_priority: PriorityName
+    account: str | None = None
+    """The team's account, where that has another name."""
 
 
 def log_file(folder: str, order: Order, attempt: int) -> str:
@@ -78,7 +80,7 @@ def body(order: Order, context: SubmitContext) -> dict[str, Any]:
     spec, site, folders = order.spec, context.site, context.folders
     job: dict[str, Any] = {
         "name": str(order.engine_name),
-        "account": str(order.team),
+        "account": context.account or str(order.team),
         "partition": site.partition,
         "tres_per_node": f"gres/gpu:{site.gres}:{spec.gpus.count}"
         if site.gres
@@ -336,7 +338,8 @@ class SlurmRunner:
     def _context(self, order: Order, fleet: Fleet) -> SubmitContext:
         for site in sites(fleet, self._cluster.name, self._settings or {}):
             if site.supply == order.supply:
-                return SubmitContext(site, self._cluster.folders, fleet.default_priority.name)
+                account = next((t.account for t in fleet.teams if t.name == order.team), None)
+                return SubmitContext(site, self._cluster.folders, fleet.default_priority.name, account)
         raise Refused(
             "PoolMissing",
             f"{order.supply} is not on cluster {self._cluster.name}",

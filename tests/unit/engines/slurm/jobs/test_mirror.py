@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -275,3 +276,10 @@ def test_limits_and_exit_codes() -> None:
     assert squeue.parse_exit_code("0:15", "CANCELLED") == (None, 15)
     assert squeue.parse_exit_code("0:0", "TIMEOUT") == (None, None)
     assert squeue.parse_exit_code("0:0", "COMPLETED") == (0, None)
+
+
+def test_an_account_of_another_name_is_its_team() -> None:
+    teams = tuple(replace(team, account="ML_Team") for team in FLEET.teams[:1])
+    lookup = FleetLookup(replace(FLEET, teams=teams), PoolMatcher(FLEET.pools))
+    assert lookup.team("ml_team") == teams[0].name  # Slurm stores names in lower case
+    assert lookup.team(teams[0].name) is None

@@ -183,3 +183,8 @@ def test_the_preview_is_a_script_for_sbatch() -> None:
 def test_what_no_shell_can_carry_is_refused(spec: dict[str, object]) -> None:
     with pytest.raises(Refused):
         preview(_order(**spec), SubmitContext(SITE, Folders(), NORMAL))
+
+
+def test_a_team_with_an_account_of_another_name_is_sent_as_that() -> None:
+    terms = SubmitContext(SITE, Folders(), NORMAL, "ML_Team")
+    assert body(_order(), terms)["job"]["account"] == "ML_Team"
