@@ -38,11 +38,15 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "import": CommandEntry(
         "Write a fleet file from what people made on a cluster by hand.", "import_", "import_"
     ),
+    "leave": CommandEntry("Return a cluster to its state before Fairway."),
     "ledger": CommandEntry("Bring the ledger's tables forward or back, and make its first admin."),
     "logs": CommandEntry("Print what JOB printed."),
     "plan": CommandEntry("Show what a fleet file would change on each cluster."),
     "price": CommandEntry("Say what GPUs cost: of the fleet, bought by yourself, or on a spot market."),
     "release": CommandEntry("Let held jobs start.", "jobs_change"),
+    "release-all": CommandEntry(
+        "Lift every guard of a cluster at once, in an emergency.", "leave", "release_all"
+    ),
     "render": CommandEntry("Write files of an engine that Fairway does not write itself."),
     "report": CommandEntry(
         "Show what was used, what it cost, what was wasted, and what each team is charged."

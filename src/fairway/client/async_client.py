@@ -108,6 +108,18 @@ class AsyncClient:
         """Start to put Fairway's mark on these objects."""
         return await self._send(requests.adopt(cluster, objects))
 
+    async def plan_leaving(self, cluster: str) -> policy_wire.Plan:
+        """Return what the return of a cluster to its state before Fairway changes."""
+        return await self._send(requests.plan_leaving(cluster))
+
+    async def leave(self, cluster: str, fingerprint: str) -> policy_wire.Apply:
+        """Start the return of a cluster to its state before Fairway; follow it with `apply_progress`."""
+        return await self._send(requests.leave(cluster, fingerprint))
+
+    async def release_all(self, cluster: str) -> policy_wire.Apply:
+        """Start to lift every guard of a cluster until the next apply."""
+        return await self._send(requests.release_all(cluster))
+
     async def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
         """Return the newest applies, of all clusters or one."""
         return [item async for item in self._items(requests.applies(cluster, most), most)]

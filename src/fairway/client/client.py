@@ -105,6 +105,18 @@ class Client:
         """Start to put Fairway's mark on these objects."""
         return self._send(requests.adopt(cluster, objects))
 
+    def plan_leaving(self, cluster: str) -> policy_wire.Plan:
+        """Return what the return of a cluster to its state before Fairway changes."""
+        return self._send(requests.plan_leaving(cluster))
+
+    def leave(self, cluster: str, fingerprint: str) -> policy_wire.Apply:
+        """Start the return of a cluster to its state before Fairway; follow it with `apply_progress`."""
+        return self._send(requests.leave(cluster, fingerprint))
+
+    def release_all(self, cluster: str) -> policy_wire.Apply:
+        """Start to lift every guard of a cluster until the next apply."""
+        return self._send(requests.release_all(cluster))
+
     def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
         """Return the newest applies, of all clusters or one."""
         return list(itertools.islice(self._items(requests.applies(cluster, most)), most))

@@ -258,6 +258,22 @@ def adopt(cluster: str, objects: Sequence[policy_wire.ObjectRef]) -> ApiRequest[
     return _cluster_request("/v1/adoptions", body, policy_wire.Apply)
 
 
+def plan_leaving(cluster: str) -> ApiRequest[policy_wire.Plan]:
+    """Plan the return of a cluster to its state before Fairway."""
+    return _cluster_request("/v1/leaves/plan", policy_wire.LeaveRequest(cluster=cluster), policy_wire.Plan)
+
+
+def leave(cluster: str, fingerprint: str) -> ApiRequest[policy_wire.Apply]:
+    """Start the return of a cluster to its state before Fairway."""
+    body = policy_wire.LeaveRequest(cluster=cluster, fingerprint=fingerprint)
+    return _cluster_request("/v1/leaves", body, policy_wire.Apply)
+
+
+def release_all(cluster: str) -> ApiRequest[policy_wire.Apply]:
+    """Start to lift every guard of a cluster."""
+    return _cluster_request("/v1/releases", policy_wire.ReleaseRequest(cluster=cluster), policy_wire.Apply)
+
+
 def applies(cluster: str | None, max_applies: int) -> ApiRequest[Page[policy_wire.Apply]]:
     """Request the newest applies, of all clusters or one."""
     return _list("/v1/applies", Page[policy_wire.Apply], max_applies, cluster=cluster)

@@ -10,7 +10,18 @@ from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Advice, Change, FoundPolicy, Nudge, ObjectKey, Translation
+from fairway.policy.leave import Leaving
+from fairway.policy.objects import (
+    Activity,
+    Advice,
+    Change,
+    FoundPolicy,
+    Nudge,
+    ObjectKey,
+    Record,
+    SavedObject,
+    Translation,
+)
 
 
 class Unreachable(TemporaryError):
@@ -72,6 +83,32 @@ class Inspects(Protocol):
 
     async def inspect(self, fleet: Fleet, found: FoundPolicy) -> tuple[Advice, ...]:
         """Return advice on files that are not installed as `fleet` needs them. Raises Unreachable only."""
+        ...
+
+
+@runtime_checkable
+class Restores(Protocol):
+    """An engine whose cluster can be left: every object gets back what it had before Fairway.
+
+    Calls are bounded in time and raise only Unreachable or Refused.
+    """
+
+    async def read_records(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Record]:
+        """Return these objects as a whole, with those inside them that share their mark; missing ones not."""
+        ...
+
+    def leaving(
+        self, found: FoundPolicy, saved: Sequence[SavedObject], now: Mapping[ObjectKey, Record]
+    ) -> Leaving:
+        """Return what leaving means for this cluster. Pure. `now` has the records of all saved objects."""
+        ...
+
+    def guards(self, found: FoundPolicy) -> tuple[Change, ...]:
+        """Return the changes that lift everything with which Fairway refuses or stops work. Pure."""
+        ...
+
+    async def requeue_waiting(self, keys: Collection[ObjectKey]) -> None:
+        """Let waiting jobs wait as before Fairway, no longer under these objects, which are deleted next."""
         ...
 
 

@@ -12,6 +12,17 @@ class ApplyKind(StrEnum):
     """Apply a fleet to a cluster."""
     ADOPT = "adopt"
     """Put Fairway's ownership mark on objects that have none."""
+    LEAVE = "leave"
+    """Return a cluster to its state before adoption."""
+    RELEASE = "release"
+    """Lift every guard of a cluster at once, until the next apply."""
+
+
+class Lifted(StrEnum):
+    """Why the policy that was last applied to a cluster is no longer enforced."""
+
+    LEFT = "left"
+    RELEASED = "released"
 
 
 class ApplyState(StrEnum):

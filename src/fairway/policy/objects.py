@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairway.model.names import TeamName
 
 Value = str | int | bool | None | tuple["Value", ...]
 """The value of a field; None is "not set". Nested values are flattened to fields: `quota.gpu.nominal`."""
+
+Record = Mapping[str, Any]
+"""A whole object as its engine has it, without ids, times and status: also what Fairway has no field for."""
 
 
 class ObjectKey(NamedTuple):
@@ -68,6 +71,8 @@ class Action(StrEnum):
     DELETE = "delete"
     ADOPT = "adopt"
     """Only put Fairway's mark on an object that has none."""
+    RESTORE = "restore"
+    """Give an object back what it had before Fairway changed it, and take the mark off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,18 @@ class Change:
     stage: int = 0
     """Changes of one stage do not depend on each other; stages are applied in order."""
     team: TeamName | None = None
+    record: Record | None = None
+    """What RESTORE writes. None: the object keeps all but the mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedObject:
+    """An object as it was before Fairway first changed it."""
+
+    key: ObjectKey
+    fields: Mapping[str, Value]
+    record: Record | None
+    """None: it did not exist. Fairway created it."""
 
 
 @dataclass(frozen=True, slots=True)

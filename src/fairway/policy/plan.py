@@ -72,6 +72,8 @@ class ClusterPlan:
     notices: tuple[Notice, ...] = ()
     advice: tuple[Advice, ...] = ()
     objections: tuple[Objection, ...] = ()
+    staying: Mapping[ObjectKey, str] | None = None
+    """Of leaving: objects of Fairway's that stay for now, each with the reason."""
 
 
 def compute_changes(wanted: Translation, found: FoundPolicy) -> tuple[Change, ...]:
@@ -129,7 +131,7 @@ def build_plan(
         cluster=cluster,
         engine=engine,
         engine_version=found.engine_version,
-        fingerprint=_fingerprint(wanted.objects, found.objects),
+        fingerprint=fingerprint(wanted.objects, found.objects),
         changes=changes,
         managed=managed,
         in_the_way=in_the_way,
@@ -314,7 +316,7 @@ def _jobs(pairs: ChangedJobs) -> str:
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def _fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -> str:
+def fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -> str:
     """Hash wanted and found objects, the same on every machine and release.
 
     Of an object that is not Fairway's, only its existence counts.

@@ -48,4 +48,9 @@ async def _fleet_state(ledger: Ledger, fleets: Fleets) -> convert.FleetState:
         pools=await ledger.clusters.pools(),
         now=datetime.now(UTC),
         conditions=await ledger.conditions.all(),
+        lifted={
+            a.cluster: wire.LiftedPolicy(state=a.lifted, by=a.lifted_by, since=a.lifted_at)
+            for a in await ledger.applies.applied()
+            if a.lifted is not None and a.lifted_at is not None
+        },
     )

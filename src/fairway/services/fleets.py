@@ -120,8 +120,11 @@ class LastApplied:
         self._clock = clock
 
     async def get(self) -> AppliedFleet | None:
-        """Read the applied fleet with the current holds. Returns None before the cluster's first apply."""
-        applied = await self._applied()
+        """Read the applied fleet with the current holds, as the cluster enforces it.
+
+        Returns None before the cluster's first apply, and when it was left or released.
+        """
+        applied = await self._applied(enforced=True)
         if applied is None:
             return None
         return AppliedFleet(applied.apply, await with_budget_holds(applied.fleet, self._ledger, self._clock))
@@ -134,8 +137,10 @@ class LastApplied:
         newest = await self._ledger.revisions.newest_id()
         return None if newest is None else await self._fleets.read(newest)
 
-    async def _applied(self) -> AppliedFleet | None:
+    async def _applied(self, *, enforced: bool = False) -> AppliedFleet | None:
         applied = await self._ledger.applies.applied_to(self._cluster)
+        if applied is not None and applied.lifted is not None and enforced:
+            return None
         fleet = None if applied is None else await self._fleets.read(applied.revision)
         return None if applied is None or fleet is None else AppliedFleet(applied.apply, fleet)
 

@@ -212,14 +212,27 @@ class Planner:
             failures=tuple(p for p in plans if isinstance(p, ClusterFailure)),
         )
 
+    async def plan_with(
+        self, fleet: Fleet, name: ClusterName, plan: Callable[[Governs], Awaitable[ClusterPlan]]
+    ) -> FleetPlan:
+        """Plan one cluster by `plan` instead of by a fleet file."""
+        async with self._slots:
+            try:
+                return FleetPlan(fleet.name, (await self._with_engine(fleet, name, plan),), ())
+            except FairwayError as error:
+                failure = ClusterFailure(name, error.code, error.message, error.hint)
+                return FleetPlan(fleet.name, (), (failure,))
+
     async def _plan(self, fleet: Fleet, name: ClusterName) -> ClusterPlan | ClusterFailure:
         async with self._slots:
             try:
-                return await self._plan_cluster(fleet, name)
+                return await self._with_engine(fleet, name, lambda engine: plan_cluster(engine, fleet, name))
             except FairwayError as error:
                 return ClusterFailure(name, error.code, error.message, error.hint)
 
-    async def _plan_cluster(self, fleet: Fleet, name: ClusterName) -> ClusterPlan:
+    async def _with_engine(
+        self, fleet: Fleet, name: ClusterName, plan: Callable[[Governs], Awaitable[ClusterPlan]]
+    ) -> ClusterPlan:
         timed_out = Unreachable(
             "Unreachable",
             f"cluster {name} did not show its policy within {CLUSTER_SECONDS:g} s",
@@ -228,6 +241,6 @@ class Planner:
         engine = self._build(fleet.cluster(name), fleet.pools_of(name))
         try:
             async with time_limit(CLUSTER_SECONDS, timed_out):
-                return await plan_cluster(engine, fleet, name)
+                return await plan(engine)
         finally:
             await engine.close()

@@ -21,6 +21,7 @@ from fairway.policy.objects import ObjectKey
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets
+from fairway.services.leaving import plan_leave
 from fairway.services.plans import Planner
 from fairway.services.removals import find_removals, require_confirmed
 from fairway.services.rights import require_role
@@ -90,6 +91,38 @@ async def start_adoption(
     cluster = cluster_of(await fleets.current(), request.cluster)
     keys = [ObjectKey(o.kind, o.name) for o in request.objects]
     number = await ledger.applies.queue_adoption(cluster, keys, by=caller.name)
+    return await apply_progress(ledger, number)
+
+
+async def plan_leaving(
+    services: PolicyServices, ledger: Ledger, fleets: Fleets, request: wire.LeaveRequest
+) -> wire.Plan:
+    """Plan the return of a cluster to its state before Fairway. Nothing is changed."""
+    fleet = await fleets.current()
+    cluster = cluster_of(fleet, request.cluster)
+    saved = await ledger.applies.saved(cluster)
+    kind = fleet.cluster(cluster).engine
+    plan = await services.planner.plan_with(
+        fleet, cluster, lambda engine: plan_leave(engine, cluster, kind, saved)
+    )
+    return await asyncio.to_thread(lambda: convert.plan(plan, "", [], [], []))
+
+
+async def start_leaving(
+    ledger: Ledger, fleets: Fleets, caller: Token, request: wire.LeaveRequest
+) -> wire.Apply:
+    """Queue the return of a cluster to its state before Fairway."""
+    cluster = cluster_of(await fleets.current(), request.cluster)
+    number = await ledger.applies.queue_return(ApplyKind.LEAVE, cluster, request.fingerprint, by=caller.name)
+    return await apply_progress(ledger, number)
+
+
+async def start_release(
+    ledger: Ledger, fleets: Fleets, caller: Token, request: wire.ReleaseRequest
+) -> wire.Apply:
+    """Queue the release of every guard of a cluster."""
+    cluster = cluster_of(await fleets.current(), request.cluster)
+    number = await ledger.applies.queue_return(ApplyKind.RELEASE, cluster, "", by=caller.name)
     return await apply_progress(ledger, number)
 
 

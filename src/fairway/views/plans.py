@@ -11,7 +11,13 @@ from fairway.model.text import clean, count, span
 from fairway.policy.objects import Action
 from fairway.wire import policy as wire
 
-SIGNS: Final = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.ADOPT: "="}
+SIGNS: Final = {
+    Action.CREATE: "+",
+    Action.UPDATE: "~",
+    Action.DELETE: "-",
+    Action.ADOPT: "=",
+    Action.RESTORE: "~",
+}
 AFFECTED_JOBS_CODE: Final = "JobsUnderChanges"
 """The code of the notice that counts the jobs affected by changed objects."""
 NOTHING_TOUCHED: Final = "Nothing that runs is touched."
@@ -102,6 +108,7 @@ def objects_text(actions: Iterable[Action]) -> str:
         (Action.UPDATE, "changed"),
         (Action.DELETE, "removed"),
         (Action.ADOPT, "adopted"),
+        (Action.RESTORE, "restored"),
     )
     parts = [f"{found.count(action)} {word}" for action, word in words if action in found]
     return f"{count(len(found), 'object')}: {', '.join(parts)}" if found else "no changes"

@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from fairway.model.access import Role
+from fairway.model.apply import Lifted
 from fairway.model.condition import ConditionType
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.names import NAME_PATTERN
@@ -120,6 +121,14 @@ class Seen(Wire):
     age_seconds: int | None = Field(description="how old the facts are")
 
 
+class LiftedPolicy(Wire):
+    """A policy that is no longer enforced on a cluster."""
+
+    state: Lifted
+    by: str
+    since: Moment
+
+
 class Cluster(Seen):
     """One engine's domain."""
 
@@ -135,6 +144,9 @@ class Cluster(Seen):
     gpus: Counts | None = Field(description="whole GPUs; null: not observed yet")
     slices: list[SliceCounts] | None
     gpus_in_no_pool: int | None = Field(description="part of gpus.total that no pool of the fleet claims")
+    lifted: LiftedPolicy | None = Field(
+        default=None, description="why the policy that was last applied is no longer enforced; null: it is"
+    )
 
 
 class Pool(Seen):

@@ -81,6 +81,21 @@ class AdoptionRequest(RequestBody):
     objects: list[ObjectRef] = Field(min_length=1, max_length=MAX_NAMES)
 
 
+class LeaveRequest(RequestBody):
+    """Return a cluster to its state before Fairway."""
+
+    cluster: ClusterName
+    fingerprint: str = Field(
+        default="", max_length=100, description="of the plan that was read; a plan request leaves it out"
+    )
+
+
+class ReleaseRequest(RequestBody):
+    """Lift every guard of a cluster."""
+
+    cluster: ClusterName
+
+
 class ImportRequest(RequestBody):
     """Read what people made by hand on a cluster."""
 

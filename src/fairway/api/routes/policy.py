@@ -20,6 +20,7 @@ from fairway.services.policy import PolicyServices
 from fairway.wire import policy as wire
 from fairway.wire.fleet import PER_PAGE, Page
 
+ADMIN = allow(Role.ADMIN)
 OPERATOR = allow(Role.OPERATOR)
 OPERATOR_WITH_FLEET = allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES)
 
@@ -69,6 +70,21 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyS
     async def start_adoption(body: wire.AdoptionRequest, request: Request) -> wire.Apply:
         """Put Fairway's mark on objects that have none, and change nothing else of them."""
         return await policy_services.start_adoption(ledger, fleets, caller_of(request), body)
+
+    @app.post("/v1/leaves/plan", dependencies=ADMIN, responses=_NOT_FOUND, tags=["policy"])
+    async def plan_leaving(body: wire.LeaveRequest) -> wire.Plan:
+        """Say what the return of a cluster to its state before Fairway changes. Nothing is changed."""
+        return await policy_services.plan_leaving(parts, ledger, fleets, body)
+
+    @app.post("/v1/leaves", dependencies=ADMIN, responses=_NOT_FOUND, tags=["policy"], status_code=202)
+    async def leave(body: wire.LeaveRequest, request: Request) -> wire.Apply:
+        """Return a cluster to its state before Fairway. Follow it at /v1/applies/{number}."""
+        return await policy_services.start_leaving(ledger, fleets, caller_of(request), body)
+
+    @app.post("/v1/releases", dependencies=ADMIN, responses=_NOT_FOUND, tags=["policy"], status_code=202)
+    async def release_all(body: wire.ReleaseRequest, request: Request) -> wire.Apply:
+        """Lift every guard of a cluster until the next apply. Follow it at /v1/applies/{number}."""
+        return await policy_services.start_release(ledger, fleets, caller_of(request), body)
 
     @app.post("/v1/renders", dependencies=OPERATOR_WITH_FLEET, responses=_NOT_FOUND, tags=["policy"])
     async def render(body: wire.RenderRequest, request: Request) -> wire.Rendered:

@@ -108,7 +108,7 @@ def apply_planned(
     """
     chosen = _chosen(planned, cluster)
     _check_partial(planned.removals)
-    _check_objections(chosen, force=force)
+    check_objections(chosen, force=force)
     if not _has_changes(planned, chosen):
         click.echo("nothing to apply", err=True)
         return
@@ -170,7 +170,7 @@ class ObjectionsRaised(PermanentError):
         self.details = [f"{o.message} (on {where})" for where, o in more]
 
 
-def _check_objections(chosen: list[wire.ClusterPlan], *, force: bool) -> None:
+def check_objections(chosen: list[wire.ClusterPlan], *, force: bool) -> None:
     """Raise the objections that the server would refuse the apply for, before sending it."""
     objections = [(c.cluster, o) for c in chosen for o in c.objections if not (force and o.forceable)]
     if objections:

@@ -14,6 +14,12 @@ from fairway.views.plans import outcome
 from fairway.wire import policy as wire
 
 _MAX_LISTED: Final = 10
+_KINDS: Final = {
+    ApplyKind.APPLY: "apply",
+    ApplyKind.ADOPT: "adoption",
+    ApplyKind.LEAVE: "leave",
+    ApplyKind.RELEASE: "release of all guards",
+}
 
 
 def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool) -> TableView:
@@ -60,7 +66,7 @@ def apply_lines(
     detail: wire.ApplyDetail, now: datetime, width: int | None, *, wide: bool
 ) -> list[ScreenLine]:
     """Format one apply: user, time, changes in the user's terms, and the outcome on each cluster."""
-    kind = "adoption" if detail.kind is ApplyKind.ADOPT else "apply"
+    kind = _KINDS[detail.kind]
     force = ", with --force" if detail.force else ""
     revision = f", fleet revision {detail.revision}" if detail.revision is not None else ""
     ago = since(detail.created_at, now)

@@ -27,6 +27,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
         *_COUNTS,
         Column("SLICES", right=True, hide_if_empty=True),
         Column("AGE", right=True),
+        Column("POLICY", hide_if_empty=True),
     ]
     rows = [
         [
@@ -37,6 +38,7 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
             *_counts(c.gpus),
             _slices_text(c),
             _age(c),
+            f"{c.lifted.state} by {c.lifted.by} {since(c.lifted.since, now)} ago" if c.lifted else "",
         ]
         for c in clusters
     ]

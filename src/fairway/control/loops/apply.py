@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -17,14 +17,16 @@ import structlog
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, Lease, LeaseLost, Ledger, StoredChange
+from fairway.model.apply import Lifted
 from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError, PermanentError, TemporaryError
 from fairway.model.fleet import Cluster, Fleet, Pool
-from fairway.policy.objects import Change, ObjectKey
+from fairway.policy.objects import Change, ObjectKey, SavedObject
 from fairway.policy.pending import pending_condition
 from fairway.policy.plan import ClusterPlan
 from fairway.services.engine_cache import time_limit
 from fairway.services.fleets import Fleets, with_budget_holds
+from fairway.services.leaving import plan_leave, plan_release, saved_state, write_return
 from fairway.services.plans import (
     PlanRefused,
     blocking,
@@ -40,6 +42,8 @@ PROGRESS_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 120.0
 """How long an unreachable engine is retried before an apply fails."""
 PLAN_SECONDS: Final = 120.0
+_LIFTS: Final = {ApplyKind.LEAVE: Lifted.LEFT, ApplyKind.RELEASE: Lifted.RELEASED}
+"""Kinds after which the cluster's policy is no longer enforced."""
 
 
 class ApplyToCluster:
@@ -121,12 +125,18 @@ class ApplyToCluster:
                 plan = await self._plan(engine, apply.work, fleet)
             apply.resume(plan)
             _check_plan(apply.work, plan)
-            await apply.begin(plan)
+            saved = await saved_state(engine, self._cluster.name, plan.changes)
+            await apply.begin(plan, saved)
             await apply.write(engine, plan)
         finally:
             await engine.close()
 
     async def _plan(self, engine: Governs, work: ApplyWork, fleet: Fleet | None) -> ClusterPlan:
+        if work.kind is ApplyKind.LEAVE:
+            saved = await self._ledger.applies.saved(work.cluster)
+            return await plan_leave(engine, work.cluster, self._cluster.engine, saved)
+        if work.kind is ApplyKind.RELEASE:
+            return await plan_release(engine, work.cluster, self._cluster.engine)
         if fleet is None:
             return await plan_adoption(engine, work.cluster, self._cluster.engine, work.objects)
         with_holds = await with_budget_holds(fleet, self._ledger, self._now)
@@ -145,6 +155,7 @@ class _Apply:
         self._metrics = metrics
         self._changes: dict[ObjectKey, StoredChange] = {c.change.key: c for c in work.changes}
         self._current = ""
+        self._staying: tuple[ObjectKey, ...] = ()
         self._log = log.bind(apply=work.apply, cluster=work.cluster)
 
     def resume(self, plan: ClusterPlan) -> None:
@@ -152,10 +163,12 @@ class _Apply:
         if self.work.state is ApplyState.RUNNING:
             self._changes = _merged_changes(self._changes, plan)
 
-    async def begin(self, plan: ClusterPlan) -> None:
-        """Record the changes to make before making the first one."""
+    async def begin(self, plan: ClusterPlan, saved: Sequence[SavedObject]) -> None:
+        """Record the changes to make, and what they change, before making the first one."""
         self._changes = _merged_changes(self._changes, plan)
+        self._staying = tuple(plan.staying or ())
         async with self._ledger.writing(self._lease) as tx:
+            await tx.applies.save(saved)
             await tx.applies.start(self.work.apply, tuple(self._changes.values()))
         self.begun = True
         resumed = self.work.state is ApplyState.RUNNING
@@ -166,9 +179,12 @@ class _Apply:
     async def write(self, engine: Governs, plan: ClusterPlan) -> None:
         """Make the changes, recording the progress and the outcome in the ledger."""
         recording = asyncio.create_task(self._record_progress())
-        writing = asyncio.create_task(
-            write_plan(engine, plan, force=self.work.force, progress=self._on_change)
+        write = (
+            write_return(engine, plan, progress=self._on_change)
+            if self.work.kind in _LIFTS
+            else write_plan(engine, plan, force=self.work.force, progress=self._on_change)
         )
+        writing = asyncio.create_task(write)
         try:
             # If the lease is lost, writing must stop too: another server writes now.
             await asyncio.wait([recording, writing], return_when=asyncio.FIRST_COMPLETED)
@@ -200,6 +216,10 @@ class _Apply:
             await tx.applies.finish(
                 self.work.apply, state, tuple(self._changes.values()), error=error, applied=applied
             )
+            if state is ApplyState.DONE and self.work.kind in _LIFTS:
+                await tx.applies.lift(_LIFTS[self.work.kind], self.work.created_by, self._staying)
+                types = (ConditionType.INSTALL_PENDING, ConditionType.DRIFT_NOT_CHECKED)
+                await tx.conditions.write(types, ())
         self._metrics.ended(self.work.cluster, state.value)
         fields = {} if error is None else {"code": error.code, "message": error.message}
         done = sum(c.made for c in self._changes.values())

@@ -57,7 +57,10 @@ class FindDrift:
     async def __call__(self, lease: Lease) -> None:
         """Record how the cluster differs now; nothing is recorded while an apply is running."""
         applied = await self._applied.get()
-        if applied is None:
+        if applied is None:  # not applied yet, or left or released: nothing is compared
+            if self._reported:
+                self._metrics.drifted(self._cluster, 0)
+                self._reported = 0
             return
         engine = self._engine.get()
         compared = await self._compare(lease, engine, applied.fleet)

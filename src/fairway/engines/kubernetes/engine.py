@@ -22,6 +22,7 @@ from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
 from fairway.engines.kubernetes.nodes.devices import PRODUCT
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
+from fairway.engines.kubernetes.policy import restore
 from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.nudge.nudge import KubernetesNudger
 from fairway.engines.kubernetes.policy.read import find_policy
@@ -33,7 +34,17 @@ from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Change, FoundPolicy, Nudge, ObjectKey, Translation
+from fairway.policy.leave import Leaving
+from fairway.policy.objects import (
+    Activity,
+    Change,
+    FoundPolicy,
+    Nudge,
+    ObjectKey,
+    Record,
+    SavedObject,
+    Translation,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -122,6 +133,24 @@ class KubernetesEngine:
         async with self._policy_connection.requests() as requests:
             async for change in write(requests, changes):
                 yield change
+
+    async def read_records(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Record]:
+        """Return these objects as a whole, without what the API server writes itself."""
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return await restore.read_records(requests, keys)
+
+    def leaving(
+        self, found: FoundPolicy, saved: Sequence[SavedObject], now: Mapping[ObjectKey, Record]
+    ) -> Leaving:
+        """Return what leaving means: objects to write back, and what people do afterwards."""
+        return restore.leaving(self._cluster.name, found, saved, now)
+
+    def guards(self, found: FoundPolicy) -> tuple[Change, ...]:
+        """Return the changes that unbind admission policies and start stopped queues."""
+        return restore.guards(found)
+
+    async def requeue_waiting(self, keys: Collection[ObjectKey]) -> None:
+        """Do nothing: queues with waiting jobs stay until these have run."""
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Help Kueue with what it falls short of: contiguous placement, order of arrival, past usage."""

@@ -13,7 +13,7 @@ from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
-from fairway.engines.slurm.policy import activity, advice, import_, read, render
+from fairway.engines.slurm.policy import activity, advice, import_, read, render, restore
 from fairway.engines.slurm.policy.installed import InstalledScript
 from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
@@ -22,7 +22,18 @@ from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
-from fairway.policy.objects import Activity, Advice, Change, FoundPolicy, Nudge, ObjectKey, Translation
+from fairway.policy.leave import Leaving
+from fairway.policy.objects import (
+    Activity,
+    Advice,
+    Change,
+    FoundPolicy,
+    Nudge,
+    ObjectKey,
+    Record,
+    SavedObject,
+    Translation,
+)
 
 POLICY_SECONDS: Final = 120
 """Reading the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
@@ -86,6 +97,26 @@ class SlurmEngine:
     def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         """Make changes of one stage; each request has its own time limit."""
         return self._writer.write(changes)
+
+    async def read_records(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Record]:
+        """Return whole records of the accounting, with the associations inside these accounts."""
+        async with self._rest.time_limit(POLICY_SECONDS):
+            return await restore.read_records(self._rest, await self._writer.cluster(), keys)
+
+    def leaving(
+        self, found: FoundPolicy, saved: Sequence[SavedObject], now: Mapping[ObjectKey, Record]
+    ) -> Leaving:
+        """Return what leaving means: records to write back, and lines of slurm.conf to remove."""
+        return restore.leaving(self._cluster.name, found, saved, now)
+
+    def guards(self, found: FoundPolicy) -> tuple[Change, ...]:
+        """Return the changes that open the gate and lift holds of teams."""
+        return restore.guards(found)
+
+    async def requeue_waiting(self, keys: Collection[ObjectKey]) -> None:
+        """Give waiting jobs under these QOS the default QOS of their association."""
+        async with self._rest.time_limit(POLICY_SECONDS):
+            await restore.requeue_waiting(self._rest, await self._writer.cluster(), keys)
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Requeue a team's lower-priority job where its urgent one waits at a limit."""

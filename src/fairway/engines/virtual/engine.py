@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -21,9 +21,22 @@ from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
 from fairway.model.observation import Observation
-from fairway.policy.objects import Action, Activity, Change, FoundObject, FoundPolicy, ObjectKey, Translation
+from fairway.policy.leave import Leaving, restore_change, unsaved_objects
+from fairway.policy.objects import (
+    Action,
+    Activity,
+    Change,
+    FieldChange,
+    FoundObject,
+    FoundPolicy,
+    ObjectKey,
+    Record,
+    SavedObject,
+    Translation,
+)
 
 VERSION = f"virtual {__version__}"
+_UNSTOPPED: Final[Fields] = {"hold": None, "draining": False}
 HISTORY_SIZE: Final = 20_000
 """Ended jobs and changes of jobs to store, about 2 KB each."""
 
@@ -136,6 +149,10 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
                 if change.key not in after:
                     raise Refused("NothingToAdopt", f"there is no {change.key}", "fairway plan -o wide")
                 after[change.key] = _StoredObject(after[change.key].fields, ours=True)
+            elif change.action is Action.RESTORE:
+                before = after.get(change.key)
+                fields = before.fields if change.record is None and before else change.wanted or {}
+                after[change.key] = _StoredObject(dict(fields), ours=False)
             else:
                 after[change.key] = _StoredObject(dict(change.wanted or {}), ours=True)
         for change in changes:
@@ -144,6 +161,41 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
         self._apply(after)
         for change in changes:
             yield change
+
+    # leaving
+
+    async def read_records(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Record]:
+        """Return a record of each object that exists. It is empty: its fields are all an object has."""
+        return {key: {} for key in keys if key in self._objects}
+
+    def leaving(
+        self, found: FoundPolicy, saved: Sequence[SavedObject], now: Mapping[ObjectKey, Record]
+    ) -> Leaving:
+        """Return the objects that have the mark or other fields than before. Pure."""
+        by_key = {o.key: o for o in found.objects}
+        order = {kind: stage for stage, kind in enumerate(policy_translate.KINDS)}
+        restored = [
+            restore_change(o.key, have, o, order.get(o.key.kind, 0))
+            for o in saved
+            if o.record is not None
+            and ((have := by_key.get(o.key)) is None or have.ours or have.fields != o.fields)
+        ]
+        unsaved = unsaved_objects(found, saved, marked=policy_translate.KINDS)
+        return Leaving((*restored, *(restore_change(o.key, o, None) for o in unsaved)), {})
+
+    def guards(self, found: FoundPolicy) -> tuple[Change, ...]:
+        """Return the changes that end holds and drains of teams. Pure."""
+        changes = []
+        for o in found.objects:
+            stops = [name for name in ("hold", "draining") if o.fields.get(name)]
+            if o.ours and o.key.kind == policy_translate.TEAM and stops:
+                wanted = {**o.fields, **{name: _UNSTOPPED[name] for name in stops}}
+                fields = tuple(FieldChange(name, o.fields[name], _UNSTOPPED[name]) for name in stops)
+                changes.append(Change(Action.UPDATE, o.key, fields, wanted, team=o.team))
+        return tuple(changes)
+
+    async def requeue_waiting(self, keys: Collection[ObjectKey]) -> None:
+        """Do nothing: objects with waiting jobs stay."""
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Import the objects, which match the terms of a fleet; remark on those that do not. Pure."""

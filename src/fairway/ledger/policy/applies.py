@@ -22,12 +22,13 @@ from fairway.ledger.schema.tables import (
     apply,
     apply_cluster,
     fleet_revision,
+    saved_object,
 )
 from fairway.ledger.sql_values import AnyRow, json_rows, page_limit, sanitize
-from fairway.model.apply import ApplyKind, ApplyState
+from fairway.model.apply import ApplyKind, ApplyState, Lifted
 from fairway.model.errors import FairwayError
 from fairway.model.names import ClusterName, TeamName
-from fairway.policy.objects import Action, Change, FieldChange, ObjectKey, Value
+from fairway.policy.objects import Action, Change, FieldChange, ObjectKey, SavedObject, Value
 
 _APPLY = select(
     apply.c.id,
@@ -99,12 +100,42 @@ _FINISH = text(f"""
 
 _APPLIED = text("""
     INSERT INTO applied_cluster (cluster, apply, applied_at) VALUES (:cluster, :apply, now())
-    ON CONFLICT (cluster) DO UPDATE SET apply = excluded.apply, applied_at = now(), looked_at = NULL
+    ON CONFLICT (cluster) DO UPDATE SET apply = excluded.apply, applied_at = now(), looked_at = NULL,
+        lifted = '', lifted_by = '', lifted_at = NULL
     WHERE applied_cluster.apply <= excluded.apply
 """)
 # The cluster is now as the fleet defines it: differences that the apply removed must not show until the next
 # comparison.
 _REMOVE_DRIFT = text("DELETE FROM drift WHERE cluster = :cluster")
+
+_LIFTED = text("""
+    UPDATE applied_cluster SET lifted = :lifted, lifted_by = :by, lifted_at = now()
+    WHERE cluster = :cluster
+""")
+
+_RELEASED_DRIFT = text("""
+    INSERT INTO drift (cluster, object_kind, object_name, field, kind, wanted, found, changed_by, since)
+    VALUES (:cluster, 'policy', :cluster, 'guards', 'changed', '"enforced"', '"released"', :by, now())
+""")
+
+# The first state is kept until the cluster is left, however often an object is adopted.
+_SAVE = text("""
+    INSERT INTO saved_object (cluster, kind, name, fields, record)
+    SELECT :cluster, kind, name, COALESCE(fields, '{}'), NULLIF(record, 'null')
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row (kind text, name text, fields jsonb, record jsonb)
+    ON CONFLICT (cluster, kind, name) DO NOTHING
+""")
+_FORGET = text("""
+    DELETE FROM saved_object USING jsonb_to_recordset(CAST(:rows AS jsonb)) AS row (kind text, name text)
+    WHERE saved_object.cluster = :cluster AND saved_object.kind = row.kind AND saved_object.name = row.name
+        AND (saved_object.record IS NULL OR :restored)
+""")
+_FORGET_OTHERS = text("""
+    DELETE FROM saved_object WHERE cluster = :cluster AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row (kind text, name text)
+        WHERE saved_object.kind = row.kind AND saved_object.name = row.name
+    )
+""")
 
 _APPLIED_CLUSTERS = (
     select(
@@ -112,8 +143,11 @@ _APPLIED_CLUSTERS = (
         applied_cluster.c.apply,
         apply.c.revision,
         applied_cluster.c.applied_at,
-        apply.c.created_by,
+        apply.c.created_by.label("applied_by"),
         applied_cluster.c.looked_at,
+        applied_cluster.c.lifted,
+        applied_cluster.c.lifted_by,
+        applied_cluster.c.lifted_at,
     )
     .join(apply, apply.c.id == applied_cluster.c.apply)
     .order_by(applied_cluster.c.cluster)
@@ -146,6 +180,28 @@ class ApplyStore(LedgerStore):
             objects = [[key.kind, key.name] for key in keys]
             values = {"kind": ApplyKind.ADOPT.value, "created_by": by, "force": False, "objects": objects}
             return await _queue(connection, values, {cluster: ""})
+
+    async def queue_return(self, kind: ApplyKind, cluster: ClusterName, fingerprint: str, *, by: str) -> int:
+        """Queue leaving a cluster, or the release of its guards. Returns the id of the apply."""
+        async with self._connections.transaction() as connection:
+            values = {"kind": kind.value, "created_by": by, "force": False}
+            return await _queue(connection, values, {cluster: fingerprint})
+
+    async def saved(self, cluster: str) -> tuple[SavedObject, ...]:
+        """Return the objects of a cluster as they were before Fairway first changed them."""
+        query = (
+            select(saved_object.c.kind, saved_object.c.name, saved_object.c.fields, saved_object.c.record)
+            .where(saved_object.c.cluster == cluster)
+            .order_by(saved_object.c.kind, saved_object.c.name)
+        )
+        return tuple(
+            SavedObject(
+                ObjectKey(row.kind, row.name),
+                {name: restored(value) for name, value in row.fields.items()},
+                row.record,
+            )
+            for row in await self._fetch(query)
+        )
 
     async def one(self, number: int) -> Apply | None:
         """Return one apply with all its changes. Returns None if it is unknown."""
@@ -203,7 +259,10 @@ class ApplyStore(LedgerStore):
         query = _APPLIED_CLUSTERS
         if cluster is not None:
             query = query.where(applied_cluster.c.cluster == cluster)
-        return tuple(AppliedCluster(*row) for row in await self._fetch(query))
+        return tuple(
+            AppliedCluster(**{**row._mapping, "lifted": Lifted(row.lifted) if row.lifted else None})
+            for row in await self._fetch(query)
+        )
 
     async def applied_to(self, cluster: str) -> AppliedCluster | None:
         """Return what was last applied to a cluster: cheap, for polling. Returns None if nothing was."""
@@ -241,9 +300,50 @@ class ApplyWriter(FencedWriter):
         """Record how an apply ended; `applied`: its fleet is now what drift is measured against."""
         values = {"state": state.value} | _change_values(changes) | _error_values(error)
         await self._write(_FINISH, apply, values)
+        made = [c.change for c in changes if c.made]
+        created = [SavedObject(c.key, {}, None) for c in made if c.action is Action.CREATE]
+        await self.save(created)
+        await self._forget([c.key for c in made if c.action is Action.DELETE], restored=False)
+        await self._forget([c.key for c in made if c.action is Action.RESTORE], restored=True)
         if applied:
             await self._connection.execute(_APPLIED, {"cluster": self._lease.cluster, "apply": apply})
             await self._connection.execute(_REMOVE_DRIFT, {"cluster": self._lease.cluster})
+
+    async def save(self, objects: Sequence[SavedObject]) -> None:
+        """Save objects as they are before their first change; those that were saved before stay as saved."""
+        rows = [
+            {
+                "kind": sanitize(o.key.kind),
+                "name": sanitize(o.key.name),
+                "fields": {name: storable(value) for name, value in o.fields.items()},
+                "record": _storable_record(o.record),
+            }
+            for o in objects
+        ]
+        if rows:
+            values = {"cluster": self._lease.cluster, "rows": json_rows(rows)}
+            await self._connection.execute(_SAVE, values)
+
+    async def lift(self, lifted: Lifted, by: str, staying: Sequence[ObjectKey] = ()) -> None:
+        """Record that the cluster's policy is no longer enforced.
+
+        Of a cluster that was left only what was saved of objects that are `staying` is needed again.
+        """
+        values = {"cluster": self._lease.cluster, "lifted": lifted.value, "by": sanitize(by)}
+        await self._connection.execute(_LIFTED, values)
+        await self._connection.execute(_REMOVE_DRIFT, {"cluster": self._lease.cluster})
+        if lifted is Lifted.RELEASED:  # shown like any other difference, until the next apply
+            await self._connection.execute(_RELEASED_DRIFT, values)
+        if lifted is Lifted.LEFT:
+            rows = json_rows([{"kind": k.kind, "name": k.name} for k in staying])
+            await self._connection.execute(_FORGET_OTHERS, {"cluster": self._lease.cluster, "rows": rows})
+
+    async def _forget(self, keys: Sequence[ObjectKey], *, restored: bool) -> None:
+        """Delete what was saved of objects that Fairway created or, if `restored`, of any."""
+        if keys:
+            rows = json_rows([{"kind": sanitize(k.kind), "name": sanitize(k.name)} for k in keys])
+            values = {"cluster": self._lease.cluster, "rows": rows, "restored": restored}
+            await self._connection.execute(_FORGET, values)
 
     async def _write(self, statement: TextClause, apply: int, values: dict[str, object]) -> None:
         key = {"apply": apply, "cluster": self._lease.cluster, "token": self._lease.token}
@@ -339,6 +439,19 @@ def storable(value: Value) -> Value:
     if isinstance(value, str):
         return sanitize(value)
     return tuple(storable(v) for v in value) if isinstance(value, tuple) else value
+
+
+def _storable_record(value: Any) -> Any:
+    """Sanitize a record for PostgreSQL."""
+    match value:
+        case str():  # whole: a cut text would be restored
+            return value.replace("\0", "").encode("utf-8", "replace").decode()
+        case Mapping():
+            return {str(key): _storable_record(below) for key, below in value.items()}
+        case list() | tuple():
+            return [_storable_record(item) for item in value]
+        case _:
+            return value
 
 
 def restored(value: Any) -> Value:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fairway.ledger.records.fleet import Revision
-from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, Lifted
 from fairway.model.names import ClusterName
 from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import Change, ObjectKey
@@ -102,6 +102,10 @@ class AppliedCluster:
     applied_by: str
     looked_at: datetime | None
     """When it was last compared with the cluster; None: not yet."""
+    lifted: Lifted | None = None
+    """Why it is no longer enforced; None: it is."""
+    lifted_by: str = ""
+    lifted_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from fairway.model.access import Role
-from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind
+from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState, DriftKind, Lifted
 from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
 
@@ -254,6 +254,23 @@ applied_cluster: Final = Table(
     Column("apply", BigInteger, nullable=False),
     Column("applied_at", Moment, nullable=False),
     Column("looked_at", Moment),
+    # Why, by whom and since when it is no longer enforced; empty: it is.
+    Column("lifted", Text, nullable=False, server_default=""),
+    Column("lifted_by", Text, nullable=False, server_default=""),
+    Column("lifted_at", Moment),
+    CheckConstraint(f"lifted IN ('', {sql_list(Lifted)})", name="lifted"),
+)
+
+# What Fairway found before it first changed it. NULL: nothing, Fairway created the object.
+saved_object: Final = Table(
+    "saved_object",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("kind", Name, primary_key=True),
+    Column("name", Name, primary_key=True),
+    Column("fields", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("record", JSONB),
+    Column("saved_at", Moment, nullable=False, server_default=func.now()),
 )
 
 drift: Final = Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TypedDict
 from zoneinfo import ZoneInfo
@@ -30,6 +30,8 @@ class FleetState:
     pools: tuple[PoolState, ...]
     now: datetime
     conditions: tuple[StoredCondition, ...] = ()
+    lifted: Mapping[str, wire.LiftedPolicy] = field(default_factory=dict)
+    """By cluster: policies that are no longer enforced."""
 
 
 class _Freshness(TypedDict):
@@ -83,6 +85,7 @@ def _cluster(fleet_state: FleetState, cluster: Cluster) -> wire.Cluster:
         conditions=[condition(c) for c in fleet_state.conditions if c.cluster == cluster.name],
         pools=sorted(p.name for p in fleet_state.fleet.pools_of(cluster.name)),
         gpus=_sum(whole_gpus) if observed else None,
+        lifted=fleet_state.lifted.get(cluster.name),
         slices=[
             wire.SliceCounts(slice=kind, **_sum([p for p in rows if p.slice == kind]).model_dump())
             for kind in sorted({p.slice for p in rows if p.slice is not None})

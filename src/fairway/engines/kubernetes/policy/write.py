@@ -12,6 +12,7 @@ from fairway.engines.kubernetes.api.kinds import FAIRWAY, KINDS, MANAGED_BY, REL
 from fairway.engines.kubernetes.api.requests import KubeRequests, concurrently
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
 from fairway.engines.kubernetes.policy.read import name_of
+from fairway.engines.kubernetes.policy.restore import restore
 from fairway.engines.port import Refused, Unreachable
 from fairway.policy.objects import Action, Change, ObjectKey
 
@@ -62,7 +63,10 @@ async def _read_kind(
 
 async def _make(requests: KubeRequests, change: Change, meta: Json | None) -> None:
     kind = KINDS[change.key.kind]
-    if change.action is Action.ADOPT:
+    if change.action is Action.RESTORE:
+        body = await requests.get(kind.path(change.key.name), kind.resource, Json)
+        await restore(requests, kind, change, body)
+    elif change.action is Action.ADOPT:
         await _adopt(requests, kind, change, meta)
     elif meta is not None and not _is_ours(meta):
         raise Refused(

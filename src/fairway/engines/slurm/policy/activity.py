@@ -39,13 +39,13 @@ async def count_jobs(rest: SlurmRest, keys: Sequence[ObjectKey]) -> Mapping[Obje
             for job in await active_jobs(rest, state, account=",".join(part)):
                 counts[ObjectKey("account", job["account"])] += 1
                 counts[ObjectKey("association", f"{job['account']}/{job['user']}")] += 1
-        for part in in_parts(await _ids(rest, qos)):
+        for part in in_parts(await qos_ids(rest, qos)):
             for job in await active_jobs(rest, state, qos=",".join(part)):
                 counts[ObjectKey("qos", job["qos"])] += 1
     return {k: Activity(running[k], waiting[k]) for k in keys if running[k] or waiting[k]}
 
 
-async def _ids(rest: SlurmRest, qos: set[str]) -> list[str]:
+async def qos_ids(rest: SlurmRest, qos: set[str]) -> list[str]:
     """Return the ids of these QOS: the API filters jobs by id; by name it finds none, without an error."""
     if not qos:
         return []

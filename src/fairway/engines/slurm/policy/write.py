@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from fairway.engines.port import Refused
-from fairway.engines.slurm.policy import names, records
+from fairway.engines.slurm.policy import names, records, restore
 from fairway.engines.slurm.policy.read import (
     CTL,
     DB,
@@ -35,6 +35,7 @@ RECORDS_A_REQUEST: Final = 200
 _ORDER: Final = (
     *((kind, Action.UPDATE) for kind in ("qos", "account", "user", "association")),
     *((kind, Action.ADOPT) for kind in ("qos", "account", "association", "user")),
+    *((kind, Action.RESTORE) for kind in ("qos", "account", "association")),
     *((kind, Action.DELETE) for kind in ("association", "user", "account", "qos")),
 )
 
@@ -46,10 +47,15 @@ class SlurmPolicyWriter:
         self._rest = rest
         self._cluster = ""
 
-    async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
-        """Make the changes, in any order; yield each once it is made."""
+    async def cluster(self) -> str:
+        """Return the cluster's name in the accounting."""
         if not self._cluster:
             self._cluster = cluster_of(await self._rest.request("GET", f"{CTL}/ping/"))
+        return self._cluster
+
+    async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
+        """Make the changes, in any order; yield each once it is made."""
+        await self.cluster()
         for kind, action in _ORDER:
             matching = [c for c in changes if c.key.kind == kind and _request_action(c) == action]
             for at in range(0, len(matching), RECORDS_A_REQUEST):
@@ -91,7 +97,9 @@ class SlurmPolicyWriter:
                 await self._adopt("qos", {c.key.name for c in batch})
             case "account", Action.ADOPT:
                 await self._adopt("accounts", {c.key.name for c in batch})
-            case ("association", Action.ADOPT) | ("user", _):
+            case _, Action.RESTORE:
+                await restore.write_restored(self._rest, self._cluster, batch)
+            case ("association", Action.ADOPT) | ("user", Action.ADOPT):
                 pass  # an account's mark covers its associations; a user's record is shared
             case _, Action.DELETE:
                 if kind == "association":
@@ -194,6 +202,8 @@ class SlurmPolicyWriter:
                     raise _busy(change)
             case "account":
                 await self._delete_account(change)
+            case "user":
+                await self._rest.request("DELETE", f"{DB}/user/{quote(name, safe='')}")
 
     async def _delete_account(self, change: Change) -> None:
         name = change.key.name

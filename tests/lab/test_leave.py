@@ -1,0 +1,236 @@
+"""After leaving a site, its engine shows what it showed before Fairway, apart from times and ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fairway.engines.kubernetes import KubernetesEngine
+from fairway.files import compose_fleet, parse_fleet
+from fairway.model.fleet import Fleet
+from fairway.policy.objects import ObjectKey
+from fairway.services.import_cluster import import_cluster
+from lab.kubernetes import site as kubernetes_site
+from lab.slurm import configure
+from lab.slurm.site import Site, site_names
+from tests.lab.driving import assert_nothing_is_left, up
+from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.slurm_site import SITE, SlurmSite
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from lab.instance import Instance
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(600),
+    pytest.mark.nightly("a cluster for each site; unit tests have each rule of leaving in CI"),
+]
+
+ASSOCIATIONS = (
+    "format=cluster,account,user,partition,parentname,fairshare,qos,defaultqos,grptres,grpjobs,grpsubmit,"
+    "grpwall,grptresmins,grptresrunmins,maxjobs,maxsubmit,maxwall,maxtresperjob,maxtrespernode,maxtresmins,priority"
+)
+KUBERNETES_KINDS = (
+    "namespaces",
+    "topologies.kueue.x-k8s.io",
+    "resourceflavors.kueue.x-k8s.io",
+    "cohorts.kueue.x-k8s.io",
+    "clusterqueues.kueue.x-k8s.io",
+    "localqueues.kueue.x-k8s.io",
+    "workloadpriorityclasses.kueue.x-k8s.io",
+    "resourcequotas",
+    "limitranges",
+    "roles",
+    "rolebindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "deployments",
+    "statefulsets",
+    "jobs",
+)
+TIMES_AND_IDS = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation")
+HEAD = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: site
+currency: USD
+clusters:
+  site: {{ engine: kubernetes, kubeconfig: {fairway_kubeconfig} }}
+"""
+
+
+def slurm_dump(instance: Instance) -> list[str]:
+    """All that Slurm shows of its accounting and its partitions."""
+    commands = (
+        ("sacctmgr", "-nP", "show", "assoc", "wopi", "wopl", ASSOCIATIONS),
+        ("sacctmgr", "-nP", "show", "assoc", ASSOCIATIONS),
+        ("sacctmgr", "-nP", "show", "qos"),
+        ("sacctmgr", "-nP", "show", "account", "withcoord"),
+        ("sacctmgr", "-nP", "show", "user", "withcoord"),
+        ("bash", "-c", "sacctmgr dump fairway file=/tmp/dump.cfg > /dev/null && grep -v '^#' /tmp/dump.cfg"),
+        ("scontrol", "show", "partitions"),
+        ("bash", "-c", "scontrol show config | grep -vE 'as of|BOOT_TIME|NEXT_JOB_ID|HASH_VAL'"),
+    )
+    return [line for command in commands for line in instance.run(*command).stdout.splitlines()]
+
+
+def kubernetes_dump(instance: Instance) -> list[str]:
+    """Every object of the kinds that Fairway may touch, as YAML people would compare."""
+    lines: list[str] = []
+    for kind in KUBERNETES_KINDS:
+        shown = instance.run("kubectl", "get", kind, "-A", "-o", "json", check=False)
+        if "have a resource type" in shown.stderr:
+            continue  # a cluster without Kueue
+        listed: dict[str, Any] = json.loads(shown.stdout)
+        for item in listed["items"]:
+            item.pop("status", None)
+            item["metadata"] = {k: v for k, v in item["metadata"].items() if k not in TIMES_AND_IDS}
+            lines.append(json.dumps(item, sort_keys=True))
+    return lines
+
+
+def differences(before: list[str], after: list[str]) -> list[str]:
+    gone = [f"- {line}" for line in before if line not in after]
+    return [*gone, *(f"+ {line}" for line in after if line not in before)]
+
+
+def changed(fleet: Fleet) -> Fleet:
+    """The fleet with another share for the first team, and nobody in the last one."""
+    first, *others = fleet.teams
+    teams = (replace(first, share=first.share + 1), *others)
+    if others:
+        teams = (*teams[:-1], replace(teams[-1], members=()))
+    return replace(fleet, teams=teams)
+
+
+def is_bare_namespace(line: str) -> bool:
+    """Whether a difference is a namespace that Fairway created, which keeps nothing of Fairway's."""
+    item: dict[str, Any] = json.loads(line[2:])
+    own = {"kubernetes.io/metadata.name": item["metadata"]["name"]}
+    return line.startswith("+") and item["kind"] == "Namespace" and item["metadata"].get("labels") == own
+
+
+@asynccontextmanager
+async def site_up(kind: str, name: str) -> AsyncIterator[Instance]:
+    instance = up(kind, f"leave-{name}", "--site", name)
+    try:
+        yield instance
+    finally:
+        instance.wipe()
+    assert_nothing_is_left(instance)
+
+
+@pytest.mark.parametrize("name", [name for name in site_names() if Site(name).has_accounting])
+async def test_leaving_a_slurm_site_leaves_nothing_behind(name: str) -> None:
+    async with site_up("slurm", name) as instance:
+        before = slurm_dump(instance)
+        site = SlurmSite(instance)
+        await site.import_fleet()
+        assert site.fleet is not None
+        engine = site.build(site.fleet.clusters[0], site.fleet.pools)
+        try:
+            governed = GovernedSite(engine, SITE, site.fleet)
+            await governed.govern()
+            await site.install()
+            site.fleet = changed(site.fleet)
+            await governed.govern(site.fleet)
+            await site.install()
+            refused = await governed.plan_leave()
+            assert [o.code for o in refused.objections] == ["FilesInstalled"]
+            uninstall(instance)
+            await governed.leave()
+            assert differences(before, slurm_dump(instance)) == []
+            assert (await governed.leave()).changes == ()
+        finally:
+            await engine.close()
+
+
+async def test_leaving_ends_no_job_of_slurm_and_keeps_what_waits_in_the_queue() -> None:
+    async with site_up("slurm", "campus") as instance:
+        before = slurm_dump(instance)
+        site = SlurmSite(instance)
+        await site.import_fleet()
+        assert site.fleet is not None
+        engine = site.build(site.fleet.clusters[0], site.fleet.pools)
+        try:
+            governed = GovernedSite(engine, SITE, site.fleet)
+            await governed.govern()
+            await site.install()
+            running = submitted(instance, "--wrap=sleep 600")
+            waiting = submitted(instance, "--begin=now+1hour", "--wrap=true")
+            until(lambda: state_of(instance, running)["JobState"] == "RUNNING", 60)
+            qos = state_of(instance, running)["QOS"]
+            assert "fairway" in state_of(instance, waiting)["QOS"]
+
+            uninstall(instance, twins=True)
+            plan = await governed.leave()
+            assert ObjectKey("qos", qos) in (plan.staying or {})
+            assert state_of(instance, running)["JobState"] == "RUNNING"
+            moved = state_of(instance, waiting)
+            assert moved["JobState"] == "PENDING"
+            assert moved["Reason"] in ("BeginTime", "None")
+            assert moved["QOS"] in ("normal", "debug", "long")
+            assert "-lent" not in moved["Partition"]
+            instance.run("scontrol", "update", f"jobid={waiting}", "starttime=now")
+            until(lambda: state_of(instance, waiting)["JobState"] == "COMPLETED", 60)
+
+            instance.run("scancel", running)
+            until(lambda: state_of(instance, running)["JobState"] != "RUNNING", 60)
+            uninstall(instance)
+            await governed.leave()
+            assert differences(before, slurm_dump(instance)) == []
+        finally:
+            await engine.close()
+
+
+def submitted(instance: Instance, *options: str) -> str:
+    """The number of a GPU job that alice submits to her partition, as she always did."""
+    common = ("--parsable", "--output=/dev/null", "--account=physics", "--partition=short", "--time=30")
+    return instance.run("sbatch", *common, "--gres=gpu:1", *options, user="alice").stdout.strip()
+
+
+def state_of(instance: Instance, job: str) -> dict[str, str]:
+    shown = instance.run("scontrol", "--oneliner", "show", "job", job).stdout
+    return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+
+def uninstall(instance: Instance, *, twins: bool = False) -> None:
+    """Restore the site's files; with `twins`, keep the partitions in which jobs may still run."""
+    lines = instance.run("scontrol", "--oneliner", "show", "partitions").stdout.splitlines() if twins else []
+    names = {line.split()[0].removeprefix("PartitionName="): line for line in lines}
+    kept = [
+        f"PartitionName={name} Nodes={dict(w.split('=', 1) for w in line.split() if '=' in w)['Nodes']}"
+        for name, line in names.items()
+        if name.endswith("-lent")
+    ]
+    configure(instance, kept, Site(instance.site).text("job_submit.lua") or None)
+
+
+@pytest.mark.parametrize("name", kubernetes_site.site_names())
+async def test_leaving_a_kubernetes_site_leaves_nothing_behind(name: str) -> None:
+    async with site_up("kubernetes", name) as instance:
+        before = kubernetes_dump(instance)
+        head = parse_fleet(HEAD.format(**instance.facts()), "head.yaml")
+        imported = await import_cluster(KubernetesEngine, head, SITE)
+        fleet = parse_fleet(compose_fleet(imported.fleet, []), "site.yaml")
+        engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
+        try:
+            governed = GovernedSite(engine, SITE, fleet)
+            await governed.govern()
+            await governed.govern(changed(fleet))
+            assert differences(before, kubernetes_dump(instance)) != []
+            plan = await governed.leave()
+            may_stay = any(n.code == "NamespacesStay" for n in plan.notices)
+            left = differences(before, kubernetes_dump(instance))
+            assert [line for line in left if not (may_stay and is_bare_namespace(line))] == []
+            assert (await governed.leave()).changes == ()
+        finally:
+            await engine.close()
