@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fairway.files import InvalidFile, Report, Severity, fleet_digest
 from fairway.ledger import Ledger, Token
-from fairway.ledger.records.policy import Apply
+from fairway.ledger.records.policy import AppliedCluster, Apply
 from fairway.model.access import Role
 from fairway.model.apply import ApplyKind, ApplyState
 from fairway.model.condition import ConditionType
@@ -55,11 +55,13 @@ async def plan_fleet_file(
     plan = await services.planner.plan(fleet, cluster)
     before = await fleets.applied(cluster)
     removals = await find_removals(ledger, fleets, fleet)
+    planned = {c.cluster for c in plan.clusters}
+    lifted = lifted_diffs(a for a in await ledger.applies.applied() if a.cluster in planned)
     warnings = [f for f in report.faults if f.severity is Severity.WARNING]
     # A large plan takes a second to convert: other requests run meanwhile.
     return await asyncio.to_thread(
         lambda: convert.plan(
-            plan, fleet_digest(request.fleet), field_diffs(before, fleet), removals, warnings
+            plan, fleet_digest(request.fleet), [*lifted, *field_diffs(before, fleet)], removals, warnings
         )
     )
 
@@ -281,6 +283,21 @@ def no_such_apply(number: int) -> RequestError:
     return RequestError(
         ErrorKind.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "fairway history  lists them"
     )
+
+
+def lifted_diffs(applied: Iterable[AppliedCluster]) -> list[wire.FieldDiff]:
+    """Describe that policies that were left or released are enforced again: something to apply by itself."""
+    return [
+        wire.FieldDiff(
+            team=None,
+            sign="~",
+            what=f"policy on {a.cluster}",
+            before=f"{a.lifted} by {a.lifted_by}",
+            after="enforced",
+        )
+        for a in applied
+        if a.lifted is not None
+    ]
 
 
 def field_diffs(before: Fleet | None, after: Fleet) -> list[wire.FieldDiff]:

@@ -18,7 +18,7 @@ from fairway.files import parse_fleet
 from fairway.ledger import Ledger
 from fairway.ledger.records.policy import StoredChange
 from fairway.model.access import Role
-from fairway.model.apply import ApplyState, DriftKind
+from fairway.model.apply import ApplyState, DriftKind, Lifted
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.drift import DriftEntry
@@ -381,6 +381,20 @@ async def test_adoption(http: httpx2.AsyncClient, operator: dict[str, str], ledg
     for objects in ([], [{"kind": "", "name": "a"}], [{"kind": "qos"}], [{"kind": "q", "name": "a"}] * 1001):
         bad = await http.post("/v1/adoptions", json={"cluster": "hpc", "objects": objects}, headers=operator)
         check(bad, 422, "InvalidRequest")
+
+
+async def test_a_released_cluster_has_a_policy_to_enforce_again(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    before = await plan(http, operator, FLEET)
+    assert before["diff"] == []
+    lease = await ledger.leases.take("apply", "hpc", "test", 30)
+    assert lease is not None
+    async with ledger.writing(lease) as tx:
+        await tx.applies.lift(Lifted.RELEASED, "eve")
+    (diff,) = (await plan(http, operator, FLEET))["diff"]
+    assert (diff["what"], diff["before"], diff["after"]) == ("policy on hpc", "released by eve", "enforced")
 
 
 async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> None:
