@@ -15,6 +15,15 @@ from tests.scenarios.hand import Hand
 
 ENGINES: Final = {"virtual": "virtual", "slurm-24": "slurm", "slurm-26": "slurm", "kubernetes": "kubernetes"}
 """Instance of the lab (or `virtual`) -> the file in stages/ with its hand, which is also its marker."""
+SITES: Final = {
+    "institute": "slurm",
+    "company": "slurm",
+    "startup": "kubernetes",
+    "enterprise": "kubernetes",
+}
+"""The same for instances that are set up as a site has them, before Fairway."""
+
+ON_A_SITE = pytest.mark.nightly("a cluster for each site; CI plays every promise on the lab's own")
 
 OpenHand = Callable[[str], Awaitable[Hand]]
 
@@ -30,6 +39,9 @@ def engine_params() -> list[object]:
     return [
         pytest.param(name, id=name, marks=() if kind == "virtual" else (getattr(pytest.mark, kind),))
         for name, kind in ENGINES.items()
+    ] + [
+        pytest.param(name, id=name, marks=(getattr(pytest.mark, kind), ON_A_SITE))
+        for name, kind in SITES.items()
     ]
 
 
@@ -41,7 +53,7 @@ async def open_hand() -> AsyncIterator[OpenHand]:
 
         async def give(engine: str) -> Hand:
             if engine not in open_hands:
-                module = importlib.import_module(f"tests.scenarios.stages.{ENGINES[engine]}")
+                module = importlib.import_module(f"tests.scenarios.stages.{(ENGINES | SITES)[engine]}")
                 hand: Hand = await stack.enter_async_context(module.open_hand(instance_of(engine)))
                 open_hands[engine] = hand
             return open_hands[engine]

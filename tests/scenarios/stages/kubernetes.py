@@ -20,7 +20,7 @@ from lab.kubernetes.pki import FAIRWAY
 from tests.contract.driver import absent
 from tests.scenarios.hand import Denied, JobSeen, Order
 from tests.scenarios.stages.kubernetes_eye import Eye, conditions_of
-from tests.scenarios.stages.kubernetes_orders import RACK, WAYS, job_manifest, smuggled
+from tests.scenarios.stages.kubernetes_orders import LABELS, RACK, WAYS, job_manifest, smuggled
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ pools:
 
 
 class KubernetesHand:
-    name = "kueue"
     ways: Sequence[str] = WAYS
     stranger = "dave"
 
     def __init__(self, instance: Instance) -> None:
         self._lab = LabCluster(instance)
         self._instance = instance
+        self.name = f"kueue-{instance.site}" if instance.site else "kueue"
         self._users: dict[str, Api] = {}
         self._numbers = itertools.count(1)
         self._lost: set[str] = set()
@@ -83,9 +83,10 @@ class KubernetesHand:
         self.head = HEAD.format(
             kubeconfig=self._kubeconfig, product="nvidia.com/gpu.product", model=kwok.MODEL
         )
-        self.eye = Eye(self._lab.api)
+        made = self._lab.site.objects if self._lab.site else []
+        self.eye = Eye(self._lab.api, {o["metadata"]["name"] for o in made if o["kind"] == "Namespace"})
         nodes = self._lab.api.get("/api/v1/nodes")["items"]
-        self._racks = {n["metadata"]["name"]: str(n["metadata"]["labels"].get(RACK, "")) for n in nodes}
+        self._labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in nodes}
 
     # the policy
 
@@ -163,13 +164,17 @@ class KubernetesHand:
 
     async def smuggle(self, order: Order) -> Mapping[str, str]:
         came: dict[str, str] = {}
-        for way, wanted in smuggled(order, self._name):
+        for way, wanted in smuggled(order, self._name, self._node_of(order.pool)):
             namespace = wanted["metadata"].pop("namespace", namespace_of(order))
             try:
                 came[way] = await self._make(order.user, namespace, wanted)
             except Denied as refusal:
                 came[way] = f"refused: {refusal}"
         return came
+
+    def _node_of(self, pool: str) -> str:
+        """A node of the pool."""
+        return next(name for name, labels in self._labels.items() if LABELS[pool].items() <= labels.items())
 
     # eyes
 
@@ -193,7 +198,7 @@ class KubernetesHand:
     # nodes
 
     def rack(self, node: str) -> str:
-        return self._racks[node]
+        return str(self._labels[node].get(RACK, ""))
 
     async def lose(self, node: str) -> None:
         self._lost.add(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,9 @@ class Known:
 class Eye:
     """Three watches, and the questions a scenario asks of them. Safe from any thread."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, others: Collection[str] = ()) -> None:
+        """`others` are namespaces with work that is no scenario's."""
+        self._others = frozenset(others)
         self._lock = threading.Lock()
         self._known: dict[str, Known] = {}
         self._now: Look = {}
@@ -84,9 +86,13 @@ class Eye:
             return self._known.get(name)
 
     def left(self) -> list[str]:
-        """Jobs of which something is still there: the Job, its Workload or a pod."""
+        """Jobs of scenarios of which something is still there: the Job, its Workload or a pod."""
         with self._lock:
-            return [name for name, known in self._known.items() if _left(known)]
+            return [
+                name
+                for name, known in self._known.items()
+                if _left(known) and name.partition("/")[0] not in self._others
+            ]
 
     # how it learns
 

@@ -19,7 +19,6 @@ LABELS = {"gpu": {PRODUCT: MODEL, "type": "kwok"}, "mig": {PRODUCT: f"{MODEL}-MI
 """How users point at a pool's nodes."""
 PREEMPTIBLE = "low"
 """A class that is always preemptible has a queue of its own, as docs/engines/kubernetes.md says to users."""
-NODES = {"gpu": "gpu-0000", "mig": "mig-0000", "spot": "spot-0000"}
 LOST_AFTER_SECONDS = 2  # what a user who wants to move on quickly writes; Kubernetes' own default is 300
 
 LIMITS = "a Job with limits only"
@@ -86,10 +85,9 @@ def _soon_elsewhere() -> list[Json]:
     ]
 
 
-def smuggled(order: Order, name: Callable[[], str]) -> Iterator[tuple[str, Json]]:
-    """Manifests that reach for a pool the team has no grant on, each with what it tries."""
+def smuggled(order: Order, name: Callable[[], str], node: str) -> Iterator[tuple[str, Json]]:
+    """Manifests that reach for a pool the team has no grant on, with what each tries; `node` is one of it."""
     there = LABELS[order.pool]
-    node = NODES[order.pool]
     anything: Json = {"tolerations": [{"operator": "Exists"}]}
     wanted = [{"matchExpressions": [{"key": k, "operator": "In", "values": [v]} for k, v in there.items()]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}

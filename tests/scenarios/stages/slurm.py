@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from lab import find
 from lab.processes import PROC, Process
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
-from lab.slurm.site import expanded
+from lab.slurm.site import Site, expanded
 from tests.contract.driver import absent
 from tests.plans import apply_plan
 from tests.scenarios.hand import Denied, JobSeen, Order, State
@@ -46,25 +47,32 @@ pools:
     gpu: A100-80GB
     capacity: owned
     price: 1.90
-    slurm: {{ partition: gpu, gres: a100 }}
+    slurm: {{ {gpu}, gres: a100 }}
   mig:
     cluster: lab
     gpu: A100-80GB
     slices: [1g.10gb]
     capacity: owned
     price: 1.90
-    slurm: {{ partition: mig }}
+    slurm: {{ partition: {mig} }}
   spot:
     cluster: lab
     gpu: A100-80GB
     capacity: spot
     price: 0.60
-    slurm: {{ partition: spot, gres: a100 }}
+    slurm: {{ partition: {spot}, gres: a100 }}
 """
+PARTITIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "": {"gpu": ["gpu"], "mig": ["mig"], "spot": ["spot"]},
+    "institute": {"gpu": ["batch", "debug"], "mig": ["slices"], "spot": ["preempt"]},
+    "company": {"gpu": ["train", "scavenge"], "mig": ["mig"], "spot": ["cheap"]},
+}
+"""The partitions of each pool, by the lab's site; the empty name is the lab's own configuration."""
 WAYS = ("--gres=gpu:N", "--gres=gpu:a100:N", "--gpus=N", "--gpus-per-node=N", "--gpus-per-task=N")
 SAMPLE_SECONDS = 0.1
 MAX_SAMPLES = 2000
 NODES_A_RACK = 2
+SITE_WEIGH_SECONDS = 30.0
 LONG_MINUTES = 30
 COLUMNS = {"JobID": 12, "StateCompact": 4, "RestartCnt": 6, "tres-alloc": 160, "Reason": 70, "NodeList": 80}
 TAKES_WORK = {"idle", "mixed", "allocated", "completing"}
@@ -78,18 +86,22 @@ class SlurmHand:
     def __init__(self, instance: Instance) -> None:
         facts = instance.facts()
         self.instance = instance
-        self.name = f"slurm-{instance.version}"
-        self.head = HEAD.format(**facts)
+        self.site = Site(instance.site) if instance.site else None
+        self.name = f"slurm-{instance.site or instance.version}"
+        self._partitions = PARTITIONS[instance.site]
+        gpu, *others = self._partitions["gpu"]
+        also = f", other_partitions: [{', '.join(others)}]" if others else ""
+        names = {pool: partitions[0] for pool, partitions in self._partitions.items()}
+        self.head = HEAD.format(**facts, **(names | {"gpu": f"partition: {gpu}{also}"}))
         self.script: Callable[[str], str] = lambda lua: lua
         """What becomes of the rendered script before it is installed; for planted faults."""
-        said = instance.run("sinfo", "--noheader", "--format=%R %N").stdout.splitlines()
-        self._nodes = dict(line.split() for line in said)
         self._mine: set[str] = set()
         self._floor = 0
         """Jobs up to this one are of scenarios before."""
         self._looks: deque[dict[str, JobSeen]] = deque(maxlen=MAX_SAMPLES)
         self._sampling = threading.Lock()
         self._lost: set[str] = set()
+        self._weighed = 0.0
 
     # the policy
 
@@ -99,8 +111,8 @@ class SlurmHand:
 
     async def configure(self, fleet: Fleet, wanted: Translation) -> None:
         """Install what `fairway render slurm` writes."""
-        nodes = {f"partition/{name}/Nodes": row for name, row in self._nodes.items()}
-        files = render_slurm(fleet, fleet.clusters[0].name, found=nodes)
+        found = await self.engine(fleet).find_policy()
+        files = render_slurm(fleet, fleet.clusters[0].name, found=found.settings)
         await asyncio.to_thread(self._install, files)
 
     def _install(self, files: Mapping[str, str]) -> None:
@@ -114,7 +126,8 @@ class SlurmHand:
     async def take_down(self) -> None:
         """Leave the cluster as the lab makes it, for whoever comes next: files first, they name our QOS."""
         await self.clear()
-        await asyncio.to_thread(configure, self.instance, [], JOB_SUBMIT)
+        script = self.site.text("job_submit.lua") if self.site else JOB_SUBMIT
+        await asyncio.to_thread(configure, self.instance, [], script or JOB_SUBMIT)
         fleet = parse_fleet(self.head, f"{self.name}.yaml")
         engine = self.engine(fleet)
         try:
@@ -125,14 +138,24 @@ class SlurmHand:
             await engine.close()
 
     async def weigh(self) -> None:
-        """Slurm counts use every PriorityCalcPeriod, a minute at least, and when it is configured anew."""
+        """Slurm counts use every PriorityCalcPeriod, a minute at least, and when it is configured anew.
+
+        That begins backfill's interval anew too, and on a site it is longer than a scenario's steps.
+        """
+        if self.site and self.now() - self._weighed < SITE_WEIGH_SECONDS:
+            return
+        self._weighed = self.now()
         await asyncio.to_thread(self.instance.run, "scontrol", "reconfigure")
         await asyncio.sleep(0.5)
 
     # users
 
     async def submit(self, order: Order) -> str:
-        return await self._sbatch(order.user, *arguments(order))
+        return await self._sbatch(order.user, *arguments(self._here(order)))
+
+    def _here(self, order: Order) -> Order:
+        """The order with the pool's partition on this cluster."""
+        return replace(order, pool=self._partitions[order.pool][0])
 
     async def _sbatch(self, user: str, *words: str) -> str:
         said = await self._as(user, "sbatch", "--parsable", *words)
@@ -177,6 +200,8 @@ class SlurmHand:
         return await self._as(user, "scontrol", "update", f"JobId={job}", "TimeLimit=1")
 
     async def smuggle(self, order: Order) -> Mapping[str, str]:
+        order = self._here(order)
+        gpu = self._partitions["gpu"][0]
         plain = [
             "--output=/dev/null",
             f"--partition={order.pool}",
@@ -186,7 +211,7 @@ class SlurmHand:
         ways = {
             "naming a QOS": [*plain, "--qos=lent"],
             "as low": [*plain, "--qos=low"],
-            "two partitions": [*plain, f"--partition=gpu,{order.pool}"],
+            "two partitions": [*plain, f"--partition={gpu},{order.pool}"],
             "the lent partition": [*plain, f"--partition={order.pool}-lent"],
             "--gpus": [*plain[:2], f"--gpus={order.slice}:1", plain[-1]],
         }
@@ -194,7 +219,7 @@ class SlurmHand:
         moved = await self._sbatch(
             order.user,
             "--output=/dev/null",
-            "--partition=gpu",
+            f"--partition={gpu}",
             "--gres=gpu:1",
             "--begin=now+600",
             "--wrap=sleep 60",
