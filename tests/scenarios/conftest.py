@@ -36,13 +36,15 @@ def instance_of(engine: str) -> str:
 
 def engine_params() -> list[object]:
     """Each engine, with its marker."""
-    return [
+    own = [
         pytest.param(name, id=name, marks=() if kind == "virtual" else (getattr(pytest.mark, kind),))
         for name, kind in ENGINES.items()
-    ] + [
+    ]
+    sites = [
         pytest.param(name, id=name, marks=(getattr(pytest.mark, kind), ON_A_SITE))
         for name, kind in SITES.items()
     ]
+    return [*own, *sites]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -86,7 +86,9 @@ class KubernetesHand:
         made = self._lab.site.objects if self._lab.site else []
         self.eye = Eye(self._lab.api, {o["metadata"]["name"] for o in made if o["kind"] == "Namespace"})
         nodes = self._lab.api.get("/api/v1/nodes")["items"]
-        self._labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in nodes}
+        self._labels: dict[str, dict[str, str]] = {
+            n["metadata"]["name"]: n["metadata"]["labels"] for n in nodes
+        }
 
     # the policy
 
@@ -198,7 +200,7 @@ class KubernetesHand:
     # nodes
 
     def rack(self, node: str) -> str:
-        return str(self._labels[node].get(RACK, ""))
+        return self._labels[node].get(RACK, "")
 
     async def lose(self, node: str) -> None:
         self._lost.add(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,10 +21,15 @@ STRATEGIES: Final = "kueue.fairSharing.preemptionStrategies"
 QUOTA_CHECK: Final = "kueue.resources.quotaCheckStrategy"
 FRAMEWORKS: Final = "kueue.integrations.frameworks"
 GATES: Final = "kueue.featureGates"
+SELECTOR: Final = "kueue.managedJobsNamespaceSelector"
+UNSELECTED: Final = "kueue.unselectedNamespaces"
+"""Namespaces whose jobs Kueue leaves alone, whatever their queue."""
 NOT_READABLE: Final = "not known"
 UNCLAIMED: Final = "devices.unclaimed"
 """The setting for devices of nodes that look like GPUs and belong to no pool."""
 
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""The label that the API server gives every namespace."""
 _FILE: Final = "Kueue's configuration"
 _RESTART: Final = "kubectl -n kueue-system rollout restart deployment/kueue-controller-manager"
 _WANTED_STRATEGIES: Final = "LessThanOrEqualToFinalShare, LessThanInitialShare"
@@ -173,6 +179,15 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
             "ask for GPUs in the limits of a container; claims from before are left alone",
             promise="unharmed",
         )
+    if unselected := _unselected(teams, found):
+        yield Notice(
+            "NamespacesNotSelected",
+            f"Kueue leaves alone the jobs of {', '.join(unselected)}: its managedJobsNamespaceSelector does "
+            "not select the namespace, so GPU jobs there wait for ever",
+            "give these namespaces the labels that it asks for, or widen it in Kueue's configuration:  "
+            "kubectl -n kueue-system edit configmap kueue-manager-config",
+            promise="guarantee",
+        )
     if not can_assign_queues(found):
         yield Notice(
             "JobsWithoutGpusWait",
@@ -196,6 +211,41 @@ def _cluster_notices(teams: Sequence[Team], found: FoundPolicy) -> Iterator[Noti
         )
 
 
+def _unselected(teams: Sequence[Team], found: FoundPolicy) -> list[str]:
+    """Return the teams whose namespace Kueue leaves alone, or will once it is made."""
+    selector = json.loads(found.settings.get(SELECTOR) or "null")
+    existing = {o.key.name for o in found.objects if o.key.kind == kinds.NAMESPACE.name}
+    left_alone = set((found.settings.get(UNSELECTED) or "").split(","))
+    return [
+        team.name
+        for team in teams
+        if (team.name in left_alone)
+        or (
+            team.name not in existing
+            and not selects(selector, {NAME_LABEL: team.name, kinds.TEAM: team.name})
+        )
+    ]
+
+
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector selects something with these labels; without one everything is."""
+    wanted = (selector or {}).get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    for term in (selector or {}).get("matchExpressions") or ():
+        value, values = labels.get(term["key"]), term.get("values") or ()
+        match term["operator"]:
+            case "In" if value not in values:
+                return False
+            case "NotIn" if value in values:
+                return False
+            case "Exists" if value is None:
+                return False
+            case "DoesNotExist" if value is not None:
+                return False
+    return True
+
+
 def settings_of(configuration: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the relevant part of Kueue's configuration as text; `not known` where it cannot be read."""
     if configuration is None:
@@ -209,6 +259,7 @@ def settings_of(configuration: Mapping[str, Any] | None) -> dict[str, str]:
         QUOTA_CHECK: _quota_check(resources),
         FRAMEWORKS: ", ".join((configuration.get("integrations") or {}).get("frameworks") or ["batch/job"]),
         GATES: ", ".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items())),
+        SELECTOR: json.dumps(configuration.get("managedJobsNamespaceSelector"), sort_keys=True),
     }
 
 

@@ -25,7 +25,15 @@ from fairway.engines.kubernetes.api.kinds import (
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
 from fairway.engines.kubernetes.nodes.devices import claimed_resources, looks_like_gpu, whole_number
-from fairway.engines.kubernetes.policy.advice import MEMBER_ROLE_SETTING, UNCLAIMED, VERSION, settings_of
+from fairway.engines.kubernetes.policy.advice import (
+    MEMBER_ROLE_SETTING,
+    SELECTOR,
+    UNCLAIMED,
+    UNSELECTED,
+    VERSION,
+    selects,
+    settings_of,
+)
 from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, find_workloads, has_gpu_classes
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.quota import resource
@@ -60,11 +68,23 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
         served_setting(kind): "no" if bodies is None else "yes" for kind, bodies in found if kind.optional
     }
     claims = {GPU_CLAIMS: "yes" if gpu_claims else "no"}
+    selector = json.loads(settings.get(SELECTOR) or "null")
+    namespaces = next(bodies for kind, bodies in found if kind is kinds.NAMESPACE) or ()
+    unselected = [
+        n["metadata"]["name"] for n in namespaces if not selects(selector, n["metadata"].get("labels") or {})
+    ]
     resources = claimed_resources(pools)
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
         objects=objects,
-        settings={**settings, **capacities, **served, **claims, MEMBER_ROLE_SETTING: role},
+        settings={
+            **settings,
+            **capacities,
+            **served,
+            **claims,
+            MEMBER_ROLE_SETTING: role,
+            UNSELECTED: ",".join(unselected),
+        },
         workloads=await find_workloads(requests, objects, resources, claims=gpu_claims),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
+from fairway.engines.kubernetes.policy.advice import NAME_LABEL, SELECTOR, UNSELECTED
 from fairway.engines.kubernetes.policy.fields import unflatten
 from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.translate import ROOT, translate
@@ -236,3 +238,28 @@ def test_queues_of_users_are_read_back_as_a_limit() -> None:
     bare = replace(fleet(BY_USER), teams=(), chosen_teams={})
     read = import_policy(bare, applied(wanted))
     assert read.fleet.teams == fleet(BY_USER).teams
+
+
+@pytest.mark.parametrize(
+    ("selector", "unselected", "named"),
+    [
+        (None, "", set()),
+        ({"matchLabels": {"kueue": "managed"}}, "nlp", {"research", "nlp", "vision", "product"}),
+        ({"matchExpressions": [{"key": "fairway.dev/team", "operator": "Exists"}]}, "", set()),
+        (
+            {"matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": ["vision"]}]},
+            "",
+            {"vision"},
+        ),
+        ({"matchExpressions": [{"key": "fairway.dev/team", "operator": "DoesNotExist"}]}, "nlp", {"nlp"}),
+    ],
+)
+def test_namespaces_that_kueue_leaves_alone_are_named(
+    selector: dict[str, object] | None, unselected: str, named: set[str]
+) -> None:
+    found = nothing()
+    settings = {**found.settings, SELECTOR: json.dumps(selector), UNSELECTED: unselected}
+    notices = translate(fleet(), CLOUD, replace(found, settings=settings)).notices
+    told = [n.message for n in notices if n.code == "NamespacesNotSelected"]
+    assert {name for name in ("research", "nlp", "vision", "product") for m in told if name in m} >= named
+    assert bool(told) is bool(named)
