@@ -18,6 +18,7 @@ from fairway.services.job_logs import JobLogReader
 from fairway.services.jobs import JobServices, Submitter
 from fairway.services.plans import Planner
 from fairway.services.policy import PolicyServices
+from fairway.services.why import JobExplainer
 
 
 def _nothing(*_: object, **__: object) -> NoReturn:
@@ -38,7 +39,9 @@ _NO_LEDGER: Final = Ledger(Connections("postgresql://", ConnectionLimits()))
 _NO_FLEETS: Final = Fleets(_NO_LEDGER, lambda _: NO_FLEET)
 _NO_ENGINES: Final = EngineCache(_nothing)
 NO_JOB_SERVICES: Final = JobServices(
-    Submitter(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES), JobLogReader(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES)
+    Submitter(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
+    JobLogReader(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
+    JobExplainer(_NO_LEDGER, _NO_FLEETS, _NO_ENGINES),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from fairway.explain.findings import WaitFacts
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -215,6 +216,19 @@ class Runs(Protocol):
 
     async def close(self) -> None:
         """Close connections and stop background work. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """An engine that can report facts about one waiting job, and whether an order could ever run."""
+
+    async def explain(self, engine_id: EngineId, fleet: Fleet) -> WaitFacts | None:
+        """Return why a job waits. Returns None if it is gone. Raises Unreachable or Refused."""
+        ...
+
+    async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
+        """Return why no node could ever hold the order. Returns None if one can, or if it is unknown."""
         ...
 
 

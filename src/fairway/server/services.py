@@ -26,6 +26,7 @@ from fairway.services.jobs import JobServices, Submitter
 from fairway.services.plans import Planner
 from fairway.services.policy import PolicyServices
 from fairway.services.wakeup import Wakeup
+from fairway.services.why import JobExplainer
 from fairway.wire.policy import Imported
 
 _RENDER_READ_SECONDS: Final = 20.0
@@ -41,7 +42,9 @@ async def build_job_services(
     cache = EngineCache(engines.for_reads)
     try:
         yield JobServices(
-            Submitter(ledger, fleets, cache, wakeup=wakeup), JobLogReader(ledger, fleets, cache)
+            Submitter(ledger, fleets, cache, wakeup=wakeup),
+            JobLogReader(ledger, fleets, cache),
+            JobExplainer(ledger, fleets, cache),
         )
     finally:
         await cache.close()

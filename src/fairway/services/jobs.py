@@ -10,16 +10,16 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
-from fairway.engines.port import LogPart, Refused, Unreachable
+from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
 from fairway.ledger import KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import DesiredState, JobCount, JobDetail, JobFilter, JobRow, NewJob
 from fairway.model.access import JobPermission, Role
 from fairway.model.errors import PermanentError
-from fairway.model.fleet import EngineKind, Fleet, Pool, VirtualPlace
+from fairway.model.fleet import Fleet, Pool, VirtualPlace
 from fairway.model.job import (
     ENDED_JOBS,
     OPEN_JOBS,
@@ -53,8 +53,6 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
-from fairway.views.conditions import with_conditions
-from fairway.views.why import build_why
 from fairway.wire import jobs as wire
 
 SNAPSHOT_SECONDS: Final = 2.0
@@ -85,6 +83,14 @@ class ReadsLogs(Protocol):
     async def read(
         self, detail: JobDetail, attempt: int | None, offset: int, limit: int, node: int = 0
     ) -> LogPart: ...
+
+
+class ExplainsJobs(Protocol):
+    """Explains why a job waits; implemented by `services.why.JobExplainer`."""
+
+    async def why(self, job: wire.JobDetail, found: JobDetail) -> wire.Why: ...
+
+    async def waiting_task(self, row: JobRow) -> JobRow | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +267,10 @@ class Submitter:
         cluster = fleet.pool(order.supply.pool).cluster
         engine = await self._engines.get(fleet.cluster(cluster), fleet.pools_of(cluster))
         try:
-            return _Preview(order.supply, engine.preview(order, fleet))
+            text = engine.preview(order, fleet)
         except Refused as refusal:
             return _Preview(order.supply, "", refusal)
+        return _Preview(order.supply, text, await _never_fits(engine, order, fleet))
 
     async def _snapshot(self) -> _SupplySnapshot:
         """Read the supplies of the fleet: once for a batch, and not again within two seconds."""
@@ -335,12 +342,23 @@ class Submitter:
         return found
 
 
+async def _never_fits(engine: Runs, order: Order, fleet: Fleet) -> Refused | None:
+    """Return why no node can ever hold an order. Returns None if one can, or if the engine is away."""
+    if not isinstance(engine, Explains):
+        return None
+    try:
+        return await engine.never_fits(order, fleet)
+    except (Unreachable, Refused):
+        return None  # no answer is no reason to refuse: the job is kept, and the engine has the last word
+
+
 @dataclass(frozen=True, slots=True)
 class JobServices:
     """The services for jobs that need engines; `server` builds them."""
 
     submitter: Submitter
     log_reader: ReadsLogs
+    explainer: ExplainsJobs
 
 
 async def submit_jobs(
@@ -397,12 +415,37 @@ async def count_jobs(ledger: Ledger, cluster: str | None = None) -> wire.JobCoun
 
 
 async def find_job(ledger: Ledger, word: str) -> JobDetail:
-    """Read the job with this id. Raises RequestError if there is none."""
+    """Read the job with this id, or with this name if one job only has it: an open one before ended ones.
+
+    Raises RequestError if there is none, or if several have the name.
+    """
     job_id = parse_job_id(word)
     found = await ledger.jobs.one(job_id) if job_id else None
+    if found is None and (named := await _find_named(ledger, word)) is not None:
+        found = await ledger.jobs.one(named)
     if found is None:
         raise no_such_job([word])
     return found
+
+
+async def _find_named(ledger: Ledger, name: str) -> JobId | None:
+    """Return the only job of a name; an array is one job. Raises RequestError if there are several."""
+    if not name.isprintable():
+        return None
+    for states in (OPEN_JOBS, ENDED_JOBS):
+        which = JobFilter(name=name, states=states, once_an_array=True)
+        rows = await ledger.jobs.page(which, limit=_MAX_NAMED + 1)
+        if len(rows) > 1:
+            ids = first_few([format_job_id(row.id) for row in rows], _MAX_NAMED)
+            raise RequestError(
+                ErrorKind.CONFLICT,
+                "AmbiguousJobName",
+                f"several jobs have the name {name}: {ids}",
+                f"name one by its id:  fairway get jobs --name {name}",
+            )
+        if rows:
+            return rows[0].id
+    return None
 
 
 async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person: Person) -> wire.JobDetail:
@@ -412,21 +455,18 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     return with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
 
 
-async def why_job(ledger: Ledger, fleet: Fleet, job: wire.JobDetail, found: JobDetail) -> wire.Why:
-    """Explain why a job waits. `job` is what the caller may read of `found`, with or without its spec."""
-    dependencies: list[wire.Job] = []
-    unreachable = ""
-    if found.row.state is JobState.QUEUED:
-        after = [a.job for a in found.spec.after] if found.spec and job.spec else []
-        dependencies = [convert.job(row) for row in await ledger.jobs.rows(after)]
-        clusters = {c.cluster: c for c in await ledger.clusters.all()}
-        state = clusters.get(found.row.cluster)
-        unreachable = "" if state is None or state.reachable else state.message
-    # The virtual engine's sentences are Fairway's own.
-    plain = any(c.name == found.row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
-    why = build_why(job, dependencies, unreachable, datetime.now(UTC), plain=plain)
-    conditions = [c.condition for c in await ledger.conditions.all() if c.cluster == found.row.cluster]
-    return with_conditions(why, conditions)
+async def explain_job(
+    ledger: Ledger, fleets: Fleets, explainer: ExplainsJobs, found: JobDetail, person: Person
+) -> wire.Why:
+    """Explain why a job waits; of an array whose first task has started, why a task waits."""
+    why = await explainer.why(await describe_job(ledger, fleets, found, person), found)
+    task = await explainer.waiting_task(found.row)
+    waiting = await ledger.jobs.one(task.id) if task is not None else None
+    if waiting is None:
+        return why
+    of_task = await explainer.why(await describe_job(ledger, fleets, waiting, person), waiting)
+    text = f"{why.summary}; of its array, {format_job_id(waiting.row.id)} waits"
+    return why.model_copy(update={"summary": text, "reasons": of_task.reasons})
 
 
 async def dependencies_of(ledger: Ledger, job: wire.JobDetail) -> list[tuple[wire.After, wire.Job | None]]:

@@ -7,6 +7,7 @@ The job already has its reason code and, if it waits for a budget, that budget a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -20,13 +21,39 @@ from fairway.wire import jobs as wire
 _HELD_CODES: Final = ("Held", "HeldByAdmin", "HeldAfterFailure", "ReservationGone")
 
 
+SILENT_SECONDS: Final = 30
+"""An engine that gives no reason for longer than this has not merely not looked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAnswer:
+    """Why a job waits in its engine's queue, as decided from what engine, ledger and policy know."""
+
+    code: str
+    """A code of `explain.reasons`; empty: none fits."""
+    text: str = ""
+    """Names and numbers; empty: the meaning of the code says it all."""
+    engine: str = ""
+    """The engine's own text."""
+    hidden_by: str = ""
+    """Why the engine gives no reason that can be trusted; empty: it does."""
+    problem: str = ""
+    """Why the engine could not be asked; empty: it answered."""
+
+
 def build_why(
-    job: wire.JobDetail, before: Sequence[wire.Job], away: str, now: datetime, *, plain: bool = False
+    job: wire.JobDetail,
+    before: Sequence[wire.Job],
+    away: str,
+    now: datetime,
+    *,
+    plain: bool = False,
+    answer: WaitAnswer | None = None,
 ) -> wire.Why:
     """Build the explanation of a job.
 
     `before`: the jobs it depends on; `away`: why its cluster does not answer; `plain`: the engine's own text
-    is readable as it is.
+    is readable as it is; `answer`: why it waits, if its engine was asked.
     """
     nodes = job.attempts[-1].nodes if job.attempts else []
     return wire.Why(
@@ -41,7 +68,7 @@ def build_why(
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
-        reasons=list(_reasons(job, before, away, plain=plain)),
+        reasons=list(_reasons(job, before, away, now, plain=plain, answer=answer)),
     )
 
 
@@ -57,7 +84,13 @@ def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
 
 
 def _reasons(
-    job: wire.JobDetail, before: Sequence[wire.Job], away: str, *, plain: bool
+    job: wire.JobDetail,
+    before: Sequence[wire.Job],
+    away: str,
+    now: datetime,
+    *,
+    plain: bool,
+    answer: WaitAnswer | None,
 ) -> Iterator[wire.WhyReason]:
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
         return
@@ -72,7 +105,7 @@ def _reasons(
     if job.state is JobState.QUEUED:
         yield from _not_sent(job, before, away, explained=held or spent)
     elif job.state is JobState.WAITING and not held and not spent:
-        yield _waiting_reason(job, plain=plain)
+        yield _waiting_reason(job, plain=plain) if answer is None else _answer_reason(job, answer, now)
 
 
 def _held_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
@@ -107,6 +140,27 @@ def _waiting_reason(job: wire.JobDetail, *, plain: bool) -> wire.WhyReason:
     if reason is None:
         return _why_reason(job, REASONS["EngineSays" if engine else "EngineSilent"], engine)
     return _why_reason(job, reason, engine) if plain else _why_reason(job, reason, engine=engine)
+
+
+def _answer_reason(job: wire.JobDetail, answer: WaitAnswer, now: datetime) -> wire.WhyReason:
+    """Return the reason of a job whose engine was asked about it."""
+    notes = []
+    if answer.hidden_by:
+        notes.append(f"Cluster {job.cluster} gives no reason of its own: {answer.hidden_by}.")
+    if answer.problem:
+        notes.append(f"Cluster {job.cluster} could not be asked for more: {answer.problem.rstrip('.')}.")
+    reason = REASONS.get(answer.code)
+    if reason is not None:
+        text = f"{reason.means.rstrip('.')}: {answer.text}." if answer.text else reason.means
+        return _why_reason(job, reason, " ".join([text, *notes]), answer.engine)
+    if answer.engine:
+        return _why_reason(job, REASONS["EngineSays"], " ".join([answer.engine, *notes]))
+    silent = REASONS["EngineSilent"]
+    if (now - job.submitted_at).total_seconds() > SILENT_SECONDS and not answer.problem:
+        notes = notes or [f"Cluster {job.cluster} gives no reason."]
+        notes.append("Fairway finds room, no limit in its way and no job before it: it should start soon.")
+        return _why_reason(job, silent, " ".join(notes))
+    return _why_reason(job, silent, " ".join([silent.means, *notes]))
 
 
 def _ending_reason(job: wire.JobDetail) -> Iterator[wire.WhyReason]:

@@ -135,8 +135,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
     async def explain_job(id: JobIdPath, request: Request) -> wire.Why:  # noqa: A002
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
         found = await job_services.find_job(ledger, id)
-        job = await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
-        return await job_services.why_job(ledger, await fleets.current(), job, found)
+        person = await _person(request, fleets)
+        return await job_services.explain_job(ledger, fleets, parts.explainer, found, person)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: JobIdPath) -> wire.TaskCounts:  # noqa: A002

@@ -13,6 +13,7 @@ from fairway.cli.output.jobs import why_lines
     epilog="""\b
 Examples:
   fairway why 8f3k            each thing that keeps it from starting, with what helps
+  fairway why train-llm       by its name, if one job only has it
   fairway why 8f3k -o json    for programs: reasons by their codes
 """
 )
@@ -22,7 +23,8 @@ Examples:
 def why(job: str, context: str | None, url: str | None, output: Format) -> None:
     """Say why a job waits, and what would help.
 
-    Of a job that runs or is over it says where, since when and how it ended.
+    JOB is an id, or a name that one job only has. Of a job that runs or is over it says where, since when
+    and how it ended.
     """
     with connect(context, url) as client:
         found = client.why(job)

@@ -8,6 +8,7 @@ from typing import Final
 
 from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.engines.slurm.jobs.commands import SlurmCommands
+from fairway.engines.slurm.jobs.explainer import SlurmExplainer
 from fairway.engines.slurm.jobs.logs import SlurmLogReader
 from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
@@ -19,6 +20,7 @@ from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.explain.findings import WaitFacts
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
@@ -58,6 +60,7 @@ class SlurmEngine:
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
         self._mirror = SlurmMirror(commands, self._pools)
         self._runner = SlurmRunner(self._rest, cluster)
+        self._explainer = SlurmExplainer(self._rest, commands, cluster)
         self._reader = SlurmLogReader(self._rest, commands, cluster.folders)
 
     async def observe(self) -> Observation:
@@ -166,6 +169,16 @@ class SlurmEngine:
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
         """Look up jobs in the accounting."""
         return await self._mirror.look_up(ids, fleet)
+
+    async def explain(self, engine_id: EngineId, fleet: Fleet) -> WaitFacts | None:
+        """Read the job, its partitions and their nodes: three requests, and one `squeue` for who is ahead."""
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await self._explainer.explain(engine_id)
+
+    async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
+        """Compare with the nodes of the order's partition, read at most once a minute."""
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await self._explainer.never_fits(order, fleet)
 
     async def close(self) -> None:
         await self._rest.close()

@@ -122,6 +122,13 @@ _FIRST_TASK: Final = """(job.array_first IS NULL OR NOT EXISTS (
 
 _ONE = text(f"{_ROW} WHERE job.id = :id")
 
+_BY_ENGINE_IDS = text(
+    _ROWS.format(
+        ids="ARRAY(SELECT engine_job.job FROM engine_job WHERE engine_job.cluster = :cluster"
+        " AND engine_job.engine_id = ANY(CAST(:ids AS text[])))"
+    )
+)
+
 _MORE = text("""
     SELECT job.submission, job.sent_at, job_spec.spec, job_spec.why_there, job_spec.submitted_by,
         ledger_mark.mark
@@ -454,6 +461,13 @@ class JobStore(LedgerStore):
         query = text(_ROWS.format(ids="CAST(:ids AS bigint[])"))
         found = await self._fetch(query, {"ids": list(numbers)})
         return tuple(_job_row(row) for row in reversed(found))
+
+    async def by_engine_ids(self, cluster: str, ids: Sequence[str]) -> tuple[JobRow, ...]:
+        """Return the jobs of a cluster with these engine ids, as far as they are known."""
+        if not ids:
+            return ()
+        found = await self._fetch(_BY_ENGINE_IDS, {"cluster": cluster, "ids": list(ids)})
+        return tuple(_job_row(row) for row in found)
 
     async def counts(self, cluster: str | None = None) -> tuple[JobCount, ...]:
         """Count open jobs; the cost does not grow with ended ones."""

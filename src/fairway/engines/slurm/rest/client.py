@@ -163,6 +163,10 @@ class SlurmRest:
     async def partitions(self) -> PartitionsReply:
         return await self._get("partitions", PartitionsReply)
 
+    async def get_typed(self, resource: str, kind: type[R]) -> R:
+        """Get a resource of slurmctld with the fields that `kind` has."""
+        return await self._get(resource, kind)
+
     async def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request to the policy API and return its plain JSON. Returns None if it changed nothing.
 

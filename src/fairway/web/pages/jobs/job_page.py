@@ -105,7 +105,7 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "name": views.name_text(job),
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
-        "reasons": (await job_services.why_job(site.ledger, fleet, job, found)).reasons if waits else [],
+        "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
         "next": views.next_step(job),
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),

@@ -1,0 +1,321 @@
+"""Explain one waiting job from slurmctld's records of it, of its partitions and of their nodes. Pure.
+
+A job in two partitions with a list of QOS has no reason of its own in Slurm, and slurmctld even accepts one
+that no node can ever hold. So what a node would have to offer is compared with what the nodes have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from fairway.engines.slurm.nodes.devices import parse_gres
+from fairway.engines.slurm.nodes.hostlist import expand
+from fairway.engines.slurm.nodes.observe import health
+from fairway.engines.slurm.rest.wire import Reply, WireNode
+from fairway.explain.engine_reasons import slurm_code
+from fairway.explain.findings import Finding, WaitFacts
+from fairway.model.observation import Health
+from fairway.model.text import first_few, span
+
+MAX_NAMED: Final = 5
+"""How many nodes or jobs a text names before it only counts."""
+_GPUS: Final = re.compile(r"gres[/:]gpu(?::([^,:=]*[^\d,:=][^,:=]*))?(?:[:=](\d+))?(?:,|$)")
+_DEPENDENCY_ID: Final = re.compile(r":(\d+)")
+_PLAIN_FEATURES: Final = re.compile(r"[\w.,&|:-]+")
+_NOT_AHEAD: Final = ("JobHeld", "Dependency", "BeginTime", "PartitionTimeLimit")
+"""Reasons of waiting jobs that take no place from those behind them."""
+
+
+class Amount(msgspec.Struct, frozen=True, gc=False):
+    """A number that may be unset or unlimited."""
+
+    set: bool = False
+    infinite: bool = False
+    number: float = 0
+
+    @property
+    def value(self) -> int:
+        """The number; 0 if it is unset or unlimited."""
+        return int(self.number) if self.set and not self.infinite else 0
+
+
+class WaitingJob(msgspec.Struct, frozen=True, gc=False):
+    """What slurmctld knows of a job's request."""
+
+    job_id: int = 0
+    partition: str = ""
+    qos: str = ""
+    state_reason: str = ""
+    state_description: str = ""
+    dependency: str = ""
+    required_nodes: str = ""
+    features: str = ""
+    licenses: str = ""
+    resv_name: str = ""
+    node_count: Amount = Amount()
+    cpus_per_task: Amount = Amount()
+    minimum_cpus_per_node: Amount = Amount()
+    memory_per_node: Amount = Amount()
+    memory_per_cpu: Amount = Amount()
+    time_limit: Amount = Amount()
+    eligible_time: Amount = Amount()
+    priority: Amount = Amount()
+    tres_per_node: str = ""
+
+
+class WaitingJobReply(Reply, frozen=True, gc=False):
+    jobs: tuple[WaitingJob, ...] = ()
+
+
+class Maximums(msgspec.Struct, frozen=True, gc=False):
+    time: Amount = Amount()
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    state: tuple[str, ...] = ()
+
+
+class LimitedPartition(msgspec.Struct, frozen=True, gc=False):
+    """A partition, whether it is open, and the longest time it gives."""
+
+    name: str
+    maximums: Maximums = Maximums()
+    partition: PartitionState = PartitionState()
+
+
+class LimitedPartitionsReply(Reply, frozen=True, gc=False):
+    partitions: tuple[LimitedPartition, ...] = ()
+
+
+class SizedNode(WireNode, frozen=True, gc=False):
+    """A node with what it has besides GPUs. Memory is in MB."""
+
+    cpus: int = 0
+    real_memory: int = 0
+    alloc_cpus: int = 0
+    alloc_memory: int = 0
+    features: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return health(self.state)[0] is Health.READY
+
+    def trouble(self) -> str:
+        """Return the node's name with why it takes no work."""
+        return f"{self.name} is {health(self.state)[1]}" + (f" ({self.reason})" if self.reason else "")
+
+
+class SizedNodesReply(Reply, frozen=True, gc=False):
+    nodes: tuple[SizedNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """What a job asks for on each of its nodes."""
+
+    gpus: int = 0
+    gpu_type: str | None = None
+    cpus: int = 0
+    memory_mb: int = 0
+    features: str = ""
+    nodes: int = 1
+    minutes: int = 0
+    """Its time limit; 0: none."""
+
+    @classmethod
+    def of(cls, job: WaitingJob) -> NodeRequest:
+        found = _GPUS.search(job.tres_per_node)
+        cpus = max(job.cpus_per_task.value, job.minimum_cpus_per_node.value, 1)
+        memory = job.memory_per_node.value or job.memory_per_cpu.value * cpus
+        return cls(
+            gpus=int(found[2] or 1) if found else 0,
+            gpu_type=found[1] if found else None,
+            cpus=cpus,
+            memory_mb=memory,
+            features=job.features,
+            nodes=max(1, job.node_count.value),
+            minutes=job.time_limit.value,
+        )
+
+
+def explain(
+    job: WaitingJob,
+    partitions: Iterable[LimitedPartition],
+    nodes: Iterable[SizedNode],
+    now: datetime,
+) -> WaitFacts:
+    """Return what slurmctld's records say of a waiting job."""
+    names = job.partition.split(",")
+    mine = [p for p in partitions if p.name in names]
+    there = [n for n in nodes if any(name in n.partitions for name in names)]
+    reason = job.state_description or job.state_reason
+    several = [text for text in (_several_partitions(names), _several_qos(job.qos)) if text]
+    return WaitFacts(
+        code=slurm_code(reason),
+        reason="" if reason == "None" else reason,
+        findings=tuple(_findings(job, mine, there, now)),
+        after=tuple(dict.fromkeys(_DEPENDENCY_ID.findall(job.dependency))),
+        hidden_by=f"the job {' and '.join(several)}, which slurmctld tries in turn without keeping a reason"
+        if several
+        else "",
+    )
+
+
+def _several_partitions(names: Sequence[str]) -> str:
+    return f"is in {len(names)} partitions ({', '.join(names)})" if len(names) > 1 else ""
+
+
+def _several_qos(qos: str) -> str:
+    return "lists several QOS" if "," in qos else ""
+
+
+def _findings(
+    job: WaitingJob, partitions: Sequence[LimitedPartition], nodes: Sequence[SizedNode], now: datetime
+) -> Iterator[Finding]:
+    request = NodeRequest.of(job)
+    if closed := [p for p in partitions if "UP" not in p.partition.state]:
+        states = ", ".join(f"{p.name} is {' '.join(p.partition.state).lower() or 'down'}" for p in closed)
+        yield Finding("PartitionClosed", f"partition {states}: nothing starts there")
+    if never := never_fits(request, partitions, nodes):
+        yield never
+    named = set(expand(job.required_nodes))
+    wanted = [n for n in nodes if n.name in named] if named else [n for n in nodes if holds(n, request)]
+    away = [n for n in wanted if not n.ready]
+    if away and (named or len(wanted) - len(away) < request.nodes):
+        which = first_few([n.trouble() for n in away], MAX_NAMED)
+        yield Finding("NodesUnavailable", f"{'it names nodes, and ' if named else ''}{which}")
+    yield from _details(job, now)
+    if not never:
+        yield from _room(request, [n for n in wanted if n.ready])
+
+
+def _details(job: WaitingJob, now: datetime) -> Iterator[Finding]:
+    begins = job.eligible_time.value
+    if begins > now.timestamp():
+        at = datetime.fromtimestamp(begins, UTC)
+        text = f"it starts not before {at:%Y-%m-%d %H:%M:%S} UTC, in {span(begins - now.timestamp())}"
+        yield Finding("NotYetTime", text)
+    if job.licenses:
+        yield Finding("LicensesInUse", f"it asks for licenses {job.licenses}, which are in use")
+    if job.resv_name:
+        yield Finding("ReservationWait", f"it waits for reservation {job.resv_name}")
+
+
+def never_fits(
+    request: NodeRequest, partitions: Sequence[LimitedPartition], nodes: Sequence[SizedNode]
+) -> Finding | None:
+    """Return why a job can never start on these nodes. Returns None if it can, or if it is unknown."""
+    where = ", ".join(p.name for p in partitions)
+    longest = [p.maximums.time.value for p in partitions]
+    if longest and all(longest) and request.minutes > max(longest):
+        text = f"it asks for {_minutes(request.minutes)}; {where} gives {_minutes(max(longest))} at most"
+        return Finding("TimeAbovePartition", text)
+    if not nodes or any(set(n.state) & _FUTURE for n in nodes):
+        return None  # nodes of a cloud may be of any size when they come
+    able = [n for n in nodes if holds(n, request)]
+    if len(able) >= request.nodes:
+        return None
+    if able:
+        text = f"it asks for {request.nodes} such nodes; {where} has {len(able)}, whether busy or not"
+        return Finding("NoNodeFits", text)
+    return Finding("NoNodeFits", _shortage(request, where, nodes))
+
+
+def _shortage(request: NodeRequest, where: str, nodes: Sequence[SizedNode]) -> str:
+    """Return what no node has as much of as the job asks for."""
+    gpu = f"{request.gpu_type} GPUs" if request.gpu_type else "GPUs"
+    checks: tuple[tuple[int, Callable[[SizedNode], int], str, int], ...] = (
+        (request.gpus, lambda n: gpus_of(n, request.gpu_type)[0], gpu, 1),
+        (request.memory_mb, lambda n: n.real_memory, "GB of memory", 1024),
+        (request.cpus, lambda n: n.cpus, "CPUs", 1),
+    )
+    for asked, has, unit, divisor in checks:
+        most = max(has(n) for n in nodes)
+        if asked > most:
+            text = f"it asks for {-(-asked // divisor)} {unit} on a node; no node of {where} has more than"
+            return f"{text} {most // divisor}"
+    if request.features and not any(_has_features(n, request.features) for n in nodes):
+        return f"it asks for nodes with {request.features}; {where} has none"
+    return f"no node of {where} has all that it asks for at once"
+
+
+_FUTURE: Final = frozenset({"FUTURE", "DYNAMIC_FUTURE"})
+
+
+def holds(node: SizedNode, request: NodeRequest) -> bool:
+    """Return whether an empty node could take the job."""
+    return (
+        gpus_of(node, request.gpu_type)[0] >= request.gpus
+        and (not node.cpus or node.cpus >= request.cpus)
+        and (not node.real_memory or node.real_memory >= request.memory_mb)
+        and _has_features(node, request.features)
+    )
+
+
+def gpus_of(node: SizedNode, kind: str | None) -> tuple[int, int]:
+    """Return how many GPUs of a type a node has, and how many are free; None: of any type."""
+
+    def count(text: str) -> int:
+        return sum(g.count for g in parse_gres(text) if g.name == "gpu" and kind in (None, g.type))
+
+    total = count(node.gres)
+    return total, max(0, total - count(node.gres_used))
+
+
+def _has_features(node: SizedNode, wanted: str) -> bool:
+    if not _PLAIN_FEATURES.fullmatch(wanted):
+        return True  # nothing is asked for, or with counts and brackets, which only Slurm evaluates
+    return all(
+        any(choice in node.features for choice in part.split("|")) for part in re.split(r"[&,:]", wanted)
+    )
+
+
+def _room(request: NodeRequest, nodes: Sequence[SizedNode]) -> Iterator[Finding]:
+    """Yield that no room is left, if fewer ready nodes than needed have it now."""
+
+    def has_room(node: SizedNode) -> bool:
+        cpus, memory = node.cpus - node.alloc_cpus, node.real_memory - node.alloc_memory
+        return cpus >= request.cpus and memory >= request.memory_mb
+
+    with_gpus = [n for n in nodes if gpus_of(n, request.gpu_type)[1] >= request.gpus]
+    if sum(map(has_room, with_gpus)) >= request.nodes:
+        return
+    free = [gpus_of(n, request.gpu_type)[1] for n in nodes]
+    needs = (
+        f"{request.gpus} on each of {request.nodes} nodes" if request.nodes > 1 else f"{request.gpus} on one"
+    )
+    if len(with_gpus) >= request.nodes:
+        text = "GPUs are free where it could run, but not the CPUs or the memory it asks for beside them"
+    elif not request.gpus:
+        text = "no node has the CPUs and the memory it asks for free"
+    else:
+        most = max(free, default=0)
+        text = f"{sum(free)} GPUs are free there, {most} at most on one node; the job needs {needs}"
+    yield Finding("NotEnoughFree", text)
+
+
+def _minutes(minutes: int) -> str:
+    return span(minutes * 60)
+
+
+def jobs_ahead(output: str, job: WaitingJob) -> tuple[str, ...]:
+    """Return the waiting jobs with a higher priority, the highest first, from lines of `AHEAD_FORMAT`."""
+    ahead: list[tuple[int, str]] = []
+    for line in output.splitlines():
+        number, _, rest = line.strip().partition("|")
+        priority, _, reason = rest.partition("|")
+        own = number.partition("_")[0] == str(job.job_id)
+        if own or not priority.isdecimal() or reason.startswith(_NOT_AHEAD):
+            continue
+        if int(priority) > job.priority.value:
+            ahead.append((-int(priority), number.partition("_[")[0]))
+    return tuple(number for _, number in sorted(ahead))
+
+
+AHEAD_FORMAT: Final = "%i|%Q|%r"

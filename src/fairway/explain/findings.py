@@ -1,0 +1,68 @@
+"""Decide why a job waits where its engine gives no reason, or one that means several things. Pure.
+
+Slurm keeps no reason of a job in two partitions with a list of QOS: it shows `None` and `Priority` in turns.
+Then the facts decide: what no node can hold, nodes that are unavailable, limits of the policy, jobs ahead,
+and room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+ROOM: Final = "NotEnoughFree"
+TURN: Final = "NotItsTurn"
+_UNSURE: Final = frozenset({"", ROOM, TURN})
+"""Codes that an engine gives for want of a better one."""
+_LIMITS: Final = frozenset({"TeamAtCeiling", "UserLimit", "JobTimeLimit", "JobAboveLimit"})
+"""Codes of limits that a policy sets; which of them it is, the ledger knows better than the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A code of `explain.reasons` that the facts prove, and a sentence with the names and numbers."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """What an engine reports of one waiting job when it is asked about it."""
+
+    code: str = ""
+    """The engine's present reason as a code of `explain.reasons`; empty: it gives none."""
+    reason: str = ""
+    """The engine's own text."""
+    findings: tuple[Finding, ...] = ()
+    """What the facts prove, the most decisive first."""
+    ahead: tuple[str, ...] = ()
+    """Engine ids of jobs that go first; at most a few."""
+    ahead_count: int = 0
+    after: tuple[str, ...] = ()
+    """Engine ids of jobs that must end first."""
+    hidden_by: str = ""
+    """Why the engine gives no reason that can be trusted; empty: it does."""
+
+
+NO_FACTS: Final = WaitFacts()
+
+
+def decide(code: str, facts: WaitFacts, limits: Sequence[Finding]) -> Finding:
+    """Return why a job waits: `code` with the text of the finding that fits it, or a finding that decides.
+
+    `limits`: the limits of the policy that the job would exceed. The text is empty if no finding has one.
+    """
+    same = next((f for f in (*facts.findings, *limits) if f.code == code), None)
+    if code in _LIMITS:
+        return same or next(iter(limits), Finding(code, ""))
+    if code not in _UNSURE:
+        return same or Finding(code, "")
+    blocking = [f for f in facts.findings if f.code not in _UNSURE]
+    if found := next(iter((*blocking, *limits)), None):
+        return found
+    if facts.ahead_count and code != ROOM:
+        return Finding(TURN, "")
+    room = next((f for f in facts.findings if f.code == ROOM), None)
+    return room or Finding(code, "")

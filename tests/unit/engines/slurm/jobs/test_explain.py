@@ -1,0 +1,151 @@
+"""What slurmctld's records prove of a waiting job; values as Slurm 24.11's REST API gave them in the lab."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairway.engines.slurm.jobs.explain import (
+    LimitedPartition,
+    SizedNode,
+    WaitingJob,
+    explain,
+    jobs_ahead,
+)
+from fairway.explain.findings import WaitFacts
+
+NOW = datetime(2026, 11, 17, 12, 3, 25, tzinfo=UTC)
+UNSET = {"set": False, "infinite": False, "number": 0}
+
+
+def amount(number: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+def job(**more: Any) -> WaitingJob:
+    plain = {
+        "job_id": 7,
+        "partition": "gpu,gpu-lent",
+        "qos": "vision.a100.own,fairway.lent",
+        "state_reason": "None",
+        "node_count": amount(1),
+        "cpus_per_task": amount(1),
+        "memory_per_cpu": amount(1000),
+        "memory_per_node": UNSET,
+        "time_limit": amount(30),
+        "eligible_time": amount(1794917005),
+        "priority": amount(100250),
+        "tres_per_node": "gres/gpu:a100:8",
+    }
+    return msgspec.convert(plain | more, WaitingJob)
+
+
+def node(number: int, used: int = 0, **more: Any) -> SizedNode:
+    plain = {
+        "name": f"gpu00{number}",
+        "state": ["IDLE"],
+        "partitions": ["gpu", "gpu-lent"],
+        "gres": "gpu:a100:8",
+        "gres_used": f"gpu:a100:{used}(IDX:0-{used})",
+        "cpus": 64,
+        "real_memory": 512000,
+        "features": ["a100"],
+    }
+    return msgspec.convert(plain | more, SizedNode)
+
+
+def partition(name: str, minutes: int | None = None, state: str = "UP") -> LimitedPartition:
+    time = amount(minutes) if minutes else {"set": False, "infinite": True, "number": 0}
+    return msgspec.convert(
+        {"name": name, "maximums": {"time": time}, "partition": {"state": [state]}}, LimitedPartition
+    )
+
+
+W = "gpu, gpu-lent"
+OPEN = (partition("gpu"), partition("gpu-lent"))
+NODES = (node(1), node(2))
+
+
+def found(
+    one: WaitingJob, nodes: tuple[SizedNode, ...] = NODES, partitions: tuple[LimitedPartition, ...] = OPEN
+) -> WaitFacts:
+    return explain(one, partitions, nodes, NOW)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"tres_per_node": "gres/gpu:a100:16"}, f"16 a100 GPUs on a node; no node of {W} has more than 8"),
+        ({"tres_per_node": "gres/gpu:h100:1"}, f"1 h100 GPUs on a node; no node of {W} has more than 0"),
+        ({"memory_per_node": amount(921600)}, f"900 GB of memory on a node; no node of {W}"),
+        ({"cpus_per_task": amount(65)}, f"65 CPUs on a node; no node of {W} has more than 64"),
+        ({"features": "h100"}, "nodes with h100; gpu, gpu-lent has none"),
+        ({"node_count": amount(3)}, "3 such nodes; gpu, gpu-lent has 2"),
+    ],
+)  # fmt: skip
+def test_what_no_node_can_hold_never_starts(asked: dict[str, Any], text: str) -> None:
+    (first, *_) = found(job(**asked)).findings
+    assert first.code == "NoNodeFits" and text in first.text
+
+
+@pytest.mark.parametrize("features", ["a100", "a100&gpu|a100", "[rack1*2&rack2*2]", ""])
+def test_features_that_nodes_have_or_only_slurm_can_evaluate_do_not_matter(features: str) -> None:
+    assert found(job(features=features.replace("&gpu", ""))).findings == ()
+
+
+def test_time_over_every_partitions_maximum() -> None:
+    short = (partition("gpu", 60), partition("gpu-lent", 120))
+    (finding,) = found(job(time_limit=amount(300)), partitions=short).findings
+    assert (finding.code, finding.text) == (
+        "TimeAbovePartition",
+        "it asks for 5 h; gpu, gpu-lent gives 2 h at most",
+    )
+    assert found(job(time_limit=amount(100)), partitions=short).findings == ()
+
+
+def test_nodes_that_take_no_work_are_named_with_why() -> None:
+    drained = node(1, state=["IDLE", "DRAIN"], reason="broken fan")
+    (named, *_) = found(job(required_nodes="gpu001"), (drained, node(2))).findings
+    assert (named.code, named.text) == (
+        "NodesUnavailable",
+        "it names nodes, and gpu001 is drained (broken fan)",
+    )
+    assert found(job(), (drained, node(2))).findings == ()
+    (alone, *_) = found(job(), (drained,)).findings
+    assert alone.code == "NodesUnavailable"
+
+
+def test_room_is_counted_by_node() -> None:
+    (finding,) = found(job(), (node(1, used=4), node(2, used=5))).findings
+    assert finding.code == "NotEnoughFree"
+    assert finding.text == "7 GPUs are free there, 4 at most on one node; the job needs 8 on one"
+    (memory,) = found(job(), (node(1, alloc_memory=512000), node(2, used=8))).findings
+    assert memory.code == "NotEnoughFree" and "the memory" in memory.text
+
+
+def test_a_closed_partition_and_a_begin_time() -> None:
+    closed = (partition("gpu", state="DOWN"), partition("gpu-lent", state="DOWN"))
+    assert found(job(), partitions=closed).findings[0].code == "PartitionClosed"
+    (begins,) = found(job(state_reason="BeginTime", eligible_time=amount(1794920605))).findings
+    assert begins.text == "it starts not before 2026-11-17 13:03:25 UTC, in 60 min"
+
+
+def test_which_construct_hides_the_reason() -> None:
+    hidden = found(job()).hidden_by
+    assert "2 partitions (gpu, gpu-lent)" in hidden and "several QOS" in hidden
+    assert found(job(partition="gpu", qos="normal")).hidden_by == ""
+
+
+def test_what_a_native_dependency_waits_for() -> None:
+    facts = found(
+        job(state_reason="Dependency", dependency="afterok:21(unfulfilled),afterany:22(unfulfilled)")
+    )
+    assert (facts.code, facts.after) == ("AfterAnother", ("21", "22"))
+
+
+def test_who_is_ahead() -> None:
+    lines = "9|100300|Priority\n7|100250|None\n8|100400|JobHeldUser\n12_[1-5]|200000|Resources\n6|100|None\n"
+    assert jobs_ahead(lines, job()) == ("12", "9")

@@ -1,0 +1,81 @@
+"""Why a job waits where its engine gives no reason, or one that means several things."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.explain.findings import NO_FACTS, Finding, WaitFacts, decide
+from fairway.explain.limits import WaitingRequest, exceeded_limits
+from fairway.model.names import PoolName, TeamName, UserName
+from fairway.model.team import Grant, Limits, Supply, Team, TeamTree
+
+A100 = Supply(PoolName("a100"))
+NEVER = Finding("NoNodeFits", "it asks for 16")
+ROOM = Finding("NotEnoughFree", "2 are free")
+CEILING = Finding("TeamAtCeiling", "vision holds 16 of 16")
+USER = Finding("UserLimit", "bob holds 6 of 6")
+
+
+def facts(*findings: Finding, ahead: int = 0) -> WaitFacts:
+    return WaitFacts(findings=findings, ahead_count=ahead)
+
+
+@pytest.mark.parametrize("code", ["", "NotItsTurn", "NotEnoughFree"])
+@pytest.mark.parametrize(
+    ("known", "limits", "decided"),
+    [
+        (facts(NEVER, ROOM, ahead=3), (CEILING,), NEVER),
+        (facts(ROOM), (CEILING,), CEILING),
+        (facts(ROOM), (USER, CEILING), USER),
+        (facts(ROOM), (), ROOM),
+    ],
+)
+def test_facts_decide_where_the_engine_gives_no_reason_of_its_own(
+    code: str, known: WaitFacts, limits: tuple[Finding, ...], decided: Finding
+) -> None:
+    assert decide(code, known, limits) == decided
+
+
+def test_jobs_ahead_come_before_room_unless_the_engine_says_room() -> None:
+    assert decide("", facts(ROOM, ahead=1), ()).code == "NotItsTurn"
+    assert decide("NotItsTurn", facts(ROOM, ahead=1), ()).code == "NotItsTurn"
+    assert decide("NotEnoughFree", facts(ROOM, ahead=1), ()) == ROOM
+
+
+def test_a_limit_that_the_engine_names_is_the_one_that_is_reached() -> None:
+    assert decide("TeamAtCeiling", NO_FACTS, (USER,)) == USER
+    assert decide("TeamAtCeiling", NO_FACTS, (USER, CEILING)) == CEILING
+    assert decide("TeamAtCeiling", NO_FACTS, ()) == Finding("TeamAtCeiling", "")
+
+
+def test_what_the_engine_is_sure_of_stays_with_more_words() -> None:
+    begins = Finding("NotYetTime", "not before noon")
+    assert decide("NotYetTime", facts(NEVER, begins), (CEILING,)) == begins
+    assert decide("Held", facts(NEVER), (CEILING,)) == Finding("Held", "")
+
+
+def request(team: Team, devices: int = 4, seconds: int = 60, by_user: int = 0, **held: int) -> WaitingRequest:
+    counts = {TeamName(name): count for name, count in held.items()}
+    return WaitingRequest(team, UserName("bob"), A100, devices, seconds, counts, by_user)
+
+
+def test_the_limits_of_a_policy_are_found_with_who_holds_how_much() -> None:
+    parent = Team(TeamName("research"), grants=(Grant(A100, 16, 4),))
+    limits = Limits(job_gpus=8, job_seconds=3600, user_gpus=6)
+    team = Team(TeamName("nlp"), parent.name, grants=(Grant(A100, 8, 4),), limits=limits)
+    tree = TeamTree((parent, team))
+
+    def codes(waiting: WaitingRequest) -> list[str]:
+        return [finding.code for finding in exceeded_limits(waiting, tree)]
+
+    assert codes(request(team, nlp=8, research=16, by_user=2)) == []
+    assert codes(request(team, nlp=9)) == ["TeamAtCeiling"]
+    assert codes(request(team, nlp=2, research=17)) == ["TeamAtCeiling"]
+    assert codes(request(team, by_user=3)) == ["UserLimit"]
+    assert codes(request(team, 9)) == ["JobAboveLimit", "UserLimit"]
+    assert codes(request(team, seconds=3601)) == ["JobTimeLimit"]
+    (at_ceiling,) = exceeded_limits(request(team, nlp=10), tree)
+    assert at_ceiling.text == (
+        "nlp holds 10 of the 12 GPUs it may hold of a100 (8 guaranteed, 4 borrowed at most), "
+        "and the job needs 4"
+    )
