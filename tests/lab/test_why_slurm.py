@@ -181,15 +181,15 @@ def _served(instance: Instance, home: Home) -> Iterator[Site]:
 
 def test_limits_of_the_policy_are_known_as_ours(site: Site) -> None:
     """Rows 1, 2, 3 and 20: the ceiling, the user's limit, the ceiling behind a QOS list, the time limit."""
-    site.run("bob", "-A", "speech", "--gres=gpu:a100:6")
-    site.run("bob", "-A", "speech", "--gres=gpu:a100:4")
+    site.run("bob", "-A", "speech", "--gres=gpu:a100:6", "-w", "gpu001")
+    site.run("bob", "-A", "speech", "--gres=gpu:a100:4", "-w", "gpu002")
     at_ceiling = site.why(site.sbatch("bob", "-A", "speech", "--gres=gpu:a100:4"), "TeamAtCeiling")
     assert "speech holds 10 of the 12 GPUs" in at_ceiling.text
-    site.run("carol", "-A", "ops", "--gres=gpu:a100:6")
+    site.run("carol", "-A", "ops", "--gres=gpu:a100:6", "-w", "gpu003")
     user = site.why(site.sbatch("carol", "-A", "ops", "--gres=gpu:a100:1"), "UserLimit")
     assert "carol holds 6 of the 6 GPUs" in user.text and "limits.user.gpus" in user.hint
-    site.run("alice", "-A", "vision", "--gres=gpu:a100:5")
-    site.run("alice", "-A", "vision", "--gres=gpu:a100:5")
+    site.run("alice", "-A", "vision", "--gres=gpu:a100:8", "-w", "gpu004")
+    site.run("alice", "-A", "vision", "--gres=gpu:a100:2", "-w", "gpu002")
     listed = site.why(site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:8"), "TeamAtCeiling")
     assert "vision holds 10 of the 16 GPUs" in listed.text
     long = site.sbatch("carol", "-A", "ops", "--gres=gpu:a100:1", "--time=5:00:00")
@@ -248,7 +248,7 @@ def test_room_and_turn(site: Site) -> None:
         site.run(user, "-A", account, f"--gres=gpu:a100:{gpus}")
     first = site.sbatch("alice", "-A", "data", "--gres=gpu:a100:8", "--job-name=first")
     site.why(first, "NotEnoughFree")
-    second = site.sbatch("bob", "-A", "data", "--gres=gpu:a100:8", "--nice=1000")
+    second = site.sbatch("bob", "-A", "data", "--gres=gpu:a100:8", "--nice=2000000000")
     turn = site.why(second, "NotItsTurn")
     known = site.job(first)
     assert known is not None and f"first ({known.id}) of alice" in turn.text

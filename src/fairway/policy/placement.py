@@ -43,6 +43,10 @@ class SupplyState:
     """Devices that jobs of each team, including its descendants, run on or wait for."""
     waiting: int = 0
     """Devices that all jobs wait for, including those without a team."""
+    lent: int = 0
+    """Devices that running jobs of teams hold beyond their guarantees: only these can be reclaimed."""
+    user_held: int = 0
+    """Devices that running jobs of the submitting user hold for the job's team."""
 
 
 _UNKNOWN: Final = SupplyState()
@@ -330,13 +334,21 @@ class _PlacementCheck:
         grant = self.team.grant(self.supply)
         busy = self.state.busy.get(self.team.name, 0)
         guaranteed = grant is not None and busy + devices <= grant.guarantee and not self.priority.preemptible
-        if guaranteed:
-            return Start.GUARANTEED if self.state.free >= devices else Start.RECLAIMED
+        if self._user_at_limit():
+            return Start.WAITS
+        if guaranteed and self.state.free >= devices:
+            return Start.GUARANTEED
+        if guaranteed and self.state.free + self.state.lent >= devices:
+            return Start.RECLAIMED
         enough_free = self.state.free - self.state.waiting >= devices
         below_ceilings = all(
             self.state.busy.get(team.name, 0) + devices <= ceiling for team, ceiling in self._ceilings()
         )
         return Start.LENT if enough_free and below_ceilings else Start.WAITS
+
+    def _user_at_limit(self) -> bool:
+        limit = self.team.limits.user_gpus
+        return limit is not None and self.state.user_held + self.spec.devices > limit
 
     def _ceilings(self) -> Iterator[tuple[Team, int]]:
         """Yield the team and its ancestors with their ceilings, where they have one."""
@@ -357,6 +369,12 @@ class _PlacementCheck:
             case Start.WAITS:
                 if state.total is None:
                     return "was not looked at yet"
+                if self._user_at_limit():
+                    limit = self.team.limits.user_gpus
+                    return (
+                        f"has {state.free} {self._noun(state.free)} free, but you hold {state.user_held} of "
+                        f"the {limit} that one user of {self.team.name} may hold, so the job waits"
+                    )
                 return (
                     f"has {state.free} of {state.total} {self._noun(state.total)} free "
                     f"and jobs waiting for {state.waiting}"

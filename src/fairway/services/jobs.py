@@ -33,7 +33,7 @@ from fairway.model.job import (
     parse_job_id,
 )
 from fairway.model.names import TeamName, UserName
-from fairway.model.team import Priority, Supply, Team, TeamTree
+from fairway.model.team import Priority, Supply, Team, TeamTree, borrowed
 from fairway.model.text import first_few
 from fairway.policy.placement import (
     NoPoolFits,
@@ -141,6 +141,8 @@ class _SupplySnapshot:
     refusals: dict[_RequestKey, dict[Supply, Refused | None]] = field(default_factory=dict)
     """Refusals of engines by kind of job and supply; None if the engine accepts it."""
     busy: dict[Supply, dict[TeamName, int]] = field(default_factory=dict)
+    held_by_user: dict[tuple[UserName, TeamName], dict[Supply, int]] = field(default_factory=dict)
+    """Devices that running jobs of users hold, of teams that limit them."""
     team_cache: dict[tuple[UserName, str | None, str | None], tuple[Team, Priority]] = field(
         default_factory=dict
     )
@@ -154,14 +156,23 @@ class _SupplySnapshot:
         return self.team_cache[key]
 
     def options(
-        self, spec: JobSpec, team: Team, priority: Priority, refusals: Mapping[Supply, Refused] | None = None
+        self,
+        spec: JobSpec,
+        user: UserName,
+        team: Team,
+        priority: Priority,
+        refusals: Mapping[Supply, Refused] | None = None,
     ) -> PlacementOptions:
         """Find the pools that fit a job, without those whose engine refused it."""
-        return options(spec, team, priority, self.fleet, self.supplies, refusals or {}, self.tree, self.today)
+        supplies: Mapping[Supply, SupplyState] = self.supplies
+        if held := self.held_by_user.get((user, team.name)):
+            supplies = {s: replace(state, user_held=held.get(s, 0)) for s, state in supplies.items()}
+        return options(spec, team, priority, self.fleet, supplies, refusals or {}, self.tree, self.today)
 
     def count(self, counts: Sequence[JobCount]) -> None:
         """Add the devices that jobs hold and wait for; a team's count for its ancestors too."""
         waiting: dict[Supply, int] = {}
+        running: dict[tuple[Supply, TeamName], int] = {}
         for row in counts:
             if row.pool is None or row.state is JobState.HELD:
                 continue
@@ -169,10 +180,19 @@ class _SupplySnapshot:
             if row.state is not JobState.RUNNING:
                 waiting[supply] = waiting.get(supply, 0) + row.devices
             if row.team is not None and row.team in self.tree:
-                self._add_busy(self.tree[row.team], supply, row.devices)
+                team = self.tree[row.team]
+                self._add_busy(team, supply, row.devices)
+                if row.state is JobState.RUNNING:
+                    for each in (team, *self.tree.ancestors(team)):
+                        running[supply, each.name] = running.get((supply, each.name), 0) + row.devices
         for supply, state in self.supplies.items():
             busy = self.busy.setdefault(supply, {})
-            self.supplies[supply] = replace(state, busy=busy, waiting=waiting.get(supply, 0))
+            lent = sum(
+                borrowed(running.get((supply, team.name), 0), grant.guarantee if grant else 0)
+                for team in self.tree.top()
+                for grant in (team.grant(supply),)
+            )
+            self.supplies[supply] = replace(state, busy=busy, waiting=waiting.get(supply, 0), lent=lent)
 
     def take(self, team: Team, supply: Supply, devices: int) -> None:
         """Count the devices of a job that was just placed."""
@@ -235,13 +255,14 @@ class Submitter:
         """Place a job without storing it. Raises NotAllowed, which the user has to resolve."""
         snapshot = await self._snapshot()
         team, priority = snapshot.team_and_priority(spec, user)
+        await self._count_user(snapshot, user, team)
         try:
             previews = [
                 await self._preview(snapshot.fleet, _order(spec, user, team, priority, option.supply))
-                for option in snapshot.options(spec, team, priority).fits
+                for option in snapshot.options(spec, user, team, priority).fits
             ]
             refusals = {p.supply: p.refusal for p in previews if p.refusal}
-            found = snapshot.options(spec, team, priority, refusals)
+            found = snapshot.options(spec, user, team, priority, refusals)
             placement = choose(found)
         except NoPoolFits as error:
             return DryRun(None, (), "", could_run=False, why=error.message, hint=error.hint)
@@ -250,10 +271,11 @@ class Submitter:
 
     async def _place(self, snapshot: _SupplySnapshot, spec: JobSpec, user: UserName, *, hold: bool) -> NewJob:
         team, priority = snapshot.team_and_priority(spec, user)
+        await self._count_user(snapshot, user, team)
         answers = snapshot.refusals.setdefault(_request_key(spec, user), {})
         while True:  # ends: each round either chooses or rules one more supply out
             refusals = {supply: refusal for supply, refusal in answers.items() if refusal}
-            found = snapshot.options(spec, team, priority, refusals)
+            found = snapshot.options(spec, user, team, priority, refusals)
             placement = choose(found)
             if placement.supply in answers:
                 break
@@ -262,6 +284,18 @@ class Submitter:
         # Later jobs of the same batch, and of the next seconds, must not count on the same devices.
         snapshot.take(team, placement.supply, spec.devices * max(1, len(spec.array)))
         return NewJob(spec, user, team.name, priority.name, placement, hold)
+
+    async def _count_user(self, snapshot: _SupplySnapshot, user: UserName, team: Team) -> None:
+        """Count what a user's running jobs hold, once a snapshot, if the team limits it."""
+        if team.limits.user_gpus is None or (user, team.name) in snapshot.held_by_user:
+            return
+        which = JobFilter(user=user, team=team.name, states=(JobState.RUNNING,))
+        held: dict[Supply, int] = {}
+        for row in await self._ledger.jobs.page(which, limit=_ARRAY_PAGE):
+            if row.pool is not None:
+                supply = Supply(row.pool, row.slice)
+                held[supply] = held.get(supply, 0) + row.devices
+        snapshot.held_by_user[user, team.name] = held
 
     async def _preview(self, fleet: Fleet, order: Order) -> _Preview:
         cluster = fleet.pool(order.supply.pool).cluster

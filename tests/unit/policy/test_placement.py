@@ -134,7 +134,7 @@ def test_the_guarantee_comes_first_then_what_is_lent_then_the_shorter_queue_then
         "waits": SupplyState(32, 0, waiting=4),
         "long": SupplyState(32, 0, waiting=40),
         "lent": SupplyState(32, 12),
-        "back": SupplyState(32, 0, waiting=99),
+        "back": SupplyState(32, 0, waiting=99, lent=4),
         "mine": SupplyState(32, 8),
     }
     found = ask(spec(4), where, stocks)
@@ -145,6 +145,23 @@ def test_the_guarantee_comes_first_then_what_is_lent_then_the_shorter_queue_then
         ("waits", Start.WAITS),
         ("long", Start.WAITS),
     ]
+
+
+def test_a_guarantee_comes_back_only_from_what_teams_borrow() -> None:
+    where = fleet(pool("a"), teams=(team("t", borrows("a", 8)),))
+    lent = choose(ask(spec(4), where, {"a": SupplyState(32, 1, lent=3)})).why
+    assert "lent out, which come back now" in lent
+    # held by jobs from before the policy, or of accounts that are no team: nothing takes them back
+    held = choose(ask(spec(4), where, {"a": SupplyState(32, 1, lent=2)})).why
+    assert held.startswith("a has 1 of 32 GPUs free and jobs waiting for 0")
+
+
+def test_a_user_at_the_limit_is_told_so() -> None:
+    limited = replace(team("t", borrows("a", 8)), limits=Limits(user_gpus=6))
+    where = fleet(pool("a"), teams=(limited,))
+    stock = {"a": SupplyState(32, 8, user_held=4)}
+    assert "you hold 4 of the 6 that one user of t may hold" in choose(ask(spec(4), where, stock)).why
+    assert choose(ask(spec(2), where, stock)).why.startswith("a has 8 GPUs free")
 
 
 def test_the_cheapest_on_a_tie_then_the_order_of_the_file() -> None:

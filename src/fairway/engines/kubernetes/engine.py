@@ -15,6 +15,7 @@ from fairway.engines.kubernetes.api.connection import ApiConnection
 from fairway.engines.kubernetes.api.errors import ApiCall
 from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, WatchedKind
 from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject, PodObject, Version
+from fairway.engines.kubernetes.jobs.explain import explain
 from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
 from fairway.engines.kubernetes.jobs.recover import LostNodeRecovery
@@ -30,6 +31,7 @@ from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.write import write
 from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
+from fairway.explain.findings import WaitFacts
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -208,6 +210,15 @@ class KubernetesEngine:
     async def look_up(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, SeenJob]:
         """Look up Jobs that exist, ended or not. Kubernetes has no records of a deleted one."""
         return await self._mirror.look_up(ids, fleet)
+
+    async def explain(self, engine_id: EngineId, fleet: Fleet) -> WaitFacts | None:
+        """Read the Job, its pods, its events and, if its queue is inactive, that queue."""
+        async with self._policy_connection.requests(self._timeout_seconds) as requests:
+            return await explain(requests, engine_id, fleet, self._cluster.name, self._pools)
+
+    async def never_fits(self, order: Order, fleet: Fleet) -> Refused | None:
+        """Return None: Kueue's quota and the size of nodes are compared before."""
+        return None
 
     async def close(self) -> None:
         """Stop the informers and close all connections."""
