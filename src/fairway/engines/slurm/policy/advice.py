@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines, shown
 from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
@@ -236,6 +237,7 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         )
     yield from _shared_types(context)
     yield from _unknown_types(context)
+    yield from _site_qos(context)
     if (private := context.settings.get("PrivateData")) is not None and not _has_all(private, "jobs,usage"):
         yield Notice(
             "JobsVisible",
@@ -274,6 +276,23 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
             "Slurm may requeue a larger lent job than needed when several are on the node it chose",
             "lend to jobs of like size, or accept it:  man slurm.conf, preempt_reorder_count does not help",
             promise="least-harm",
+        )
+
+
+def _site_qos(context: PolicyContext) -> Iterator[Notice]:
+    """Yield a notice of limits of the site's QOS that do not count for GPU jobs any more."""
+    listed = {
+        name
+        for team in context.teams
+        for name in context.settings.get(f"{names.SITE_ACCOUNT}{team.account_name}", "").split(",")
+    }
+    limits = {name: context.settings.get(f"{names.QOS_LIMITS}{name}") for name in sorted(listed)}
+    if lost := [f"{name} ({text})" for name, text in limits.items() if text]:
+        yield Notice(
+            "SiteQosLimits",
+            "GPU jobs of teams run by priority in pools' partitions, not as QOS of the site: limits of "
+            f"{', '.join(lost)} do not count for them; MaxWall and the GPUs of one user do",
+            "say what should hold in the fleet file, as  limits  of a team:  fairway plan -o wide",
         )
 
 

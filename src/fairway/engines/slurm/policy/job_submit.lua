@@ -1,5 +1,6 @@
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
 local URGENT = 4000000000 -- above anything that fair-share, age and QOS add up to
+local NO_VAL = 4294967294
 local REFUSED, NO_QOS, NO_TYPE = 2002, 2066, 2072 -- slurm_errno.h
 
 local function refuse(code, ...)
@@ -94,6 +95,11 @@ end
 
 -- A job that is not governed runs with its own account, QOS and limits, where guarantees do not wait behind it.
 local function pass(job, before, own, others)
+  for name in each(job.qos) do
+    if name:find("^fairway%.") or name:find("%.own$") or name:find("%.kin$") then -- inherited from a team's account
+      return refuse(NO_QOS, "QOS %s is for GPU jobs of teams", name)
+    end
+  end
   if before == nil or job.partition ~= nil then job.partition = lent_partitions(own, others) end
   return slurm.SUCCESS
 end
@@ -110,6 +116,21 @@ local function pool_of(kind, own)
     end
   end
   return pool, its
+end
+
+-- What a QOS of the site says about the time of jobs still counts for a team's GPU jobs, which run as other ones.
+local function within_wall(job, before, team, own, qos)
+  local wall = not team.wall and MAX_WALL[qos]
+  if not wall then return true end
+  local limit = job.time_limit
+  if limit == nil or limit == NO_VAL then
+    if before ~= nil then return true end
+    local default
+    for _, name in ipairs(own) do default = math.max(default or 0, POOLS[name].default_time or NO_VAL) end
+    if default > wall then job.time_limit = wall end
+    return true
+  end
+  return limit <= wall
 end
 
 local function words_of(team)
@@ -142,6 +163,7 @@ local function govern(job, before, own, others, uid)
   end
 
   local account = get("account") or DEFAULT_TEAM[user] or get("default_account")
+  account = account and account:lower() -- as Slurm stores names
   local team = account and TEAMS[account]
   if team == nil then
     if not is_gpu or OTHER_ACCOUNTS[account or ""] then return pass(job, before, own, others) end
@@ -180,12 +202,21 @@ local function govern(job, before, own, others, uid)
     end
   end
 
-  local word = job.qos
+  local word = job.qos and job.qos:lower()
   if word == nil or word == "" then
     local said = before ~= nil and (before.admin_comment or ""):match("^fairway:(.+)$")
     word = said or DEFAULT_WORD
   end
   local class = WORDS[word]
+  local site_qos = team.site and (team.site[word] and word or team.default) or ""
+  if is_gpu and not within_wall(job, before, team, own, site_qos) then
+    return refuse(REFUSED, "jobs of QOS %s may run for %d minutes: --time", site_qos, MAX_WALL[site_qos])
+  end
+  if class == nil and team.site and team.site[word] then
+    slurm.log_user(string.format("fairway: GPU jobs of %s run by priority, not as QOS %s", account, word))
+    word = DEFAULT_WORD
+    class = WORDS[word]
+  end
   if class == nil then -- a QOS by its own name: only this team's for this pool
     local mine = "," .. WAITING_URGENT .. "," .. (listed or LENT) .. "," .. (team.low and LOW or "") .. ","
     for name in each(word) do

@@ -115,18 +115,24 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
     yield from _pools(context)
     yield "local TEAMS = { -- account -> what it may use, and the QOS of its jobs by pool"
     for team in context.teams:
-        yield f"  [{_text(team.account_name)}] = {_team(context, team)},"
+        yield f"  [{_text(team.account_name.lower())}] = {_team(context, team)},"
     yield "}"
     accounts = {team.name: team.account_name for team in context.teams}
     yield "local DEFAULT_TEAM = { -- the account of a GPU job that names none"
     for user, name in sorted(fleet.default_teams().items()):
         if name in accounts:
-            yield f"  [{_text(user)}] = {_text(accounts[name])},"
+            yield f"  [{_text(user)}] = {_text(accounts[name].lower())},"
     yield "}"
-    teams = set(accounts.values())
+    teams = {account.lower() for account in accounts.values()}
     found = (k.removeprefix(names.SITE_ACCOUNT) for k in context.settings if k.startswith(names.SITE_ACCOUNT))
     others = (account for account in found if account not in teams)
     yield f"local OTHER_ACCOUNTS = {_set(sorted(others))} -- no teams: their jobs run as before"
+    walls = {
+        key.removeprefix(names.QOS_WALL): value
+        for key, value in sorted(context.settings.items())
+        if key.startswith(names.QOS_WALL)
+    }
+    yield f"local MAX_WALL = {_table(walls)} -- minutes, of the site's QOS"
     site_qos = filter(None, context.settings.get(names.SITE_QOS, "").split(","))
     yield f"local SITE_QOS = {_set(site_qos)} -- what --qos may say for a job that is not governed"
 
@@ -138,6 +144,7 @@ def _pools(context: PolicyContext) -> Iterator[str]:
         fields = {
             "lent": _text(names.lent_partition(partition)),
             "spot": _bool(any(site.spot for site in sites)),
+            "default_time": context.settings.get(f"partition/{partition}/DefaultTime", "nil"),
             "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),  # "": of no type
         }
         yield f"  [{_text(partition)}] = {_table(fields)},"
@@ -159,8 +166,12 @@ def _team(context: PolicyContext, team: Team) -> str:
         "words": _set(team.priorities),
         "low": _bool(context.has_low(team)),
         "members": _set(team.members),
-        "site": _bool(bool(context.settings.get(f"{names.SITE_ACCOUNT}{team.account_name}"))),
     }
+    if listed := context.settings.get(f"{names.SITE_ACCOUNT}{team.account_name}"):
+        fields["site"] = _set(listed.split(","))
+        fields["default"] = _text(context.settings.get(f"{names.DEFAULT_QOS_OF}{team.account_name}", ""))
+    if team.limits.job_seconds is not None:
+        fields["wall"] = "true"  # the fleet has a limit, and it counts instead of a QOS's
     return _table(fields)
 
 

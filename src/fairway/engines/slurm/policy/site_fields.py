@@ -21,6 +21,9 @@ PARENT_SHARE: Final = 2_147_483_647
 _STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
 """Limits that Fairway sets to 0 to stop a team, and unsets afterwards."""
 _FLEET_FIELDS: Final = frozenset({"Parent", "Fairshare", "QOS", "MaxWall"})
+_USER_GPUS: Final = "MaxTRESPerUser.gres/gpu"
+_STILL_COUNT: Final = ("MaxWall", _USER_GPUS)
+_NO_LIMITS: Final = ("Flags", "GraceTime", "Preempt", "PreemptMode", "Priority", "UsageFactor")
 _FLEET_LIMITS: Final = ("GrpTRES.gres/gpu:", "MaxTRESPerJob.gres/gpu:")
 
 
@@ -41,20 +44,26 @@ class SiteFields:
         root_qos = tuple(filter(None, settings.get(names.ROOT_QOS, "").split(",")))
         return cls(objects, site_qos, root_qos, settings.get(names.ROOT_DEFAULT_QOS) or None)
 
-    def keep(self, wanted: Iterable[WantedObject]) -> tuple[WantedObject, ...]:
-        """Return the wanted objects with what the site has set on them already."""
+    def keep(self, wanted: Iterable[WantedObject], gpus: Collection[str] = ()) -> tuple[WantedObject, ...]:
+        """Return the wanted objects with what the site has set on them already.
+
+        `gpus` are the resources by which GPUs of the pools are limited.
+        """
         kept = tuple(wanted)
         accounts = {o.key.name for o in kept if o.key.kind == "account"}
         usual = self._usual_limits(kept)
         result = []
         for o in kept:
+            account = o.key.name.partition("/")[0]
             found = self.objects.get(o.key)
-            if found is None or found.created or o.key.kind not in ("account", "association"):
+            adopted = self.objects.get(names.account_key(account))
+            if o.key.kind not in ("account", "association") or adopted is None or adopted.created:
                 result.append(o)
             elif o.key.kind == "account":
-                result.append(self._account(o, found, accounts))
+                result.append(self._account(o, adopted, accounts))
             else:
-                result.append(self._member(o, found, usual.get(o.key.name.partition("/")[0], {})))
+                member = found or FoundObject(o.key, {}, ours=True)  # a new one inherits what the account has
+                result.append(self._member(o, member, usual.get(account, {}), gpus))
         return (*result, *self._by_partition(result))
 
     def settings(self) -> dict[str, str]:
@@ -64,7 +73,21 @@ class SiteFields:
             for o in self.objects.values()
             if o.key.kind == "account" and not o.created
         }
-        return {names.SITE_QOS: ",".join(sorted(self.site_qos)), **accounts}
+        defaults = {
+            f"{names.DEFAULT_QOS_OF}{o.key.name}": self._default_qos(o)
+            for o in self.objects.values()
+            if o.key.kind == "account" and not o.created
+        }
+        limits: dict[str, str] = {}
+        for name in self.site_qos:
+            fields = self.objects[names.qos_key(name)].fields
+            for prefix, field in ((names.QOS_WALL, "MaxWall"), (names.QOS_USER_GPUS, _USER_GPUS)):
+                if field in fields:
+                    limits[f"{prefix}{name}"] = str(fields[field])
+            others = [f"{f}={v}" for f, v in fields.items() if f not in _NO_LIMITS and f not in _STILL_COUNT]
+            if others:
+                limits[f"{names.QOS_LIMITS}{name}"] = " ".join(others)
+        return {names.SITE_QOS: ",".join(sorted(self.site_qos)), **accounts, **defaults, **limits}
 
     def _account(self, wanted: WantedObject, found: FoundObject, accounts: Collection[str]) -> WantedObject:
         fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
@@ -75,7 +98,9 @@ class SiteFields:
             fields["Fairshare"] = PARENT_SHARE
         return replace(wanted, fields=fields)
 
-    def _member(self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value]) -> WantedObject:
+    def _member(
+        self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value], gpus: Iterable[str]
+    ) -> WantedObject:
         fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
         if "MaxWall" in found.fields:
             fields["MaxWall"] = found.fields["MaxWall"]
@@ -87,6 +112,18 @@ class SiteFields:
             limit = wanted.fields.get(field)
             if limit is None or (isinstance(limit, int) and isinstance(value, int) and value < limit):
                 fields[field] = value  # a limit of this user, not of every member
+        default = self.objects.get(names.qos_key(self._default_qos(found)))
+        for tres in gpus:
+            # Teams' GPU jobs no longer run as this QOS, but what it lets one user have is still the limit.
+            limit = (
+                default.fields.get(f"MaxTRESPerUser.{tres}", default.fields.get(_USER_GPUS))
+                if default
+                else None
+            )
+            field = f"GrpTRES.{tres}"
+            if isinstance(limit, int) and field not in wanted.fields:
+                kept = fields.get(field)
+                fields[field] = min(limit, kept) if isinstance(kept, int) else limit
         return replace(wanted, fields=fields)
 
     def _others(self, wanted: WantedObject, found: FoundObject) -> dict[str, Value]:
@@ -105,11 +142,17 @@ class SiteFields:
         fields: dict[str, Value] = {
             "QOS": tuple(sorted({str(q) for q in (ours if isinstance(ours, tuple) else ())} | kept))
         }
-        default = self._inherited(found, "DefaultQOS") or self.root_default
-        if default is None and len(kept) == 1 and kept != {names.DEFAULT_QOS}:
+        named = self._inherited(found, "DefaultQOS") or self.root_default
+        if named is None and (default := self._default_qos(found)) != names.DEFAULT_QOS:
             # Slurm takes the only QOS of a list as the default, but with ours beside it there are several.
-            fields["DefaultQOS"] = next(iter(kept))
+            fields["DefaultQOS"] = default
         return fields
+
+    def _default_qos(self, found: FoundObject) -> str:
+        """Return the QOS of the site's of a job that names none: the default, the only one, or `normal`."""
+        listed = self._site_listed(found)
+        only = next(iter(listed)) if len(listed) == 1 else None
+        return str(self._inherited(found, "DefaultQOS") or only or self.root_default or names.DEFAULT_QOS)
 
     def _site_listed(self, found: FoundObject) -> set[str]:
         """Return the QOS that it may use and that are not Fairway's."""

@@ -140,7 +140,8 @@ def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) ->
             *accounts,
             *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
             *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
-        )
+        ),
+        {s.tres for s in context.sites if s.gres is not None},
     )
 
 

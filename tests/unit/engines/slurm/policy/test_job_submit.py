@@ -33,6 +33,10 @@ SETTINGS = {
     f"{names.SITE_ACCOUNT}physics": "debug,normal",
     f"{names.SITE_ACCOUNT}ml_team": "normal",
     f"{names.SITE_ACCOUNT}biology": "normal",
+    f"{names.DEFAULT_QOS_OF}physics": "normal",
+    f"{names.QOS_WALL}debug": "60",
+    f"{names.QOS_WALL}normal": "2880",
+    "partition/long/DefaultTime": "30",
 }
 DRIVER = """
 slurm = { SUCCESS = 0, ERROR = -1, log_user = function(text) print("said=" .. text) end }
@@ -104,6 +108,17 @@ def test_other_work_keeps_its_account_and_qos_and_goes_to_the_second_partition(
     assert job == {**asked, "user_name": "alice", "code": "0", "partition": "vip-lent"}
 
 
+def test_names_of_accounts_and_qos_have_no_case(folder: Path) -> None:
+    job = submit(folder, "alice", "account=Physics", "partition=short", "qos=Debug", GPU)
+    assert (job["account"], job["qos"]) == ("physics", OWN)
+
+
+def test_a_qos_of_ours_is_for_governed_jobs_alone(folder: Path) -> None:
+    """An account inside a team's inherits its list."""
+    job = submit(folder, "dave", "account=biology", "qos=physics.gpu.own", GPU)
+    assert "is for GPU jobs of teams" in job["said"]
+
+
 def test_other_partitions_are_none_of_its_business(folder: Path) -> None:
     for words in (
         ("partition=cpu",),
@@ -123,6 +138,16 @@ def test_a_team_that_fairway_made_has_no_qos_of_the_site(folder: Path) -> None:
     assert (job["qos"], job["partition"]) == ("fairway.lent", "vip-lent")
 
 
+def test_a_qos_of_the_site_is_no_obstacle_and_its_time_limit_counts(folder: Path) -> None:
+    job = submit(folder, "alice", "account=physics", "partition=short", "qos=debug", "time_limit=60", GPU)
+    assert (job["qos"], job["partition"], job["code"]) == (OWN, "short,short-lent", "0")
+    assert "run by priority, not as QOS debug" in job["said"]
+    no_default = submit(folder, "alice", "account=physics", "partition=short", "qos=debug", GPU)
+    assert no_default["time_limit"] == "60"
+    half_an_hour = submit(folder, "alice", "account=physics", "partition=long", "qos=debug", GPU)
+    assert "time_limit" not in half_an_hour
+
+
 def test_an_exclusive_job_gets_all_gpus_and_is_lent(folder: Path) -> None:
     job = submit(folder, "alice", "account=physics", "partition=vip", "shared=0")
     assert (job["qos"], job["partition"]) == ("fairway.lent", "vip-lent")
@@ -132,7 +157,9 @@ def test_an_exclusive_job_gets_all_gpus_and_is_lent(folder: Path) -> None:
     ("words", "said"),
     [
         (("account=unheard-of", GPU), "unheard-of is no team here"),
-        (("account=physics", "qos=debug", GPU), "leave --qos out, or name one of low, normal"),
+        (("account=physics", "qos=long", GPU), "leave --qos out, or name one of low, normal"),
+        (("account=physics", "qos=debug", "time_limit=61", GPU), "QOS debug may run for 60 minutes"),
+        (("account=physics", "time_limit=2881", GPU), "QOS normal may run for 2880 minutes"),
         (("account=physics", "partition=mig", GPU), "has several GPU types, name one"),
         (
             ("account=ml_team", "partition=mig", "tres_per_node=gres/gpu:1g.10gb:1"),

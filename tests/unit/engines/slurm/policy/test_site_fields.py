@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy.advice import notices
+from fairway.engines.slurm.policy.site_fields import SiteFields
 from fairway.engines.slurm.policy.translate import wanted_objects
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value
 from fairway.policy.plan import compute_changes
@@ -39,7 +41,7 @@ def test_the_sites_qos_stay_beside_ours_and_those_of_a_former_team_go() -> None:
     ours = ("fairway.lent", "fairway.low", "fairway.urgent", "vision.gpu.own")
     assert objects["account vision"]["QOS"] == tuple(sorted(("debug", "normal", *ours)))
     assert objects["association vision/alice"]["QOS"] == objects["account vision"]["QOS"]  # as it inherits
-    assert objects["association vision/bob"]["QOS"] == ours  # Fairway creates it
+    assert objects["association vision/bob"]["QOS"] == objects["account vision"]["QOS"]  # a new member
 
 
 def test_an_account_without_a_list_keeps_what_it_inherits_from_root() -> None:
@@ -90,6 +92,17 @@ def test_a_limit_of_one_user_stays_and_that_of_all_members_is_the_fleets() -> No
     assert "GrpTRES.gres/gpu:a100" not in objects["association vision/alice"]
 
 
+def test_what_a_default_qos_lets_a_user_have_is_still_the_limit() -> None:
+    teaching = FoundObject(ObjectKey("qos", "teaching"), {"MaxTRESPerUser.gres/gpu": 1}, ours=False)
+    account = found("account", "vision", Parent="root", QOS=("teaching",))
+    objects = wanted(teaching, account, found("association", "vision/alice"))
+    assert objects["association vision/alice"]["GrpTRES.gres/gpu:a100"] == 1
+    assert objects["association vision/bob"]["GrpTRES.gres/gpu:a100"] == 1
+    limited = TEAMS.replace("share: 50,", "share: 50, limits: { user: { gpus: 4 } },")
+    objects = wanted(teaching, account, found("association", "vision/alice"), teams=limited)
+    assert objects["association vision/alice"]["GrpTRES.gres/gpu:a100"] == 4  # the fleet says so
+
+
 def test_an_account_stays_inside_one_that_is_no_team() -> None:
     science = found("account", "Science", Parent="root", QOS=("debug",))
     objects = wanted(science, found("account", "vision", Parent="Science"))
@@ -117,3 +130,13 @@ def test_an_adopted_account_is_told_from_one_that_fairway_made() -> None:
         assert names.is_marked(mark)
         assert not names.is_created(mark)
     assert names.is_created(names.mark(None))
+
+
+def test_limits_of_a_qos_that_do_not_count_any_more_are_named() -> None:
+    debug = FoundObject(
+        ObjectKey("qos", "debug"), {"MaxJobsPerUser": 1, "MaxWall": 30, "Priority": 9}, ours=False
+    )
+    account = found("account", "vision", Parent="root", QOS=("debug", "normal"))
+    settings = SiteFields.of((qos("normal"), debug, account), ROOT).settings()
+    named = [n for n in notices(ground(TEAMS, settings=settings)) if n.code == "SiteQosLimits"]
+    assert "debug (MaxJobsPerUser=1)" in named[0].message
