@@ -237,6 +237,7 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         )
     yield from _shared_types(context)
     yield from _unknown_types(context)
+    yield from _several_types(context)
     yield from _site_qos(context)
     if (private := context.settings.get("PrivateData")) is not None and not _has_all(private, "jobs,usage"):
         yield Notice(
@@ -277,6 +278,19 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
             "lend to jobs of like size, or accept it:  man slurm.conf, preempt_reorder_count does not help",
             promise="least-harm",
         )
+
+
+def _several_types(context: PolicyContext) -> Iterator[Notice]:
+    for partition in context.partitions:
+        types = sorted({s.gres for s in context.sites if partition in s.partitions and s.gres is not None})
+        if len(types) > 1:
+            yield Notice(
+                "TypeMustBeNamed",
+                f"GPU jobs of teams in partition {partition} must name a type, as its GPUs have several "
+                f"({', '.join(types)}): --gres=gpu:N, which ran before, is refused: Slurm's limits by "
+                "type do not see it",
+                f"tell people to write  --gres=gpu:{types[0]}:N",
+            )
 
 
 def _site_qos(context: PolicyContext) -> Iterator[Notice]:

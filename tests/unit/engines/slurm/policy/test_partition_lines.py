@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairway.engines.slurm.policy import names
-from fairway.engines.slurm.policy.advice import found_settings
+from fairway.engines.slurm.policy.advice import found_settings, notices
 from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.files import parse_fleet
@@ -143,3 +143,10 @@ def test_what_is_installed_is_what_is_rendered_again(qos: str, assigned: str) ->
     assert list(partition_lines(after)) == first
     assert all(is_right(wanted, running) for wanted in first)
     assert not all(is_right(wanted, here.settings) for wanted in first)
+
+
+def test_a_partition_with_several_types_is_named_in_the_plan() -> None:
+    here = PolicyContext.of(parse_fleet(HEAD + TEAMS, "fleet.yaml"), "hpc", {})
+    named = [n.message for n in notices(here) if n.code == "TypeMustBeNamed"]
+    assert len(named) == 1
+    assert "partition mig must name a type" in named[0]
