@@ -328,6 +328,14 @@ def _shared_types(context: PolicyContext) -> Iterator[Notice]:
 
 def _unknown_types(context: PolicyContext) -> Iterator[Notice]:
     for site in context.sites:
+        if site.gres is not None and not site.tracked:
+            yield Notice(
+                "TypeNotTracked",
+                f"Slurm does not count GPUs of type {site.gres} yet, so it stores no ceiling and no limit of "
+                f"a user on {site.supply}; limits on all GPUs that accounts have stay until then",
+                "write AccountingStorageTRES of the rendered slurm.conf, restart slurmctld, and apply again",
+                promise="ceiling",
+            )
         if site.gres is None:
             yield Notice(
                 "GresTypeUnknown",

@@ -26,6 +26,13 @@ class SupplySite:
     gres: str | None
     """The GRES type; None: the partition's GPUs have none, or it is not known which."""
     spot: bool = False
+    tracked: bool = True
+    """Whether AccountingStorageTRES has the type: Slurm stores no limit on one that it does not track."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit can be set on its GPUs alone."""
+        return self.gres is not None and self.tracked
 
     @property
     def partition(self) -> str:
@@ -44,11 +51,23 @@ class SupplySite:
 def sites(fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> tuple[SupplySite, ...]:
     """Return every supply on the cluster, in file order. `settings` have types that the file lacks."""
     return tuple(
-        SupplySite(supply, place.partitions, _gres(place, supply, settings), pool.capacity is Capacity.SPOT)
+        SupplySite(
+            supply,
+            place.partitions,
+            gres := _gres(place, supply, settings),
+            pool.capacity is Capacity.SPOT,
+            _is_tracked(settings.get(f"partition/{place.partition}/TRES", ""), gres),
+        )
         for pool in fleet.pools_of(cluster)
         if isinstance(place := pool.place, SlurmPlace)
         for supply in pool.supplies
     )
+
+
+def _is_tracked(configured: str, gres: str | None) -> bool:
+    """Return False if slurmctld counts the GPUs of a partition, but not by this type."""
+    counted = {word.partition("=")[0] for word in configured.split(",")}
+    return "gres/gpu" not in counted or f"gres/gpu:{gres}" in counted
 
 
 def teams_here(fleet: Fleet, places: Iterable[SupplySite]) -> tuple[Team, ...]:

@@ -22,6 +22,7 @@ _STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
 """Limits that Fairway sets to 0 to stop a team, and unsets afterwards."""
 _FLEET_FIELDS: Final = frozenset({"Parent", "Fairshare", "QOS", "MaxWall"})
 _USER_GPUS: Final = "MaxTRESPerUser.gres/gpu"
+_ALL_GPUS: Final = "GrpTRES.gres/gpu"
 _STILL_COUNT: Final = ("MaxWall", _USER_GPUS)
 _NO_LIMITS: Final = ("Flags", "GraceTime", "Preempt", "PreemptMode", "Priority", "UsageFactor")
 _FLEET_LIMITS: Final = ("GrpTRES.gres/gpu:", "MaxTRESPerJob.gres/gpu:")
@@ -60,7 +61,7 @@ class SiteFields:
             if o.key.kind not in ("account", "association") or adopted is None or adopted.created:
                 result.append(o)
             elif o.key.kind == "account":
-                result.append(self._account(o, adopted, accounts))
+                result.append(self._account(o, adopted, accounts, gpus))
             else:
                 member = found or FoundObject(o.key, {}, ours=True)  # a new one inherits what the account has
                 result.append(self._member(o, member, usual.get(account, {}), gpus))
@@ -89,8 +90,13 @@ class SiteFields:
                 limits[f"{names.QOS_LIMITS}{name}"] = " ".join(others)
         return {names.SITE_QOS: ",".join(sorted(self.site_qos)), **accounts, **defaults, **limits}
 
-    def _account(self, wanted: WantedObject, found: FoundObject, accounts: Collection[str]) -> WantedObject:
-        fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
+    def _account(
+        self, wanted: WantedObject, found: FoundObject, accounts: Collection[str], gpus: Collection[str]
+    ) -> WantedObject:
+        others = self._others(wanted, found)
+        if len(gpus) == 1:
+            others.pop(_ALL_GPUS, None)  # the same as the limit by type, which the fleet says
+        fields = {**others, **wanted.fields, **self._qos(wanted, found)}
         parent = str(found.fields.get("Parent") or names.ROOT_ACCOUNT)
         if wanted.fields["Parent"] == names.ROOT_ACCOUNT and parent not in accounts:
             fields["Parent"] = parent  # an account that is no team
@@ -99,9 +105,12 @@ class SiteFields:
         return replace(wanted, fields=fields)
 
     def _member(
-        self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value], gpus: Iterable[str]
+        self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value], gpus: Collection[str]
     ) -> WantedObject:
-        fields = {**self._others(wanted, found), **wanted.fields, **self._qos(wanted, found)}
+        others = self._others(wanted, found)
+        if len(gpus) == 1 and any(f"GrpTRES.{tres}" in wanted.fields for tres in gpus):
+            others.pop(_ALL_GPUS, None)
+        fields = {**others, **wanted.fields, **self._qos(wanted, found)}
         if "MaxWall" in found.fields:
             fields["MaxWall"] = found.fields["MaxWall"]
         if "Fairshare" in found.fields:

@@ -141,7 +141,7 @@ def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) ->
             *(WantedObject(names.user_key(user), {}, shared=True) for user in users),
             *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
         ),
-        {s.tres for s in context.sites if s.gres is not None},
+        {s.tres for s in context.sites if s.is_limited},
     )
 
 
@@ -264,7 +264,7 @@ def _stops(context: PolicyContext, team: Team) -> dict[str, Value]:
 def _limits(context: PolicyContext, team: Team) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for site in context.sites:
-        if site.gres is None:
+        if not site.is_limited:
             continue  # a limit on the untyped resource would be hidden by the QOS's
         ceiling = ceiling_of(context, team, site)
         if ceiling is not None:
@@ -295,7 +295,7 @@ def _members(context: PolicyContext, team: Team, qos_list: Value) -> Iterator[Wa
     """Yield members. Their QOS list is explicit: the API pins what a user inherits at its first change."""
     fields: dict[str, Value] = {"Fairshare": 1, "QOS": qos_list}
     if (limit := team.limits.user_gpus) is not None:
-        fields |= {f"GrpTRES.{site.tres}": limit for site in context.sites if site.gres is not None}
+        fields |= {f"GrpTRES.{site.tres}": limit for site in context.sites if site.is_limited}
     for user in team.members:
         yield WantedObject(
             names.association_key(team.account_name, user),

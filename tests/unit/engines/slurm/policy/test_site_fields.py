@@ -140,3 +140,15 @@ def test_limits_of_a_qos_that_do_not_count_any_more_are_named() -> None:
     settings = SiteFields.of((qos("normal"), debug, account), ROOT).settings()
     named = [n for n in notices(ground(TEAMS, settings=settings)) if n.code == "SiteQosLimits"]
     assert "debug (MaxJobsPerUser=1)" in named[0].message
+
+
+def test_a_limit_on_all_gpus_stays_until_slurm_counts_them_by_type() -> None:
+    limits: dict[str, Value] = {"Parent": "root", "GrpTRES.gres/gpu": 16}
+    account = FoundObject(ObjectKey("account", "vision"), limits, ours=True)
+    limited = "teams:\n  vision: { borrow: { gpu: 16 }, members: [alice] }\n"
+    untyped = {**ROOT, "partition/gpu/TRES": "cpu=96,gres/gpu=24"}
+    here = ground(limited, settings=untyped)
+    fields = by_name(wanted_objects(here, (*SITE, account)))["account vision"]
+    assert fields["GrpTRES.gres/gpu"] == 16
+    assert "GrpTRES.gres/gpu:a100" not in fields
+    assert "TypeNotTracked" in {n.code for n in notices(here)}
