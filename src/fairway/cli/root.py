@@ -32,7 +32,9 @@ VERBS: Final[dict[str, CommandEntry]] = {
         "Show a job: what was asked, where it went and why, its attempts and events in order."
     ),
     "export": CommandEntry("Write charges as files for other tools."),
-    "get": CommandEntry("Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."),
+    "get": CommandEntry(
+        "Show jobs, clusters, pools, nodes, teams, budgets, drift, nudges or the fleet file."
+    ),
     "history": CommandEntry("Show what was applied: who, when, before and after."),
     "hold": CommandEntry("Keep jobs from starting; what runs goes on.", "jobs_change"),
     "import": CommandEntry(
@@ -51,6 +53,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "report": CommandEntry(
         "Show what was used, what it cost, what was wasted, and what each team is charged."
     ),
+    "rollback": CommandEntry("Plan an old revision of the fleet file, and apply it."),
     "run": CommandEntry("Run a command on GPUs, wherever the fleet serves it best."),
     "schema": CommandEntry("Print the JSON Schema of fleet or job files, for editors."),
     "server": CommandEntry("Run the server: observe the fleet and answer the API."),

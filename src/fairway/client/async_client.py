@@ -124,6 +124,14 @@ class AsyncClient:
         """Return the newest applies, of all clusters or one."""
         return [item async for item in self._items(requests.applies(cluster, most), most)]
 
+    async def fleet_file(self, revision: int | None = None) -> policy_wire.FleetFile:
+        """Return a revision of the fleet file, or the one that was applied last."""
+        return await self._send(requests.fleet_file(revision))
+
+    async def revisions(self, most: int = 20) -> list[policy_wire.FleetRevision]:
+        """Return the newest revisions of the fleet file, without their text."""
+        return [item async for item in self._items(requests.revisions(most), most)]
+
     async def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """Return one apply with all its changes."""
         return await self._send(requests.apply_detail(number))

@@ -121,6 +121,14 @@ class Client:
         """Return the newest applies, of all clusters or one."""
         return list(itertools.islice(self._items(requests.applies(cluster, most)), most))
 
+    def fleet_file(self, revision: int | None = None) -> policy_wire.FleetFile:
+        """Return a revision of the fleet file, or the one that was applied last."""
+        return self._send(requests.fleet_file(revision))
+
+    def revisions(self, most: int = 20) -> list[policy_wire.FleetRevision]:
+        """Return the newest revisions of the fleet file, without their text."""
+        return list(itertools.islice(self._items(requests.revisions(most)), most))
+
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """Return one apply with all its changes."""
         return self._send(requests.apply_detail(number))

@@ -279,6 +279,17 @@ def applies(cluster: str | None, max_applies: int) -> ApiRequest[Page[policy_wir
     return _list("/v1/applies", Page[policy_wire.Apply], max_applies, cluster=cluster)
 
 
+def fleet_file(revision: int | None) -> ApiRequest[policy_wire.FleetFile]:
+    """Request a revision of the fleet file, or the one that was applied last."""
+    path = "/v1/fleet" if revision is None else f"/v1/revisions/{revision}"
+    return get(path, policy_wire.FleetFile)
+
+
+def revisions(max_revisions: int) -> ApiRequest[Page[policy_wire.FleetRevision]]:
+    """Request the newest revisions of the fleet file."""
+    return _list("/v1/revisions", Page[policy_wire.FleetRevision], max_revisions)
+
+
 def apply_detail(number: int) -> ApiRequest[policy_wire.ApplyDetail]:
     """Request one apply with all its changes."""
     return get(f"/v1/applies/{number}", policy_wire.ApplyDetail)

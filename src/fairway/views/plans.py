@@ -114,6 +114,11 @@ def objects_text(actions: Iterable[Action]) -> str:
     return f"{count(len(found), 'object')}: {', '.join(parts)}" if found else "no changes"
 
 
+def apply_kind(a: wire.Apply) -> str:
+    """Format what an apply is: `apply`, `adopt`, or `rollback to 3`."""
+    return a.kind.value if a.rollback_to is None else f"rollback to {a.rollback_to}"
+
+
 def outcome(c: wire.ApplyCluster) -> str:
     """Format the outcome of an apply on one cluster: `done, 3 of 3 changes made in 4 s`."""
     took = ""

@@ -277,6 +277,9 @@ class Apply(Wire):
     digest: str = Field(description="SHA-256 of the fleet file's text; empty of an adoption")
     force: bool
     objects: list[ObjectRef] = Field(description="what is adopted; empty of an apply")
+    rollback_to: int | None = Field(
+        default=None, description="the older revision whose text is applied again; null: the text is new"
+    )
     clusters: list[ApplyCluster]
 
 
@@ -291,6 +294,22 @@ class ApplyDetail(Apply):
 
     diff: list[FieldDiff] = Field(description="what differs from the fleet before, in the fleet file's words")
     clusters: list[ApplyClusterDetail]  # type: ignore[assignment]
+
+
+class FleetRevision(Wire):
+    """One revision of the fleet file, without its text."""
+
+    revision: int
+    created_at: Moment
+    created_by: str
+    digest: str = Field(description="SHA-256 of its text")
+    applied_to: list[str] = Field(description="the clusters on which it is in force")
+
+
+class FleetFile(FleetRevision):
+    """One revision of the fleet file."""
+
+    text: str
 
 
 class Drift(ObjectRef):

@@ -341,6 +341,33 @@ async def test_a_partial_fleet_file_removes_nothing(
     check(await http.post("/v1/applies", json=asked, headers=operator), 409, "PartialFleetFile")
 
 
+async def test_revisions_of_the_fleet_file(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    await ledger.revisions.add(RAISED, digest(RAISED), "ann")  # not applied
+    applied = (await http.get("/v1/fleet", headers=operator)).json()
+    assert (applied["revision"], applied["text"], applied["applied_to"]) == (1, FLEET, ["hpc"])
+    newest = (await http.get("/v1/revisions/2", headers=operator)).json()
+    assert (newest["text"], newest["created_by"], newest["applied_to"]) == (RAISED, "ann", [])
+    check(await http.get("/v1/revisions/9", headers=operator), 404, "NoSuchRevision")
+    viewer = await bearer(ledger, Role.VIEWER, "eve")
+    page = (await http.get("/v1/revisions?limit=1", headers=viewer)).json()
+    assert [r["revision"] for r in page["items"]] == [2] and "text" not in page["items"][0]
+    rest = await http.get("/v1/revisions", params={"cursor": page["next_cursor"]}, headers=viewer)
+    assert [r["revision"] for r in rest.json()["items"]] == [1]
+    check(await http.get("/v1/fleet", headers=viewer), 403, "RoleTooLow")
+
+
+async def test_an_old_text_that_is_applied_again_is_a_rollback(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger
+) -> None:
+    numbers = [await apply(ledger, text) for text in (FLEET, RAISED, RAISED, FLEET)]
+    found = [(await http.get(f"/v1/applies/{n}", headers=operator)).json() for n in numbers]
+    assert [a["rollback_to"] for a in found] == [None, None, None, 1]
+    assert [a["revision"] for a in found] == [1, 2, 2, 3]
+
+
 async def test_history(http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger) -> None:
     first = await apply(ledger, FLEET)
     broken = await apply(ledger, FLEET.replace("share: 60", "share: 99"), ApplyState.FAILED, by="eve")

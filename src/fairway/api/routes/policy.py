@@ -14,6 +14,7 @@ from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, firs
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.services import policy as policy_services
+from fairway.services import revisions
 from fairway.services.convert.policy import team_key
 from fairway.services.fleets import Fleets
 from fairway.services.policy import PolicyServices
@@ -124,6 +125,23 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     async def show_progress(number: Number) -> wire.Apply:
         """One apply without its changes: cheap enough to ask again and again."""
         return await policy_services.apply_progress(ledger, number)
+
+    @app.get("/v1/fleet", dependencies=OPERATOR, responses=_NOT_FOUND, tags=["policy"])
+    async def show_fleet() -> wire.FleetFile:
+        """The fleet file as last applied; before the first apply, the newest."""
+        return await revisions.fleet_file(ledger, None)
+
+    @app.get("/v1/revisions", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
+    async def list_revisions(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.FleetRevision]:
+        """Revisions of the fleet file, the newest first, without their text."""
+        before = decode_number(cursor)
+        rows = await revisions.list_revisions(ledger, before=before, limit=limit + 1)
+        return first_page(rows, limit, lambda r: (str(r.revision),))
+
+    @app.get("/v1/revisions/{number}", dependencies=OPERATOR, responses=_NOT_FOUND, tags=["policy"])
+    async def show_revision(number: Number) -> wire.FleetFile:
+        """One revision of the fleet file, as it was written."""
+        return await revisions.fleet_file(ledger, number)
 
     @app.get("/v1/drift", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_drift(

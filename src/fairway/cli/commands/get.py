@@ -12,16 +12,24 @@ import click
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.budgets import budgets_view
 from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view
-from fairway.cli.output.format import Format, Function, Listing, output_option, show
+from fairway.cli.output.format import (
+    Format,
+    Function,
+    Listing,
+    moment,
+    output_option,
+    show,
+    show_document,
+)
 from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
-from fairway.cli.output.policy import drift_view, nudges_view, teams_view
+from fairway.cli.output.policy import drift_view, nudges_view, revisions_view, teams_view
 from fairway.cli.parameter import ParsedParam
 from fairway.cli.shared.watch import watch as show_repeatedly
 from fairway.client.client import Client
 from fairway.client.requests import Filters
 from fairway.model.job import JobState
 from fairway.model.observation import Health
-from fairway.model.text import parse_duration
+from fairway.model.text import clean, parse_duration
 from fairway.wire.jobs import Job
 
 _MAX_READ: Final = 2000
@@ -76,7 +84,7 @@ Examples:
 """
 )
 def get() -> None:
-    """Show jobs, clusters, pools, nodes, teams, budgets, drift or nudges."""
+    """Show jobs, clusters, pools, nodes, teams, budgets, drift, nudges or the fleet file."""
 
 
 @get.command(
@@ -186,6 +194,48 @@ def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
     found = client.drift(cluster)
     clusters = [c for c in client.clusters() if cluster in (None, c.name)]
     return Listing(found, drift_view(found, datetime.now(UTC), clusters))
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get fleet > fleet.yaml      the fleet file as last applied
+  fairway get fleet --revision 4      as it was then
+  fairway rollback 4                  apply that again
+"""
+)
+@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="This one, not the applied one.")
+@server_options
+@output_option
+def fleet(*, revision: int | None, context: str | None, url: str | None, output: Format) -> None:
+    """Print the fleet file as it was last applied, or an older revision, exactly as it was written."""
+    with connect(context, url) as client:
+        found = client.fleet_file(revision)
+    if output is Format.JSON:
+        show_document(found, list, output)
+        return
+    click.echo(found.text, nl=not found.text.endswith("\n"))
+    click.echo(
+        f"revision {found.revision}, written {moment(found.created_at, '')} by {clean(found.created_by)}",
+        err=True,
+    )
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get revisions               the newest, with the clusters on which each is in force
+  fairway get revisions --most 100
+"""
+)
+@click.option(
+    "--most", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many to show."
+)
+@_list_options
+def revisions(client: Client, *, output: Format, most: int) -> Listing:
+    """Show revisions of the fleet file: when, by whom, and where each is in force."""
+    found = client.revisions(most)
+    return Listing(found, revisions_view(found, datetime.now(UTC)))
 
 
 @get.command(

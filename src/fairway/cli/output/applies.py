@@ -10,7 +10,7 @@ from fairway.cli.output.format import Column, Fit, ScreenLine, TableView, count,
 from fairway.cli.output.plan import change_lines, diff_lines
 from fairway.model.apply import OPEN_STATES, ApplyKind, ApplyState
 from fairway.model.text import clean
-from fairway.views.plans import outcome
+from fairway.views.plans import apply_kind, outcome
 from fairway.wire import policy as wire
 
 _MAX_LISTED: Final = 10
@@ -45,7 +45,7 @@ def applies_view(applies: Sequence[wire.Apply], now: datetime, *, filtered: bool
                     str(a.id),
                     moment(a.created_at, ""),
                     a.created_by,
-                    a.kind.value + (" --force" if a.force else ""),
+                    apply_kind(a) + (" --force" if a.force else ""),
                     c.cluster,
                     c.state.value,
                     f"{c.done}/{c.total}",
@@ -69,6 +69,8 @@ def apply_lines(
     kind = _KINDS[detail.kind]
     force = ", with --force" if detail.force else ""
     revision = f", fleet revision {detail.revision}" if detail.revision is not None else ""
+    if detail.rollback_to is not None:
+        revision += f" (rollback to {detail.rollback_to})"
     ago = since(detail.created_at, now)
     when = moment(detail.created_at, "")
     lines = [

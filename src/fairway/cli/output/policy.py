@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, since, span
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, moment, since, span
 from fairway.views.conditions import no_drift_text, unchecked_text
 from fairway.views.plans import wanted_and_found
 from fairway.wire import fleet as fleet_wire
@@ -93,6 +93,33 @@ def drift_view(
         else "what was applied:  fairway history",
         notes=[*(notes if drift else ()), *unchecked],
         alarming=frozenset(range(len(rows))),
+    )
+
+
+def revisions_view(revisions: Sequence[wire.FleetRevision], now: datetime) -> TableView:
+    """Return a table with one row for each revision of the fleet file, newest first."""
+    columns = [
+        Column("REVISION", right=True),
+        Column("WRITTEN"),
+        Column("AGE", right=True),
+        Column("BY", fit=Fit.MIDDLE),
+        Column("IN FORCE ON", fit=Fit.END),
+    ]
+    rows = [
+        [
+            str(r.revision),
+            moment(r.created_at, ""),
+            since(r.created_at, now),
+            r.created_by,
+            ", ".join(r.applied_to) or UNKNOWN,
+        ]
+        for r in revisions
+    ]
+    return TableView(
+        columns,
+        rows,
+        empty="no fleet file yet",
+        hint="give the server one:  fairway apply -f fleet.yaml",
     )
 
 

@@ -12,6 +12,7 @@ from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FLEET
 from fairway.ledger.records.fleet import Revision
 from fairway.ledger.schema.tables import fleet_revision
+from fairway.ledger.sql_values import page_limit
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName
 
@@ -73,6 +74,17 @@ class RevisionStore(LedgerStore):
         """Return a revision by its id. Returns None if it is unknown."""
         row = await self._fetch_first(select(fleet_revision).where(fleet_revision.c.id == number))
         return None if row is None else Revision(*row)
+
+    async def page(self, *, before: int | None = None, limit: int = 100) -> tuple[Revision, ...]:
+        """Return at most `limit` (≤ 2000) revisions without their text, newest first."""
+        columns = (c for c in fleet_revision.c if c.name != "text")
+        query = select(*columns).order_by(fleet_revision.c.id.desc()).limit(page_limit(limit))
+        if before is not None:
+            query = query.where(fleet_revision.c.id < before)
+        return tuple(
+            Revision(row.id, row.created_at, row.created_by, row.digest, "")
+            for row in await self._fetch(query)
+        )
 
     async def follow(self, revision: int, engines: Mapping[ClusterName, EngineKind]) -> None:
         """Make the known clusters exactly those of `revision`; does nothing if a newer one exists."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import TextClause, insert, select, text
+from sqlalchemy import TextClause, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger import leases
@@ -30,6 +30,14 @@ from fairway.model.errors import FairwayError
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.objects import Action, Change, FieldChange, ObjectKey, SavedObject, Value
 
+# A revision with the text of an older one: somebody went back to it.
+_SAME_TEXT = select(
+    fleet_revision.c.id,
+    func.max(fleet_revision.c.id)
+    .over(partition_by=fleet_revision.c.digest, order_by=fleet_revision.c.id, rows=(None, -1))
+    .label("earlier"),
+).subquery()
+
 _APPLY = select(
     apply.c.id,
     apply.c.kind,
@@ -39,7 +47,12 @@ _APPLY = select(
     fleet_revision.c.digest,
     apply.c.force,
     apply.c.objects,
-).select_from(apply.outerjoin(fleet_revision, fleet_revision.c.id == apply.c.revision))
+    _SAME_TEXT.c.earlier.label("rollback_to"),
+).select_from(
+    apply.outerjoin(fleet_revision, fleet_revision.c.id == apply.c.revision).outerjoin(
+        _SAME_TEXT, _SAME_TEXT.c.id == apply.c.revision
+    )
+)
 
 _CLUSTER_FIELDS = tuple(
     apply_cluster.c[field.name] for field in fields(ApplyCluster) if field.name != "changes"
@@ -387,6 +400,7 @@ def _apply(row: AnyRow, clusters: Sequence[ApplyCluster]) -> Apply:
         force=row.force,
         objects=_keys(row.objects),
         clusters=tuple(clusters),
+        rollback_to=row.rollback_to,
     )
 
 

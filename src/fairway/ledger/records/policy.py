@@ -60,6 +60,8 @@ class Apply:
     """The adopted objects; empty for an apply."""
     clusters: tuple[ApplyCluster, ...]
     """Sorted by name."""
+    rollback_to: int | None = None
+    """The older revision whose text is applied again; None: the text is new."""
 
     @property
     def state(self) -> ApplyState:

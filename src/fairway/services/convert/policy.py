@@ -164,6 +164,7 @@ def _apply(a: Apply) -> dict[str, Any]:
         "digest": a.digest,
         "force": a.force,
         "objects": [ref(key) for key in a.objects],
+        "rollback_to": a.rollback_to,
     }
 
 

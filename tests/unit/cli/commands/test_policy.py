@@ -308,6 +308,47 @@ def test_a_partial_file_removes_nothing_even_with_force(playing: Playing, fleet:
     assert not playing.sent("POST /v1/applies")
 
 
+def file_of(text: str) -> dict[str, object]:
+    return {
+        "revision": 4,
+        "created_at": "2026-11-15T10:22:00Z",
+        "created_by": "dana",
+        "digest": "d",
+        "applied_to": [],
+        "text": text,
+    }
+
+
+def test_get_fleet_prints_the_file_as_it_was_written(playing: Playing, said: Said) -> None:
+    text = "name: acme  # mine\nteams: {}\n"
+    playing.answers["GET /v1/fleet"] = playing.answers["GET /v1/revisions/4"] = (200, file_of(text))
+    for arguments in ([], ["--revision", "4"], ["-o", "yaml"]):
+        assert run(root, ["get", "fleet", *arguments]) == 0
+        out, err = said()
+        assert out == text and err == "revision 4, written 2026-11-15 10:22Z by dana\n"
+    assert run(root, ["get", "fleet", "-o", "json"]) == 0
+    assert json.loads(said()[0])["text"] == text
+
+
+def test_get_revisions(playing: Playing, said: Said) -> None:
+    row = file_of("") | {"applied_to": ["cloud", "hpc"]}
+    del row["text"]
+    playing.answers["GET /v1/revisions"] = (200, {"items": [row], "next_cursor": None})
+    assert run(root, ["get", "revisions"]) == 0
+    assert "cloud, hpc" in said()[0]
+
+
+def test_rollback_plans_an_old_revision_and_applies_it(playing: Playing, said: Said) -> None:
+    playing.answers["GET /v1/revisions/4"] = (200, file_of("name: acme\n"))
+    playing.plans(REMOVING)
+    playing.applies(DONE)
+    assert run(root, ["rollback", "4", "--yes"]) == 1  # what has come since is removed: it must be confirmed
+    assert "removes cluster cloud" in said()[0] and not playing.sent("POST /v1/applies")
+    assert run(root, ["rollback", "4", "--yes", "--remove", "cloud", "--remove", "nlp"]) == 0
+    (sent,) = playing.sent("POST /v1/applies")
+    assert (sent["fleet"], sent["source"]) == ("name: acme\n", "revision 4")
+
+
 def test_leaving_does_not_stop_it(playing: Playing, fleet: Path) -> None:
     playing.plans(RAISED)
     told = DONE.model_dump(mode="json") | {"state": "running"}

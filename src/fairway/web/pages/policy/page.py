@@ -15,6 +15,7 @@ from fairway.model.access import Role
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.policy import apply_detail, no_such_apply, plan_fleet_file, revision_before
+from fairway.services.revisions import find_revision
 from fairway.services.rights import sees_all
 from fairway.views import plans as formats
 from fairway.web.context import PageContext
@@ -59,7 +60,7 @@ def _add_policy(site: PageContext) -> None:
         # Open pages request the live part repeatedly; they have the file already.
         sees_file = sees_all(caller_of(request))
         in_place = bool(request.headers.get("hx-request"))
-        file = await _find_revision(ledger, revision) if sees_file and not in_place else None
+        file = await find_revision(ledger, revision) if sees_file and not in_place else None
         lines = [] if file is None else await asyncio.to_thread(file_lines, file.text)
         newest = await ledger.revisions.newest_id()
         return pages.show(
@@ -166,23 +167,6 @@ async def _plan_values(site: PageContext, request: Request, text: str) -> dict[s
     }
 
 
-async def _find_revision(ledger: Ledger, number: int | None) -> Revision | None:
-    """Return the requested revision, else the newest applied one, else the newest."""
-    if number is not None:
-        found = await ledger.revisions.one(number)
-        if found is None:
-            raise RequestError(
-                ErrorKind.NOT_FOUND,
-                "NoSuchRevision",
-                f"the fleet file has no revision {number}",
-                "see which there were:  /policy/history",
-            )
-        return found
-    applied = await ledger.applies.applied()
-    newest = max((a.revision for a in applied), default=None)
-    return await ledger.revisions.newest() if newest is None else await ledger.revisions.one(newest)
-
-
 async def _files_around(ledger: Ledger, detail: wire.ApplyDetail) -> tuple[Revision | None, Revision | None]:
     """Return the file before an apply, and the file it applied."""
     if detail.revision is None:
@@ -215,6 +199,7 @@ _FORMATTERS: Final[dict[str, object]] = {
     "SIGN_WORDS": view_model.SIGN_WORDS,
     "APPLY_STATES": view_model.APPLY_STATES,
     "outcome": formats.outcome,
+    "apply_kind": formats.apply_kind,
     "difference": formats.difference,
     "engine_text": formats.engine_text,
     "objects_text": formats.objects_text,
