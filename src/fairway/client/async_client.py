@@ -140,6 +140,10 @@ class AsyncClient:
         """Return one apply without its changes: cheap enough to poll twice a second."""
         return await self._send(requests.apply_progress(number))
 
+    async def stopped_applies(self) -> list[policy_wire.StoppedApply]:
+        """Return the applies that stopped before their end and that no later one has finished."""
+        return [item async for item in self._items(requests.stopped_applies())]
+
     async def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
         """Return the differences between the clusters and what was last applied to them."""
         return [item async for item in self._items(requests.drift(cluster))]

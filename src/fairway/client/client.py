@@ -129,6 +129,10 @@ class Client:
         """Return the newest revisions of the fleet file, without their text."""
         return list(itertools.islice(self._items(requests.revisions(most)), most))
 
+    def stopped_applies(self) -> list[policy_wire.StoppedApply]:
+        """Return the applies that stopped before their end and that no later one has finished."""
+        return list(self._items(requests.stopped_applies()))
+
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """Return one apply with all its changes."""
         return self._send(requests.apply_detail(number))

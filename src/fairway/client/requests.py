@@ -290,6 +290,11 @@ def revisions(max_revisions: int) -> ApiRequest[Page[policy_wire.FleetRevision]]
     return _list("/v1/revisions", Page[policy_wire.FleetRevision], max_revisions)
 
 
+def stopped_applies() -> ApiRequest[Page[policy_wire.StoppedApply]]:
+    """Request the applies that stopped before their end."""
+    return _list("/v1/stopped-applies", Page[policy_wire.StoppedApply])
+
+
 def apply_detail(number: int) -> ApiRequest[policy_wire.ApplyDetail]:
     """Request one apply with all its changes."""
     return get(f"/v1/applies/{number}", policy_wire.ApplyDetail)

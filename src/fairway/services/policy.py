@@ -57,11 +57,17 @@ async def plan_fleet_file(
     removals = await find_removals(ledger, fleets, fleet)
     planned = {c.cluster for c in plan.clusters}
     lifted = lifted_diffs(a for a in await ledger.applies.applied() if a.cluster in planned)
+    stopped = [s for s in await list_stopped(ledger) if cluster in (None, s.cluster)]
     warnings = [f for f in report.faults if f.severity is Severity.WARNING]
     # A large plan takes a second to convert: other requests run meanwhile.
     return await asyncio.to_thread(
         lambda: convert.plan(
-            plan, fleet_digest(request.fleet), [*lifted, *field_diffs(before, fleet)], removals, warnings
+            plan,
+            fleet_digest(request.fleet),
+            [*lifted, *field_diffs(before, fleet)],
+            removals,
+            warnings,
+            stopped,
         )
     )
 
@@ -189,10 +195,27 @@ async def list_nudges(
     return [convert.nudge(n) for n in await ledger.drift.nudges(cluster=cluster, before=before, limit=limit)]
 
 
-async def list_teams(fleets: Fleets) -> list[wire.Team]:
-    """List the teams as last applied, each below its parent."""
-    fleet = await fleets.applied()
-    return convert.teams(fleet) if fleet else []
+async def list_stopped(ledger: Ledger) -> list[wire.StoppedApply]:
+    """List the applies that stopped before their end and that no later one has finished, by cluster."""
+    return [convert.stopped(s) for s in await ledger.applies.stopped()]
+
+
+async def list_teams(ledger: Ledger, fleets: Fleets) -> list[wire.Team]:
+    """List the teams as last applied, each below its parent.
+
+    Teams of an apply that stopped are listed too, with the clusters where not all of them was written.
+    """
+    fleet, stopped = await fleets.applied(), await list_stopped(ledger)
+    found = {team.name: team for team in convert.teams(fleet)} if fleet else {}
+    not_live: dict[str, list[str]] = {}
+    for apply in stopped:
+        begun = await fleets.at(apply.revision)
+        for team in convert.teams(begun) if begun else ():
+            found.setdefault(team.name, team)
+        for name in (*apply.partly_live, *apply.not_live):
+            not_live.setdefault(name, []).append(apply.cluster)
+    teams = [team.model_copy(update={"not_live_on": not_live.get(team.name, [])}) for team in found.values()]
+    return sorted(teams, key=convert.team_key)
 
 
 async def render_files(

@@ -210,6 +210,23 @@ class ClusterFailure(Wire):
     hint: str
 
 
+class StoppedApply(Wire):
+    """An apply that stopped on a cluster before its end: part of its fleet is live there, part is not."""
+
+    apply: int
+    cluster: str
+    revision: int
+    total: int = Field(description="changes to make")
+    done: int
+    code: str
+    message: str
+    hint: str
+    stopped_at: Moment
+    live: list[str] = Field(description="teams whose changes were all made")
+    partly_live: list[str]
+    not_live: list[str] = Field(description="teams of whose changes none was made")
+
+
 class Plan(Wire):
     """What a fleet file would change, cluster by cluster."""
 
@@ -219,6 +236,9 @@ class Plan(Wire):
         description="what differs from the last applied fleet, in the fleet file's words"
     )
     removals: list[Removal] = Field(default_factory=list, description="what the fleet no longer has")
+    stopped: list[StoppedApply] = Field(
+        default_factory=list, description="applies that stopped before their end: what is live differs"
+    )
     clusters: list[ClusterPlan]
     failures: list[ClusterFailure] = Field(description="clusters that could not be looked at")
     warnings: list[Fault] = Field(description="of the fleet file")
@@ -385,6 +405,9 @@ class Team(Wire):
     priorities: list[str]
     members: list[str]
     draining: bool
+    not_live_on: list[str] = Field(
+        default_factory=list, description="clusters where an apply stopped before all of the team was written"
+    )
 
 
 class Rendered(Wire):

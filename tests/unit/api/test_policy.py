@@ -19,7 +19,7 @@ from fairway.ledger import Ledger
 from fairway.ledger.records.policy import StoredChange
 from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind, Lifted
-from fairway.model.fleet import Fleet
+from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import Action, Change, FieldChange, FoundObject, Nudge, ObjectKey
@@ -366,6 +366,25 @@ async def test_an_old_text_that_is_applied_again_is_a_rollback(
     found = [(await http.get(f"/v1/applies/{n}", headers=operator)).json() for n in numbers]
     assert [a["rollback_to"] for a in found] == [None, None, None, 1]
     assert [a["revision"] for a in found] == [1, 2, 2, 3]
+
+
+async def test_a_stopped_apply_says_what_is_live(
+    http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger, memory: Memory
+) -> None:
+    memory.objects["hpc"] = []
+    await ledger.revisions.follow(
+        1, {ClusterName("hpc"): EngineKind.SLURM, ClusterName("dream"): EngineKind.VIRTUAL}
+    )
+    number = await apply(ledger, FLEET, ApplyState.FAILED)
+    (found,) = (await http.get("/v1/stopped-applies", headers=operator)).json()["items"]
+    assert (found["apply"], found["cluster"], found["done"], found["total"]) == (number, "hpc", 0, 1)
+    assert (found["live"], found["partly_live"], found["not_live"]) == ([], [], ["research"])
+    teams = (await http.get("/v1/teams", headers=operator)).json()["items"]
+    assert {t["name"]: t["not_live_on"] for t in teams} == {"research": ["hpc"], "nlp": [], "product": []}
+    assert [s["apply"] for s in (await plan(http, operator, FLEET))["stopped"]] == [number]
+    assert (await plan(http, operator, FLEET, cluster="dream"))["stopped"] == []
+    await apply(ledger, FLEET)  # a later one has finished it
+    assert (await http.get("/v1/stopped-applies", headers=operator)).json()["items"] == []
 
 
 async def test_history(http: httpx2.AsyncClient, operator: dict[str, str], ledger: Ledger) -> None:

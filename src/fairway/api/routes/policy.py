@@ -126,6 +126,11 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """One apply without its changes: cheap enough to ask again and again."""
         return await policy_services.apply_progress(ledger, number)
 
+    @app.get("/v1/stopped-applies", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
+    async def list_stopped(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.StoppedApply]:
+        """Applies that stopped before their end and that no later one has finished, by cluster."""
+        return page_of(await policy_services.list_stopped(ledger), lambda s: s.cluster, limit, cursor)
+
     @app.get("/v1/fleet", dependencies=OPERATOR, responses=_NOT_FOUND, tags=["policy"])
     async def show_fleet() -> wire.FleetFile:
         """The fleet file as last applied; before the first apply, the newest."""
@@ -169,7 +174,7 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     @app.get("/v1/teams", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_teams(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.Team]:
         """The teams as last applied, each below its parent."""
-        return page_of(await policy_services.list_teams(fleets), team_key, limit, cursor)
+        return page_of(await policy_services.list_teams(ledger, fleets), team_key, limit, cursor)
 
 
 async def _large_response(model: BaseModel) -> Response:

@@ -22,7 +22,7 @@ from fairway.cli.output.format import (
     show_document,
 )
 from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
-from fairway.cli.output.policy import drift_view, nudges_view, revisions_view, teams_view
+from fairway.cli.output.policy import drift_view, nudges_view, revisions_view, teams_view, with_stopped
 from fairway.cli.parameter import ParsedParam
 from fairway.cli.shared.watch import watch as show_repeatedly
 from fairway.client.client import Client
@@ -173,7 +173,8 @@ Examples:
 def teams(client: Client, output: Format) -> Listing:
     """Show teams: share, guarantee and borrowing by pool, as last applied."""
     found = client.teams()
-    return Listing(found, teams_view(found, wide=output is Format.WIDE))
+    view = teams_view(found, wide=output is Format.WIDE)
+    return Listing(found, with_stopped(view, client.stopped_applies()))
 
 
 @get.command(
@@ -193,7 +194,8 @@ def drift(client: Client, *, output: Format, cluster: str | None) -> Listing:
     """
     found = client.drift(cluster)
     clusters = [c for c in client.clusters() if cluster in (None, c.name)]
-    return Listing(found, drift_view(found, datetime.now(UTC), clusters))
+    stopped = [s for s in client.stopped_applies() if cluster in (None, s.cluster)]
+    return Listing(found, with_stopped(drift_view(found, datetime.now(UTC), clusters), stopped))
 
 
 @get.command(

@@ -22,6 +22,7 @@ from fairway.views.plans import (
     objects_text,
 )
 from fairway.views.removals import confirmation_names, removal_lines
+from fairway.views.stopped import stopped_notes
 from fairway.wire import policy as wire
 
 MAX_PROSE_LINES: Final = 24
@@ -41,6 +42,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Screen
     blocks = [
         [ScreenLine(headline(plan))],
         removal_screen(plan.removals, width),
+        _stopped(plan.stopped, width),
         diff_lines(plan.diff, wide=wide),
         _clusters(plan.clusters, wide=wide or _is_small_drift(plan)),
         _advice(plan.clusters, width, wide=wide),
@@ -65,6 +67,11 @@ def removal_screen(removals: Sequence[wire.Removal], width: int | None) -> list[
     elif names:
         lines += folded(f"    needs --force, or the names when asked: {', '.join(map(clean, names))}", width)
     return lines
+
+
+def _stopped(stopped: Sequence[wire.StoppedApply], width: int | None) -> list[ScreenLine]:
+    """List the applies that stopped before their end: the clusters are not as the last applied fleet says."""
+    return [line for note in stopped_notes(stopped) for line in folded(f"  {note}", width, "yellow")]
 
 
 def _is_small_drift(plan: wire.Plan) -> bool:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, moment, since, span
 from fairway.views.conditions import no_drift_text, unchecked_text
 from fairway.views.plans import wanted_and_found
+from fairway.views.stopped import stopped_notes
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import policy as wire
 
 _INDENT = "  "
+
+
+def with_stopped(view: TableView, stopped: Sequence[wire.StoppedApply]) -> TableView:
+    """Add applies that stopped before their end to a table of what is applied."""
+    if not stopped:
+        return view
+    notes = stopped_notes(stopped)
+    empty, hint = "\n".join(notes[:-1]), notes[-1].strip().removeprefix("hint: ")
+    return replace(view, notes=[*view.notes, *notes], empty=empty, hint=hint)
 
 
 def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
@@ -37,7 +48,7 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
                 str(grant.guarantee) if grant else UNKNOWN,
                 ("idle" if grant.borrow is None else str(grant.borrow)) if grant else UNKNOWN,
                 str(len(team.members)) if i == 0 else "",
-                "draining" if team.draining and i == 0 else "",
+                _state(team) if i == 0 else "",
             ]
             if wide:
                 row += _limits(team) if i == 0 else [""] * 5
@@ -139,6 +150,12 @@ def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> TableView:
         empty="no nudges: the engines kept every promise by themselves",
         hint="which promises may need one:  fairway plan -f fleet.yaml",
     )
+
+
+def _state(team: wire.Team) -> str:
+    states = ["draining"] * team.draining
+    states += [f"not all live on {', '.join(team.not_live_on)}"] if team.not_live_on else []
+    return ", ".join(states)
 
 
 def _limits(team: wire.Team) -> list[str]:

@@ -15,7 +15,14 @@ from fairway.ledger.fleet import revisions
 from fairway.ledger.fleet.revisions import RevisionStore
 from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.fleet import Revision
-from fairway.ledger.records.policy import AppliedCluster, Apply, ApplyCluster, ApplyWork, StoredChange
+from fairway.ledger.records.policy import (
+    AppliedCluster,
+    Apply,
+    ApplyCluster,
+    ApplyWork,
+    StoppedApply,
+    StoredChange,
+)
 from fairway.ledger.schema.tables import (
     OPEN_APPLIES_SQL,
     applied_cluster,
@@ -167,6 +174,20 @@ _APPLIED_CLUSTERS = (
 )
 
 
+# Of clusters that are part of the fleet: nobody can finish the apply of another one.
+_STOPPED = text("""
+    SELECT * FROM (
+        SELECT DISTINCT ON (apply_cluster.cluster) apply_cluster.apply, apply_cluster.cluster, apply.kind,
+            apply.revision, apply_cluster.state, apply_cluster.total, apply_cluster.done, apply_cluster.code,
+            apply_cluster.message, apply_cluster.hint, apply_cluster.finished_at, apply_cluster.changes
+        FROM apply_cluster JOIN apply ON apply.id = apply_cluster.apply
+        JOIN cluster_state ON cluster_state.cluster = apply_cluster.cluster
+        WHERE apply.kind <> 'adopt' AND apply_cluster.state IN ('done', 'failed')
+        ORDER BY apply_cluster.cluster, apply_cluster.apply DESC
+    ) AS newest WHERE kind = 'apply' AND state = 'failed'
+""")
+
+
 class ApplyStore(LedgerStore):
     """Reads and queues applies."""
 
@@ -275,6 +296,24 @@ class ApplyStore(LedgerStore):
         return tuple(
             AppliedCluster(**{**row._mapping, "lifted": Lifted(row.lifted) if row.lifted else None})
             for row in await self._fetch(query)
+        )
+
+    async def stopped(self) -> tuple[StoppedApply, ...]:
+        """Return the newest apply of each cluster that stopped before its end, by cluster."""
+        return tuple(
+            StoppedApply(
+                apply=row.apply,
+                cluster=ClusterName(row.cluster),
+                revision=row.revision,
+                total=row.total,
+                done=row.done,
+                code=row.code,
+                message=row.message,
+                hint=row.hint,
+                finished_at=row.finished_at,
+                changes=_decoded(row.changes),
+            )
+            for row in await self._fetch(_STOPPED)
         )
 
     async def applied_to(self, cluster: str) -> AppliedCluster | None:

@@ -111,6 +111,22 @@ class AppliedCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedApply:
+    """An apply that stopped on a cluster before its end, and that no later one has finished."""
+
+    apply: int
+    cluster: ClusterName
+    revision: int
+    total: int
+    done: int
+    code: str
+    message: str
+    hint: str
+    finished_at: datetime
+    changes: tuple[StoredChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Drift:
     """One difference, and when it was first found."""
 

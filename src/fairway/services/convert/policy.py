@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from fairway.files import Fault as FileFault
-from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoredNudge
+from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoppedApply, StoredNudge
 from fairway.model.fleet import Fleet
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Change, ObjectKey, Value
@@ -23,6 +23,7 @@ def plan(
     diff: list[wire.FieldDiff],
     removals: list[wire.Removal],
     warnings: Iterable[FileFault],
+    stopped: Sequence[wire.StoppedApply] = (),
 ) -> wire.Plan:
     """Convert the plan of a fleet."""
     return wire.Plan(
@@ -30,6 +31,7 @@ def plan(
         digest=digest,
         diff=diff,
         removals=removals,
+        stopped=list(stopped),
         clusters=[cluster_plan(p) for p in found.clusters],
         failures=[wire.ClusterFailure(**asdict(f)) for f in found.failures],
         warnings=[file_fault(f) for f in warnings],
@@ -73,6 +75,28 @@ def apply_detail(a: Apply, diff: list[wire.FieldDiff]) -> wire.ApplyDetail:
             )
             for c in a.clusters
         ],
+    )
+
+
+def stopped(s: StoppedApply) -> wire.StoppedApply:
+    """Convert an apply that stopped, with the teams that are live, partly live and not live."""
+    made: dict[str, list[bool]] = {}
+    for change in s.changes:
+        if change.change.team is not None:
+            made.setdefault(change.change.team, []).append(change.made)
+    return wire.StoppedApply(
+        apply=s.apply,
+        cluster=s.cluster,
+        revision=s.revision,
+        total=s.total,
+        done=s.done,
+        code=s.code,
+        message=s.message,
+        hint=s.hint,
+        stopped_at=s.finished_at,
+        live=[team for team, all_made in made.items() if all(all_made)],
+        partly_live=[team for team, some in made.items() if any(some) and not all(some)],
+        not_live=[team for team, some in made.items() if not any(some)],
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -347,6 +348,44 @@ def test_rollback_plans_an_old_revision_and_applies_it(playing: Playing, said: S
     assert run(root, ["rollback", "4", "--yes", "--remove", "cloud", "--remove", "nlp"]) == 0
     (sent,) = playing.sent("POST /v1/applies")
     assert (sent["fleet"], sent["source"]) == ("name: acme\n", "revision 4")
+
+
+STOPPED_ON_CLOUD = wire.StoppedApply(
+    apply=4,
+    cluster="cloud",
+    revision=3,
+    total=37,
+    done=34,
+    code="Refused",
+    message="LocalQueue main points elsewhere",
+    hint="delete it, then apply again",
+    stopped_at=datetime(2026, 11, 15, 10, 22, tzinfo=UTC),
+    live=["nlp"],
+    partly_live=["research"],
+    not_live=["ads"],
+)
+
+
+@pytest.mark.parametrize("listed", ["teams", "drift"])
+def test_after_a_stopped_apply_nothing_is_called_as_applied(
+    playing: Playing, said: Said, listed: str
+) -> None:
+    page: dict[str, object] = {"items": [], "next_cursor": None}
+    for path in ("teams", "drift", "clusters"):
+        playing.answers[f"GET /v1/{path}"] = (200, page)
+    stopped = [STOPPED_ON_CLOUD.model_dump(mode="json")]
+    playing.answers["GET /v1/stopped-applies"] = (200, page | {"items": stopped})
+    assert run(root, ["get", listed]) == 0
+    shown = " ".join("".join(said()).split())
+    assert "apply 4 stopped on cloud after 34 of 37 changes: LocalQueue main points elsewhere" in shown
+    assert "live: nlp; partly live: research; not live: ads" in shown and "fairway history 4" in shown
+    assert "no teams yet" not in shown and "as it was applied" not in shown
+
+
+def test_a_plan_names_an_apply_that_stopped(playing: Playing, fleet: Path, said: Said) -> None:
+    playing.plans(RAISED.model_copy(update={"stopped": [STOPPED_ON_CLOUD]}))
+    assert run(root, ["plan", "-f", str(fleet)]) == 0
+    assert "apply 4 stopped on cloud after 34 of 37 changes" in said()[0]
 
 
 def test_leaving_does_not_stop_it(playing: Playing, fleet: Path) -> None:

@@ -14,10 +14,17 @@ from fairway.ledger import Ledger, Revision
 from fairway.model.access import Role
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.policy import apply_detail, no_such_apply, plan_fleet_file, revision_before
+from fairway.services.policy import (
+    apply_detail,
+    list_stopped,
+    no_such_apply,
+    plan_fleet_file,
+    revision_before,
+)
 from fairway.services.revisions import find_revision
 from fairway.services.rights import sees_all
 from fairway.views import plans as formats
+from fairway.views.stopped import liveness_text, stopped_text
 from fairway.web.context import PageContext
 from fairway.web.pages.policy import view_model
 from fairway.web.pages.policy.file_diff import diff_lines, file_lines, without_passwords
@@ -51,7 +58,9 @@ def _add_policy(site: PageContext) -> None:
         nudges = await ledger.drift.nudges(limit=_RECENT)
         applies = await ledger.applies.page(limit=_RECENT)
         live = {
-            "clusters": view_model.clusters_policy(fleet, applied, drift, await ledger.conditions.all()),
+            "clusters": view_model.clusters_policy(
+                fleet, applied, drift, await ledger.conditions.all(), await list_stopped(ledger)
+            ),
             "drift": [(d, *formats.wanted_and_found(d)) for d in drift[:MAX_DRIFT]],
             "more_drift": len(drift) > MAX_DRIFT,
             "nudges": nudges,
@@ -199,6 +208,8 @@ _FORMATTERS: Final[dict[str, object]] = {
     "SIGN_WORDS": view_model.SIGN_WORDS,
     "APPLY_STATES": view_model.APPLY_STATES,
     "outcome": formats.outcome,
+    "stopped_text": stopped_text,
+    "liveness_text": liveness_text,
     "apply_kind": formats.apply_kind,
     "difference": formats.difference,
     "engine_text": formats.engine_text,

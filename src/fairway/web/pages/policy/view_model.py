@@ -43,6 +43,8 @@ class ClusterPolicy:
     """Why it could not be compared with what was applied; None if it was."""
     pending: Condition | None = None
     """What an administrator has yet to install; None if nothing."""
+    stopped: wire.StoppedApply | None = None
+    """The newest apply, if it stopped before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,12 @@ def clusters_policy(
     applied: Iterable[AppliedCluster],
     drift: Iterable[wire.Drift],
     conditions: Iterable[StoredCondition] = (),
+    stopped: Iterable[wire.StoppedApply] = (),
 ) -> list[ClusterPolicy]:
     """Return one row for each cluster of the fleet, in file order."""
     by_cluster = {a.cluster: a for a in applied}
     drifted = Counter(cluster for cluster, _, _ in {(d.cluster, d.kind, d.name) for d in drift})
+    stopped_on = {s.cluster: s for s in stopped}
     wrong = {(c.cluster, c.condition.type): convert.condition(c) for c in conditions}
     return [
         ClusterPolicy(
@@ -84,6 +88,7 @@ def clusters_policy(
             drifted[c.name],
             wrong.get((c.name, ConditionType.DRIFT_NOT_CHECKED)),
             wrong.get((c.name, ConditionType.INSTALL_PENDING)),
+            stopped_on.get(c.name),
         )
         for c in fleet.clusters
     ]
