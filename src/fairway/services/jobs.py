@@ -47,7 +47,7 @@ from fairway.policy.placement import (
     team_of,
 )
 from fairway.services.convert import jobs as convert
-from fairway.services.convert.jobs import with_budget_reason
+from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
 from fairway.services.engine_cache import EngineCache
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
@@ -440,7 +440,9 @@ async def list_jobs(
 async def explain_jobs(ledger: Ledger, fleets: Fleets, rows: Sequence[JobRow]) -> list[wire.Job]:
     """Convert rows to wire jobs; a job that waits for a spent budget has that budget as its reason."""
     fleet, held = await teams_held_by_budgets(ledger, fleets)
-    return [with_budget_reason(convert.job(row), fleet, held) for row in rows]
+    left = await ledger.clusters.left()
+    jobs = (with_budget_reason(convert.job(row), fleet, held) for row in rows)
+    return [with_left_cluster(job, left) for job in jobs]
 
 
 async def count_jobs(ledger: Ledger, cluster: str | None = None) -> wire.JobCounts:
@@ -486,7 +488,8 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     """Convert a job with everything this person may read of it, and the budget it may wait for."""
     readable = person.may(JobPermission.READ, found.row)
     fleet, held = await teams_held_by_budgets(ledger, fleets)
-    return with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
+    job = with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
+    return with_left_cluster(job, await ledger.clusters.left())
 
 
 async def explain_job(

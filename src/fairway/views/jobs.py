@@ -56,7 +56,8 @@ def headline(job: wire.Job, now: datetime) -> str:
 def state_with_reason(job: wire.Job, now: datetime) -> str:
     """Format the state and its reason, where the name is shown already."""
     text = _state_phrase(job, now)
-    if job.state not in (JobState.RUNNING, JobState.DONE) and (reason := clean(why(job))):
+    told = job.state not in (JobState.RUNNING, JobState.DONE) or job.last_seen_at is not None
+    if told and (reason := clean(why(job))):
         text += f": {reason}"
     return text
 
@@ -76,6 +77,8 @@ def _name_and_id(job: wire.Job) -> str:
 
 
 def _state_phrase(job: wire.Job, now: datetime) -> str:
+    if job.last_seen_at is not None:
+        return f"was {job.state} when it was last seen, {span((now - job.last_seen_at).total_seconds())} ago"
     text = _STATE_PHRASES[job.state]
     if job.state in OPEN_JOBS:
         since = job.started_at if job.state is JobState.RUNNING and job.started_at else job.submitted_at
@@ -210,7 +213,9 @@ def pool_text(job: wire.Job) -> str:
 
 
 def state_text(job: wire.Job) -> str:
-    """Format the state, and a pending cancel or hold."""
+    """Format the state, and a pending cancel or hold; without tracking, the state is a past one."""
+    if job.last_seen_at is not None:
+        return f"{job.state}, untracked"
     if job.state in OPEN_JOBS:
         if job.desired_state == "cancel":
             return f"{job.state}, ends"
@@ -227,7 +232,8 @@ def tasks_text(tasks: Mapping[JobState, int]) -> str:
 def note(job: wire.Job) -> str:
     """Return a short note for the list: attempt, exit code or reason."""
     attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
-    reason = "" if job.state in (JobState.RUNNING, JobState.DONE) else reason_text(job)
+    quiet = job.state in (JobState.RUNNING, JobState.DONE) and job.last_seen_at is None
+    reason = "" if quiet else reason_text(job)
     if job.state is JobState.FAILED and job.exit_code is not None:
         reason = f"exit code {job.exit_code}"
     return ", ".join(filter(None, (attempt, reason)))

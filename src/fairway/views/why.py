@@ -74,6 +74,8 @@ def build_why(
 
 def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
     text = name_and_state(job, now)
+    if job.last_seen_at is not None:
+        return text
     if job.state is JobState.RUNNING:
         return f"{text} on {nodes_text(nodes)}"
     if job.state in OPEN_JOBS:
@@ -92,6 +94,9 @@ def _reasons(
     plain: bool,
     answer: WaitAnswer | None,
 ) -> Iterator[wire.WhyReason]:
+    if job.last_seen_at is not None:  # nothing else that is known of it is of now
+        yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine="")
+        return
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
         return
     if job.state not in OPEN_JOBS:

@@ -318,6 +318,10 @@ class Job(Wire):
         default="", description="the engine's own words for why it waits or how it ended; empty: none"
     )
     hint: str = Field(default="", description="what would help; empty: nothing to say")
+    last_seen_at: Moment | None = Field(
+        default=None,
+        description="its cluster is no longer in the fleet: the state is as of then; null: it is tracked",
+    )
     native: bool = Field(description="not submitted through Fairway")
     engine_id: str | None = Field(description="null: no engine job yet")
     array: str | None = Field(description="the first task of its array")

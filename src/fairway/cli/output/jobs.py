@@ -123,7 +123,7 @@ def run_time(job: wire.Job, now: datetime) -> str:
     """Format how long the last attempt ran, or has been running."""
     if job.started_at is None or job.state in (JobState.QUEUED, JobState.WAITING, JobState.HELD):
         return UNKNOWN
-    return span(((job.ended_at or now) - job.started_at).total_seconds())
+    return span(((job.ended_at or job.last_seen_at or now) - job.started_at).total_seconds())
 
 
 def _row(group: JobGroup, now: datetime) -> list[str]:

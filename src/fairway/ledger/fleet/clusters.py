@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from sqlalchemy import JSON, exists, func, select, tuple_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from fairway.ledger.connection import LedgerStore
-from fairway.ledger.records.fleet import ClusterState, NodeState, PoolState
-from fairway.ledger.schema.tables import cluster_state, device, node, pool_total
+from fairway.ledger.records.fleet import ClusterState, LeftCluster, NodeState, PoolState
+from fairway.ledger.schema.tables import cluster_state, device, left_cluster, node, pool_total
 from fairway.ledger.sql_values import AnyRow, page_limit
 from fairway.model.fleet import EngineKind
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName
@@ -50,6 +51,10 @@ class ClusterStore(LedgerStore):
             ClusterState(**{**row._mapping, "engine": EngineKind(row.engine) if row.engine else None})
             for row in await self._fetch(_CLUSTERS)
         )
+
+    async def left(self) -> Mapping[ClusterName, LeftCluster]:
+        """Return the clusters that are no longer in the fleet, by name."""
+        return {row.cluster: LeftCluster(*row) for row in await self._fetch(select(left_cluster))}
 
     async def pools(self) -> tuple[PoolState, ...]:
         """Return every pool that has nodes, by cluster, pool and slice."""

@@ -38,6 +38,17 @@ _ADD = text("""
     ON CONFLICT (cluster) DO UPDATE SET engine = excluded.engine WHERE cluster_state.engine <> excluded.engine
 """)
 
+# Before its state is removed: nothing after the last observation is known of its jobs.
+_LEAVE = text("""
+    INSERT INTO left_cluster (cluster, revision, seen_at)
+    SELECT cluster, :revision, COALESCE(observed_at, now()) FROM cluster_state
+    WHERE cluster <> ALL (CAST(:clusters AS text[]))
+    ON CONFLICT (cluster)
+    DO UPDATE SET revision = excluded.revision, left_at = now(), seen_at = excluded.seen_at
+""")
+
+_RETURN = text("DELETE FROM left_cluster WHERE cluster = ANY (CAST(:clusters AS text[]))")
+
 _REMOVE = tuple(
     text(f"DELETE FROM {table} WHERE cluster <> ALL (CAST(:clusters AS text[]))")  # noqa: S608
     for table in ("cluster_state", "node", "device", "pool_total", "drift", "cluster_condition")
@@ -94,6 +105,8 @@ class RevisionStore(LedgerStore):
             if (await connection.execute(_NEWEST_ID)).scalar() != revision:
                 return
             await connection.execute(_REVOKE_LEASES, clusters | {"fleet": FLEET})
+            await connection.execute(_LEAVE, clusters | {"revision": revision})
+            await connection.execute(_RETURN, clusters)
             for statement in _REMOVE:
                 await connection.execute(statement, clusters)
             await connection.execute(_SKIP_APPLIES, clusters)

@@ -177,8 +177,10 @@ _ARRAYS = text("""
 """)
 
 _DEVICE_SECONDS = text("""
-    SELECT job, sum(devices * extract(epoch FROM COALESCE(ended_at, now()) - started_at)) AS seconds
-    FROM attempt WHERE job = ANY(CAST(:jobs AS bigint[])) GROUP BY job
+    SELECT attempt.job, sum(attempt.devices * greatest(0, extract(epoch FROM
+        COALESCE(attempt.ended_at, left_cluster.seen_at, now()) - attempt.started_at))) AS seconds
+    FROM attempt JOIN job ON job.id = attempt.job LEFT JOIN left_cluster USING (cluster)
+    WHERE attempt.job = ANY(CAST(:jobs AS bigint[])) GROUP BY attempt.job
 """)
 
 

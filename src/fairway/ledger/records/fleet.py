@@ -54,6 +54,18 @@ class StoredCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftCluster:
+    """A cluster that is no longer in the fleet: its open jobs are not tracked."""
+
+    cluster: ClusterName
+    revision: int
+    """The first revision without it."""
+    left_at: datetime
+    seen_at: datetime
+    """When it was last observed."""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolState:
     """What a pool had at its cluster's `observed_at`. Always `total == in_use + free + unhealthy`."""
 

@@ -79,6 +79,16 @@ fleet_revision: Final = Table(
     Column("text", Text, nullable=False),
 )
 
+# Clusters that left the fleet, and when they were last observed: their open jobs are not tracked any more.
+left_cluster: Final = Table(
+    "left_cluster",
+    metadata,
+    Column("cluster", Name, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("left_at", Moment, nullable=False, server_default=func.now()),
+    Column("seen_at", Moment, nullable=False),
+)
+
 cluster_state: Final = Table(
     "cluster_state",
     metadata,

@@ -135,8 +135,11 @@ _UNMETERED: Final = """
         SELECT attempt.job, attempt.number AS attempt, candidate.class, attempt.devices,
             floor(extract(epoch FROM attempt.started_at)) AS began,
             floor(extract(epoch FROM attempt.ended_at)) AS ended,
-            attempt.ending IS NULL AND candidate.state IN ({open}) AS runs
+            attempt.ending IS NULL AND candidate.state IN ({open}) AS runs,
+            -- Of a cluster that left the fleet, only what was seen counts.
+            least(:until, floor(extract(epoch FROM left_cluster.seen_at))) AS until
         FROM candidate JOIN attempt ON attempt.job = candidate.id
+        LEFT JOIN job_class ON job_class.id = candidate.class LEFT JOIN left_cluster USING (cluster)
     ), stored AS (
         SELECT job, attempt, metered.class, devices, extract(epoch FROM started_at) AS began,
             extract(epoch FROM COALESCE(metered.metered_to, greatest(started_at, mark.metered_to))) AS upto
@@ -147,7 +150,7 @@ _UNMETERED: Final = """
             stored.devices AS stored_devices, stored.began AS stored_began, stored.upto,
             COALESCE(actual.class = stored.class AND actual.devices = stored.devices
                 AND actual.began = stored.began, false) AS alike,
-            CASE WHEN runs AND ended IS NULL THEN greatest(:until, actual.began, stored.upto)
+            CASE WHEN runs AND ended IS NULL THEN greatest(actual.until, actual.began, stored.upto)
                 ELSE COALESCE(ended, stored.upto, actual.began) END AS ended
         FROM actual FULL JOIN stored USING (job, attempt)
     ), stretch AS (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import codecs
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_hint, spent_text
 from fairway.engines.port import LogPart
+from fairway.ledger.records.fleet import LeftCluster
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobId, JobSpec, JobState, Placement, format_job_id
-from fairway.model.names import TeamName
+from fairway.model.job import OPEN_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
+from fairway.model.names import ClusterName, TeamName
 from fairway.policy.placement import PlacementOption
 from fairway.wire import jobs as wire
 
@@ -115,6 +116,36 @@ def _job(row: JobRow) -> dict[str, Any]:
         "exit_code": row.exit_code,
         "time_seconds": row.time_seconds,
     }
+
+
+def with_left_cluster(job: JobT, left: Mapping[ClusterName, LeftCluster]) -> JobT:
+    """Set the reason of an open job whose cluster left the fleet. Others are unchanged."""
+    found = left.get(ClusterName(job.cluster)) if job.state in OPEN_JOBS else None
+    if found is None:
+        return job
+    reason = NotTracked(
+        "ClusterNotTracked",
+        f"its cluster {found.cluster} is no longer in the fleet since revision {found.revision}: "
+        f"last seen {found.seen_at:%Y-%m-%d %H:%MZ}",
+        "it may still run there, and is not charged from then on; to track it again, put the cluster back:  "
+        "fairway get revisions  and  fairway rollback N",
+    )
+    return job.model_copy(
+        update={
+            "code": reason.code,
+            "reason": reason.message,
+            "hint": reason.hint,
+            "last_seen_at": found.seen_at,
+        }
+    )
+
+
+class NotTracked(NamedTuple):
+    """Why the state of a job is no longer known."""
+
+    code: str
+    message: str
+    hint: str
 
 
 def with_budget_reason(job: JobT, fleet: Fleet, held: Mapping[TeamName, SpentBudget]) -> JobT:

@@ -236,6 +236,9 @@ async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
     second = await ledger.revisions.add("two", "d2", "me")
     await ledger.revisions.follow(second.id, {hpc: EngineKind.SLURM})
     assert [c.cluster for c in await ledger.clusters.all()] == [hpc]
+    left = await ledger.clusters.left()
+    assert [(c.cluster, c.revision) for c in left.values()] == [(cloud, second.id)]
+    assert left[cloud].seen_at <= left[cloud].left_at
     assert {n.cluster for n in await ledger.clusters.nodes()} == {hpc}
     assert {p.cluster for p in await ledger.clusters.pools()} == {hpc}
     assert await ledger.leases.renew(old) is None  # a server that has not noticed cannot bring it back
@@ -245,3 +248,7 @@ async def test_the_fleet_says_which_clusters_are_shown(ledger: Ledger) -> None:
 
     await ledger.revisions.follow(first.id, {cloud: EngineKind.KUBERNETES})  # overtaken: nothing happens
     assert [c.cluster for c in await ledger.clusters.all()] == [hpc]
+
+    third = await ledger.revisions.add("three", "d3", "me")
+    await ledger.revisions.follow(third.id, {hpc: EngineKind.SLURM, cloud: EngineKind.KUBERNETES})
+    assert await ledger.clusters.left() == {}  # it is back

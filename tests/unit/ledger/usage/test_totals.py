@@ -109,6 +109,10 @@ async def test_what_runs_counts_up_to_now(ledger: Ledger, book: Book) -> None:
     book.metered(1, Class(), DAY + 9 * HOUR, DAY + 10 * HOUR, 4)
     assert await live(ledger) == {(1,): 4 * 600}
     assert await live(ledger, NOW + 60) == {(1,): 4 * 660}
+    left = "INSERT INTO left_cluster (cluster, revision, seen_at) VALUES ('hpc', 2, to_timestamp(%s))"
+    book.db.execute(left, (NOW - 500,))
+    assert await live(ledger) == {(1,): 4 * 100}  # its cluster left the fleet: only what was seen counts
+    book.db.execute("DELETE FROM left_cluster")
     assert await live(ledger, DAY) == {}  # a clock that is behind takes nothing away
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from fairway.api.auth import caller_of
 from fairway.ledger import Ledger, Revision
@@ -20,10 +23,12 @@ from fairway.services.policy import (
     no_such_apply,
     plan_fleet_file,
     revision_before,
+    start_apply,
 )
-from fairway.services.revisions import find_revision
+from fairway.services.revisions import find_revision, list_revisions
 from fairway.services.rights import sees_all
 from fairway.views import plans as formats
+from fairway.views.removals import confirmation_names, removal_lines, removals_headline
 from fairway.views.stopped import liveness_text, stopped_text
 from fairway.web.context import PageContext
 from fairway.web.pages.policy import view_model
@@ -40,10 +45,12 @@ Id = Annotated[int | None, Query(ge=1, lt=10**18)]
 
 
 def add_policy_pages(site: PageContext) -> None:
-    """Add the Policy page, the history, and the plan of a file."""
+    """Add the Policy page, the revisions, the history, and the plan and apply of a file."""
     _add_policy(site)
+    _add_revisions(site)
     _add_history(site)
     _add_plan(site)
+    _add_apply(site)
 
 
 def _add_policy(site: PageContext) -> None:
@@ -79,6 +86,42 @@ def _add_policy(site: PageContext) -> None:
             | _FORMATTERS
             | {"file": file, "lines": lines, "asked": revision, "newest": newest, "whole": sees_file},
         )
+
+
+def _add_revisions(site: PageContext) -> None:
+    ledger, pages = site.ledger, site.pages
+
+    @site.app.get("/policy/revisions", dependencies=PAGE, include_in_schema=False)
+    async def show_revisions(request: Request, before: Id = None) -> Response:
+        """Show the revisions of the fleet file, newest first, and where each is in force."""
+        rows = await list_revisions(ledger, before=before, limit=PER_PAGE + 1)
+        values = {
+            "revisions": rows[:PER_PAGE],
+            "older": rows[PER_PAGE - 1].revision if len(rows) > PER_PAGE else None,
+            "whole": sees_all(caller_of(request)),
+        }
+        return pages.show(request, "policy_revisions.html", values | _FORMATTERS)
+
+    @site.app.get("/policy/revisions/{number}", dependencies=PAGE, include_in_schema=False)
+    async def show_revision(request: Request, number: int) -> Response:
+        """Compare one revision with the file that was applied last; operators may plan it."""
+        caller = caller_of(request)
+        if not sees_all(caller):
+            raise RequestError(
+                ErrorKind.FORBIDDEN,
+                "FleetFileNotShown",
+                "the fleet file has what every team may spend: operators and viewers alone read it",
+                "what holds for your teams:  /teams",
+            )
+        file, applied = await find_revision(ledger, number), await find_revision(ledger, None)
+        before, after = applied.text if applied else "", file.text if file else ""
+        values = {
+            "file": file,
+            "applied": applied,
+            "diff": await asyncio.to_thread(diff_lines, before, after),
+            "may_plan": caller.role.may(Role.OPERATOR),
+        }
+        return pages.show(request, "policy_revision.html", values | _FORMATTERS)
 
 
 def _add_history(site: PageContext) -> None:
@@ -136,9 +179,50 @@ def _add_plan(site: PageContext) -> None:
     )
     async def show_plan(request: Request) -> Response:
         """Show what the file would change, or all its faults. Nothing is changed."""
-        text = (await form_of(request)).get("fleet", "").replace("\r\n", "\n")
-        values = _NO_PLAN | _FORMATTERS | {"text": text} | await _plan_values(site, request, text)
-        return pages.show(request, "policy_plan.html", values)
+        text, revision = await _posted_file(site, request)
+        values = _NO_PLAN | _FORMATTERS | {"text": text, "revision": revision}
+        return pages.show(request, "policy_plan.html", values | await _plan_values(site, request, text))
+
+
+def _add_apply(site: PageContext) -> None:
+    @site.app.post(
+        "/policy/apply",
+        dependencies=page_allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES),
+        include_in_schema=False,
+    )
+    async def apply_plan(request: Request) -> Response:
+        """Queue the apply of a plan that was shown, and go to its page."""
+        form = await form_of(request)
+        text, _ = await _posted_file(site, request)
+        try:
+            wanted = wire.ApplyRequest(
+                fleet=text,
+                source=_SOURCE,
+                fingerprints=json.loads(form.get("fingerprints", "")),
+                force=form.get("force") == "yes",
+                confirmed=form.get("confirm", "").replace(",", " ").split(),
+            )
+        except ValueError:  # pydantic's and json's errors are ValueErrors
+            raise RequestError(
+                ErrorKind.INVALID,
+                "NotAPlan",
+                "this is not a plan that can be applied",
+                "plan the file again, and apply it from there:  /policy/plan",
+            ) from None
+        apply = await start_apply(site.policy, site.ledger, site.fleets, caller_of(request), wanted)
+        return RedirectResponse(f"/policy/history/{apply.id}", status_code=HTTPStatus.SEE_OTHER)
+
+
+async def _posted_file(site: PageContext, request: Request) -> tuple[str, int | None]:
+    """Return the fleet file of a form: its text, or the revision it names with that one's text."""
+    form = await form_of(request)
+    number = form.get("revision", "")
+    if not number:
+        return form.get("fleet", "").replace("\r\n", "\n"), None
+    if not (number.isascii() and number.isdecimal() and len(number) < 18):
+        number = "0"
+    found = await find_revision(site.ledger, int(number))
+    return (found.text, found.id) if found else ("", None)
 
 
 async def _plan_values(site: PageContext, request: Request, text: str) -> dict[str, object]:
@@ -167,8 +251,11 @@ async def _plan_values(site: PageContext, request: Request, text: str) -> dict[s
             (c.cluster, n) for c in plan.clusters for n in c.notices if n.code != formats.AFFECTED_JOBS_CODE
         ],
         "against": objections,
+        "confirm_names": confirmation_names(plan.removals),
+        "fingerprints": json.dumps(plan_file.fingerprints),
         "can_apply": bool(plan.diff or plan.changes)
         and not plan.failures
+        and not any(r.refused for r in plan.removals)
         and all(o.forceable for _, o in objections),
         "warnings": plan.warnings,
         "plan_name": formats.suggested_name(plan),
@@ -208,6 +295,8 @@ _FORMATTERS: Final[dict[str, object]] = {
     "SIGN_WORDS": view_model.SIGN_WORDS,
     "APPLY_STATES": view_model.APPLY_STATES,
     "outcome": formats.outcome,
+    "removal_lines": removal_lines,
+    "removals_headline": removals_headline,
     "stopped_text": stopped_text,
     "liveness_text": liveness_text,
     "apply_kind": formats.apply_kind,
@@ -225,6 +314,9 @@ _NO_PLAN: Final[dict[str, object]] = {
     "touched": [],
     "notices": [],
     "against": [],
+    "confirm_names": [],
+    "fingerprints": "",
+    "revision": None,
     "can_apply": False,
     "warnings": [],
     "plan_name": "",

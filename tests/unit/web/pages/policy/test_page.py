@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from pathlib import Path
@@ -26,7 +27,7 @@ from fairway.web.app import add_pages
 from fairway.wire.policy import PlanFile
 from tests.unit.api.conftest import build_policy_services
 from tests.unit.api.governed import Memory
-from tests.unit.api.test_policy import FLEET, RAISED, apply, digest
+from tests.unit.api.test_policy import FLEET, RAISED, WITHOUT_DREAM, apply, digest
 from tests.unit.web.conftest import SignIn
 
 
@@ -57,9 +58,9 @@ async def opened(client: httpx2.AsyncClient, path: str, status: int = 200) -> st
     return answer.text
 
 
-def seen(html: str) -> str:
+def seen(text: str) -> str:
     """The words of a page, without its tags."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 
 
 async def plan(client: httpx2.AsyncClient, text: str, **headers: str) -> httpx2.Response:
@@ -288,3 +289,61 @@ async def test_only_operators_plan(sign_in: SignIn, role: Role) -> None:
 async def test_a_plan_from_elsewhere(operator: httpx2.AsyncClient) -> None:
     answer = await operator.post("/policy/plan", data={"fleet": FLEET, "csrf": "guessed"})
     assert answer.status_code == 403 and "NotFromHere" in answer.text
+
+
+async def csrf_of(client: httpx2.AsyncClient) -> str:
+    found = re.search(r'name="csrf" value="(\w+)"', await opened(client, "/policy/plan"))
+    assert found
+    return found[1]
+
+
+async def test_an_old_revision_is_compared_planned_and_applied(
+    operator: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    await apply(ledger, RAISED)
+    listed = seen(await opened(operator, "/policy/revisions"))
+    assert "Revisions of the fleet file" in listed and "hpc" in listed
+    page = await opened(operator, "/policy/revisions/1")
+    assert "revision 2 → 1" in seen(page) and "share: 70" in page and "share: 60" in page
+    csrf = await csrf_of(operator)
+    planned = await operator.post("/policy/plan", data={"csrf": csrf, "revision": "1"})
+    marks = re.search(r'name="fingerprints" value="([^"]+)"', planned.text)
+    assert marks and 'name="revision" value="1"' in planned.text
+    form = {"csrf": csrf, "revision": "1", "fingerprints": html.unescape(marks[1])}
+    done = await operator.post("/policy/apply", data=form, follow_redirects=False)
+    assert done.status_code == 303
+    assert "rollback to 1" in seen(await opened(operator, "/policy/history"))
+    assert done.headers["location"] in await opened(operator, "/policy/history")
+    newest = await ledger.revisions.newest()
+    assert newest is not None and (newest.id, newest.text) == (3, FLEET)
+
+
+async def test_removals_come_first_and_are_confirmed_on_the_page(
+    operator: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    planned = await plan(operator, WITHOUT_DREAM)
+    words = seen(planned.text)
+    assert "removes cluster dream: pool dream-a100" in words and "Type the names of what goes" in words
+    form = {"csrf": await csrf_of(operator), "fleet": WITHOUT_DREAM, "fingerprints": '{"hpc": "f"}'}
+    refused = await operator.post("/policy/apply", data=form, follow_redirects=False)
+    assert refused.status_code == 409 and "RemovalsNotConfirmed" in refused.text
+    for more in ({"confirm": "dream"}, {"force": "yes"}):
+        done = await operator.post("/policy/apply", data=form | more, follow_redirects=False)
+        assert done.status_code == 303
+    bad = await operator.post("/policy/apply", data=form | {"fingerprints": "x"}, follow_redirects=False)
+    assert bad.status_code == 422 or bad.status_code == 400
+
+
+async def test_only_operators_apply_and_members_see_no_revision(
+    viewer: httpx2.AsyncClient, member: httpx2.AsyncClient, ledger: Ledger
+) -> None:
+    await apply(ledger, FLEET)
+    page = await opened(viewer, "/policy/revisions/1")
+    assert "Plan revision" not in page
+    found = re.search(r'name="csrf" value="(\w+)"', await opened(viewer, "/policy"))
+    form = {"csrf": found[1] if found else "", "revision": "1", "fingerprints": "{}"}
+    assert (await viewer.post("/policy/apply", data=form)).status_code == 403
+    assert "FleetFileNotShown" in await opened(member, "/policy/revisions/1", 403)
+    await opened(member, "/policy/revisions")
