@@ -39,6 +39,7 @@ _KINDS: Final = ("qos", "account", "association")
 _VOLATILE: Final = frozenset({"id", "lineage", "accounting", "comment"})
 _LISTS: Final = frozenset({"qos", "flags", "coordinators", "list"})
 _STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
+_QOS_KEYS: Final = ("QOS", "AllowQos", "DenyQos")
 LENT_SUFFIX: Final = "-lent"
 _RETURN: Final = "fairway.return"
 """A QOS that exists for a moment, to empty a list of QOS."""
@@ -110,7 +111,10 @@ def leaving(
     ]
     gated = [p for p in _partitions(found) if found.settings.get(f"partition/{p}/QOS") == names.GATE]
     created = created_objects(found, saved)
-    needed = {names.qos_key(names.GATE): f"partition {', '.join(gated)} names it"} if gated else {}
+    needed = {
+        names.qos_key(qos): f"partition {', '.join(partitions)} names it"
+        for qos, partitions in _named_qos(found).items()
+    }
     return Leaving(
         tuple(restored),
         needed | dict(_users_in_use(found, {o.key for o in created})),
@@ -118,6 +122,16 @@ def leaving(
         advice=tuple(_lines_to_remove(cluster, found, gated)),
         objections=tuple(_files_first(cluster, gated)),
     )
+
+
+def _named_qos(found: FoundPolicy) -> dict[str, list[str]]:
+    """Return the QOS that partitions name, with these: slurmctld would not start again without such a QOS."""
+    named: dict[str, list[str]] = {}
+    for partition in _partitions(found):
+        listed = [found.settings.get(f"partition/{partition}/{key}") or "" for key in _QOS_KEYS]
+        for qos in sorted({q for text in listed for q in text.split(",") if q}):
+            named.setdefault(qos, []).append(partition)
+    return named
 
 
 def _users_in_use(found: FoundPolicy, created: Collection[ObjectKey]) -> Iterator[tuple[ObjectKey, str]]:
@@ -286,14 +300,17 @@ async def _inherit_qos(rest: SlurmRest, cluster: str, bodies: Sequence[Record]) 
     """Make associations inherit their QOS again."""
     qos = {"name": _RETURN, "description": f"{names.MARK}: deleted at once"}
     await rest.request("POST", f"{DB}/qos/", {"qos": [qos]})
-    emptied = [{**body, "qos": [_RETURN], "default": {"qos": ""}} for body in bodies]
+    # A user's default too: 26.05 refuses a list without the default, also where that is inherited.
+    emptied = [
+        {**body, "qos": [_RETURN], "default": {"qos": _RETURN if body.get("user") else ""}} for body in bodies
+    ]
     await rest.request("POST", f"{DB}/associations/", {"associations": emptied})
     await rest.request("DELETE", f"{DB}/qos/{_RETURN}")
     above = {body["account"] if body.get("user") else body["parent_account"] for body in bodies}
     reply = await rest.request("GET", associations_path(cluster))
     accounts = [a for a in reply["associations"] if not a.get("user") and a["account"] in above]
-    with_default = [body for body in bodies if (body.get("default") or {}).get("qos")]
-    await rest.request("POST", f"{DB}/associations/", {"associations": [*accounts, *with_default]})
+    await rest.request("POST", f"{DB}/associations/", {"associations": list(bodies)})
+    await rest.request("POST", f"{DB}/associations/", {"associations": accounts})
 
 
 async def _unmark(rest: SlurmRest, kind: str, wanted: Collection[str]) -> None:

@@ -49,6 +49,13 @@ def test_while_the_files_are_installed_leaving_is_refused_and_the_lines_are_name
     assert leaving.advice[-1].line == "PartitionName=gpu-lent"
 
 
+def test_a_qos_that_a_partition_allows_stays_because_slurmctld_would_not_start_without_it() -> None:
+    allows = settings(gated=False) | {"partition/gpu-lent/AllowQos": f"normal,{names.LENT}"}
+    found = FoundPolicy("slurm", (FoundObject(LENT, {}, ours=True),), allows)
+    leaving = restore.leaving("hpc", found, [SavedObject(LENT, {}, None)], {})
+    assert leaving.needed[LENT] == "partition gpu-lent names it"
+
+
 def test_without_the_files_only_the_empty_twins_are_left_to_remove() -> None:
     leaving = restore.leaving("hpc", FoundPolicy("slurm", (), settings(gated=False)), [], {})
     assert leaving.objections == ()
