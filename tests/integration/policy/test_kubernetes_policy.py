@@ -196,6 +196,21 @@ async def test_an_object_deleted_by_hand_comes_back(here: Here) -> None:
     assert not await here.changes()
 
 
+async def test_a_local_queue_that_points_elsewhere_is_made_anew(here: Here) -> None:
+    """Kueue does not let a LocalQueue change its ClusterQueue (K8s F3)."""
+    path = KINDS["LocalQueue"].path("nlp/main")
+    body = await asyncio.to_thread(here.admin.get, path)
+    await asyncio.to_thread(here.admin.delete, path)
+    meta = {key: body["metadata"][key] for key in ("name", "namespace", "labels")}
+    await asyncio.to_thread(
+        here.admin.apply, {**body, "metadata": meta, "spec": {"clusterQueue": "product"}, "status": None}
+    )
+    (change,) = await here.changes()
+    assert [(f.field, f.before, f.after) for f in change.fields] == [("spec.clusterQueue", "product", "nlp")]
+    await here.apply(here.fleet)
+    assert not await here.changes()
+
+
 async def test_what_a_nudge_holds_is_nobodys_drift(here: Here) -> None:
     note = (
         '{"spec.queueingStrategy": ["BestEffortFIFO", "StrictFIFO"], "spec.fairSharing.weight": [1, "250m"]}'

@@ -256,13 +256,18 @@ def left_alone(found: FoundPolicy, teams: Collection[str]) -> tuple[str, ...]:
 def existing_in(
     namespace: str, have: FoundObject | None, workloads: Sequence[GpuWorkload]
 ) -> tuple[GpuWorkload, ...]:
-    """Return the workloads of a team's namespace that its policy leaves alone. Jobs are governed.
+    """Return the workloads of a team's namespace that its policy leaves alone.
 
     `have` is the namespace as it was found, `workloads` the GPU workloads found in it.
     """
     if have is not None and is_governed(have):
         return parse_annotation(namespace, have.fields.get(_EXISTING_FIELD))
-    return tuple(w for w in workloads if w.kind not in {"Job", "CronJob", FINISHED_POD})
+    # Jobs are governed where they are created; the pods of one from before with resource claims are not.
+    return tuple(
+        w
+        for w in workloads
+        if w.kind not in {"Job", "CronJob", FINISHED_POD} or (w.kind == "Job" and not w.gpus_per_pod)
+    )
 
 
 def annotation(workloads: Sequence[GpuWorkload]) -> str | None:

@@ -18,8 +18,8 @@ from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json
 from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_known_gpu, slice_of, whole_number
 from fairway.engines.kubernetes.policy.fields import format_taint, unflatten
+from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX
-from fairway.engines.kubernetes.policy.translate import HOSTNAME
 from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
 from fairway.model.gpu import GpuType

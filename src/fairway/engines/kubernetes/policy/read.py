@@ -36,6 +36,7 @@ from fairway.engines.kubernetes.policy.advice import (
 )
 from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, find_workloads, has_gpu_classes
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
+from fairway.engines.kubernetes.policy.flavors import terminating_setting, used_setting
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
 from fairway.engines.kubernetes.policy.users import served_setting
@@ -67,6 +68,12 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
     served = {
         served_setting(kind): "no" if bodies is None else "yes" for kind, bodies in found if kind.optional
     }
+    terminating = {
+        terminating_setting(kind): ",".join(_terminating(kind, bodies or ()))
+        for kind, bodies in found
+        if kind is kinds.FLAVOR or kind is kinds.TOPOLOGY
+    }
+    used = _used_flavors(next(bodies or [] for kind, bodies in found if kind is kinds.CLUSTER_QUEUE))
     claims = {GPU_CLAIMS: "yes" if gpu_claims else "no"}
     selector = json.loads(settings.get(SELECTOR) or "null")
     namespaces = next(bodies for kind, bodies in found if kind is kinds.NAMESPACE) or ()
@@ -81,6 +88,8 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
             **settings,
             **capacities,
             **served,
+            **terminating,
+            **used,
             **claims,
             MEMBER_ROLE_SETTING: role,
             UNSELECTED: ",".join(unselected),
@@ -105,6 +114,27 @@ async def _list_kind(requests: KubeRequests, kind: ObjectKind) -> list[Json] | N
         if kind.optional and e.code in {"NotAnApiServer", "Forbidden"}:
             return None
         raise
+
+
+def _terminating(kind: ObjectKind, bodies: Sequence[Json]) -> Iterator[str]:
+    """Yield the names of objects that are being deleted: they are not free yet."""
+    for body in bodies:
+        if "deletionTimestamp" in body["metadata"]:
+            yield name_of(kind, body["metadata"])
+
+
+def _used_flavors(queues: Sequence[Json]) -> dict[str, str]:
+    """Return the settings for the devices that jobs hold in each flavor, as the queues report it."""
+    used: dict[str, int] = {}
+    for queue in queues:
+        for flavor in (queue.get("status") or {}).get("flavorsReservation") or ():
+            totals = (
+                whole_number(str(r.get("total", "0")))
+                for r in flavor.get("resources") or ()
+                if looks_like_gpu(r["name"])
+            )
+            used[flavor["name"]] = used.get(flavor["name"], 0) + sum(totals)
+    return {used_setting(name): str(total) for name, total in used.items()}
 
 
 def _objects(kind: ObjectKind, bodies: Sequence[Json]) -> Iterator[FoundObject]:

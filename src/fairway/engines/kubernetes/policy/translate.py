@@ -27,7 +27,8 @@ from fairway.engines.kubernetes.policy.existing import (
     existing_in,
     left_alone,
 )
-from fairway.engines.kubernetes.policy.fields import Fields, flatten, parse_taint
+from fairway.engines.kubernetes.policy.fields import Fields, flatten
+from fairway.engines.kubernetes.policy.flavors import flavor_notices, flavors_of_others, place_pools
 from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
 from fairway.engines.kubernetes.policy.users import (
     can_assign_queues,
@@ -47,9 +48,6 @@ MEMBER_ROLE: Final = "fairway-member"
 RBAC: Final = "rbac.authorization.k8s.io"
 MEMBERS: Final = "fairway-members"
 CEILING: Final = "fairway-ceiling"
-HOSTNAME: Final = "kubernetes.io/hostname"
-ANY_NODE: Final = {"kubernetes.io/os": "linux"}
-"""Kueue requires at least one label of a flavor with a topology."""
 
 
 QuotaOf = Callable[[Supply], Quota | None]
@@ -63,6 +61,7 @@ def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Transla
         notices=(
             *notices(fleet, translator.teams, translator.capped(), found),
             *translator.existing_notices(),
+            *(flavor_notices(translator.placements, found) if translator.teams else ()),
         ),
         advice=tuple(advise(found)) if translator.teams else (),
     )
@@ -92,8 +91,8 @@ class _Translator:
         self.granted = {t.name: self._granted(t) for t in fleet.teams}
         self.teams = tuple(t for t in fleet.teams if self.granted[t.name])
         self.found_by_key = {o.key: o for o in found.objects}
-        self.topologies = {p.name: self._name_of(kinds.TOPOLOGY, p, _topology(p)) for p in self.pools}
-        self.flavors = {p.name: self._name_of(kinds.FLAVOR, p, self._flavor(p)) for p in self.pools}
+        self.placements = place_pools(self.pools, [t.name for t in self.teams], found)
+        self.flavors = {name: placement.flavor for name, placement in self.placements.items()}
         self.resource_groups = ResourceGroups(self.pools, self.flavors)
         connection = fleet.cluster(cluster).connection
         self.leaves_existing = (
@@ -170,32 +169,12 @@ class _Translator:
     # pools
 
     def _pool_objects(self) -> Iterator[WantedObject]:
-        for pool in self.pools:
-            topology = ObjectKey(kinds.TOPOLOGY.name, self.topologies[pool.name])
-            yield _wanted(kinds.TOPOLOGY, topology.name, _topology(pool))
-            yield _wanted(kinds.FLAVOR, self.flavors[pool.name], self._flavor(pool), after=(topology,))
-
-    def _flavor(self, pool: Pool) -> Json:
-        place = _place(pool)
-        spec: Json = {"nodeLabels": dict(place.node_labels) or dict(ANY_NODE)}
-        if place.taints:
-            spec["nodeTaints"] = [parse_taint(t) for t in place.taints]
-        # Without a topology Kueue assigns quota but no nodes, and a guaranteed job may wait in the scheduler.
-        spec["topologyName"] = self.topologies[pool.name]
-        return {"spec": spec}
-
-    def _name_of(self, kind: ObjectKind, pool: Pool, body: Json) -> str:
-        """Return the pool's name, or another one where an object of that name can no longer be changed.
-
-        An object of Fairway's that is already as wanted is reused, whatever its name.
-        """
-        fields = flatten(kind, body)
-        names = [pool.name, *(f"{pool.name}.{n}" for n in range(2, 10))]
-        candidates = [(name, self.found_by_key.get(ObjectKey(kind.name, name))) for name in names]
-        for name, found in candidates:
-            if found is not None and found.ours and found.fields == fields:
-                return name
-        return next((name for name, found in candidates if found is None or not found.ours), names[-1])
+        for placement in self.placements.values():
+            topology = ObjectKey(kinds.TOPOLOGY.name, placement.topology)
+            yield WantedObject(topology, placement.topology_fields)
+            flavor = ObjectKey(kinds.FLAVOR.name, placement.flavor)
+            yield WantedObject(flavor, placement.flavor_fields, (topology,))
+        yield from flavors_of_others(self.placements, [t.name for t in self.teams], self.found)
 
     def _flavor_keys(self) -> tuple[ObjectKey, ...]:
         return tuple(ObjectKey(kinds.FLAVOR.name, name) for name in self.flavors.values())
@@ -378,17 +357,6 @@ def capacity(pool: Pool, supply: Supply, settings: Mapping[str, str]) -> int:
     if pool.gpus is not None and supply.slice is None:
         return pool.gpus
     return int(settings.get(f"capacity.{supply}", "0"))
-
-
-def _place(pool: Pool) -> KubernetesPlace:
-    if not isinstance(pool.place, KubernetesPlace):  # `files` gives a pool the place of its cluster's engine
-        raise TypeError(f"pool {pool.name} is not on Kubernetes")
-    return pool.place
-
-
-def _topology(pool: Pool) -> Json:
-    levels = [*(level for level in pool.topology if level != HOSTNAME), HOSTNAME]
-    return {"spec": {"levels": [{"nodeLabel": level} for level in levels]}}
 
 
 def _cohort(name: str) -> ObjectKey:

@@ -184,10 +184,11 @@ async def activity(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping
     return count(workloads, queues, with_jobs)
 
 
-_HAVE_JOBS: Final = frozenset(
-    kind.name for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.FLAVOR)
-)
-"""Not cohorts: when one is deleted, the jobs under it go on, because they depend on the queues inside it."""
+_HAVE_JOBS: Final = frozenset(kind.name for kind in (kinds.NAMESPACE, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE))
+"""Not cohorts and flavors: when one is deleted, the jobs under it go on.
+
+They depend on the queues inside a cohort, and a flavor stays until the last job in it has ended.
+"""
 
 
 def count(
@@ -215,11 +216,8 @@ def _keys(workload: Workload, cluster_queues: Mapping[str, str]) -> set[ObjectKe
     queue = f"{namespace}/{workload.spec.queue_name}"
     admission = workload.status.admission
     cluster_queue = admission.cluster_queue if admission else cluster_queues.get(queue, "")
-    keys = {
+    return {
         ObjectKey(kinds.NAMESPACE.name, namespace),
         ObjectKey(kinds.LOCAL_QUEUE.name, queue),
         ObjectKey(kinds.CLUSTER_QUEUE.name, cluster_queue),
     }
-    for assignment in admission.pod_set_assignments if admission else ():
-        keys |= {ObjectKey(kinds.FLAVOR.name, flavor) for flavor in assignment.flavors.values()}
-    return keys

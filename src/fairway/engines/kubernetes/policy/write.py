@@ -109,6 +109,10 @@ async def _remove(requests: KubeRequests, kind: ObjectKind, change: Change, meta
 
 
 async def _put(requests: KubeRequests, kind: ObjectKind, change: Change, meta: Json | None) -> None:
+    if meta is not None and _is_made_anew(kind, change):
+        await requests.delete(kind.path(change.key.name), kind.resource, str(meta["uid"]))
+        await _until_gone(requests, kind, change.key)
+        meta = None
     if meta is not None and "deletionTimestamp" in meta:
         await _until_gone(requests, kind, change.key)
         meta = None
@@ -126,6 +130,16 @@ async def _put(requests: KubeRequests, kind: ObjectKind, change: Change, meta: J
                 _add_null(patch, unflatten({path: "x"}))
         written = await requests.merge(kind.path(change.key.name), kind.resource, patch)
     _check(kind, change, written)
+
+
+def _is_made_anew(kind: ObjectKind, change: Change) -> bool:
+    """Return whether an object is deleted and created: Kueue does not let a LocalQueue change its queue.
+
+    Its running jobs go on, and its waiting jobs wait in the new one.
+    """
+    return kind is kinds.LOCAL_QUEUE and any(
+        f.field == "spec.clusterQueue" and f.before is not None for f in change.fields
+    )
 
 
 def _body(kind: ObjectKind, change: Change, meta: Json | None) -> Json:
@@ -180,6 +194,7 @@ async def _until_gone(requests: KubeRequests, kind: ObjectKind, key: ObjectKey) 
         await asyncio.sleep(_POLL_SECONDS)
     raise Unreachable(
         "StillGoing",
-        f"{key} is being removed and cannot be made anew before it is gone: jobs still hold it",
-        f"let them end:  kubectl get workloads -A; it is gone a second after the last one ({kind.plural})",
+        f"{key} is being deleted and cannot be created before it is gone: jobs or queues still use it",
+        "look at what uses it:  kubectl get workloads,clusterqueues -A; it is gone a second after the "
+        f"last one:  kubectl get {kind.plural}",
     )

@@ -108,6 +108,12 @@ def test_resource_claims_are_refused_where_they_can_be_for_gpus() -> None:
     assert "ClaimsRefused" in notices(with_gpus)
 
 
+def test_a_job_from_before_keeps_its_resource_claims() -> None:
+    claimed = replace(TRAIN, gpus_per_pod=0, gpus=0)
+    wanted = translate(fleet(), CLOUD, used(claimed))
+    assert fields_of(wanted, "Namespace", "product")[ANNOTATION] == "Job/train=0"
+
+
 @pytest.mark.parametrize(("name", "gpus"), [("gpu.nvidia.com", True), ("rdma.example.com", False)])
 def test_a_device_class_for_gpus_is_recognised(name: str, gpus: bool) -> None:
     assert existing.has_gpu_classes([{"metadata": {"name": name}, "spec": {}}]) is gpus
