@@ -107,6 +107,13 @@ def from_status(code: int, body: bytes, call: ApiCall) -> FairwayError | Expired
             f"{call.server} answered HTTP {code} to {call}: {message}",
             "Fairway tries again by itself; the API server's log says why: kubectl get --raw /readyz?verbose",
         )
+    if code == 404 and call.resource.endswith(".kueue.x-k8s.io"):
+        return Refused(
+            "NoKueue",
+            f"{call.server} has no {call.resource} of version v1beta2: Kueue is not installed, or is too old",
+            "install Kueue 0.19, which Fairway needs for policy and jobs; what is there:"
+            "  kubectl api-resources --api-group=kueue.x-k8s.io",
+        )
     return Refused(
         "NotAnApiServer" if code == 404 or code < 400 else "BadRequest",
         f"{call.server} answered HTTP {code} to {call}: {message}",

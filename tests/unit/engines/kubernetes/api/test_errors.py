@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from dataclasses import replace
 
 import httpx2
 import msgspec
@@ -76,6 +77,15 @@ def test_answers_that_say_no(status: int, kind: type[FairwayError], code: str) -
     assert isinstance(told, FairwayError)
     assert told.code == code
     assert "the server's words" in told.message
+
+
+def test_a_cluster_without_kueue_is_told_so() -> None:
+    told = from_status(404, b"404 page not found", replace(ASKED, resource="topologies.kueue.x-k8s.io"))
+
+    assert isinstance(told, Refused)
+    assert told.code == "NoKueue"
+    assert "Kueue is not installed" in told.message
+    assert "kubeconfig" not in told.hint
 
 
 def test_lost_history_is_no_error_for_a_user() -> None:
