@@ -328,7 +328,6 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
             job("f", gpus=1, labels={CLASS: "urgent"}),
         ),
         "the queue of its name go together": (bob, "product", job("g", gpus=1, labels={CLASS: "low"})),
-        "a job without GPUs needs no queue": (alice, "nlp", job("i", gpus=0, labels={QUEUE: "main"})),
         "cannot create resource": (bob, "nlp", job("h", gpus=1)),
     }
     for words, (who, namespace, wanted) in cases.items():
@@ -345,6 +344,13 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
         (alice, "nlp", job("cpu-only", gpus=0, seconds=None)),
     ):
         assert not await refused(who, namespace, wanted)
+    # One that names a queue, as the site's queues may have wanted, leaves it: it would never start there.
+    queued = job("i", gpus=0, seconds=None, labels={QUEUE: "main"})
+    queued["spec"]["suspend"] = True
+    assert not await refused(alice, "nlp", queued)
+    made = await asyncio.to_thread(here.admin.get, "/apis/batch/v1/namespaces/nlp/jobs/i")
+    assert QUEUE not in made["metadata"].get("labels", {})
+    assert made["spec"]["suspend"] is False
     stray: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -360,9 +366,9 @@ async def test_the_api_server_refuses_what_kueue_would_let_through(here: Here) -
         )
         pods = await asyncio.to_thread(here.admin.get, "/api/v1/namespaces/nlp/pods")
         running = [p["metadata"]["name"] for p in pods["items"] if p["status"]["phase"] == "Running"]
-        return len(running) == 2 and [under.running for under in workloads.values()] == [1, 1]
+        return len(running) == 3 and [under.running for under in workloads.values()] == [1, 1]
 
-    await becomes(runs, 30, "a GPU job and a CPU job of nlp run")
+    await becomes(runs, 30, "a GPU job and two CPU jobs of nlp run")
     changed = [Change(Action.DELETE, ObjectKey("ClusterQueue", "nlp"))]
     activity = await here.engine.activity([c.key for c in changed])
     assert activity[changed[0].key].running >= 1

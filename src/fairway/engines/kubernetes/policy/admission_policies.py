@@ -287,8 +287,9 @@ def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[st
     """Return name, policy and binding that assign the queue of the team, or of the user, to a GPU job.
 
     Other jobs get none: Kueue's own default would assign it to every job, and one without GPUs never starts
-    in a queue whose flavors all have a topology ("no TAS flavor assigned"). The policy also sets the user of
-    every job: Kubernetes objects do not record who created them.
+    in a queue whose flavors all have a topology ("no TAS flavor assigned"). One that names a queue, as the
+    site's queues may have asked for, loses it and runs at once. The policy also sets the user of every job:
+    Kubernetes objects do not record who created them.
     """
     queue = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
     queue += " + (variables.slug == '' ? '' : '.' + variables.slug)"
@@ -312,10 +313,19 @@ def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[st
         "mutations": [
             {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
             for expression in (f"variables.gpus > 0 && {is_default} ? {set_queue} : Object{{}}", set_user)
-        ],
+        ]
+        + [{"patchType": "JSONPatch", "jsonPatch": {"expression": _LEAVE_QUEUE}}],
     }
     binding = {"policyName": QUEUES, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
     return QUEUES, policy, binding
+
+
+_LEAVE_QUEUE: Final = (
+    "variables.gpus == 0 && variables.queue != '' ? ["
+    f"JSONPatch{{op: 'remove', path: '/metadata/labels/{QUEUE_NAME.replace('/', '~1')}'}}, "
+    "JSONPatch{op: 'add', path: '/spec/suspend', value: false}] : []"
+)
+"""Kueue suspends jobs that name a queue, and so do people who write them."""
 
 
 def _slug() -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
+from fairway.engines.kubernetes.policy.admission_policies import mutating_policy
 from fairway.engines.kubernetes.policy.advice import NAME_LABEL, SELECTOR, UNSELECTED
 from fairway.engines.kubernetes.policy.fields import unflatten
 from fairway.engines.kubernetes.policy.import_ import import_policy
@@ -263,3 +264,12 @@ def test_namespaces_that_kueue_leaves_alone_are_named(
     told = [n.message for n in notices if n.code == "NamespacesNotSelected"]
     assert {name for name in ("research", "nlp", "vision", "product") for m in told if name in m} >= named
     assert bool(told) is bool(named)
+
+
+def test_a_job_without_gpus_leaves_the_queue_that_it_names() -> None:
+    """It ran in a site's queue that covered CPUs, and never starts in one of GPUs alone."""
+    _, policy, _ = mutating_policy(["nvidia.com/gpu"], ["low"])
+    (leave,) = [m["jsonPatch"]["expression"] for m in policy["mutations"] if m["patchType"] == "JSONPatch"]
+    assert leave.startswith("variables.gpus == 0 && variables.queue != '' ?")
+    assert "/metadata/labels/kueue.x-k8s.io~1queue-name" in leave
+    assert "path: '/spec/suspend', value: false" in leave
