@@ -57,6 +57,10 @@ class ObservedJob:
     """Attempts before those of `pods`, of which no pods are left."""
     watched: bool = False
     """Whether it has been followed since before its end, so that no pods are missing."""
+    is_pod: bool = False
+    """Whether it is a GPU pod that no Job created, followed as a job that nobody governs."""
+    node_labels: tuple[tuple[str, str], ...] | None = None
+    """Of the node of such a pod; None: not known."""
 
 
 AttemptPods = tuple[ObservedPod, ...]
@@ -78,6 +82,13 @@ class SupplyLookup:
         for resource, flavor in flavors:
             pool = self._pools.get(flavor) or self._pools.get(flavor.partition(".")[0])
             if pool is not None and resource in resources_of(pool):
+                return _supply(pool, resource)
+        return None
+
+    def by_node(self, resource: str, labels: Mapping[str, str]) -> Supply | None:
+        """Return the supply of a resource on a node with these labels. Returns None if no pool claims it."""
+        for pool in self._pools.values():
+            if resource in resources_of(pool) and _labels(pool).items() <= labels.items():
                 return _supply(pool, resource)
         return None
 
@@ -108,6 +119,11 @@ def engine_id(namespace: str, name: str, job: JobFacts) -> EngineId:
     return EngineId(f"{namespace}/{name}" if job.ours else f"{namespace}/{name}/{job.uid[:8]}")
 
 
+def pod_id(namespace: str, name: str, job: JobFacts) -> EngineId:
+    """Return the permanent id of a pod that no Job created; no Job has such an id."""
+    return EngineId(f"{namespace}/pod/{name}/{job.uid[:8]}")
+
+
 def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
     """Return the job, with its attempts as far as their pods were observed."""
     job = observed.job
@@ -121,10 +137,11 @@ def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
     if unobserved and job.started is not None and job.finished_at is not None:
         # Its pods are gone and were not observed: Kubernetes removes those that ran too long.
         attempts = (_forgotten_attempt(job, job.started, job.finished_at),)
-    team = TeamName(observed.namespace) if observed.namespace in supplies.teams else None
+    governed = observed.namespace in supplies.teams and not observed.is_pod
+    team = TeamName(observed.namespace) if governed else None
     resource, gpus = job.devices[0] if job.devices else ("", 0)
     return SeenJob(
-        engine_id=engine_id(observed.namespace, observed.name, job),
+        engine_id=(pod_id if observed.is_pod else engine_id)(observed.namespace, observed.name, job),
         name=observed.name,
         user=UserName("" if job.user.startswith("system:") else job.user),
         team=team,
@@ -146,6 +163,9 @@ def join(observed: ObservedJob, supplies: SupplyLookup) -> SeenJob:
 
 
 def _supply_of(observed: ObservedJob, resource: str, supplies: SupplyLookup) -> Supply | None:
+    if observed.is_pod:
+        labels = observed.node_labels
+        return None if labels is None else supplies.by_node(resource, dict(labels))
     if observed.workload and (supply := supplies.by_flavor(observed.workload.flavors)) is not None:
         return supply
     return supplies.by_labels(resource, dict(observed.job.selector))
@@ -362,10 +382,12 @@ def _state(observed: ObservedJob, *, running: bool) -> tuple[JobState, str, str]
         timed_out = job.finished == "Failed/DeadlineExceeded"
         return (JobState.TIMED_OUT if timed_out else JobState.FAILED), job.message, ""
     if observed.deleted_at is not None and not running:
-        return JobState.CANCELLED, "the Job was deleted", ""
+        return JobState.CANCELLED, f"the {'pod' if observed.is_pod else 'Job'} was deleted", ""
     pending = next((p.facts for p in observed.pods if not _has_ended(p) and p.facts.message), None)
     if running:
         return JobState.RUNNING, pending.message if pending else "", ""
+    if workload is None and observed.is_pod and pending is None:
+        return JobState.WAITING, "", ""
     if workload is None:
         return JobState.WAITING, *(
             _unqueued_reason(job) if pending is None else (pending.message, pending.code)

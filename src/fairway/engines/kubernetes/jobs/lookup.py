@@ -53,6 +53,15 @@ def parse_id(engine_id: EngineId) -> tuple[str, str, str]:
     return namespace, name, uid
 
 
+def parse_pod_id(engine_id: EngineId) -> tuple[str, str] | None:
+    """Parse namespace and name of a pod that no Job created. Returns None if the id is a Job's."""
+    match engine_id.split("/"):
+        case [namespace, "pod", name, _]:
+            return namespace, name
+        case _:
+            return None
+
+
 def job_path(namespace: str, name: str) -> str:
     """Return the path of a Job."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"

@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.api.informer import Informer, InformerTiming, Wa
 from fairway.engines.kubernetes.api.kinds import KUEUE
 from fairway.engines.kubernetes.api.requests import MAX_CONCURRENT, KubeRequests
 from fairway.engines.kubernetes.api.store import Change, Deleted, Key
+from fairway.engines.kubernetes.api.wire import NodeObject
 from fairway.engines.kubernetes.jobs.join import (
     Eviction,
     ObservedJob,
@@ -36,6 +37,7 @@ from fairway.engines.kubernetes.jobs.objects import (
     PodFacts,
     WorkloadFacts,
     WorkloadObject,
+    job_of_pod,
     job_transform,
     keep_start,
     pod_transform,
@@ -79,6 +81,8 @@ class _FollowedJob:
     """When it was deleted, by the API server's times, once that is known."""
     deletion_reported_at: float = 0.0
     """When its deletion was reported, by our clock."""
+    is_pod: bool = False
+    """A GPU pod that no Job created."""
 
 
 class KubernetesMirror:
@@ -109,6 +113,8 @@ class KubernetesMirror:
         """Deleted Jobs, until their end and that of their pods is known."""
         self._delivered: dict[str, int] = {}
         """The hash of each job as it was last returned, by uid."""
+        self._node_labels: dict[str, tuple[tuple[str, str], ...]] = {}
+        """Labels of the nodes of GPU pods that no Job created: they tell the pool."""
         self._has_changes = asyncio.Event()
         self._mark = ""
         self._batches = 0
@@ -173,11 +179,24 @@ class KubernetesMirror:
         if snapshot:
             self._delivered.clear()
             self._changed.update(self._records)
+        await self._read_node_labels()
         jobs = tuple(self._join_changed(supplies))
         if jobs or snapshot:
             self._batches += 1
             self._mark = f"{self._instance}.{self._batches}"
         return MirrorBatch(jobs, self._mark, snapshot)
+
+    async def _read_node_labels(self) -> None:
+        """Read the labels of nodes that run changed GPU pods of no Job, as far as they are not known."""
+        records = (self._records.get(uid) for uid in self._changed)
+        pods = [p.facts.node for r in records if r is not None and r.is_pod for p in r.pods.values()]
+        unknown = {node for node in pods if node} - self._node_labels.keys()
+        if not unknown:
+            return
+        async with self._connection.requests(_FIRST_SECONDS) as requests:
+            nodes = await requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject)
+        labels = {node.metadata.name: tuple(sorted(node.metadata.labels.items())) for node in nodes}
+        self._node_labels |= {node: labels.get(node, ()) for node in unknown}
 
     async def _wait_for_changes(self) -> None:
         """Wait until a job changes, and a moment longer for related events."""
@@ -246,6 +265,8 @@ class KubernetesMirror:
             tuple(record.evictions),
             record.forgotten_attempts or 0,
             record.watched,
+            record.is_pod,
+            self._node_labels.get(next(iter(record.pods.values())).facts.node) if record.is_pod else None,
         )
         if record.forgotten_attempts is None:
             observed = count_forgotten_attempts(observed)
@@ -290,7 +311,7 @@ class KubernetesMirror:
         informers, self._informers = self._informers, ()
         for informer in informers:
             await informer.stop()
-        for memory in (self._records, self._by_name, self._without_job, self._delivered):
+        for memory in (self._records, self._by_name, self._without_job, self._delivered, self._node_labels):
             memory.clear()
         self._changed.clear()
         self._deleted.clear()
@@ -338,12 +359,15 @@ class KubernetesMirror:
     def _on_pod(self, change: Change[PodFacts]) -> None:
         deleted = isinstance(change, Deleted)
         facts = change.before.value if isinstance(change, Deleted) else change.now.value
+        if not facts.job_uid:
+            self._on_pod_without_job(change.key, facts, deleted=deleted)
+            return
         record = self._records.get(facts.job_uid)
         if record is None:
             workload, pods = self._without_job.get(facts.job_uid, (None, {}))
             if deleted:
                 pods.pop(facts.uid, None)
-            elif facts.job_uid:
+            else:
                 earlier = pods.get(facts.uid)
                 pods[facts.uid] = ObservedPod(keep_start(earlier.facts, facts) if earlier else facts)
                 self._without_job[facts.job_uid] = (workload, pods)
@@ -357,6 +381,26 @@ class KubernetesMirror:
         if deleted and len(record.pods) > _MAX_DELETED_PODS:
             self._drop_oldest(record)
         self._mark_changed(facts.job_uid)
+
+    def _on_pod_without_job(self, key: Key, facts: PodFacts, *, deleted: bool) -> None:
+        """Follow a GPU pod of a Deployment, of an operator, or made by hand: it holds GPUs, too."""
+        record = self._records.get(facts.uid)
+        if record is None:
+            if deleted:
+                return
+            record = self._records[facts.uid] = _FollowedJob(
+                key, job_of_pod(facts), forgotten_attempts=0, is_pod=True
+            )
+            record.watched = not record.job.finished
+        before = record.pods.get(facts.uid)
+        facts = facts if before is None else keep_start(before.facts, facts)
+        record.job = job_of_pod(facts)
+        record.pods[facts.uid] = ObservedPod(facts, deleted)
+        if deleted:
+            record.deleted = True
+            record.deletion_reported_at = self._clock()
+            self._deleted.add(facts.uid)
+        self._mark_changed(facts.uid)
 
     @staticmethod
     def _drop_oldest(record: _FollowedJob) -> None:

@@ -252,6 +252,32 @@ def _controller(meta: OwnedMeta) -> str:
     return f"{owner.kind}/{owner.name}" if owner else ""
 
 
+def job_of_pod(pod: PodFacts) -> JobFacts:
+    """Return a GPU pod that no Job created as if it had one: a Deployment's, an operator's, a bare pod."""
+    ends = {"Succeeded": "Complete/", "Failed": "Failed/"}
+    return JobFacts(
+        uid=pod.uid,
+        created=pod.created,
+        ours=False,
+        user="",
+        priority="",
+        devices=pod.devices,
+        selector=(),
+        pods=1,
+        together=False,
+        owner="",
+        queue="",
+        seconds=None,
+        suspended=False,
+        started=pod.started,
+        failed_pods=0,
+        finished=ends.get(pod.phase, ""),
+        finished_at=pod.ended,
+        message=pod.message if pod.phase == "Failed" else "",
+        deleted_at=None,
+    )
+
+
 def workload_facts(workload: WorkloadObject) -> WorkloadFacts | None:
     """Reduce a Workload to facts. Returns None unless it belongs to a Job."""
     meta, status = workload.metadata, workload.status

@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.api.requests import MERGE, KubeRequests, concurr
 from fairway.engines.kubernetes.api.wire import ApiStatus, OwnedMeta
 from fairway.engines.kubernetes.jobs.join import ObservedJob
 from fairway.engines.kubernetes.jobs.logs import read_log
-from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_job
+from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_job, parse_pod_id
 from fairway.engines.kubernetes.jobs.manifest import GATED_BY, HOLD_GATE, job_manifest
 from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, JobObject, held_waiting
 from fairway.engines.kubernetes.policy.admission_policies import JOB
@@ -169,6 +169,7 @@ class KubernetesRunner:
 
         async def change(requests: KubeRequests, engine_id: EngineId) -> None:
             try:
+                _refuse_pods(engine_id)
                 await act(requests, engine_id)
             except _RetryLater as e:  # of this job, not of the cluster: the others go on
                 later.append(e)
@@ -210,6 +211,17 @@ async def _check_is_ours(requests: KubeRequests, order: Order, reply: bytes) -> 
             "NameTaken",
             f"a Job {order.team}/{order.engine_name} is there already, and it is not Fairway's",
             f"look at it, and remove it:  kubectl -n {order.team} get job {order.engine_name} -o yaml",
+        )
+
+
+def _refuse_pods(engine_id: EngineId) -> None:
+    """Raise Refused for a pod that no Job created: what made it would make another."""
+    if (pod := parse_pod_id(engine_id)) is not None:
+        namespace, name = pod
+        raise Refused(
+            "PodWithoutJob",
+            f"pod {name} in {namespace} belongs to no Job: Fairway counts its GPUs, but does not govern it",
+            f"look at what made it, and change that:  kubectl describe pod --namespace {namespace} {name}",
         )
 
 
