@@ -1,4 +1,4 @@
-"""Whatever Fairway does to a Kubernetes site, people's work goes on: import, plan, adopt, apply, change."""
+"""Whatever Fairway does to a Kubernetes site, people's work goes on: import, adopt, apply, change, leave."""
 
 from __future__ import annotations
 
@@ -10,13 +10,29 @@ import pytest
 from lab.kubernetes.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
 from tests.unharmed.kubernetes_probes import OUTSIDE, harms, play, probes_of, taken_away
-from tests.unharmed.kubernetes_site import KubernetesSite
+from tests.unharmed.kubernetes_site import SITE, KubernetesSite
+from tests.unharmed.leave_site import GovernedSite
 
-pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.nightly("a cluster for each site, and every probe three times")
-@pytest.mark.parametrize("name", [name for name in site_names() if Site(name).kueue is not None])
+KNOWN = {
+    "queues": pytest.mark.xfail(reason="LocalQueue main points to another ClusterQueue: Kubernetes F3"),
+    "quotas": pytest.mark.xfail(
+        reason="with manageJobsWithoutQueueName, a Job without GPUs that leaves its queue is held by Kueue"
+    ),
+}
+"""Sites where the promise is not kept yet, and why."""
+
+
+def sites() -> list[object]:
+    """Every site with Kueue: without it there is nothing to govern."""
+    names = [name for name in site_names() if Site(name).kueue is not None]
+    return [pytest.param(name, marks=KNOWN.get(name, ())) for name in names]
+
+
+@pytest.mark.nightly("a cluster for each site, and every probe four times")
+@pytest.mark.parametrize("name", sites())
 async def test_what_people_do_is_unharmed(name: str) -> None:
     instance = up("kubernetes", f"unharmed-{name}", "--site", name)
     try:
@@ -27,23 +43,32 @@ async def test_what_people_do_is_unharmed(name: str) -> None:
         running = site.running()
 
         await site.import_fleet()
-        plan = await site.plan()
-        assert site.running() == running
-        await site.adopt()
-        await site.apply(force=True)
-        assert site.running() == running, "an apply ends nothing"
-        after = await asyncio.to_thread(play, instance, probes)
-        assert harms(before, after, site.teams) == []
-        assert running.items() <= site.running().items()
-
         assert site.fleet is not None
-        grown = replace(site.fleet, teams=tuple(replace(team, share=2) for team in site.fleet.teams))
-        await site.apply(grown, force=True)
-        assert running.items() <= site.running().items()
-        again = await asyncio.to_thread(play, instance, probes)
-        assert harms(before, again, site.teams) == []
-        if OUTSIDE in taken_away(before, after, site.teams):
-            assert "GpuPodsOnlyInTeams" in {notice.code for notice in plan.notices}
+        teams = site.teams
+        plan = await site.plan()
+        assert site.running() == running, "a plan changes nothing"
+
+        engine = site.build(site.fleet.clusters[0], site.fleet.pools)
+        try:
+            governed = GovernedSite(engine, SITE, site.fleet)
+            await governed.govern()
+            assert site.running() == running, "an apply ends nothing"
+            after = await asyncio.to_thread(play, instance, probes)
+            assert harms(before, after, teams) == []
+            if OUTSIDE in taken_away(before, after, teams):
+                assert "GpuPodsOnlyInTeams" in {notice.code for notice in plan.notices}
+
+            shares = tuple(replace(team, share=2) for team in site.fleet.teams)
+            await governed.govern(replace(site.fleet, teams=shares))
+            changed = await asyncio.to_thread(play, instance, probes)
+            assert harms(before, changed, teams) == []
+
+            await governed.leave()
+            left = await asyncio.to_thread(play, instance, probes)
+            assert harms(before, left, ()) == []
+            assert running.items() <= site.running().items()
+        finally:
+            await engine.close()
     finally:
         instance.wipe()
     assert_nothing_is_left(instance)

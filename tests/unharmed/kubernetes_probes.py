@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +63,21 @@ def probes_of(instance: Instance) -> list[Probe]:
             what = f"a stranger's Job of {gpus} GPUs"
             found.append(_create(stranger, namespace, what, _job(_pod(devices[0], gpus)), gpus))
     found += _creations(None, OUTSIDE, devices, None)
+    # A LimitRange with a maximum of GPUs gives that many to every container that asks for none.
+    given = _namespaces_that_give_gpus(instance)
+    found = [replace(probe, gpus=probe.gpus or probe.namespace in given) for probe in found]
     found += _commands(instance, members)
     return found
+
+
+def _namespaces_that_give_gpus(instance: Instance) -> set[str]:
+    return {
+        limits["metadata"]["namespace"]
+        for limits in _get(instance, "limitranges")
+        for item in limits["spec"]["limits"]
+        for field_ in ("default", "max")
+        if any(is_known_gpu(resource) for resource in item.get(field_, {}))
+    }
 
 
 def _members(instance: Instance) -> dict[str, str]:
@@ -394,7 +407,8 @@ def harms(
     found = []
     for probe, was in before.items():
         now = after[probe]
-        widened = was.result is Result.REFUSED and now.result is not Result.REFUSED
+        # A team's Job whose pods were refused may wait in a queue now: it runs no more than before.
+        widened = was.result is Result.REFUSED and now.result is Result.RAN
         if widened or (not _may_change(probe, teams) and now.result is not was.result):
             found.append(f"{probe}: {was} -> {now}")
     return found
