@@ -53,6 +53,8 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "cost-waste": lambda _: "/cost?what=waste&by=pool",
     "cost-month": lambda _: f"/cost/months/{datetime.now(UTC):%Y-%m}",
     "policy": lambda _: "/policy",
+    "policy-revisions": lambda _: "/policy/revisions",
+    "policy-revision": lambda _: "/policy/revisions/1",
     "policy-history": lambda _: "/policy/history",
     "policy-apply": _apply,
     "policy-plan": lambda _: "/policy/plan",
