@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fairway.explain.findings import WaitFacts
+from fairway.model.condition import Condition, ConditionType
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -84,6 +85,27 @@ class Inspects(Protocol):
 
     async def inspect(self, fleet: Fleet, found: FoundPolicy) -> tuple[Advice, ...]:
         """Return advice on files that are not installed as `fleet` needs them. Raises Unreachable only."""
+        ...
+
+
+@runtime_checkable
+class Confirms(Protocol):
+    """An engine that stores a policy in one place and enforces it in another."""
+
+    async def confirm(self, changes: Sequence[Change]) -> None:
+        """Return if these written changes are in force. Raises Unreachable while they are not."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """An engine of which a part can be down or missing while the rest answers."""
+
+    diagnosed: tuple[ConditionType, ...]
+    """The types of the conditions that `diagnose` may return."""
+
+    async def diagnose(self) -> tuple[Condition, ...]:
+        """Return what is wrong with the engine now. Raises Unreachable or Refused if it cannot look."""
         ...
 
 

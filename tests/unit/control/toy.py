@@ -33,6 +33,8 @@ class World:
     faults: dict[ObjectKey, Exception] = field(default_factory=dict)
     """What writing such an object meets."""
     advice: list[Advice] = field(default_factory=list)
+    detached: Exception | None = None
+    behind: Exception | None = None
     deaf: Exception | None = None
     """What every look meets."""
     slow: float = 0.0
@@ -88,6 +90,12 @@ class Toy:
                 assert change.wanted is not None
                 self.world.objects[change.key] = FoundObject(change.key, change.wanted, ours=True)
             yield change
+
+    async def confirm(self, changes: Sequence[Change]) -> None:
+        if self.world.detached is not None:
+            raise self.world.detached
+        if changes and self.world.behind is not None:
+            raise self.world.behind
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         given, self.world.nudges = tuple(self.world.nudges), []

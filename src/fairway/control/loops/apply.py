@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from fairway.control.metrics import PolicyMetrics
-from fairway.engines.port import Governs
+from fairway.engines.port import Confirms, Governs
 from fairway.ledger import ApplyKind, ApplyState, ApplyWork, Lease, LeaseLost, Ledger, StoredChange
 from fairway.model.apply import Lifted
 from fairway.model.condition import ConditionType
@@ -125,6 +125,8 @@ class ApplyToCluster:
                 plan = await self._plan(engine, apply.work, fleet)
             apply.resume(plan)
             _check_plan(apply.work, plan)
+            if isinstance(engine, Confirms) and apply.work.kind is ApplyKind.APPLY:
+                await engine.confirm(())  # what nobody would get is not written
             saved = await saved_state(engine, self._cluster.name, plan.changes)
             await apply.begin(plan, saved)
             await apply.write(engine, plan)
@@ -199,15 +201,18 @@ class _Apply:
                     await task
         if refusal is not None:
             raise refusal
+        if isinstance(engine, Confirms) and self.work.kind is ApplyKind.APPLY:
+            await engine.confirm([c.change for c in self._changes.values()])
         await self._record_pending(plan)
         await self.end(ApplyState.DONE)
 
     async def _record_pending(self, plan: ClusterPlan) -> None:
         """Record at once what an administrator has yet to install: without it the policy is not in force."""
-        if self.work.kind is not ApplyKind.APPLY:
+        if self.work.kind not in (ApplyKind.APPLY, ApplyKind.LEAVE):
             return
+        advice = plan.advice if self.work.kind is ApplyKind.APPLY else ()  # who left needs nothing more
         async with self._ledger.writing(self._lease) as tx:
-            await tx.conditions.write((ConditionType.INSTALL_PENDING,), pending_condition(plan.advice))
+            await tx.conditions.write((ConditionType.INSTALL_PENDING,), pending_condition(advice))
 
     async def end(self, state: ApplyState, error: FairwayError | None = None) -> None:
         """Record the outcome, with the changes that were made and those that were not."""

@@ -23,7 +23,7 @@ from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
 from fairway.engines.kubernetes.nodes.devices import PRODUCT
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
-from fairway.engines.kubernetes.policy import restore
+from fairway.engines.kubernetes.policy import restore, webhook
 from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.nudge.nudge import KubernetesNudger
 from fairway.engines.kubernetes.policy.read import find_policy
@@ -32,6 +32,7 @@ from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.write import write
 from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.explain.findings import WaitFacts
+from fairway.model.condition import Condition, ConditionType
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
@@ -88,6 +89,8 @@ class KubernetesEngine:
     (ResourceClaims) are not extended resources and are not observed.
     """
 
+    diagnosed: tuple[ConditionType, ...] = (ConditionType.QUEUES_DOWN,)
+
     def __init__(
         self,
         cluster: Cluster,
@@ -123,6 +126,11 @@ class KubernetesEngine:
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to this cluster's objects. Pure."""
         return translate(fleet, self._cluster.name, found)
+
+    async def diagnose(self) -> tuple[Condition, ...]:
+        """Return whether Kueue answers."""
+        async with self._policy_connection.requests(self._timeout_seconds) as requests:
+            return await webhook.diagnose(requests)
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count running and waiting jobs under each of these objects."""

@@ -14,13 +14,14 @@ from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
-from fairway.engines.slurm.policy import activity, advice, import_, read, render, restore
+from fairway.engines.slurm.policy import activity, advice, attached, import_, read, render, restore
 from fairway.engines.slurm.policy.installed import InstalledScript
 from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.explain.findings import WaitFacts
+from fairway.model.condition import Condition, ConditionType, error_condition
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
@@ -44,6 +45,7 @@ POLICY_SECONDS: Final = 120
 class SlurmEngine:
     """One Slurm cluster and the pools of the fleet that are on it."""
 
+    diagnosed: tuple[ConditionType, ...] = (ConditionType.ACCOUNTING_DETACHED,)
     unique_names: bool = False
     """Slurm accepts any number of jobs of one name."""
 
@@ -57,6 +59,7 @@ class SlurmEngine:
         self._writer = SlurmPolicyWriter(self._rest)
         self._nudger = SlurmNudger(self._rest)
         self._installed = InstalledScript(self._rest)
+        self._detached = 0
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
         self._mirror = SlurmMirror(commands, self._pools)
         self._runner = SlurmRunner(self._rest, cluster)
@@ -91,6 +94,20 @@ class SlurmEngine:
         )
         async with self._rest.time_limit(self._timeout_seconds):
             return await self._installed.advice(self._cluster.name, digests)
+
+    async def confirm(self, changes: Sequence[Change]) -> None:
+        """Raise Unreachable unless slurmctld has these changes, which slurmdbd stored."""
+        async with self._rest.time_limit(POLICY_SECONDS):
+            await attached.confirm(self._rest, changes)
+
+    async def diagnose(self) -> tuple[Condition, ...]:
+        """Return whether slurmdbd can reach slurmctld, from the second time in a row that it cannot."""
+        async with self._rest.time_limit(self._timeout_seconds):
+            known = await attached.control_host(self._rest)
+        self._detached = self._detached + 1 if known == "" else 0
+        error = attached.detached()
+        condition = error_condition(ConditionType.ACCOUNTING_DETACHED, error)
+        return (condition,) if self._detached > 1 else ()
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         """Count jobs under accounts, associations and QOS."""

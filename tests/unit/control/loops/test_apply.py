@@ -366,3 +366,29 @@ async def test_a_loop_of_other_pools_leaves_it_to_the_one_that_comes(ledger: Led
     assert (await bench.apply(number)).state is ApplyState.WAITING
     await bench.step()(lease)
     assert (await bench.apply(number)).state is ApplyState.DONE
+
+
+async def test_an_apply_is_done_when_the_engine_has_the_changes_and_not_before(ledger: Ledger) -> None:
+    bench = Bench(ledger)
+    number = await bench.queue(fleet(a=1))
+    bench.world.behind = Unreachable("ControllerBehind", "slurmctld does not have account a yet", "look")
+    with pytest.raises(Unreachable):
+        await bench.carry_out()
+    here = await bench.on_hpc(number)
+    assert (here.state, here.code, here.done) == (ApplyState.RUNNING, "ControllerBehind", 1)
+    bench.world.behind = None
+    await bench.carry_out()
+    assert (await bench.on_hpc(number)).state is ApplyState.DONE
+
+
+async def test_nothing_is_written_that_the_engine_would_not_get(ledger: Ledger) -> None:
+    bench = Bench(ledger)
+    number = await bench.queue(fleet(a=1))
+    bench.world.detached = Unreachable("AccountingDetached", "slurmdbd has no address", "reconfigure")
+    with pytest.raises(Unreachable):
+        await bench.carry_out()
+    assert bench.world.written == []
+    assert (await bench.on_hpc(number)).code == "AccountingDetached"
+    bench.world.detached = None
+    await bench.carry_out()
+    assert (await bench.on_hpc(number)).state is ApplyState.DONE

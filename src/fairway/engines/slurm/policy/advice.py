@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fairway.engines.slurm.policy import names
+from fairway.engines.slurm.policy import attached, names
 from fairway.engines.slurm.policy.partition_lines import is_right, partition_lines, shown
 from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
@@ -226,6 +226,9 @@ def _text(value: Any) -> str:
 
 def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[Notice]:
     """Yield only notices that concern this fleet: others would be noise."""
+    if context.settings.get(attached.CONTROL_HOST) == "":
+        error = attached.detached()
+        yield Notice(error.code, error.message, error.hint)
     if context.teams and any(a.line.startswith("PartitionName=") for a in lines):
         yield Notice(
             "FilesAfterApply",

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from fairway.engines.slurm.policy import advice, records
+from fairway.engines.slurm.policy.attached import CONTROL_HOST, control_host
 from fairway.engines.slurm.policy.names import (
     DEFAULT_ACCOUNT,
     ROOT_ACCOUNT,
@@ -48,10 +49,11 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
     version = f"slurm {partitions['meta']['slurm']['release']}"
     if qos is None:  # slurmrestd serves no accounting where slurm.conf has none
         return FoundPolicy(version, (), shown | {ACCOUNTING: NO_ACCOUNTING})
-    accounts, associations, users = await asyncio.gather(
+    accounts, associations, users, address = await asyncio.gather(
         rest.request("GET", f"{DB}/accounts/"),
         rest.request("GET", associations_path(cluster)),
         rest.request("GET", f"{DB}/users/"),
+        control_host(rest),
     )
     marked, created = marked_accounts(accounts), _created_accounts(accounts)
     all_rows = (associations or {}).get("associations") or ()
@@ -62,6 +64,8 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
         *map(records.found_user, (users or {}).get("users") or ()),
     )
     settings = shown | _default_accounts(rows) | _root_qos(all_rows)
+    if address is not None:
+        settings[CONTROL_HOST] = address
     settings |= SiteFields.of(objects, settings).settings()
     return FoundPolicy(version, objects, settings)
 
