@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import count
 from fairway.cli.shared.fleet_file import file_option, read_fleet_text
+from fairway.cli.shared.installed_files import differences, read_installed
 from fairway.model.errors import PermanentError
 
 
@@ -22,6 +24,7 @@ def render() -> None:
 Examples:
   fairway render slurm -f fleet.yaml --cluster hpc              to read them
   fairway render slurm -f fleet.yaml --cluster hpc --out DIR    to copy them to the controller
+  fairway render slurm -f fleet.yaml --cluster hpc --check      what differs from those in /etc/slurm
 """
 )
 @file_option(required=True)
@@ -32,15 +35,38 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder to write to.  [prints them]",
 )
+@click.option("--check", is_flag=True, help="Compare with installed files; exit with 1 if they differ.")
+@click.option(
+    "--installed",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("/etc/slurm"),
+    show_default=True,
+    help="The folder of slurm.conf, for --check.",
+)
 @server_options
-def slurm(*, file: str, cluster: str, out: Path | None, context: str | None, url: str | None) -> None:
+def slurm(
+    *,
+    file: str,
+    cluster: str,
+    out: Path | None,
+    check: bool,
+    installed: Path,
+    context: str | None,
+    url: str | None,
+) -> None:
     """Write what a Slurm cluster needs beside the policy: job_submit.lua and lines of slurm.conf.
 
-    The script gives a plain `sbatch` its team's QOS list. Read the files, then copy them beside slurm.conf.
+    The script gives a plain `sbatch` its team's QOS list. Read the files, then copy them beside slurm.conf. A
+    site with a job_submit.lua of its own installs fairway.lua beside it and calls that: its first lines say
+    how.
     """
     fleet = read_fleet_text(file)
     with connect(context, url) as client:
         rendered = client.render(fleet.text, fleet.source, cluster)
+    if check:
+        _check(rendered.files, installed)
+        return
     if out is None:
         for name, text in rendered.files.items():
             click.echo(f"# {name}\n{text.rstrip()}\n")
@@ -48,6 +74,16 @@ def slurm(*, file: str, cluster: str, out: Path | None, context: str | None, url
     for name, text in rendered.files.items():
         _write(out, name, text)
     click.echo(f"wrote {count(len(rendered.files), 'file')} to {out}: {', '.join(rendered.files)}", err=True)
+
+
+def _check(rendered: Mapping[str, str], folder: Path) -> None:
+    """Print how the installed files differ. Exits with 1 if they do."""
+    lines = differences(rendered, read_installed(folder))
+    if not lines:
+        click.echo(f"{folder} has everything", err=True)
+        return
+    click.echo("\n".join(lines))
+    raise click.exceptions.Exit(1)
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -229,6 +229,16 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
     if context.settings.get(attached.CONTROL_HOST) == "":
         error = attached.detached()
         yield Notice(error.code, error.message, error.hint)
+    typed = (site.partition for site in context.sites if site.gres)
+    untyped = [partition for partition in typed if not _counts_types(context, partition)]
+    if context.teams and untyped:
+        yield Notice(
+            "JobsBeforeTypes",
+            f"GPUs of partition {', '.join(dict.fromkeys(untyped))} are not counted by type yet: jobs that "
+            "start before AccountingStorageTRES names the types count in no limit of a team until they end",
+            "install AccountingStorageTRES before the apply, or expect a team above its limit for a while",
+            promise="ceiling",
+        )
     if context.teams and any(a.line.startswith("PartitionName=") for a in lines):
         yield Notice(
             "FilesAfterApply",
@@ -311,6 +321,12 @@ def _site_qos(context: PolicyContext) -> Iterator[Notice]:
             f"{', '.join(lost)} do not count for them; MaxWall and the GPUs of one user do",
             "say what should hold in the fleet file, as  limits  of a team:  fairway plan -o wide",
         )
+
+
+def _counts_types(context: PolicyContext, partition: str) -> bool:
+    """Return whether Slurm counts the GPUs of a partition by type, or does not say."""
+    tres = context.settings.get(f"partition/{partition}/TRES", "")
+    return f"{UNTYPED}:" in tres or f"{UNTYPED}=" not in tres
 
 
 def _shared_types(context: PolicyContext) -> Iterator[Notice]:

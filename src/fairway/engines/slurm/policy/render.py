@@ -18,6 +18,9 @@ from fairway.model.team import Team
 NUDGE_JOB: Final = "fairway-nudge"
 """The name of Fairway's own small jobs; the script lets them through."""
 
+MODULE_FILE: Final = "fairway.lua"
+"""The script as a module that a site's own job_submit.lua calls."""
+
 SCRIPT: Final = (files("fairway.engines.slurm.policy") / "job_submit.lua").read_text(encoding="utf-8")
 """The part of job_submit.lua that is the same for every fleet; the fleet's tables are written before it.
 
@@ -41,12 +44,35 @@ def render_slurm(
         advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about),
         advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about),
         advice.LUA_FILE: _lua(context, cluster, about),
+        MODULE_FILE: _module(_lua(context, cluster, about)),
     }
 
 
 def script_digests(fleet: Fleet, cluster: str, found: Mapping[str, str]) -> Mapping[str, str]:
     """Return the digests of the job_submit.lua that `render_slurm` writes: see `installed`."""
     return table_digests(_tables(PolicyContext.of(_without_holds(fleet), cluster, found), cluster), SCRIPT)
+
+
+def _module(script: str) -> str:
+    """Return the script as a Lua module, for a site that has a job_submit.lua of its own."""
+    functions = ("slurm_job_submit", "slurm_job_modify")
+    for name in functions:
+        script = script.replace(f"function {name}(", f"function M.{name}(")
+    return "\n".join(
+        [
+            "-- For a job_submit.lua of the site's own; install this file beside it. Add to that script",
+            '--   local fairway = dofile("/etc/slurm/fairway.lua")',
+            "-- and, as the last line of each of its two functions instead of  return slurm.SUCCESS",
+            "--   return fairway.slurm_job_submit(job_desc, part_list, submit_uid)",
+            "--   return fairway.slurm_job_modify(job_desc, job_rec, part_list, modify_uid)",
+            "-- Slurm reads it again when job_submit.lua changes:  touch job_submit.lua",
+            "local M = {}",
+            script.rstrip(),
+            "",
+            "return M",
+            "",
+        ]
+    )
 
 
 def _without_holds(fleet: Fleet) -> Fleet:

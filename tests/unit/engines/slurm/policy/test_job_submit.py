@@ -190,3 +190,22 @@ def test_the_script_answers_which_of_its_tables_differ(folder: Path) -> None:
     assert answer(changed) == list(digests).index("TEAMS/physics") + 1
     assert answer({"TEAMS/physics": ANY}) == 0
     assert answer({"script": digests["script"], "TEAMS/newteam": ANY}) == 2
+
+
+def test_a_script_of_the_site_can_call_the_module(folder: Path) -> None:
+    rendered = render_slurm(parse_fleet(FLEET, "fleet.yaml"), "hpc", found=SETTINGS)
+    (folder / "fairway.lua").write_text(rendered["fairway.lua"])
+    (folder / "site.lua").write_text(
+        'local fairway = dofile("fairway.lua")\n'
+        "function slurm_job_submit(job, partitions, uid)\n"
+        '  if job.name == "forbidden" then return 1 end\n'
+        "  return fairway.slurm_job_submit(job, partitions, uid)\n"
+        "end\n"
+    )
+    words = ("user_name=alice", "account=physics", "partition=short", GPU)
+    for name, code in (("train", "0"), ("forbidden", "1")):
+        command = [LUA, "driver.lua", "site.lua", "1000", f"name={name}", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        job = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        assert job["code"] == code
+        assert (job.get("qos") == OWN) is (code == "0")

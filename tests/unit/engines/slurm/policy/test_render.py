@@ -154,3 +154,12 @@ teams:
 """
     script = render_slurm(fleet(odd), "hpc")["job_submit.lua"]
     assert '["a@b.c"] = "ops",' in script
+
+
+def test_jobs_from_before_typed_tres_are_noted_until_gpus_are_counted_by_type() -> None:
+    def codes(tres: str) -> set[str]:
+        running = {**RUNNING, **PARTITIONS, "partition/gpu/TRES": tres}
+        return {n.code for n in settings.notices(ground(settings=running))}
+
+    assert "JobsBeforeTypes" in codes("cpu=256,gres/gpu=32")
+    assert "JobsBeforeTypes" not in codes("cpu=256,gres/gpu=32,gres/gpu:a100=32")
