@@ -19,6 +19,7 @@ from lab.kubernetes import site as kubernetes_site
 from lab.slurm import configure
 from lab.slurm.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
+from tests.lab.kubernetes_jobs import a_job
 from tests.unharmed.leave_site import GovernedSite
 from tests.unharmed.slurm_site import SITE, SlurmSite
 from tests.waiting import until
@@ -239,3 +240,35 @@ async def test_leaving_a_kubernetes_site_leaves_nothing_behind(name: str) -> Non
             assert (await governed.leave()).changes == ()
         finally:
             await engine.close()
+
+
+async def test_leaving_ends_no_job_of_kubernetes_and_keeps_what_waits_in_the_queue() -> None:
+    async with site_up("kubernetes", "queues") as instance:
+        before = kubernetes_dump(instance)
+        head = parse_fleet(HEAD.format(**instance.facts()), "head.yaml")
+        imported = await import_cluster(KubernetesEngine, head, SITE)
+        fleet = parse_fleet(compose_fleet(imported.fleet, []), "site.yaml")
+        engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
+        try:
+            governed = GovernedSite(engine, SITE, fleet)
+            job = a_job("waits", 8, "600s", "main")  # the site's own jobs hold what nlp may have
+            job["metadata"]["namespace"] = "nlp"
+            instance.run("kubectl", "create", "-f", "-", stdin=json.dumps(job))
+            running = running_pods(instance)
+            assert running != set()
+            await governed.govern()
+            await governed.leave()
+            assert running_pods(instance) == running
+            assert "job-waits-" in instance.run("kubectl", "get", "workloads", "-n", "nlp").stdout
+            await governed.leave()
+            instance.run("kubectl", "delete", "job", "-n", "nlp", "waits")
+            until(lambda: differences(before, kubernetes_dump(instance)) == [], 60, "the site is as it was")
+        finally:
+            await engine.close()
+
+
+def running_pods(instance: Instance) -> set[str]:
+    """The uids of all running pods outside Kueue's own namespace."""
+    pods = json.loads(instance.run("kubectl", "get", "pods", "-A", "-o", "json").stdout)["items"]
+    own = [pod for pod in pods if pod["metadata"]["namespace"] != "kueue-system"]
+    return {pod["metadata"]["uid"] for pod in own if pod["status"].get("phase") == "Running"}
