@@ -34,7 +34,13 @@ def test_page(name: str, visit: Visit, served: Served, signed_in_state: dict[str
     assert not {where: faults for where, faults in found.items() if faults}
 
 
-NOT_HERS = {"policy-plan": "operator", "team": "your team", "job-log": "its owner", "job-cancel": "its owner"}
+NOT_HERS = {
+    "policy-plan": "operator",
+    "policy-revision": "operators",
+    "team": "your team",
+    "job-log": "its owner",
+    "job-cancel": "its owner",
+}
 """What a member is refused of the pages, which are of another team and its jobs, and a word of why."""
 
 
