@@ -34,6 +34,7 @@ class Refused(PermanentError):
     """The engine refused a request: bad credentials, missing permissions, unknown partition."""
 
 
+@runtime_checkable
 class Observes(Protocol):
     """An engine that can report the nodes and GPUs of a cluster, and their health."""
 

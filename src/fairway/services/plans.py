@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Protocol
 
-from fairway.engines.port import Governs, Inspects, Unreachable
+from fairway.engines.port import Governs, Inspects, Observes, Refused, Unreachable
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
+from fairway.policy.guarantees import guarantees_to_check, guarantees_too_high
 from fairway.policy.objects import Action, Change, FoundPolicy, ObjectKey, Translation
 from fairway.policy.plan import (
     ClusterPlan,
@@ -85,9 +86,24 @@ async def plan_cluster(engine: Governs, fleet: Fleet, cluster: ClusterName) -> C
     touched = touched_keys(compared.changes)
     activity = await engine.activity(touched) if touched else {}
     kind = fleet.cluster(cluster).engine
-    return await asyncio.to_thread(
+    plan = await asyncio.to_thread(
         build_plan, cluster, kind, compared.wanted, compared.found, compared.changes, activity
     )
+    if not plan.changes:
+        return plan
+    return replace(plan, objections=(*plan.objections, *await _above_capacity(engine, fleet, cluster)))
+
+
+async def _above_capacity(engine: Governs, fleet: Fleet, cluster: ClusterName) -> tuple[Objection, ...]:
+    """Compare guarantees with the nodes, for pools whose file does not say how many GPUs they have."""
+    supplies = guarantees_to_check(fleet, cluster)
+    if not supplies or not isinstance(engine, Observes):
+        return ()
+    try:
+        seen = await engine.observe()
+    except Refused:  # a partition that is not there yet: the advice names it
+        return ()
+    return tuple(guarantees_too_high(fleet, supplies, seen.nodes))
 
 
 async def plan_adoption(
