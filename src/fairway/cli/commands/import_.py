@@ -18,6 +18,7 @@ Examples:
   fairway import hpc                       what is there, as a fleet file
   fairway import hpc --out fleet.yaml      keep it, then read it
   fairway plan -f fleet.yaml               what Fairway would change: little or nothing
+  fairway import cloud --merge fleet.yaml --out both.yaml      a second cluster beside the first
 """
 
 
@@ -25,12 +26,26 @@ Examples:
 @click.argument("cluster")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where to.  [prints it]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--merge",
+    metavar="FLEET",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Add the cluster to this fleet file, keeping what it says.",
+)
 @server_options
-def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | None, url: str | None) -> None:
+def import_(
+    *,
+    cluster: str,
+    out: Path | None,
+    overwrite: bool,
+    merge: Path | None,
+    context: str | None,
+    url: str | None,
+) -> None:
     """Write a fleet file from what people made on a cluster by hand.
 
     Accounts, QOS and limits of Slurm, or Kueue and quota objects of Kubernetes, become teams; whatever has no
-    word in Fairway becomes a comment. Nothing is changed.
+    word in Fairway becomes a comment. Nothing is changed. With --merge, teams of one name are one team.
     """
     if out is not None and out.exists() and not overwrite:
         raise PermanentError(
@@ -38,19 +53,32 @@ def import_(*, cluster: str, out: Path | None, overwrite: bool, context: str | N
         )
     with connect(context, url) as client:
         found = client.import_policy(cluster)
+    text = found.fleet if merge is None else _merged(merge, found.fleet)
     if out is None:
-        click.echo(found.fleet, nl=False)
+        click.echo(text, nl=False)
     else:
         try:
-            write_private(out, found.fleet)
+            write_private(out, text)
         except OSError as error:
             raise not_written(out, error) from error
     remarks = f"; {count(found.remarks, 'comment')} in it to read: guesses, and what has no word in Fairway"
     done = f"wrote {out}" if out else f"cluster {cluster} as a fleet file"
     click.echo(done + (remarks if found.remarks else ""), err=True)
     if out is not None:
-        _show_gaps(found.fleet, out)
+        _show_gaps(text, out)
         click.echo(f"\nSee what it would change:  fairway plan -f {out}", err=True)
+
+
+def _merged(path: Path, added: str) -> str:
+    """Return the fleet file at `path` with an imported cluster in it, and both files' comments."""
+    from fairway.files import compose_fleet, parse_fleet, read_fleet
+    from fairway.files.fleet.merge import comments_of, merge_fleets
+
+    base, new = read_fleet(path), parse_fleet(added, "imported")
+    merged, remarks = merge_fleets(base, new)
+    names = {str(team.name) for team in merged.teams} | {str(pool.name) for pool in merged.pools}
+    comments = [*comments_of(path.read_text(encoding="utf-8-sig"), names), *comments_of(added, names)]
+    return compose_fleet(merged, remarks, comments)
 
 
 def _show_gaps(text: str, out: Path) -> None:

@@ -46,22 +46,29 @@ Value = str | int | Sequence["Value"] | Mapping[str, "Value"]
 """The value of a key: text, a number, a list or a mapping."""
 
 
-def compose_fleet(fleet: Fleet, remarks: Iterable[tuple[str, str]] = ()) -> str:
+def compose_fleet(
+    fleet: Fleet, remarks: Iterable[tuple[str, str]] = (), comments: Iterable[tuple[str, str]] = ()
+) -> str:
     """Write `fleet` as a fleet file that reads back as an equal Fleet.
 
     It is equal if its teams and grants are in the order in which `files` puts them: children right after
     their parent, grants by pool. Each remark, (about, text), becomes a comment above the team or pool whose
-    name `about` ends with, or at the top of the file.
+    name `about` ends with, or at the top of the file. Comments, (name, text), stand above the team or pool of
+    that name as they are.
     """
-    return "\n".join(_Composer(fleet, remarks).lines()) + "\n"
+    return "\n".join(_Composer(fleet, remarks, comments).lines()) + "\n"
 
 
 class _Composer:
-    def __init__(self, fleet: Fleet, remarks: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, fleet: Fleet, remarks: Iterable[tuple[str, str]], comments: Iterable[tuple[str, str]]
+    ) -> None:
         self.fleet = fleet
         self.tree = TeamTree(fleet.teams)
         self.names = {str(t.name) for t in fleet.teams} | {str(p.name) for p in fleet.pools}
         self.remarks: dict[str, list[str]] = {}
+        for name, text in comments:
+            self.remarks.setdefault(name if name in self.names else "", []).append(text)
         for about, text in remarks:
             last = re.split(r"[\s/:]", about.strip())[-1] if about.strip() else ""
             place = last if last in self.names else ""
