@@ -24,7 +24,7 @@ from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
 from fairway.model.gpu import GpuType
 from fairway.model.gpu_catalogue import CATALOGUE
-from fairway.model.names import PoolName, PriorityName, TeamName, UserName, is_name
+from fairway.model.names import PoolName, PriorityName, TeamName, UserName, is_name, is_team_name
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Priority, Supply, Team
 from fairway.policy.objects import FoundPolicy
 
@@ -68,6 +68,8 @@ class _ClusterImport:
             self._bodies.setdefault(o.key.kind, {})[o.key.name] = unflatten(o.fields)
         self._pools: dict[str, Pool] = {}
         """By flavor."""
+        self._expressed_quotas: set[tuple[str, str]] = set()
+        """ResourceQuotas and their resources that are in the fleet."""
         self._read_pools()
 
     def _all(self, kind: kinds.ObjectKind) -> Mapping[str, Json]:
@@ -79,6 +81,8 @@ class _ClusterImport:
     def fleet(self) -> Fleet:
         priorities = self._priorities()
         teams = tuple(self._teams(tuple(p.name for p in priorities)))
+        self._remark_on_quotas()
+        self._remark_on_namespaces({str(team.name) for team in teams})
         default = next(p.name for p in priorities if p.default)
         existing = {p.name for p in self._fleet.pools}
         pools = (*self._fleet.pools, *(p for p in self._pools.values() if p.name not in existing))
@@ -196,7 +200,7 @@ class _ClusterImport:
             self.remark(node.name, f"weight {weight} is no whole number above 0: share {share}")
         namespace = self._all(kinds.NAMESPACE).get(name, {})
         annotations = namespace.get("metadata", {}).get("annotations", {})
-        yield Team(
+        team = Team(
             name=TeamName(name),
             parent=parent,
             share=share,
@@ -206,8 +210,33 @@ class _ClusterImport:
             members=self._members(name),
             draining=self._is_stopped(name, node),
         )
+        yield team
+        namespaces = self._namespaces_of(node)
+        for namespace in namespaces if len(namespaces) > 1 else ():
+            if namespace not in taken and is_team_name(namespace):
+                taken.add(namespace)
+                yield self._team_inside(team, namespace, node)
         for child in node_children:
             yield from self._team(child, TeamName(name), children, priorities, taken)
+
+    def _team_inside(self, parent: Team, namespace: str, node: _QuotaNode) -> Team:
+        """Return the team of a namespace that shares a queue: it has the queue's quota with the others."""
+        ceilings = dict(self._quota_ceilings(namespace))
+        grants = (Grant(g.supply, 0, ceilings.get(g.supply)) for g in parent.grants)
+        return Team(
+            name=TeamName(namespace),
+            parent=parent.name,
+            grants=tuple(g for g in grants if g.ceiling != 0),
+            limits=parent.limits,
+            priorities=parent.priorities,
+            members=self._members(namespace),
+            draining=parent.draining or self._is_stopped(namespace, node),
+        )
+
+    def _namespaces_of(self, node: _QuotaNode) -> list[str]:
+        """Return the namespaces whose LocalQueues point to a ClusterQueue."""
+        local_queues = self._all(kinds.LOCAL_QUEUE).items()
+        return sorted({key.partition("/")[0] for key, q in local_queues if _cluster_queue(q) == node.name})
 
     def _grants(self, node: _QuotaNode, children: Mapping[str, Sequence[_QuotaNode]]) -> Iterator[Grant]:
         of_children = (s for child in children.get(node.name, ()) for s in child.nominal)
@@ -219,16 +248,13 @@ class _ClusterImport:
 
     def _team_name(self, node: _QuotaNode, taken: set[str]) -> str:
         """Return the namespace whose LocalQueue points there, because Fairway gives both one name."""
-        local_queues = self._all(kinds.LOCAL_QUEUE).items()
-        namespaces = sorted(
-            {key.partition("/")[0] for key, q in local_queues if _cluster_queue(q) == node.name}
-        )
+        namespaces = self._namespaces_of(node)
         rename = node.queue and node.name not in namespaces and len(namespaces) == 1
         name = namespaces[0] if rename else node.name
         if len(namespaces) > 1:
             self.remark(
                 f"ClusterQueue {node.name}",
-                f"namespaces {', '.join(namespaces)} share it; a team has one namespace, of its own name",
+                f"namespaces {', '.join(namespaces)} share it: each is a team inside {node.name}",
             )
         elif namespaces and namespaces[0] != node.name:
             self.remark(
@@ -242,22 +268,71 @@ class _ClusterImport:
 
     def _ceilings_only(self, priorities: tuple[PriorityName, ...], taken: set[str]) -> Iterator[Team]:
         """Yield a team without a guarantee for each namespace that only a ResourceQuota limits."""
-        for key, body in self._all(kinds.RESOURCE_QUOTA).items():
-            namespace = key.partition("/")[0]
-            grants = [
-                Grant(supply, 0, whole_number(str(limit)))
-                for name, limit in body["spec"].get("hard", {}).items()
-                if (resource := name.removeprefix("requests.")) != name and is_known_gpu(resource)
-                for pool in self._pools_with(resource)
-                if (supply := _supply(pool, resource)) is not None
-            ]
-            if grants and namespace not in taken and is_name(namespace):
+        for namespace in dict.fromkeys(key.partition("/")[0] for key in self._all(kinds.RESOURCE_QUOTA)):
+            if namespace in taken or not is_team_name(namespace):
+                continue
+            ceilings = dict(self._quota_ceilings(namespace))
+            grants = tuple(Grant(supply, 0, ceiling) for supply, ceiling in ceilings.items() if ceiling)
+            if grants:
                 taken.add(namespace)
                 self.remark(
-                    f"ResourceQuota {key}", "a ceiling without a guarantee; raise the guarantee as is meant"
+                    f"ResourceQuota, team {namespace}",
+                    "a ceiling without a guarantee; raise the guarantee as is meant",
                 )
                 members = self._members(namespace)
-                yield Team(TeamName(namespace), grants=tuple(grants), priorities=priorities, members=members)
+                yield Team(TeamName(namespace), grants=grants, priorities=priorities, members=members)
+
+    def _quota_ceilings(self, namespace: str) -> Iterator[tuple[Supply, int]]:
+        """Yield the most of each supply that a namespace's ResourceQuotas allow: the lowest of several."""
+        lowest: dict[Supply, int] = {}
+        for key, body in self._all(kinds.RESOURCE_QUOTA).items():
+            if key.partition("/")[0] != namespace:
+                continue
+            for name, limit in body["spec"].get("hard", {}).items():
+                resource = name.removeprefix("requests.")
+                if resource == name or not is_known_gpu(resource):
+                    continue
+                pools = self._pools_with(resource)
+                for pool in pools:
+                    if (supply := _supply(pool, resource)) is not None:
+                        count = whole_number(str(limit))
+                        lowest[supply] = min(count, lowest.get(supply, count))
+                if len(pools) == 1:
+                    self._expressed_quotas.add((key, name))
+                elif pools:
+                    self.remark(
+                        f"ResourceQuota {key}, team {namespace}",
+                        f"{name}={limit} counts the GPUs of {', '.join(p.name for p in pools)} together, "
+                        "which has no word here: it became the most of each, and the quota stays as it is",
+                    )
+                    self._expressed_quotas.add((key, name))
+        yield from lowest.items()
+
+    def _remark_on_quotas(self) -> None:
+        """Name what ResourceQuotas limit and the fleet does not say."""
+        for key, body in self._all(kinds.RESOURCE_QUOTA).items():
+            hard = body["spec"].get("hard", {}).items()
+            others = [f"{name}={v}" for name, v in hard if (key, name) not in self._expressed_quotas]
+            if others:
+                namespace = key.partition("/")[0]
+                self.remark(
+                    f"ResourceQuota {key}, team {namespace}",
+                    f"{' '.join(sorted(others))} has no word here and stays as it is",
+                )
+
+    def _remark_on_namespaces(self, teams: set[str]) -> None:
+        """Name the namespaces with queues or GPU quota that are no team's."""
+        queues = {key.partition("/")[0] for key in self._all(kinds.LOCAL_QUEUE)}
+        quotas = {
+            key.partition("/")[0]
+            for key, body in self._all(kinds.RESOURCE_QUOTA).items()
+            if any(is_known_gpu(name.removeprefix("requests.")) for name in body["spec"].get("hard", {}))
+        }
+        for namespace in sorted((queues | quotas) - teams):
+            self.remark(
+                f"Namespace {namespace}",
+                "has a queue or GPU quota and is no team here: the plan names what becomes of its GPU work",
+            )
 
     def _pools_with(self, resource: str) -> list[Pool]:
         pools = {p.name: p for p in (*self._fleet.pools, *self._pools.values())}.values()

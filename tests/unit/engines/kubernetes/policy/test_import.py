@@ -153,3 +153,49 @@ def test_gpus_that_a_flavor_counts_are_not_written_twice() -> None:
         parse_fleet(ALONE, "fleet.yaml"), HAND_MADE, {"NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"]}
     ).fleet.pools
     assert str(pool.name) == "h100"
+
+
+TWO_FLAVORS = [
+    {
+        "coveredResources": [GPU],
+        "flavors": [
+            {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "32"}]},
+            {"name": "spot", "resources": [{"name": GPU, "nominalQuota": "8"}]},
+        ],
+    }
+]
+SHARED_QUEUE = _found(
+    (kinds.FLAVOR, "h100", {"spec": {"nodeLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}}}),
+    (kinds.FLAVOR, "spot", {"spec": {"nodeLabels": {"pool": "spot"}}}),
+    (
+        kinds.CLUSTER_QUEUE,
+        "everyone",
+        {"spec": {"resourceGroups": TWO_FLAVORS}},
+    ),
+    (kinds.LOCAL_QUEUE, "team-a/queue", {"spec": {"clusterQueue": "everyone"}}),
+    (kinds.LOCAL_QUEUE, "interns/queue", {"spec": {"clusterQueue": "everyone"}}),
+    (kinds.LOCAL_QUEUE, "default/queue", {"spec": {"clusterQueue": "everyone"}}),
+    (
+        kinds.RESOURCE_QUOTA,
+        "team-a/compute",
+        {"spec": {"hard": {"requests.nvidia.com/gpu": "12", "count/jobs.batch": "20"}}},
+    ),
+)
+
+
+def test_namespaces_that_share_a_queue_are_teams_inside_it() -> None:
+    read = import_policy(parse_fleet(ALONE, "fleet.yaml"), SHARED_QUEUE)
+    assert {str(t.name): t.parent for t in read.fleet.teams} == {
+        "everyone": None,
+        "interns": "everyone",
+        "team-a": "everyone",
+    }
+    team = next(t for t in read.fleet.teams if t.name == "team-a")
+    assert {str(g.supply): g.ceiling for g in team.grants} == {"h100": 12, "spot": 12}
+
+
+def test_what_quotas_count_otherwise_and_namespaces_outside_teams_are_named() -> None:
+    said = [f"{r.about}: {r.text}" for r in import_policy(parse_fleet(ALONE, "f"), SHARED_QUEUE).remarks]
+    assert any("count/jobs.batch=20 has no word here and stays" in text for text in said)
+    assert any("requests.nvidia.com/gpu=12 counts the GPUs of h100, spot together" in text for text in said)
+    assert any(text.startswith("Namespace default: ") for text in said)
