@@ -31,6 +31,7 @@ from fairway.policy.objects import (
     Advice,
     Change,
     FoundPolicy,
+    Notice,
     Nudge,
     ObjectKey,
     Record,
@@ -81,6 +82,8 @@ class SlurmEngine:
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to objects, notices of what Slurm cannot quite do, and lines of slurm.conf."""
+        if found.settings.get(read.ACCOUNTING) == read.NO_ACCOUNTING:
+            return Translation((), (_no_accounting(self._cluster.name),))
         context = PolicyContext.of(fleet, self._cluster.name, found.settings)
         lines = advice.advice(context, found.settings)
         return Translation(
@@ -215,3 +218,13 @@ class SlurmEngine:
                 f"correct  pools.{pool}.slurm.partition  in the fleet file, or create it:  "
                 f"scontrol create partition PartitionName={missing[0]} Nodes=...",
             )
+
+
+def _no_accounting(cluster: str) -> Notice:
+    return Notice(
+        "NoAccounting",
+        f"cluster {cluster} has no accounting ({read.ACCOUNTING}={read.NO_ACCOUNTING}): Slurm has neither "
+        "accounts nor QOS there, so nothing of the policy is written, and its jobs run as before",
+        "set up slurmdbd first:  man slurm.conf, AccountingStorageType=accounting_storage/slurmdbd",
+        promise="guarantee",
+    )

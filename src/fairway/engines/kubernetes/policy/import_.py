@@ -212,10 +212,10 @@ class _ClusterImport:
         )
         yield team
         namespaces = self._namespaces_of(node)
-        for namespace in namespaces if len(namespaces) > 1 else ():
-            if namespace not in taken and is_team_name(namespace):
-                taken.add(namespace)
-                yield self._team_inside(team, namespace, node)
+        for inside in namespaces if len(namespaces) > 1 else ():
+            if inside not in taken and is_team_name(inside):
+                taken.add(inside)
+                yield self._team_inside(team, inside, node)
         for child in node_children:
             yield from self._team(child, TeamName(name), children, priorities, taken)
 

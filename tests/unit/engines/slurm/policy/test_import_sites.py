@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.engines.port import ImportedPolicy
+from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.import_ import import_policy
 from fairway.engines.slurm.policy.partition_settings import PARTITION_PARAMETERS
 from fairway.files import Severity, check_text
@@ -184,3 +185,28 @@ def test_any_policy_is_imported_without_an_error(found: FoundPolicy) -> None:
     assert {t.account_name for t in done.fleet.teams} <= accounts
     no_team = {re.sub("^account ", "", r.about) for r in done.remarks if "it is no team" in r.text}
     assert accounts == {t.account_name for t in done.fleet.teams} | no_team
+
+
+def test_a_cluster_without_accounting_is_left_alone() -> None:
+    found = found_at("standalone")
+    done = imported(found)
+    assert any("no accounts here" in r.text for r in done.remarks)
+    engine = SlurmEngine(fleet().clusters[0], fleet().pools)
+    wanted = engine.translate(fleet(), found)
+    assert (wanted.objects, [n.code for n in wanted.notices]) == ((), ["NoAccounting"])
+
+
+def test_limits_by_type_wait_until_accounting_has_the_type() -> None:
+    found = found_at("department")
+    done = imported(found).fleet
+    engine = SlurmEngine(done.clusters[0], done.pools)
+    wanted = engine.translate(done, found)
+    # slurmdbd would drop them without a word, so that every plan would show them again
+    assert [f for o in wanted.objects for f in o.fields if f.startswith("GrpTRES.gres/gpu:")] == []
+    account = next(o for o in wanted.objects if o.key == ObjectKey("account", "vision"))
+    assert account.fields["GrpTRES.gres/gpu"] == 16  # the site's own stays
+    assert "GresTypeNotAccounted" in {n.code for n in wanted.notices}
+    typed = {k: v.replace("gres/gpu=24", "gres/gpu=24,gres/gpu:a100=24") for k, v in found.settings.items()}
+    again = engine.translate(done, replace(found, settings=typed))
+    account = next(o for o in again.objects if o.key == ObjectKey("account", "vision"))
+    assert account.fields["GrpTRES.gres/gpu:a100"] == 16
