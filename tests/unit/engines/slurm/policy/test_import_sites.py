@@ -205,7 +205,7 @@ def test_limits_by_type_wait_until_accounting_has_the_type() -> None:
     assert [f for o in wanted.objects for f in o.fields if f.startswith("GrpTRES.gres/gpu:")] == []
     account = next(o for o in wanted.objects if o.key == ObjectKey("account", "vision"))
     assert account.fields["GrpTRES.gres/gpu"] == 16  # the site's own stays
-    assert "GresTypeNotAccounted" in {n.code for n in wanted.notices}
+    assert "TypeNotTracked" in {n.code for n in wanted.notices}
     typed = {k: v.replace("gres/gpu=24", "gres/gpu=24,gres/gpu:a100=24") for k, v in found.settings.items()}
     again = engine.translate(done, replace(found, settings=typed))
     account = next(o for o in again.objects if o.key == ObjectKey("account", "vision"))
