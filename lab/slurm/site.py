@@ -63,7 +63,7 @@ class Site:
                 port = f"[{row[0]}-{row[-1]}]" if len(row) > 1 else str(row[0])
                 return f"{line} {where} Port={port}"
             if line.startswith("PartitionName=") and not with_partition_qos:
-                return re.sub(r"\s+QoS=\S+", "", line, flags=re.IGNORECASE)
+                return re.sub(r"\s+(?:Allow|Deny)?QoS=\S+", "", line, flags=re.IGNORECASE)
             return line
 
         return [placed(line) for line in self.lines("slurm.conf")]
