@@ -20,13 +20,13 @@ from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
 from fairway.engines.kubernetes.jobs.recover import LostNodeRecovery
 from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
-from fairway.engines.kubernetes.nodes.devices import PRODUCT
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
 from fairway.engines.kubernetes.policy import restore, webhook
+from fairway.engines.kubernetes.policy.flavor_nodes import UNCOUNTED
 from fairway.engines.kubernetes.policy.import_ import import_policy
 from fairway.engines.kubernetes.policy.nudge.nudge import KubernetesNudger
-from fairway.engines.kubernetes.policy.read import find_policy
+from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED, find_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.write import write
@@ -42,6 +42,7 @@ from fairway.policy.objects import (
     Activity,
     Change,
     FoundPolicy,
+    Notice,
     Nudge,
     ObjectKey,
     Record,
@@ -125,6 +126,8 @@ class KubernetesEngine:
 
     def translate(self, fleet: Fleet, found: FoundPolicy) -> Translation:
         """Translate `fleet` to this cluster's objects. Pure."""
+        if found.settings.get(KUEUE_SETTING) == NOT_INSTALLED:
+            return Translation((), (_no_kueue(self._cluster.name),))
         return translate(fleet, self._cluster.name, found)
 
     async def diagnose(self) -> tuple[Condition, ...]:
@@ -171,10 +174,11 @@ class KubernetesEngine:
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a hand-made policy to a fleet, with pools of GPUs that no queue counts."""
-        products: dict[str, list[str]] = {}
-        for facts in self._watch.nodes.store.values() if self._watch else ():
-            if product := dict(facts.labels).get(PRODUCT):
-                products.setdefault(product, []).extend(name for name, _ in facts.capacity)
+        products = {
+            key.removeprefix(UNCOUNTED): names.split(",")
+            for key, names in found.settings.items()
+            if key.startswith(UNCOUNTED)
+        }
         return import_policy(fleet, found, products)
 
     unique_names: bool = True
@@ -302,3 +306,13 @@ class KubernetesEngine:
                 misses=overlap.misses,
             )
         self._logged_overlaps |= overlaps
+
+
+def _no_kueue(cluster: str) -> Notice:
+    return Notice(
+        "NoKueue",
+        f"cluster {cluster} has no Kueue, which Fairway governs GPUs with: nothing of the policy is written, "
+        "and its pods run as before",
+        "install Kueue, then plan again:  docs/guides/kubernetes.md",
+        promise="guarantee",
+    )

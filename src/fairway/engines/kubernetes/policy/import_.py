@@ -18,8 +18,10 @@ from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json
 from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_known_gpu, slice_of, whole_number
 from fairway.engines.kubernetes.policy.fields import format_taint, unflatten
+from fairway.engines.kubernetes.policy.flavor_nodes import FLAVOR as FLAVOR_PRODUCT
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX
+from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED
 from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
 from fairway.model.gpu import GpuType
@@ -51,17 +53,16 @@ def import_policy(
     fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> ImportedPolicy:
     """Import teams, pools and priorities of the one cluster in `fleet`; `products` are its nodes' GPUs."""
-    importer = _ClusterImport(fleet, found)
-    imported = importer.fleet()
-    pools, remarks = pools_of_nodes(products, imported)
-    return ImportedPolicy(replace(imported, pools=(*imported.pools, *pools)), (*importer.remarks, *remarks))
+    importer = _ClusterImport(fleet, found, products)
+    return ImportedPolicy(importer.fleet(), tuple(importer.remarks))
 
 
 class _ClusterImport:
     """One import, with the lookups that every part of it needs."""
 
-    def __init__(self, fleet: Fleet, found: FoundPolicy) -> None:
+    def __init__(self, fleet: Fleet, found: FoundPolicy, products: Mapping[str, Sequence[str]]) -> None:
         self._fleet = fleet
+        self._settings = found.settings
         self.remarks: list[Remark] = []
         self._bodies: dict[str, dict[str, Json]] = {}
         for o in found.objects:
@@ -71,6 +72,14 @@ class _ClusterImport:
         self._expressed_quotas: set[tuple[str, str]] = set()
         """ResourceQuotas and their resources that are in the fleet."""
         self._read_pools()
+        known = replace(fleet, pools=(*fleet.pools, *self._pools.values()))
+        self._uncounted, remarks = pools_of_nodes(products, known)
+        """Pools that no flavor counts."""
+        self.remarks += remarks
+        if found.settings.get(KUEUE_SETTING) == NOT_INSTALLED:
+            self.remark(
+                "Kueue", "is not installed, so there are no queues to make teams of: install it first"
+            )
 
     def _all(self, kind: kinds.ObjectKind) -> Mapping[str, Json]:
         return self._bodies.get(kind.name, {})
@@ -85,7 +94,15 @@ class _ClusterImport:
         self._remark_on_namespaces({str(team.name) for team in teams})
         default = next(p.name for p in priorities if p.default)
         existing = {p.name for p in self._fleet.pools}
-        pools = (*self._fleet.pools, *(p for p in self._pools.values() if p.name not in existing))
+        pools = (
+            *self._fleet.pools,
+            *(p for p in self._pools.values() if p.name not in existing),
+            *self._uncounted,
+        )
+        order = {supply: i for i, pool in enumerate(pools) for supply in pool.supplies}
+        teams = tuple(
+            replace(t, grants=tuple(sorted(t.grants, key=lambda g: order[g.supply]))) for t in teams
+        )
         if self._all(kinds.PRIORITY_CLASS) and default not in self._all(kinds.PRIORITY_CLASS):
             self.remark(default, "what a job without a priority class gets")
         return replace(self._fleet, pools=pools, teams=teams, priorities=priorities)
@@ -107,7 +124,8 @@ class _ClusterImport:
                 )
             if devices:
                 topology = self._all(kinds.TOPOLOGY).get(str(body["spec"].get("topologyName", "")), {})
-                pool, remarks = pool_of(name, body, topology, devices, self._fleet)
+                product = self._settings.get(f"{FLAVOR_PRODUCT}{name}", "")
+                pool, remarks = pool_of(name, body, topology, devices, self._fleet, product)
                 self._pools[name] = pool
                 self.remarks += remarks
 
@@ -335,7 +353,7 @@ class _ClusterImport:
             )
 
     def _pools_with(self, resource: str) -> list[Pool]:
-        pools = {p.name: p for p in (*self._fleet.pools, *self._pools.values())}.values()
+        pools = {p.name: p for p in (*self._fleet.pools, *self._pools.values(), *self._uncounted)}.values()
         return [p for p in pools if _supply(p, resource) is not None]
 
     # members, priorities, stopped queues
@@ -459,9 +477,14 @@ def _plain(name: str) -> str:
 
 
 def pool_of(
-    name: str, flavor: Mapping[str, Any], topology: Mapping[str, Any], resources: Sequence[str], fleet: Fleet
+    name: str,
+    flavor: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    resources: Sequence[str],
+    fleet: Fleet,
+    product: str = "",
 ) -> tuple[Pool, list[Remark]]:
-    """Return the fleet's pool that has the flavor's labels, or a new one of its name."""
+    """Return the fleet's pool that has the flavor's labels, or a new one; `product` is its nodes' GPU."""
     spec = flavor.get("spec") or {}
     labels = dict(spec.get("nodeLabels") or {})
     remarks = list(_remarks(name, spec, resources))
@@ -472,7 +495,7 @@ def pool_of(
                     Remark(f"ResourceFlavor {name}", f"is pool {pool.name}; Fairway makes its own")
                 )
             return pool, remarks
-    gpu = _gpu(labels)
+    gpu = _gpu(labels) or _gpu({PRODUCT: product})
     if gpu is None:
         gpu = CATALOGUE["A100-80GB"]
         remarks.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ruamel.yaml import YAML
@@ -36,6 +36,7 @@ from fairway.engines.kubernetes.policy.advice import (
 )
 from fairway.engines.kubernetes.policy.existing import GPU_CLAIMS, find_workloads, has_gpu_classes
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
+from fairway.engines.kubernetes.policy.flavor_nodes import flavor_settings
 from fairway.engines.kubernetes.policy.flavors import terminating_setting, used_setting
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
@@ -46,6 +47,7 @@ from fairway.model.names import TeamName
 from fairway.model.team import Supply
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Value
 
+KUEUE_SETTING, NOT_INSTALLED = "kueue", "not installed"
 _KUEUE: Final = "kueue-system"
 _CONFIG_MAP: Final = f"/api/v1/namespaces/{_KUEUE}/configmaps/kueue-manager-config"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{_KUEUE}/deployments/kueue-controller-manager"
@@ -55,15 +57,16 @@ _MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_
 
 async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
     """List every governed kind, all kinds at once, and Kueue's settings."""
-    lists, (kueue, settings), capacities, role, version, gpu_claims = await asyncio.gather(
+    lists, (kueue, settings), nodes, role, version, gpu_claims = await asyncio.gather(
         asyncio.gather(*(_list_kind(requests, kind) for kind in KINDS.values())),
         _kueue(requests),
-        _capacities(requests, pools),
+        requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject),
         _member_role(requests),
         _kubernetes_version(requests),
         _gpu_claims(requests),
     )
     found = list(zip(KINDS.values(), lists, strict=True))
+    has_kueue = _has_kueue([(k, bodies is not None) for k, bodies in found if k.root == kinds.KUEUE])
     objects = tuple(o for kind, bodies in found for o in _objects(kind, bodies or ()))
     served = {
         served_setting(kind): "no" if bodies is None else "yes" for kind, bodies in found if kind.optional
@@ -81,6 +84,7 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
         n["metadata"]["name"] for n in namespaces if not selects(selector, n["metadata"].get("labels") or {})
     ]
     resources = claimed_resources(pools)
+    capacities = _capacities(nodes, pools) | flavor_settings(dict(_flavors(found)), nodes)
     return FoundPolicy(
         engine_version=f"{version}, {kueue}",
         objects=objects,
@@ -93,6 +97,7 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
             **claims,
             MEMBER_ROLE_SETTING: role,
             UNSELECTED: ",".join(unselected),
+            **({} if has_kueue else {KUEUE_SETTING: NOT_INSTALLED}),
         },
         workloads=await find_workloads(requests, objects, resources, claims=gpu_claims),
     )
@@ -106,6 +111,18 @@ async def _gpu_claims(requests: KubeRequests) -> bool:
         return False
 
 
+def _has_kueue(served: Sequence[tuple[ObjectKind, bool]]) -> bool:
+    """Return whether Kueue is installed. Raises Refused if it serves only some of its kinds."""
+    missing = [kind for kind, is_served in served if not is_served]
+    if missing and len(missing) < len(served):
+        raise Refused(
+            "KueueTooOld",
+            f"the API server does not serve {missing[0].resource} as {missing[0].api_version}",
+            "install a release of Kueue that does; docs/engines/kubernetes.md names those that Fairway knows",
+        )
+    return not missing
+
+
 async def _list_kind(requests: KubeRequests, kind: ObjectKind) -> list[Json] | None:
     """Return every object of a kind. Returns None where the API server does not serve or show the kind."""
     try:
@@ -113,6 +130,8 @@ async def _list_kind(requests: KubeRequests, kind: ObjectKind) -> list[Json] | N
     except Refused as e:
         if kind.optional and e.code in {"NotAnApiServer", "Forbidden"}:
             return None
+        if kind.root == kinds.KUEUE and e.code == "NoKueue":
+            return None  # Kueue is not installed, or another release of it
         raise
 
 
@@ -279,11 +298,20 @@ async def _member_role(requests: KubeRequests) -> str:
     return "missing" if role is None else "present"
 
 
-async def _capacities(requests: KubeRequests, pools: Sequence[Pool]) -> dict[str, str]:
+def _flavors(
+    found: Iterable[tuple[ObjectKind, Sequence[Json] | None]],
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each ResourceFlavor with the labels of its nodes."""
+    for kind, bodies in found:
+        for body in (bodies or ()) if kind is kinds.FLAVOR else ():
+            yield str(body["metadata"]["name"]), (body.get("spec") or {}).get("nodeLabels") or {}
+
+
+def _capacities(nodes: Iterable[NodeObject], pools: Sequence[Pool]) -> dict[str, str]:
     """Count devices of each supply over all its nodes, whatever their health: a pool's full capacity."""
     sums = {str(s): 0 for p in pools for s in p.supplies}
     claimed, unclaimed = claimed_resources(pools), set[str]()
-    for node in await requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject):
+    for node in nodes:
         for supply, pool in _claims(node, pools):
             sums[str(supply)] += whole_number(node.status.capacity.get(resource(supply, pool), "0"))
         unclaimed |= {r for r in node.status.capacity if looks_like_gpu(r)} - claimed

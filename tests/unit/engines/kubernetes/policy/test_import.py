@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fairway.engines.kubernetes import KubernetesEngine
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.policy.fields import flatten
 from fairway.engines.kubernetes.policy.import_ import import_policy
@@ -199,3 +200,16 @@ def test_what_quotas_count_otherwise_and_namespaces_outside_teams_are_named() ->
     assert any("count/jobs.batch=20 has no word here and stays" in text for text in said)
     assert any("requests.nvidia.com/gpu=12 counts the GPUs of h100, spot together" in text for text in said)
     assert any(text.startswith("Namespace default: ") for text in said)
+
+
+def test_a_cluster_without_kueue_has_pools_of_its_nodes_and_teams_of_its_quotas() -> None:
+    hard: dict[str, object] = {"spec": {"hard": {"requests.nvidia.com/gpu": "16"}}}
+    quota = (kinds.RESOURCE_QUOTA, "vision/gpus", hard)
+    found = replace(_found(quota), settings={"kueue": "not installed"})
+    read = import_policy(parse_fleet(ALONE, "f"), found, {"NVIDIA-H100-80GB-HBM3": ["nvidia.com/gpu"]})
+    (pool,) = read.fleet.pools
+    assert [(t.name, t.grants) for t in read.fleet.teams] == [("vision", (Grant(Supply(pool.name), 0, 16),))]
+    assert any(r.about == "Kueue" for r in read.remarks)
+    engine = KubernetesEngine(read.fleet.clusters[0], read.fleet.pools)
+    wanted = engine.translate(read.fleet, found)
+    assert (wanted.objects, [n.code for n in wanted.notices]) == ((), ["NoKueue"])

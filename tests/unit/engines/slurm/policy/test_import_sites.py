@@ -210,3 +210,16 @@ def test_limits_by_type_wait_until_accounting_has_the_type() -> None:
     again = engine.translate(done, replace(found, settings=typed))
     account = next(o for o in again.objects if o.key == ObjectKey("account", "vision"))
     assert account.fields["GrpTRES.gres/gpu:a100"] == 16
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_what_is_imported_changes_no_account_but_its_qos_list(site: str) -> None:
+    found = found_at(site)
+    done = imported(found).fleet
+    wanted = {o.key: o for o in SlurmEngine(done.clusters[0], done.pools).translate(done, found).objects}
+    for o in found.objects:
+        if (now := wanted.get(o.key)) is not None and site != "standalone":
+            fields = o.fields.keys() - {"QOS"}
+            assert {f: now.fields.get(f) for f in fields} == {f: o.fields.get(f) for f in fields}, o.key
+            qos = o.fields.get("QOS") or ()
+            assert set(qos if isinstance(qos, tuple) else ()) <= set(now.fields.get("QOS") or ())  # type: ignore[arg-type]
