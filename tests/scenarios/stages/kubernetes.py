@@ -20,7 +20,7 @@ from lab.kubernetes.pki import FAIRWAY
 from tests.contract.driver import absent
 from tests.scenarios.hand import Denied, JobSeen, Order
 from tests.scenarios.stages.kubernetes_eye import Eye, conditions_of
-from tests.scenarios.stages.kubernetes_orders import LABELS, RACK, WAYS, job_manifest, smuggled
+from tests.scenarios.stages.kubernetes_orders import LAB, PRODUCT, SITE, WAYS, job_manifest, smuggled
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ pools:
     capacity: owned
     price: 1.90
     kubernetes: {{ node_labels: {{ {product}: {model}, type: kwok }} }} # not real ones
-    topology: [topology.fairway/block, topology.fairway/rack]
+    topology: [{block}, {rack}]
   mig:
     cluster: lab
     gpu: A100-80GB
@@ -64,7 +64,7 @@ pools:
     gpu: A100-80GB
     capacity: spot
     price: 0.60
-    kubernetes: {{ node_labels: {{ fairway/capacity: spot }}, taints: [fairway/spot] }}
+    kubernetes: {{ node_labels: {{ {spot}/capacity: spot }}, taints: [{spot}/spot] }}
 """
 
 
@@ -80,8 +80,14 @@ class KubernetesHand:
         self._numbers = itertools.count(1)
         self._lost: set[str] = set()
         self._kubeconfig = str(self._lab.pki.kubeconfig(FAIRWAY.name))
+        self.labels = SITE if instance.site else LAB
         self.head = HEAD.format(
-            kubeconfig=self._kubeconfig, product="nvidia.com/gpu.product", model=kwok.MODEL
+            kubeconfig=self._kubeconfig,
+            product=PRODUCT,
+            model=kwok.MODEL,
+            block=self.labels.block,
+            rack=self.labels.rack,
+            spot=self.labels.spot,
         )
         made = self._lab.site.objects if self._lab.site else []
         self.eye = Eye(self._lab.api, {o["metadata"]["name"] for o in made if o["kind"] == "Namespace"})
@@ -113,7 +119,9 @@ class KubernetesHand:
         deadline = time.monotonic() + IN_FORCE_SECONDS
         while True:
             try:
-                return await self._make(order.user, namespace_of(order), job_manifest(self._name(), order))
+                return await self._make(
+                    order.user, namespace_of(order), job_manifest(self._name(), order, self.labels)
+                )
             except Denied as error:
                 if "needs a queue" not in str(error) or time.monotonic() > deadline:
                     raise
@@ -166,7 +174,7 @@ class KubernetesHand:
 
     async def smuggle(self, order: Order) -> Mapping[str, str]:
         came: dict[str, str] = {}
-        for way, wanted in smuggled(order, self._name, self._node_of(order.pool)):
+        for way, wanted in smuggled(order, self._name, self._node_of(order.pool), self.labels):
             namespace = wanted["metadata"].pop("namespace", namespace_of(order))
             try:
                 came[way] = await self._make(order.user, namespace, wanted)
@@ -176,7 +184,8 @@ class KubernetesHand:
 
     def _node_of(self, pool: str) -> str:
         """A node of the pool."""
-        return next(name for name, labels in self._labels.items() if LABELS[pool].items() <= labels.items())
+        wanted = self.labels.of(pool)
+        return next(name for name, labels in self._labels.items() if wanted.items() <= labels.items())
 
     # eyes
 
@@ -200,7 +209,7 @@ class KubernetesHand:
     # nodes
 
     def rack(self, node: str) -> str:
-        return self._labels[node].get(RACK, "")
+        return self._labels[node].get(self.labels.rack, "")
 
     async def lose(self, node: str) -> None:
         self._lost.add(node)

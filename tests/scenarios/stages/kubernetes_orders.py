@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lab.kubernetes.kwok import MODEL, RUN_FOR, SPOT_LABEL, SPOT_TAINT
+from lab.kubernetes.kwok import MODEL, RUN_FOR
 
 if TYPE_CHECKING:
     from lab.kubernetes.api import Json
@@ -13,10 +14,7 @@ if TYPE_CHECKING:
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 CLASS = "kueue.x-k8s.io/priority-class"
-RACK = "topology.fairway/rack"
 PRODUCT = "nvidia.com/gpu.product"
-LABELS = {"gpu": {PRODUCT: MODEL, "type": "kwok"}, "mig": {PRODUCT: f"{MODEL}-MIG"}, "spot": SPOT_LABEL}
-"""How users point at a pool's nodes."""
 PREEMPTIBLE = "low"
 """A class that is always preemptible has a queue of its own, as docs/engines/kubernetes.md says to users."""
 LOST_AFTER_SECONDS = 2  # what a user who wants to move on quickly writes; Kubernetes' own default is 300
@@ -27,19 +25,48 @@ OPEN = "a Job that says suspend: false"
 WAYS = (LIMITS, BOTH, OPEN)
 
 
-def job_manifest(name: str, order: Order) -> Json:
+@dataclass(frozen=True, slots=True)
+class NodeLabels:
+    """The names by which a cluster's administrators tell its nodes apart."""
+
+    topology: str = "topology.fairway"
+    spot: str = "fairway"
+
+    @property
+    def block(self) -> str:
+        return f"{self.topology}/block"
+
+    @property
+    def rack(self) -> str:
+        return f"{self.topology}/rack"
+
+    @property
+    def spot_taint(self) -> str:
+        return f"{self.spot}/spot"
+
+    def of(self, pool: str) -> dict[str, str]:
+        """How users point at a pool's nodes."""
+        gpu, mig = {PRODUCT: MODEL, "type": "kwok"}, {PRODUCT: f"{MODEL}-MIG"}
+        return {"gpu": gpu, "mig": mig, "spot": {f"{self.spot}/capacity": "spot"}}[pool]
+
+
+LAB = NodeLabels()
+SITE = NodeLabels("example.com", "example.com")
+
+
+def job_manifest(name: str, order: Order, labels: NodeLabels) -> Json:
     """The Job a user would write. It names a queue only where a priority needs one."""
-    labels = {CLASS: order.priority} if order.priority else {}
+    words = {CLASS: order.priority} if order.priority else {}
     if order.priority == PREEMPTIBLE:
-        labels[QUEUE] = PREEMPTIBLE
+        words[QUEUE] = PREEMPTIBLE
     annotations = {RUN_FOR: f"{max(1, round(order.seconds))}s"}
     if order.together:
-        annotations["kueue.x-k8s.io/podset-required-topology"] = RACK
+        annotations["kueue.x-k8s.io/podset-required-topology"] = labels.rack
     spec: dict[str, Any] = {
         "parallelism": order.nodes,
         "completions": order.nodes,
         "backoffLimit": 6 if order.tolerates_loss else 0,
-        "template": {"metadata": {"annotations": annotations}, "spec": pod_spec(order)},
+        "template": {"metadata": {"annotations": annotations}, "spec": pod_spec(order, labels)},
     }
     if order.nodes > 1:
         spec["completionMode"] = "Indexed"
@@ -50,12 +77,12 @@ def job_manifest(name: str, order: Order) -> Json:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": words},
         "spec": spec,
     }
 
 
-def pod_spec(order: Order) -> Json:
+def pod_spec(order: Order, labels: NodeLabels) -> Json:
     """What the pods ask for. Pool `gpu` is what one gets without a word; others are pointed at."""
     resource = f"nvidia.com/mig-{order.slice}" if order.slice else "nvidia.com/gpu"
     wanted = {"limits": {resource: str(order.gpus)}}
@@ -67,9 +94,9 @@ def pod_spec(order: Order) -> Json:
         "containers": [{"name": "main", "image": "none", "resources": wanted}],
     }
     if order.pool == "spot":
-        spec["nodeSelector"] = dict(SPOT_LABEL)
+        spec["nodeSelector"] = labels.of("spot")
     if order.tolerates_loss:
-        spec["tolerations"] = [{"key": SPOT_TAINT["key"], "operator": "Exists"}, *_soon_elsewhere()]
+        spec["tolerations"] = [{"key": labels.spot_taint, "operator": "Exists"}, *_soon_elsewhere()]
     return spec
 
 
@@ -85,9 +112,11 @@ def _soon_elsewhere() -> list[Json]:
     ]
 
 
-def smuggled(order: Order, name: Callable[[], str], node: str) -> Iterator[tuple[str, Json]]:
+def smuggled(
+    order: Order, name: Callable[[], str], node: str, labels: NodeLabels
+) -> Iterator[tuple[str, Json]]:
     """Manifests that reach for a pool the team has no grant on, with what each tries; `node` is one of it."""
-    there = LABELS[order.pool]
+    there = labels.of(order.pool)
     anything: Json = {"tolerations": [{"operator": "Exists"}]}
     wanted = [{"matchExpressions": [{"key": k, "operator": "In", "values": [v]} for k, v in there.items()]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}
@@ -103,15 +132,15 @@ def smuggled(order: Order, name: Callable[[], str], node: str) -> Iterator[tuple
         },
     }
     for way, extra in tries.items():
-        job = job_manifest(name(), order)
+        job = job_manifest(name(), order, labels)
         job["spec"]["template"]["spec"] |= extra
         yield way, job
     for queue in ("lent", "other-team"):
-        job = job_manifest(name(), order)
+        job = job_manifest(name(), order, labels)
         job["metadata"]["labels"][QUEUE] = queue
         job["spec"]["template"]["spec"] |= tries["nodeSelector"]
         yield f"queue {queue}", job
-    elsewhere = job_manifest(name(), order)
+    elsewhere = job_manifest(name(), order, labels)
     elsewhere["metadata"]["namespace"] = "default"
     elsewhere["spec"]["template"]["spec"] |= tries["nodeSelector"]
     yield "a Job outside the team's namespace", elsewhere
@@ -119,5 +148,10 @@ def smuggled(order: Order, name: Callable[[], str], node: str) -> Iterator[tuple
         metadata = {"name": name(), "annotations": {RUN_FOR: f"{round(order.seconds)}s"}}
         yield (
             f"a bare pod with {way}",
-            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(order) | tries[way]},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": pod_spec(order, labels) | tries[way],
+            },
         )

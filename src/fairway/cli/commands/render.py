@@ -24,7 +24,7 @@ def render() -> None:
 Examples:
   fairway render slurm -f fleet.yaml --cluster hpc              to read them
   fairway render slurm -f fleet.yaml --cluster hpc --out DIR    to copy them to the controller
-  fairway render slurm -f fleet.yaml --cluster hpc --check      what differs from those in /etc/slurm
+  fairway render slurm -f fleet.yaml --cluster hpc --check  compare with /etc/slurm
 """
 )
 @file_option(required=True)
