@@ -16,12 +16,11 @@ from fairway.model.fleet import Fleet
 from fairway.policy.objects import ObjectKey
 from fairway.services.import_cluster import import_cluster
 from lab.kubernetes import site as kubernetes_site
-from lab.slurm import configure
 from lab.slurm.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
 from tests.lab.kubernetes_jobs import a_job
 from tests.unharmed.leave_site import GovernedSite
-from tests.unharmed.slurm_site import SITE, SlurmSite
+from tests.unharmed.slurm_site import SITE, SlurmSite, uninstall
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -201,18 +200,6 @@ def submitted(instance: Instance, *options: str) -> str:
 def state_of(instance: Instance, job: str) -> dict[str, str]:
     shown = instance.run("scontrol", "--oneliner", "show", "job", job).stdout
     return dict(word.split("=", 1) for word in shown.split() if "=" in word)
-
-
-def uninstall(instance: Instance, *, twins: bool = False) -> None:
-    """Restore the site's files; with `twins`, keep the partitions in which jobs may still run."""
-    lines = instance.run("scontrol", "--oneliner", "show", "partitions").stdout.splitlines() if twins else []
-    names = {line.split()[0].removeprefix("PartitionName="): line for line in lines}
-    kept = [
-        f"PartitionName={name} Nodes={dict(w.split('=', 1) for w in line.split() if '=' in w)['Nodes']}"
-        for name, line in names.items()
-        if name.endswith("-lent")
-    ]
-    configure(instance, kept, Site(instance.site).text("job_submit.lua") or None)
 
 
 # Without Kueue nothing can be applied, and so nothing left.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from tests.lab.driving import assert_nothing_is_left, up
 from tests.unharmed.kubernetes_probes import OUTSIDE, harms, play, probes_of, taken_away
 from tests.unharmed.kubernetes_site import SITE, KubernetesSite
 from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.report import Report
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
@@ -39,7 +41,9 @@ async def test_what_people_do_is_unharmed(name: str) -> None:
         site = KubernetesSite(instance)
         probes = await asyncio.to_thread(probes_of, instance)
         assert len(probes) >= 40
+        begun = time.monotonic()
         before = await asyncio.to_thread(play, instance, probes)
+        report = Report(f"Kubernetes, {name}", before.values())
         running = site.running()
 
         await site.import_fleet()
@@ -54,21 +58,25 @@ async def test_what_people_do_is_unharmed(name: str) -> None:
             await governed.govern()
             assert site.running() == running, "an apply ends nothing"
             after = await asyncio.to_thread(play, instance, probes)
-            assert harms(before, after, teams) == []
+            report.add("import, plan, adopt and apply", harms(before, after, teams))
             if OUTSIDE in taken_away(before, after, teams):
                 assert "GpuPodsOnlyInTeams" in {notice.code for notice in plan.notices}
 
             shares = tuple(replace(team, share=2) for team in site.fleet.teams)
             await governed.govern(replace(site.fleet, teams=shares))
             changed = await asyncio.to_thread(play, instance, probes)
-            assert harms(before, changed, teams) == []
+            report.add("a changed policy", harms(before, changed, teams))
+            report.governed = sum(changed[probe].result is not before[probe].result for probe in probes)
 
             await governed.leave()
             left = await asyncio.to_thread(play, instance, probes)
-            assert harms(before, left, ()) == []
+            report.add("leave", harms(before, left, ()))
             assert running.items() <= site.running().items()
+            report.seconds = time.monotonic() - begun
         finally:
             await engine.close()
     finally:
         instance.wipe()
+    report.keep()
+    assert report.harms == {}
     assert_nothing_is_left(instance)

@@ -144,6 +144,18 @@ class SlurmSite:
         return self.fleet, self.build(self.fleet.clusters[0], self.fleet.pools)
 
 
+def uninstall(instance: Instance, *, twins: bool = False) -> None:
+    """Restore the site's files; with `twins`, keep the partitions in which jobs may still run."""
+    lines = instance.run("scontrol", "--oneliner", "show", "partitions").stdout.splitlines() if twins else []
+    names = {line.split()[0].removeprefix("PartitionName="): line for line in lines}
+    kept = [
+        f"PartitionName={name} Nodes={dict(w.split('=', 1) for w in line.split() if '=' in w)['Nodes']}"
+        for name, line in names.items()
+        if name.endswith("-lent")
+    ]
+    configure(instance, kept, Site(instance.site).text("job_submit.lua") or None)
+
+
 def _with_options_not_shown(line: str, site: Site) -> str:
     """A line of a second partition with what slurmrestd does not show of the first, as its comment asks."""
     name = line.split(maxsplit=1)[0].removeprefix("PartitionName=")
