@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -116,9 +116,15 @@ def harms(
     return [
         Harm(probe, was, after[probe])
         for probe, was in before.items()
-        if after[probe] != was
+        if not _same(was, after[probe])
         and not (is_governed(probe) and (was.result is Result.RAN or after[probe].result is not Result.RAN))
     ]
+
+
+def _same(was: Outcome, now: Outcome) -> bool:
+    """Whether a probe came out the same; which of several reasons to wait Slurm gives first is chance."""
+    both_wait = was.result is Result.WAITS and now.result is Result.WAITS
+    return now == (replace(was, words=now.words) if both_wait else was)
 
 
 def play(instance: Instance, probes: Sequence[Probe]) -> dict[Probe, Outcome]:

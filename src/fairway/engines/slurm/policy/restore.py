@@ -4,6 +4,8 @@ Behaviour of the API, observed on 24.11.5:
 - POST associations with a whole record sets everything in it, but an empty list of QOS changes nothing. A
   list is emptied, so that it is inherited again, by naming one QOS and deleting that: slurmdbd then has an
   empty list. slurmctld has one too, and refuses jobs, until the account above is written again, 0.3 s later.
+  Where that account inherits its list as well, nothing written reaches the users in slurmctld, neither by the
+  API nor by sacctmgr: it has to read the accounting again, which `scontrol reconfigure` makes it do.
 - A QOS that is deleted leaves running jobs without QOS, and waiting ones with the reason InvalidQOS.
 - slurmctld does not start while a partition names a QOS that does not exist.
 """
@@ -311,6 +313,8 @@ async def _inherit_qos(rest: SlurmRest, cluster: str, bodies: Sequence[Record]) 
     accounts = [a for a in reply["associations"] if not a.get("user") and a["account"] in above]
     await rest.request("POST", f"{DB}/associations/", {"associations": list(bodies)})
     await rest.request("POST", f"{DB}/associations/", {"associations": accounts})
+    if any(not account.get("qos") for account in accounts):
+        await rest.request("GET", f"{CTL}/reconfigure/")
 
 
 async def _unmark(rest: SlurmRest, kind: str, wanted: Collection[str]) -> None:

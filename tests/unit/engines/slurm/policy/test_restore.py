@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from fairway.engines.slurm.policy import names, restore
+from fairway.engines.slurm.policy.read import CTL
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, SavedObject
 
 LENT = names.qos_key(names.LENT)
@@ -90,3 +93,25 @@ def test_a_qos_loses_the_limits_that_it_did_not_have() -> None:
     now = {"limits": {"max": {"tres": {"total": [{"type": "gres", "name": "gpu", "count": 2}]}}}}
     total = restore._clear_tres(had, now)["limits"]["max"]["tres"]["total"]
     assert total == [{"type": "cpu", "name": "", "count": 8}, {"type": "gres", "name": "gpu", "count": -1}]
+
+
+class Recorder:
+    """A slurmrestd that has these accounts, and keeps what it is asked."""
+
+    def __init__(self, *accounts: dict[str, object]) -> None:
+        self.accounts = list(accounts)
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, body: object = None) -> dict[str, object]:
+        self.asked.append(f"{method} {path.partition('?')[0]}")
+        return {"associations": self.accounts}
+
+
+@pytest.mark.parametrize(("own", "again"), [((), True), (("normal",), False)])
+async def test_slurmctld_reads_the_accounting_again_where_an_account_inherits_its_qos_too(
+    own: tuple[str, ...], again: bool
+) -> None:
+    rest = Recorder({"account": "ops", "user": "", "qos": list(own)})
+    user = {"account": "ops", "user": "carol", "qos": [], "parent_account": ""}
+    await restore._inherit_qos(cast("Any", rest), "lab", [user])
+    assert (rest.asked[-1] == f"GET {CTL}/reconfigure/") is again
