@@ -424,7 +424,7 @@ async def test_an_existing_cluster_is_taken_over(slurm: Instance, engine: SlurmE
         await apply_plan(engine, await plan_adoption(engine, LAB, EngineKind.SLURM, keys))
         changes = compute_changes(engine.translate(fleet, found := await engine.find_policy()), found)
         limits = {f.field for c in changes if c.action is Action.UPDATE for f in c.fields}
-        assert limits <= {"QOS", "MaxJobs", "MaxWall"}  # as limited as before
+        assert limits <= {"QOS", "DefaultQOS", "MaxJobs", "MaxWall"}  # as limited as before
         await _apply(engine, fleet)
         assert await _differences(engine, fleet) == {}
     finally:
