@@ -40,6 +40,15 @@ class Capacity(StrEnum):
     SPOT = "spot"
 
 
+class ExistingWorkloads(StrEnum):
+    """What a policy does with GPU work that is no team's, or no Job's, from before Fairway."""
+
+    LEAVE = "leave"
+    """Kubernetes: pods of such workloads come back. Slurm: jobs of accounts that are no team run."""
+    REFUSE = "refuse"
+    """The next pods and jobs of it are refused like those of new ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmConnection:
     """The connection to a slurmrestd. Secrets are referenced by file, never stored here."""
@@ -52,15 +61,7 @@ class SlurmConnection:
     """File with a ready-made token (`scontrol token`), read again whenever it is needed."""
     tools: str | None = None
     """Folder of `squeue` and `sacct`; None if they are on the server's PATH."""
-
-
-class ExistingWorkloads(StrEnum):
-    """What the admission policies do with GPU workloads, other than Jobs, from before Fairway."""
-
-    LEAVE = "leave"
-    """Their pods come back as before: restarts, rollouts and drains."""
-    REFUSE = "refuse"
-    """Their next pods are refused like those of new ones."""
+    existing_workloads: ExistingWorkloads = ExistingWorkloads.LEAVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,11 @@ kind: Fleet
 name: scenarios
 currency: USD
 clusters:
-  lab: {{ engine: slurm, url: {url}, credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }} }}
+  lab:
+    engine: slurm
+    url: {url}
+    credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }}
+    existing_workloads: refuse # the promises are about everybody's GPU work
 pools:
   gpu:
     cluster: lab

@@ -238,6 +238,7 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
                 jwt_key_file=paths.absolute(credentials.get(fs.JWT_KEY_FILE)),
                 token_file=paths.absolute(credentials.get(fs.TOKEN_FILE)),
                 tools=paths.absolute(cluster.get(fs.SLURM_TOOLS)),
+                existing_workloads=cluster.get(fs.EXISTING_WORKLOADS) or ExistingWorkloads.LEAVE,
             )
         case EngineKind.KUBERNETES:
             return KubernetesConnection(

@@ -55,7 +55,7 @@ KUBE_CONTEXT: Final = Key(
 EXISTING_WORKLOADS: Final = Key(
     "existing_workloads",
     OneOf(ExistingWorkloads),
-    "GPU workloads from before Fairway that are no Jobs: leave them alone, or refuse their next pods.",
+    "GPU work from before Fairway (accounts that are no team, pods without a Job): leave it, or refuse it.",
     default=ExistingWorkloads.LEAVE,
 )
 SLURM_TOOLS: Final = Key(
@@ -80,7 +80,9 @@ CLUSTER: Final = variants(
     "A cluster: one engine's domain",
     ENGINE,
     {
-        EngineKind.SLURM: Record("A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, *_COMMON)),
+        EngineKind.SLURM: Record(
+            "A Slurm cluster", (SLURM_URL, CREDENTIALS, SLURM_TOOLS, EXISTING_WORKLOADS, *_COMMON)
+        ),
         EngineKind.KUBERNETES: Record(
             "A Kubernetes cluster with Kueue", (KUBECONFIG, KUBE_CONTEXT, EXISTING_WORKLOADS, *_COMMON)
         ),

@@ -154,17 +154,20 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
 
 def _connection(connection: Connection) -> dict[str, Value]:
     match connection:
-        case SlurmConnection(url, user, jwt_key_file, token_file, tools):
+        case SlurmConnection(url, user, jwt_key_file, token_file, tools, existing):
             other_user = user if user != "fairway" else None
             credentials = {"jwt_key_file": jwt_key_file, "token_file": token_file, "user": other_user}
             keys: dict[str, Value] = {"engine": "slurm", "url": url, "credentials": _given(credentials)}
-            return keys | _given({"tools": tools})
+            return keys | _given({"tools": tools, "existing_workloads": _refused(existing)})
         case KubernetesConnection(kubeconfig, context, existing):
-            refuse = existing.value if existing is ExistingWorkloads.REFUSE else None
             given = {"engine": "kubernetes", "kubeconfig": kubeconfig, "context": context}
-            return _given({**given, "existing_workloads": refuse})
+            return _given({**given, "existing_workloads": _refused(existing)})
         case VirtualConnection():
             return {"engine": "virtual"}
+
+
+def _refused(existing: ExistingWorkloads) -> Value | None:
+    return existing.value if existing is ExistingWorkloads.REFUSE else None
 
 
 def _pool(pool: Pool) -> Mapping[str, Value]:

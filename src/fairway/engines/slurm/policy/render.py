@@ -12,7 +12,7 @@ from fairway.engines.slurm.policy import advice, names
 from fairway.engines.slurm.policy.installed import ANSWER, PROBE_JOB, table_digests
 from fairway.engines.slurm.policy.partition_lines import partition_lines
 from fairway.engines.slurm.policy.translate import PolicyContext
-from fairway.model.fleet import Fleet, SlurmConnection
+from fairway.model.fleet import ExistingWorkloads, Fleet, SlurmConnection
 from fairway.model.team import Team
 
 NUDGE_JOB: Final = "fairway-nudge"
@@ -151,7 +151,10 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
     yield "}"
     teams = {account.lower() for account in accounts.values()}
     found = (k.removeprefix(names.SITE_ACCOUNT) for k in context.settings if k.startswith(names.SITE_ACCOUNT))
-    others = (account for account in found if account not in teams)
+    leaves = (
+        isinstance(connection, SlurmConnection) and connection.existing_workloads is ExistingWorkloads.LEAVE
+    )
+    others = [account for account in found if account not in teams] if leaves else []
     yield f"local OTHER_ACCOUNTS = {_set(sorted(others))} -- no teams: their jobs run as before"
     walls = {
         key.removeprefix(names.QOS_WALL): value

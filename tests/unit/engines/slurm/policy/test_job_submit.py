@@ -209,3 +209,15 @@ def test_a_script_of_the_site_can_call_the_module(folder: Path) -> None:
         job = dict(line.split("=", 1) for line in done.stdout.splitlines())
         assert job["code"] == code
         assert (job.get("qos") == OWN) is (code == "0")
+
+
+def test_accounts_that_are_no_team_are_refused_gpus_if_the_fleet_file_says_so(folder: Path) -> None:
+    fleet = FLEET.replace("engine: slurm", "engine: slurm, existing_workloads: refuse", 1)
+    assert fleet != FLEET
+    script = render_slurm(parse_fleet(fleet, "fleet.yaml"), "hpc", found=SETTINGS)["job_submit.lua"]
+    (folder / "strict").mkdir()
+    for name, text in (("job_submit.lua", script), ("driver.lua", DRIVER)):
+        (folder / "strict" / name).write_text(text)
+    refused = submit(folder / "strict", "dave", "account=biology", "partition=vip", GPU)
+    assert "biology is no team here" in refused["said"]
+    assert submit(folder / "strict", "dave", "account=biology", "partition=vip")["code"] == "0"
