@@ -45,10 +45,12 @@ class SiteFields:
         root_qos = tuple(filter(None, settings.get(names.ROOT_QOS, "").split(",")))
         return cls(objects, site_qos, root_qos, settings.get(names.ROOT_DEFAULT_QOS) or None)
 
-    def keep(self, wanted: Iterable[WantedObject], gpus: Collection[str] = ()) -> tuple[WantedObject, ...]:
+    def keep(
+        self, wanted: Iterable[WantedObject], gpus: Collection[str] = (), *, counts_all: bool = True
+    ) -> tuple[WantedObject, ...]:
         """Return the wanted objects with what the site has set on them already.
 
-        `gpus` are the resources by which GPUs of the pools are limited.
+        `gpus` are the resources by which GPUs of the pools are limited; `counts_all`: no pool is without one.
         """
         kept = tuple(wanted)
         accounts = {o.key.name for o in kept if o.key.kind == "account"}
@@ -61,7 +63,7 @@ class SiteFields:
             if o.key.kind not in ("account", "association") or adopted is None or adopted.created:
                 result.append(o)
             elif o.key.kind == "account":
-                result.append(self._account(o, adopted, accounts, gpus))
+                result.append(self._account(o, adopted, accounts, gpus if counts_all else ()))
             else:
                 member = found or FoundObject(o.key, {}, ours=True)  # a new one inherits what the account has
                 result.append(self._member(o, member, usual.get(account, {}), gpus))
@@ -94,8 +96,10 @@ class SiteFields:
         self, wanted: WantedObject, found: FoundObject, accounts: Collection[str], gpus: Collection[str]
     ) -> WantedObject:
         others = self._others(wanted, found)
-        if len(gpus) == 1:
-            others.pop(_ALL_GPUS, None)  # the same as the limit by type, which the fleet says
+        by_type = [wanted.fields.get(f"GrpTRES.{tres}") for tres in gpus]
+        if len(gpus) == 1 or any(limit != found.fields.get(_ALL_GPUS) for limit in by_type):
+            # Import wrote it as the limit of each type; now the fleet file says something else.
+            others.pop(_ALL_GPUS, None)
         fields = {**others, **wanted.fields, **self._qos(wanted, found)}
         parent = str(found.fields.get("Parent") or names.ROOT_ACCOUNT)
         if wanted.fields["Parent"] == names.ROOT_ACCOUNT and parent not in accounts:

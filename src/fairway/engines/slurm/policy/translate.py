@@ -142,6 +142,7 @@ def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) ->
             *(o for team in context.teams for o in _members(context, team, qos_lists[team.name])),
         ),
         {s.tres for s in context.sites if s.is_limited},
+        counts_all=all(s.is_limited for s in context.sites),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.advice import notices
 from fairway.engines.slurm.policy.site_fields import SiteFields
 from fairway.engines.slurm.policy.translate import wanted_objects
-from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value
+from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value, WantedObject
 from fairway.policy.plan import compute_changes
 from tests.unit.engines.slurm.policy.made import by_name, ground
 
@@ -152,3 +154,15 @@ def test_a_limit_on_all_gpus_stays_until_slurm_counts_them_by_type() -> None:
     assert fields["GrpTRES.gres/gpu"] == 16
     assert "GrpTRES.gres/gpu:a100" not in fields
     assert "TypeNotTracked" in {n.code for n in notices(here)}
+
+
+@pytest.mark.parametrize(("most", "kept"), [(16, 16), (24, None), (None, None)])
+def test_a_limit_on_all_gpus_stays_until_the_fleet_file_says_something_else(
+    most: int | None, kept: int | None
+) -> None:
+    key = names.account_key("physics")
+    found = FoundObject(key, {"Parent": "root", "GrpTRES.gres/gpu": 16}, ours=True)
+    limits = {f"GrpTRES.gres/gpu:{kind}": most for kind in ("a100", "1g.10gb") if most is not None}
+    wanted = WantedObject(key, {"Parent": "root", "Fairshare": 1, "QOS": (), **limits})
+    (account,) = SiteFields.of([found], {}).keep([wanted], {"gres/gpu:a100", "gres/gpu:1g.10gb"})
+    assert account.fields.get("GrpTRES.gres/gpu") == kept
