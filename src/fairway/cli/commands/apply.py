@@ -11,7 +11,7 @@ import click
 
 from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, output_option, show_lines, text_width
+from fairway.cli.output.format import Format, Function, output_option, show_lines, text_width
 from fairway.cli.output.plan import plan_lines, removal_screen
 from fairway.cli.shared.apply_progress import follow
 from fairway.cli.shared.fleet_file import FleetText, file_option, read_fleet_text
@@ -34,23 +34,29 @@ Ctrl-C ends the watching, not the apply:  fairway history  shows how it goes on.
 """
 
 
+def removal_options(function: Function) -> Function:
+    """Add `--force` and `--remove`, with which a plan's removals are confirmed."""
+    force = click.option(
+        "--force",
+        is_flag=True,
+        help="Overrule what can be overruled: removals, many changes, jobs that would end.",
+    )
+    remove = click.option(
+        "--remove",
+        "confirmed",
+        multiple=True,
+        metavar="NAME",
+        help="Confirm that what the plan removes under this name may go (repeatable).",
+    )
+    return force(remove(function))
+
+
 @click.command(epilog=_EXAMPLES)
 @click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[PLAN]")
 @file_option(required=False)
 @click.option("--cluster", metavar="NAME", help="Only this cluster.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Overrule what can be overruled: removals, many changes, jobs that would end.",
-)
-@click.option(
-    "--remove",
-    "confirmed",
-    multiple=True,
-    metavar="NAME",
-    help="Confirm that what the plan removes under this name may go (repeatable).",
-)
+@removal_options
 @server_options
 @output_option
 def apply(

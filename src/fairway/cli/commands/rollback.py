@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fairway.cli.commands.apply import apply_planned
+from fairway.cli.commands.apply import apply_planned, removal_options
 from fairway.cli.commands.plan import check_complete, show_plan
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option
@@ -22,18 +22,7 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("revision", type=click.IntRange(min=1), metavar="REVISION")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Overrule what can be overruled: removals, many changes, jobs that would end.",
-)
-@click.option(
-    "--remove",
-    "confirmed",
-    multiple=True,
-    metavar="NAME",
-    help="Confirm that what the plan removes under this name may go (repeatable).",
-)
+@removal_options
 @server_options
 @output_option
 def rollback(

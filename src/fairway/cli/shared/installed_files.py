@@ -29,7 +29,7 @@ def read_installed(folder: Path) -> dict[str, str]:
 def differences(rendered: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
     """Return a unified diff from the installed files to what is rendered; empty if nothing is missing.
 
-    Lines of a .conf count as installed wherever they stand in the folder, and a line may have more than is
+    Lines of a .conf count as installed in any file of the folder, and a line may have more than is
     needed. Of the two Lua files one is enough: the script, or the module that a script of the site calls.
     """
     lines: list[str] = []

@@ -62,16 +62,26 @@ _POLL_SECONDS: Final = 0.25
 
 async def read_records(requests: KubeRequests, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Record]:
     """Return these objects as a whole, without what the API server writes itself."""
+    bodies = await read_bodies(requests, keys)
+    return {
+        key: record_of(KINDS[key.kind], body)
+        for key, body in bodies.items()
+        if "deletionTimestamp" not in body["metadata"]
+    }
+
+
+async def read_bodies(requests: KubeRequests, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Json]:
+    """Return the existing objects of these names as the API server has them."""
     by_kind: dict[str, list[str]] = {}
     for key in keys:
         by_kind.setdefault(key.kind, []).append(key.name)
     parts = [_read_kind(requests, KINDS[kind], names) for kind, names in by_kind.items()]
-    return {key: record for part in await asyncio.gather(*parts) for key, record in part}
+    return {key: body for part in await asyncio.gather(*parts) for key, body in part}
 
 
 async def _read_kind(
     requests: KubeRequests, kind: ObjectKind, names: Sequence[str]
-) -> list[tuple[ObjectKey, Record]]:
+) -> list[tuple[ObjectKey, Json]]:
     if len(names) > MAX_SINGLE_READS:
         wanted = set(names)
         bodies = await requests.list_all(kind.list_path, kind.resource)
@@ -79,11 +89,7 @@ async def _read_kind(
     else:
         read = await asyncio.gather(*(requests.get(kind.path(n), kind.resource, Json) for n in names))
         bodies = [body for body in read if body is not None]
-    return [
-        (ObjectKey(kind.name, name_of(kind, body["metadata"])), record_of(kind, body))
-        for body in bodies
-        if "deletionTimestamp" not in body["metadata"]
-    ]
+    return [(ObjectKey(kind.name, name_of(kind, body["metadata"])), body) for body in bodies]
 
 
 def record_of(kind: ObjectKind, body: Mapping[str, Any]) -> Record:

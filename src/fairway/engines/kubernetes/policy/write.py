@@ -11,13 +11,10 @@ from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, KINDS, MANAGED_BY, RELEASED, TEAM, Json, ObjectKind
 from fairway.engines.kubernetes.api.requests import KubeRequests, concurrently
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
-from fairway.engines.kubernetes.policy.read import name_of
-from fairway.engines.kubernetes.policy.restore import restore
+from fairway.engines.kubernetes.policy.restore import read_bodies, restore
 from fairway.engines.port import Refused, Unreachable
 from fairway.policy.objects import Action, Change, ObjectKey
 
-MAX_SINGLE_READS: Final = 20
-"""Up to this many objects of a kind are read one by one; for more, one list of the kind is cheaper."""
 _TERMINATION_SECONDS: Final = 60.0
 """How long a terminating object is awaited before it is created anew."""
 _POLL_SECONDS: Final = 0.25
@@ -28,7 +25,7 @@ async def write(requests: KubeRequests, changes: Sequence[Change]) -> AsyncItera
 
     At the first refusal nothing new is started; what is under way is awaited and yielded, then it is raised.
     """
-    existing = await _read_metadata(requests, [c.key for c in changes])
+    existing = await read_bodies(requests, [c.key for c in changes])
 
     async def make(change: Change) -> Change:
         await _make(requests, change, existing.get(change.key))
@@ -39,32 +36,10 @@ async def write(requests: KubeRequests, changes: Sequence[Change]) -> AsyncItera
             yield change
 
 
-async def _read_metadata(requests: KubeRequests, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Json]:
-    """Return the metadata of the existing objects of these names."""
-    by_kind: dict[str, list[str]] = {}
-    for key in keys:
-        by_kind.setdefault(key.kind, []).append(key.name)
-    parts = [_read_kind(requests, KINDS[kind], names) for kind, names in by_kind.items()]
-    return {key: meta for part in await asyncio.gather(*parts) for key, meta in part}
-
-
-async def _read_kind(
-    requests: KubeRequests, kind: ObjectKind, names: Sequence[str]
-) -> list[tuple[ObjectKey, Json]]:
-    if len(names) > MAX_SINGLE_READS:
-        wanted = set(names)
-        bodies = await requests.list_all(kind.list_path, kind.resource)
-        metas = [b["metadata"] for b in bodies if name_of(kind, b["metadata"]) in wanted]
-    else:
-        found = await asyncio.gather(*(requests.get(kind.path(n), kind.resource, Json) for n in names))
-        metas = [body["metadata"] for body in found if body is not None]
-    return [(ObjectKey(kind.name, name_of(kind, meta)), meta) for meta in metas]
-
-
-async def _make(requests: KubeRequests, change: Change, meta: Json | None) -> None:
+async def _make(requests: KubeRequests, change: Change, body: Json | None) -> None:
     kind = KINDS[change.key.kind]
+    meta = None if body is None else body["metadata"]
     if change.action is Action.RESTORE:
-        body = await requests.get(kind.path(change.key.name), kind.resource, Json)
         await restore(requests, kind, change, body)
     elif change.action is Action.ADOPT:
         await _adopt(requests, kind, change, meta)
