@@ -63,7 +63,7 @@ from lab.kubernetes.cluster import Cluster as LabKubernetes
 from lab.slurm import configure
 from lab.slurm.config import JOB_SUBMIT
 from lab.slurm.tokens import mint
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import conf_lines, slurm_lines
 
 TARGET: Final = 1.25
 """At least 0.8 of what the bare engine takes in."""
@@ -117,7 +117,7 @@ async def _apply(instance: Instance, fleet: Fleet) -> None:
         rows = dict(line.split() for line in said.stdout.splitlines())
         found = {f"partition/{name}/Nodes": nodes for name, nodes in rows.items()}
         files = render_slurm(fleet, NAME, found=found) if fleet.teams else {}
-        lines = conf_lines(files["slurm.conf"]) if files else []
+        lines = slurm_lines(files) if files else []
         accounting = conf_lines(files["slurmdbd.conf"]) if files else []
         lua = files.get("job_submit.lua", JOB_SUBMIT)
         await asyncio.to_thread(configure, instance, lines, lua, accounting)

@@ -266,14 +266,15 @@ def configure(name: str, folder: Path) -> None:
 
     def lines(file: str) -> list[str]:
         path = folder / file
-        return path.read_text().splitlines() if path.exists() else []
+        written = path.read_text().splitlines() if path.exists() else []
+        return [line for line in written if not line.startswith(("#", "Include "))]
 
     script = folder / "job_submit.lua"
     cluster.configure(
         _known(name),
-        [line for line in lines("slurm.conf") if not line.startswith("#")],
+        [*lines("slurm.conf"), *lines("fairway.conf")],
         script.read_text() if script.exists() else None,
-        [line for line in lines("slurmdbd.conf") if not line.startswith("#")],
+        lines("slurmdbd.conf"),
     )
 
 

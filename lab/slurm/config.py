@@ -10,7 +10,7 @@ from lab.slurm.site import Site
 # Above this many nodes a burst of launches can bring a small machine to a standstill.
 CALM_ABOVE_NODES = 40
 # What a policy needs of slurm.conf: kept apart from it, as on a cluster whose slurm.conf is somebody else's.
-POLICY_FILE = "/etc/slurm/policy.conf"
+POLICY_FILE = "policy.conf"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from lab.slurm import configure
 from tests.integration.server_process import Home, temporary_home
 from tests.lab.driving import up
 from tests.plans import apply_plan
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import conf_lines, slurm_lines
 from tests.waiting import Deadline, until
 
 pytestmark = [
@@ -150,7 +150,7 @@ async def govern(instance: Instance, text: str) -> None:
     await asyncio.to_thread(
         configure,
         instance,
-        conf_lines(files["slurm.conf"]),
+        slurm_lines(files),
         files["job_submit.lua"],
         conf_lines(files["slurmdbd.conf"]),
     )

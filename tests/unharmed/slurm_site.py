@@ -16,7 +16,7 @@ from fairway.services.import_cluster import import_cluster
 from fairway.services.plans import plan_adoption, plan_cluster, write_plan
 from lab.slurm.cluster import configure
 from lab.slurm.site import Site
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import slurm_lines
 
 if TYPE_CHECKING:
     from fairway.engines.port import ImportedPolicy
@@ -110,7 +110,7 @@ class SlurmSite:
         site = Site(self.instance.site)
         lines = [
             _with_options_not_shown(line, site)
-            for line in conf_lines(files["slurm.conf"])
+            for line in slurm_lines(files)
             if not line.startswith("PrivateData=")
         ]
         own = site.text("job_submit.lua")

@@ -28,7 +28,7 @@ from lab.slurm.fleet import POOLS
 from tests.contract.driver import absent
 from tests.plans import apply_plan
 from tests.scenarios.conftest import instance_of
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import conf_lines, slurm_lines
 from tests.waiting import eventually, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(240)]
@@ -300,7 +300,7 @@ async def _configured(slurm: Instance, engine: SlurmEngine, fleet: Fleet) -> Non
     """What an administrator does with the rendered files."""
     found = await engine.find_policy()
     files = render_slurm(fleet, LAB, found.engine_version, found.settings)
-    conf, accounting = conf_lines(files["slurm.conf"]), conf_lines(files["slurmdbd.conf"])
+    conf, accounting = slurm_lines(files), conf_lines(files["slurmdbd.conf"])
     await asyncio.to_thread(configure, slurm, conf, files["job_submit.lua"], accounting)
 
 

@@ -25,7 +25,7 @@ from lab.slurm.site import Site, expanded
 from tests.contract.driver import absent
 from tests.plans import apply_plan
 from tests.scenarios.hand import Denied, JobSeen, Order, State
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import conf_lines, slurm_lines
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class SlurmHand:
     def _install(self, files: Mapping[str, str]) -> None:
         configure(
             self.instance,
-            conf_lines(files["slurm.conf"]),
+            slurm_lines(files),
             self.script(files["job_submit.lua"]),
             conf_lines(files["slurmdbd.conf"]),
         )

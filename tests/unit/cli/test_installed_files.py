@@ -12,7 +12,8 @@ from fairway.model.errors import PermanentError
 RENDERED = {
     "slurm.conf": "# what it needs\nPreemptType=preempt/qos\nAccountingStorageTRES=gres/gpu,gres/gpu:a100\n"
     'PartitionName=gpu QOS=fairway.gate TRESBillingWeights="GRES/gpu=1.0"\n'
-    "PartitionName=gpu-lent Nodes=n[1-4] PriorityTier=0\n",
+    "Include fairway.conf\n",
+    "fairway.conf": "PartitionName=gpu-lent Nodes=n[1-4] PriorityTier=0\n",
     "slurmdbd.conf": "PrivateData=jobs,usage\n",
     "job_submit.lua": "local TEAMS = { a }\n",
     "fairway.lua": "local M = {}\n",
@@ -41,12 +42,36 @@ def test_what_is_missing_or_other_is_a_diff() -> None:
         "+PreemptType=preempt/qos",
         "+AccountingStorageTRES=gres/gpu,gres/gpu:a100",
         '+PartitionName=gpu QOS=fairway.gate TRESBillingWeights="GRES/gpu=1.0"',
+        "+Include fairway.conf",
+        "--- fairway.conf (installed)",
+        "+++ fairway.conf (rendered)",
+        "+PartitionName=gpu-lent Nodes=n[1-4] PriorityTier=0",
         "--- job_submit.lua (installed)",
         "+++ job_submit.lua (rendered)",
         "@@ -1 +1 @@",
         "-local TEAMS = { }",
         "+local TEAMS = { a }",
     ]
+
+
+def test_a_file_counts_if_it_is_included() -> None:
+    conf = INSTALLED["slurm.conf"]
+    missing = [
+        "--- slurm.conf (installed)",
+        "+++ slurm.conf (rendered)",
+        "+Include fairway.conf",
+        "--- fairway.conf (installed)",
+        "+++ fairway.conf (rendered)",
+        "+PartitionName=gpu-lent Nodes=n[1-4] PriorityTier=0",
+    ]
+    without = conf.replace("Include fairway.conf\n", "")
+    assert differences(RENDERED, {**INSTALLED, "slurm.conf": without}) == missing
+    in_place = {**INSTALLED, "slurm.conf": without + INSTALLED["fairway.conf"]}
+    del in_place["fairway.conf"]
+    assert differences(RENDERED, in_place) == []
+    elsewhere = conf.replace("Include fairway.conf", "include  /etc/slurm/local.conf # ours")
+    by_way = {"local.conf": "Include fairway.conf\nInclude local.conf\nInclude slurm.conf\n"}
+    assert differences(RENDERED, {**INSTALLED, **by_way, "slurm.conf": elsewhere}) == []
 
 
 def test_a_site_with_a_script_of_its_own_needs_the_module_alone() -> None:

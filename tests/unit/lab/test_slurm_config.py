@@ -48,7 +48,7 @@ def test_what_a_policy_sets_is_not_set_twice() -> None:
     assert "PartitionName=mig Nodes=mig001\n" in text
     assert config.policy_file(layout(4), policy).splitlines()[1:] == policy[1:]
     assert "PriorityWeightQOS" not in text
-    assert text.endswith("Include /etc/slurm/policy.conf\n")
+    assert text.endswith("Include policy.conf\n")
 
 
 def test_every_node_stands_in_one_rack() -> None:

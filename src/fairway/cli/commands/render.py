@@ -57,9 +57,9 @@ def slurm(
 ) -> None:
     """Write what a Slurm cluster needs beside the policy: job_submit.lua and lines of slurm.conf.
 
-    The script gives a plain `sbatch` its team's QOS list. Read the files, then copy them beside slurm.conf. A
-    site with a job_submit.lua of its own installs fairway.lua beside it and calls that: its first lines say
-    how.
+    The script gives a plain `sbatch` its team's QOS list. Read the files; add the lines of slurm.conf to
+    yours, and copy the others beside it. slurm.conf includes fairway.conf. A site with a job_submit.lua of
+    its own installs fairway.lua instead and calls that: its first lines say how.
     """
     fleet = read_fleet_text(file)
     with connect(context, url) as client:

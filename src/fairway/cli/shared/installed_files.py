@@ -14,7 +14,7 @@ MODULE, SCRIPT = "fairway.lua", "job_submit.lua"
 
 
 def read_installed(folder: Path) -> dict[str, str]:
-    """Read the .conf and .lua files of a folder: included files count as part of their folder."""
+    """Read the .conf and .lua files of a folder."""
     try:
         paths = sorted(p for p in folder.iterdir() if p.suffix in (".conf", ".lua") and p.is_file())
         return {path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths}
@@ -29,16 +29,17 @@ def read_installed(folder: Path) -> dict[str, str]:
 def differences(rendered: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
     """Return a unified diff from the installed files to what is rendered; empty if nothing is missing.
 
-    Lines of a .conf count as installed in any file of the folder, and a line may have more than is
-    needed. Of the two Lua files one is enough: the script, or the module that a script of the site calls.
+    Lines count as installed in slurm.conf and in any file of the folder that it includes, and a line may have
+    more than is needed. Of the two Lua files one is enough: the script, or the module that a script of the
+    site calls.
     """
     lines: list[str] = []
-    conf = "\n".join(text for name, text in installed.items() if name.endswith(".conf"))
-    dbd = installed.get("slurmdbd.conf", "")
+    slurm, accounting = (
+        _settings(_with_included(name, installed)) for name in ("slurm.conf", "slurmdbd.conf")
+    )
     for name, text in rendered.items():
         if name.endswith(".conf"):
-            there = _settings(dbd if name == "slurmdbd.conf" else conf.replace(dbd, ""))
-            lines += _missing_lines(name, text, there)
+            lines += _missing_lines(name, text, accounting if name == "slurmdbd.conf" else slurm, rendered)
     lua = MODULE if MODULE in installed else SCRIPT
     if lua in rendered and rendered[lua] != installed.get(lua):
         lines += [
@@ -54,7 +55,25 @@ def differences(rendered: Mapping[str, str], installed: Mapping[str, str]) -> li
     return lines
 
 
-def _missing_lines(name: str, text: str, there: Mapping[str, Mapping[str, str]]) -> list[str]:
+def _with_included(name: str, installed: Mapping[str, str], including: tuple[str, ...] = ()) -> str:
+    """Return the text of a file with the files of its folder that it includes."""
+    lines = []
+    for line in installed.get(name, "").splitlines():
+        file = Path(_included(line)).name
+        is_here = file in installed and file not in (*including, name)
+        lines.append(_with_included(file, installed, (*including, name)) if is_here else line)
+    return "\n".join(lines)
+
+
+def _included(line: str) -> str:
+    """Return the file that a line includes, or nothing."""
+    word, _, file = line.split("#", 1)[0].strip().partition(" ")
+    return file.strip() if word.lower() == "include" else ""
+
+
+def _missing_lines(
+    name: str, text: str, there: Mapping[str, Mapping[str, str]], rendered: Mapping[str, str]
+) -> list[str]:
     missing = []
     for key, (wanted, line) in _lines(text).items():
         have = there.get(key)
@@ -62,6 +81,9 @@ def _missing_lines(name: str, text: str, there: Mapping[str, Mapping[str, str]])
             missing.append(f"+{line}")
         elif not all(_covers(have.get(word), value) for word, value in wanted.items()):
             missing += [f"-{_shown(have)}", f"+{line}"]
+    for file in filter(None, map(_included, text.splitlines())):
+        if _missing_lines(file, rendered.get(file, ""), there, rendered):  # lines may be in slurm.conf itself
+            missing.append(f"+Include {file}")
     return [f"--- {name} (installed)", f"+++ {name} (rendered)", *missing] if missing else []
 
 

@@ -60,6 +60,8 @@ class PartitionLine:
     why: str
     note: str = ""
     """What an administrator has to look at beside it."""
+    is_second: bool = False
+    """Whether the whole line is Fairway's."""
 
     @property
     def line(self) -> str:
@@ -98,6 +100,7 @@ def partition_lines(context: PolicyContext) -> Iterator[PartitionLine]:
             },
             f"everything else runs here, on the same nodes and within the limits of {partition}",
             f"if the line of {partition} has one of these, copy it too: {NOT_SHOWN}",
+            is_second=True,
         )
 
 

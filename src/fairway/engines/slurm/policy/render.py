@@ -1,4 +1,8 @@
-"""Render the files an administrator installs from a fleet: lines of slurm.conf, and job_submit.lua."""
+"""Render the files an administrator installs from a fleet: lines of slurm.conf, and job_submit.lua.
+
+What is wholly Fairway's is in files of its own, beside the site's: fairway.conf, which slurm.conf includes,
+and fairway.lua, which a site's own job_submit.lua calls.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ from fairway.model.team import Team
 
 NUDGE_JOB: Final = "fairway-nudge"
 """The name of Fairway's own small jobs; the script lets them through."""
+
+INCLUDED_FILE: Final = "fairway.conf"
+"""The second partitions, which slurm.conf includes."""
 
 MODULE_FILE: Final = "fairway.lua"
 """The script as a module that a site's own job_submit.lua calls."""
@@ -42,6 +49,7 @@ def render_slurm(
     about = f"{fleet.name}, cluster {cluster}{f', {version}' if version else ''}"
     return {
         advice.SLURM_CONF: _conf(context, advice.SLURM_CONF, about),
+        INCLUDED_FILE: _included(context, about),
         advice.SLURMDBD_CONF: _conf(context, advice.SLURMDBD_CONF, about),
         advice.LUA_FILE: _lua(context, cluster, about),
         MODULE_FILE: _module(_lua(context, cluster, about)),
@@ -108,7 +116,20 @@ def _conf(context: PolicyContext, file: str, about: str) -> str:
             lines += [f"# {note}" for note in _notes(need)] + [need.line]
     if file == advice.SLURM_CONF:
         for wanted in partition_lines(context):
-            lines += [f"# {wanted.why}", *([f"# {wanted.note}"] if wanted.note else []), wanted.line]
+            if not wanted.is_second:
+                lines += [f"# {wanted.why}", wanted.line]
+        lines += [
+            f"# the second partitions; install {INCLUDED_FILE} beside slurm.conf",
+            f"Include {INCLUDED_FILE}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _included(context: PolicyContext, about: str) -> str:
+    lines = [f"# The second partitions of {about}, for slurm.conf to include: `fairway render slurm`."]
+    for wanted in partition_lines(context):
+        if wanted.is_second:
+            lines += [f"# {wanted.why}", f"# {wanted.note}", wanted.line]
     return "\n".join(lines) + "\n"
 
 

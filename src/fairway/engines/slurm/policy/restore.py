@@ -170,7 +170,7 @@ def _lines_to_remove(cluster: str, found: FoundPolicy, gated: Sequence[str]) -> 
     partitions = set(_partitions(found))
     for twin in sorted(p for p in partitions if p.removesuffix(LENT_SUFFIX) in partitions - {p}):
         yield Advice(
-            "slurm.conf",
+            "fairway.conf",
             f"PartitionName={twin}",
             twin,
             f"when its last job has ended (squeue -p {twin}): jobs of a partition that goes end with it",

@@ -12,7 +12,7 @@ from fairway.engines.slurm.policy.advice import advice, format_time, notices, pa
 from fairway.engines.slurm.policy.names import GATE
 from fairway.engines.slurm.policy.render import SCRIPT, render_slurm
 from fairway.engines.slurm.policy.translate import PolicyContext
-from tests.slurm_conf import conf_lines
+from tests.slurm_conf import conf_lines, slurm_lines
 from tests.unit.engines.slurm.policy.made import TEAMS, fleet, ground
 
 PARTITIONS = {
@@ -107,7 +107,7 @@ def test_a_partition_that_is_not_as_it_should_be(key: str, value: str) -> None:
 
 def test_no_line_names_a_team() -> None:
     files = render_slurm(fleet(), "hpc", "24.11", PARTITIONS)
-    text = "\n".join((*conf_lines(files["slurm.conf"]), *conf_lines(files["slurmdbd.conf"])))
+    text = "\n".join((*slurm_lines(files), *conf_lines(files["slurmdbd.conf"])))
     assert not re.search("research|nlp|vision|product", text)
     assert f'PartitionName=gpu PriorityTier=10 QOS={GATE} TRESBillingWeights="CPU=0.0,GRES/gpu=1.0"' in text
     assert "PartitionName=gpu-lent Nodes=gpu[001-004] PriorityTier=1" in text

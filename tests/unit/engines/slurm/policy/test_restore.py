@@ -48,7 +48,7 @@ def test_while_the_files_are_installed_leaving_is_refused_and_the_lines_are_name
     leaving = restore.leaving("hpc", found, [SavedObject(GATE, {}, None)], {})
     assert [o.code for o in leaving.objections] == ["FilesInstalled"]
     assert leaving.needed[GATE] == "partition gpu names it"
-    assert [a.file for a in leaving.advice] == ["slurm.conf", "job_submit.lua", "slurm.conf"]
+    assert [a.file for a in leaving.advice] == ["slurm.conf", "job_submit.lua", "fairway.conf"]
     assert leaving.advice[-1].line == "PartitionName=gpu-lent"
 
 
