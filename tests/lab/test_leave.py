@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fairway.engines.kubernetes import KubernetesEngine
-from fairway.files import compose_fleet, parse_fleet
 from fairway.model.fleet import Fleet
 from fairway.policy.objects import ObjectKey
-from fairway.services.import_cluster import import_cluster
 from lab.kubernetes import site as kubernetes_site
 from lab.slurm.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
 from tests.lab.kubernetes_jobs import a_job
-from tests.unharmed.leave_site import GovernedSite
-from tests.unharmed.slurm_site import SITE, SlurmSite, uninstall
+from tests.unharmed.leave_site import imported_site
+from tests.unharmed.slurm_site import install, uninstall
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -57,14 +54,6 @@ KUBERNETES_KINDS = (
     "jobs",
 )
 TIMES_AND_IDS = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation")
-HEAD = """
-apiVersion: fairway/v1alpha1
-kind: Fleet
-name: site
-currency: USD
-clusters:
-  site: {{ engine: kubernetes, kubeconfig: {fairway_kubeconfig} }}
-"""
 
 
 def slurm_dump(instance: Instance) -> list[str]:
@@ -132,38 +121,25 @@ async def site_up(kind: str, name: str) -> AsyncIterator[Instance]:
 async def test_leaving_a_slurm_site_leaves_nothing_behind(name: str) -> None:
     async with site_up("slurm", name) as instance:
         before = slurm_dump(instance)
-        site = SlurmSite(instance)
-        await site.import_fleet()
-        assert site.fleet is not None
-        engine = site.build(site.fleet.clusters[0], site.fleet.pools)
-        try:
-            governed = GovernedSite(engine, SITE, site.fleet)
+        async with imported_site(instance) as governed:
             await governed.govern()
-            await site.install()
-            site.fleet = changed(site.fleet)
-            await governed.govern(site.fleet)
-            await site.install()
+            await install(instance, governed)
+            await governed.govern(changed(governed.fleet))
+            await install(instance, governed)
             refused = await governed.plan_leave()
             assert [o.code for o in refused.objections] == ["FilesInstalled"]
             uninstall(instance)
             await governed.leave()
             assert differences(before, slurm_dump(instance)) == []
             assert (await governed.leave()).changes == ()
-        finally:
-            await engine.close()
 
 
 async def test_leaving_ends_no_job_of_slurm_and_keeps_what_waits_in_the_queue() -> None:
     async with site_up("slurm", "campus") as instance:
         before = slurm_dump(instance)
-        site = SlurmSite(instance)
-        await site.import_fleet()
-        assert site.fleet is not None
-        engine = site.build(site.fleet.clusters[0], site.fleet.pools)
-        try:
-            governed = GovernedSite(engine, SITE, site.fleet)
+        async with imported_site(instance) as governed:
             await governed.govern()
-            await site.install()
+            await install(instance, governed)
             running = submitted(instance, "--wrap=sleep 600")
             waiting = submitted(instance, "--begin=now+1hour", "--wrap=true")
             until(lambda: state_of(instance, running)["JobState"] == "RUNNING", 60)
@@ -187,8 +163,6 @@ async def test_leaving_ends_no_job_of_slurm_and_keeps_what_waits_in_the_queue() 
             uninstall(instance)
             await governed.leave()
             assert differences(before, slurm_dump(instance)) == []
-        finally:
-            await engine.close()
 
 
 def submitted(instance: Instance, *options: str) -> str:
@@ -207,14 +181,9 @@ def state_of(instance: Instance, job: str) -> dict[str, str]:
 async def test_leaving_a_kubernetes_site_leaves_nothing_behind(name: str) -> None:
     async with site_up("kubernetes", name) as instance:
         before = kubernetes_dump(instance)
-        head = parse_fleet(HEAD.format(**instance.facts()), "head.yaml")
-        imported = await import_cluster(KubernetesEngine, head, SITE)
-        fleet = parse_fleet(compose_fleet(imported.fleet, []), "site.yaml")
-        engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
-        try:
-            governed = GovernedSite(engine, SITE, fleet)
+        async with imported_site(instance) as governed:
             await governed.govern()
-            await governed.govern(changed(fleet))
+            await governed.govern(changed(governed.fleet))
             assert differences(before, kubernetes_dump(instance)) != []
             plan = await governed.leave()
             may_stay = any(n.code == "NamespacesStay" for n in plan.notices)
@@ -225,19 +194,12 @@ async def test_leaving_a_kubernetes_site_leaves_nothing_behind(name: str) -> Non
 
             until(lambda: not left(), 60, "what Fairway created is gone")  # Kueue's finalizers take a moment
             assert (await governed.leave()).changes == ()
-        finally:
-            await engine.close()
 
 
 async def test_leaving_ends_no_job_of_kubernetes_and_keeps_what_waits_in_the_queue() -> None:
     async with site_up("kubernetes", "queues") as instance:
         before = kubernetes_dump(instance)
-        head = parse_fleet(HEAD.format(**instance.facts()), "head.yaml")
-        imported = await import_cluster(KubernetesEngine, head, SITE)
-        fleet = parse_fleet(compose_fleet(imported.fleet, []), "site.yaml")
-        engine = KubernetesEngine(fleet.clusters[0], fleet.pools)
-        try:
-            governed = GovernedSite(engine, SITE, fleet)
+        async with imported_site(instance) as governed:
             job = a_job("waits", 8, "600s", "main")  # the site's own jobs hold what nlp may have
             job["metadata"]["namespace"] = "nlp"
             instance.run("kubectl", "create", "-f", "-", stdin=json.dumps(job))
@@ -250,8 +212,6 @@ async def test_leaving_ends_no_job_of_kubernetes_and_keeps_what_waits_in_the_que
             await governed.leave()
             instance.run("kubectl", "delete", "job", "-n", "nlp", "waits")
             until(lambda: differences(before, kubernetes_dump(instance)) == [], 60, "the site is as it was")
-        finally:
-            await engine.close()
 
 
 def running_pods(instance: Instance) -> set[str]:

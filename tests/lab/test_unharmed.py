@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fairway.services.plans import plan_cluster
 from lab.slurm.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
-from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.imported import SITE
+from tests.unharmed.leave_site import imported_site
 from tests.unharmed.probes import Probe, harms, play, probes_of
 from tests.unharmed.report import Report
-from tests.unharmed.slurm_site import SITE, SlurmSite, uninstall
+from tests.unharmed.slurm_site import install, is_governed, uninstall
 
 if TYPE_CHECKING:
     from lab.instance import Instance
@@ -38,41 +42,36 @@ async def test_a_site_is_unharmed(name: str) -> None:
 
 async def _play(instance: Instance, title: str) -> Report:
     begun = time.monotonic()
-    site = SlurmSite(instance)
     probes = probes_of(instance)
     assert len(probes) >= 40
     before = play(instance, probes)
     report = Report(title, before.values())
 
-    def look(step: str, is_governed: Callable[[Probe], bool] = site.is_governed) -> None:
+    def look(step: str, may_change: Callable[[Probe], bool]) -> None:
         after = play(instance, probes)
-        report.add(step, [str(harm) for harm in harms(before, after, is_governed)])
+        report.add(step, [str(harm) for harm in harms(before, after, may_change)])
         report.governed = sum(after[probe] != before[probe] for probe in probes)
 
     accounts = ("sacctmgr", "-nP", "show", "assoc")
     at_first = instance.run(*accounts).stdout
-    await site.import_fleet()
-    assert site.fleet is not None
-    await site.plan()
-    assert instance.run(*accounts).stdout == at_first
-    look("import and plan")
-    engine = site.build(site.fleet.clusters[0], site.fleet.pools)
-    try:
-        governed = GovernedSite(engine, SITE, site.fleet)
+    async with imported_site(instance) as governed:
+        fleet = governed.fleet
+        decided = partial(is_governed, fleet)
+        await plan_cluster(governed.engine, fleet, SITE)
+        assert instance.run(*accounts).stdout == at_first
+        look("import and plan", decided)
         await governed.govern()
-        look("adopt and apply")
-        await site.install()
-        look("the rendered files")
-        site.change_policy()
-        await governed.govern(site.fleet)
-        await site.install()
-        look("a changed policy")
+        look("adopt and apply", decided)
+        await install(instance, governed)
+        look("the rendered files", decided)
+        teams = tuple(replace(team, share=team.share + 1) for team in fleet.teams)
+        await governed.govern(replace(fleet, teams=teams))
+        await install(instance, governed)
+        look("a changed policy", decided)
         changed = report.governed
         uninstall(instance)
         await governed.leave()
         look("leave", lambda probe: False)
         report.governed = changed
-    finally:
-        await engine.close()
     report.seconds = time.monotonic() - begun
     return report

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fairway.engines.slurm.policy import partition_lines, render
 from fairway.engines.slurm.policy.site_fields import SiteFields
 from tests.lab.driving import up
-from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.leave_site import imported_site
 from tests.unharmed.probes import Outcome, Probe, harms, play, probes_of
-from tests.unharmed.slurm_site import SITE, SlurmSite, uninstall
+from tests.unharmed.slurm_site import install, is_governed, uninstall
+
+if TYPE_CHECKING:
+    from lab.instance import Instance
 
 pytestmark = [
     pytest.mark.lab,
@@ -66,35 +70,29 @@ FAULTS: dict[str, Fault] = {
 
 
 @pytest.fixture(scope="module")
-def campus() -> Iterator[tuple[SlurmSite, dict[Probe, Outcome]]]:
+def campus() -> Iterator[tuple[Instance, dict[Probe, Outcome]]]:
     """The site, and what people can do there before Fairway."""
     instance = up("slurm", "planted-campus", "--site", "campus")
     try:
-        yield SlurmSite(instance), play(instance, probes_of(instance))
+        yield instance, play(instance, probes_of(instance))
     finally:
         instance.wipe()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_planted_harm_is_found(
-    fault: str, campus: tuple[SlurmSite, dict[Probe, Outcome]], monkeypatch: pytest.MonkeyPatch
+    fault: str, campus: tuple[Instance, dict[Probe, Outcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, before = campus
-    await site.import_fleet()
-    assert site.fleet is not None
-    if "no team" in fault:  # an account that nobody made a team of
-        teams = tuple(team for team in site.fleet.teams if team.name != "biology")
-        site.fleet = replace(site.fleet, teams=teams)
-    engine = site.build(site.fleet.clusters[0], site.fleet.pools)
-    FAULTS[fault](monkeypatch)
-    try:
-        governed = GovernedSite(engine, SITE, site.fleet)
-        await governed.govern()
-        await site.install()
-        found = harms(before, play(site.instance, list(before)), site.is_governed)
+    instance, before = campus
+    async with imported_site(instance) as governed:
+        fleet = governed.fleet
+        if "no team" in fault:  # an account that nobody made a team of
+            fleet = replace(fleet, teams=tuple(team for team in fleet.teams if team.name != "biology"))
+        FAULTS[fault](monkeypatch)
+        await governed.govern(fleet)
+        await install(instance, governed)
+        found = harms(before, play(instance, list(before)), partial(is_governed, fleet))
         monkeypatch.undo()
-        uninstall(site.instance)
+        uninstall(instance)
         await governed.leave()
-    finally:
-        await engine.close()
     assert found != [], "no probe has found it"

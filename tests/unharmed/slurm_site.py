@@ -1,39 +1,24 @@
-"""A Slurm site before, with and after Fairway, by the very pieces the server uses."""
+"""The files of a Slurm site, with and without Fairway's, and what its policy may decide about."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.partition_lines import NOT_SHOWN
 from fairway.engines.slurm.policy.render import render_slurm
-from fairway.files import compose_fleet, parse_fleet
-from fairway.model.fleet import EngineKind, SlurmPlace
-from fairway.model.names import ClusterName
-from fairway.services.import_cluster import import_cluster
-from fairway.services.plans import plan_adoption, plan_cluster, write_plan
+from fairway.model.fleet import SlurmPlace
 from lab.slurm.cluster import configure
 from lab.slurm.site import Site
 from tests.slurm_conf import slurm_lines
+from tests.unharmed.imported import SITE
 
 if TYPE_CHECKING:
-    from fairway.engines.port import ImportedPolicy
-    from fairway.model.fleet import Cluster, Fleet, Pool
-    from fairway.policy.plan import ClusterPlan
+    from fairway.model.fleet import Fleet
     from lab.instance import Instance
+    from tests.unharmed.leave_site import GovernedSite
     from tests.unharmed.probes import Probe
 
-HEAD = """
-apiVersion: fairway/v1alpha1
-kind: Fleet
-name: site
-currency: USD
-clusters:
-  site: {{ engine: slurm, url: {url}, credentials: {{ user: {user}, jwt_key_file: {jwt_key_file} }} }}
-"""
-SITE = ClusterName("site")
 # What an administrator does who has a script already: the site's rules first, then ours.
 BESIDE_SITE = """
 local site_submit, site_modify = slurm_job_submit, slurm_job_modify
@@ -50,98 +35,20 @@ end
 """
 
 
-@dataclass
-class SlurmSite:
-    """One site and the fleet that governs it."""
-
-    instance: Instance
-    fleet: Fleet | None = None
-    text: str = ""
-    """The fleet file."""
-
-    async def import_fleet(self) -> ImportedPolicy:
-        """Read what is there; the fleet goes through its file, as a user's does."""
-        head = parse_fleet(HEAD.format(**self.instance.facts()), "head.yaml")
-        imported = await import_cluster(self.build, head, SITE)
-        remarks = [(remark.about, remark.text) for remark in imported.remarks]
-        self.text = compose_fleet(imported.fleet, remarks)
-        self.fleet = parse_fleet(self.text, "site.yaml")
-        return imported
-
-    def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> SlurmEngine:
-        """An engine for the site, as the server builds one."""
-        return SlurmEngine(cluster, pools)
-
-    async def plan(self) -> ClusterPlan:
-        """Plan the fleet; nothing is written."""
-        fleet, engine = self._governed()
-        try:
-            return await plan_cluster(engine, fleet, SITE)
-        finally:
-            await engine.close()
-
-    async def apply(self) -> ClusterPlan:
-        """Adopt what people made, and apply the fleet. Returns the plan that was applied."""
-        fleet, engine = self._governed()
-        try:
-            plan = await plan_cluster(engine, fleet, SITE)
-            if plan.in_the_way:
-                keys = [o.key for o in plan.in_the_way]
-                adoption = await plan_adoption(engine, SITE, EngineKind.SLURM, keys)
-                adopted = await write_plan(engine, adoption, force=True)
-                assert adopted.refusal is None, adopted.refusal
-                plan = await plan_cluster(engine, fleet, SITE)
-            applied = await write_plan(engine, plan, force=True)
-            assert applied.refusal is None, applied.refusal
-            left = await plan_cluster(engine, fleet, SITE)
-            assert left.changes == ()
-            return plan
-        finally:
-            await engine.close()
-
-    async def install(self) -> None:
-        """Install the rendered files beside the site's own, as an administrator does who reads them."""
-        fleet, engine = self._governed()
-        try:
-            found = await engine.find_policy()
-        finally:
-            await engine.close()
-        files = render_slurm(fleet, SITE, found.engine_version, found.settings)
-        site = Site(self.instance.site)
-        lines = [
-            _with_options_not_shown(line, site)
-            for line in slurm_lines(files)
-            if not line.startswith("PrivateData=")
-        ]
-        own = site.text("job_submit.lua")
-        script = files["job_submit.lua"]
-        script = f"{own}{BESIDE_SITE.format(fairway=script)}" if own else script
-        await asyncio.to_thread(configure, self.instance, lines, script)
-
-    def change_policy(self) -> None:
-        """Change every team's share."""
-        assert self.fleet is not None
-        teams = tuple(replace(team, share=team.share + 1) for team in self.fleet.teams)
-        self.fleet = replace(self.fleet, teams=teams)
-
-    def is_governed(self, probe: Probe) -> bool:
-        """Whether a probe is GPU work of a team on a pool's partition: a policy may decide about it."""
-        fleet = self.fleet
-        assert fleet is not None
-        if not any("gpu" in option for option in probe.options):
-            return False
-        named = dict(option.removeprefix("--").split("=", 1) for option in probe.options if "=" in option)
-        accounts = {team.account_name for team in fleet.teams}
-        pools = {
-            p for pool in fleet.pools if isinstance(pool.place, SlurmPlace) for p in pool.place.partitions
-        }
-        asked = named.get("partition", "")
-        on_pool = not asked or bool(pools & set(asked.split(",")))
-        return on_pool and (named.get("account") in accounts or "account" not in named)
-
-    def _governed(self) -> tuple[Fleet, SlurmEngine]:
-        assert self.fleet is not None
-        return self.fleet, self.build(self.fleet.clusters[0], self.fleet.pools)
+async def install(instance: Instance, governed: GovernedSite) -> None:
+    """Install the rendered files beside the site's own, as an administrator does who reads them."""
+    found = await governed.engine.find_policy()
+    files = render_slurm(governed.fleet, SITE, found.engine_version, found.settings)
+    site = Site(instance.site)
+    lines = [
+        _with_options_not_shown(line, site)
+        for line in slurm_lines(files)
+        if not line.startswith("PrivateData=")
+    ]
+    own = site.text("job_submit.lua")
+    script = files["job_submit.lua"]
+    script = f"{own}{BESIDE_SITE.format(fairway=script)}" if own else script
+    await asyncio.to_thread(configure, instance, lines, script)
 
 
 def uninstall(instance: Instance, *, twins: bool = False) -> None:
@@ -154,6 +61,18 @@ def uninstall(instance: Instance, *, twins: bool = False) -> None:
         if name.endswith("-lent")
     ]
     configure(instance, kept, Site(instance.site).text("job_submit.lua") or None)
+
+
+def is_governed(fleet: Fleet, probe: Probe) -> bool:
+    """Whether a probe is GPU work of a team on a pool's partition: a policy may decide about it."""
+    if not any("gpu" in option for option in probe.options):
+        return False
+    named = dict(option.removeprefix("--").split("=", 1) for option in probe.options if "=" in option)
+    accounts = {team.account_name for team in fleet.teams}
+    pools = {p for pool in fleet.pools if isinstance(pool.place, SlurmPlace) for p in pool.place.partitions}
+    asked = named.get("partition", "")
+    on_pool = not asked or bool(pools & set(asked.split(",")))
+    return on_pool and (named.get("account") in accounts or "account" not in named)
 
 
 def _with_options_not_shown(line: str, site: Site) -> str:
