@@ -123,7 +123,7 @@ def pages(note: str) -> dict[Path, str]:
         f"# Reason and error codes\n\n{note}",
         "Every error, wait and objection has a code that stays the same, so that scripts can match on it: in `-o json`, in the API's "
         "`problem+json`, in the log and on the pages. The CLI prints what, where, why, then `hint:`.\n\n",
-        f"{len(every)} codes. Words of Slurm and Kueue themselves, which stand in brackets: [the engines' reasons](engine-reasons.md).\n",
+        f"{len(every)} codes. Words of Slurm and Kueue themselves, in brackets: [the engines' reasons](engine-reasons.md).\n",
     ]
     for kind in _ORDER:
         rows = [e for e in every if e.kinds[0] == kind]

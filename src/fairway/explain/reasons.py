@@ -219,7 +219,7 @@ _ALL: Final = (
     ),
     WaitReason(
         "NotEnoughFree",
-        "Nothing stands in the way but room: fewer nodes have as many free devices as the job needs on each.",
+        "The job waits only for free GPUs; too few nodes have as many free as it needs on each.",
         "wait, or ask for less on a node; fairway get pools  shows where there is room, and a job that "
         "names no pool goes where it starts soonest",
     ),
