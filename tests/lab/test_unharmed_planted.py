@@ -40,7 +40,7 @@ Fault = Callable[[pytest.MonkeyPatch], None]
 
 
 def no_site_fields(patch: pytest.MonkeyPatch) -> None:
-    def keep(self: SiteFields, wanted: Any, gpus: Any = ()) -> tuple[Any, ...]:
+    def keep(self: SiteFields, wanted: Any, *_: Any, **__: Any) -> tuple[Any, ...]:
         return tuple(wanted)
 
     patch.setattr(SiteFields, "keep", keep)
@@ -59,6 +59,9 @@ FAULTS: dict[str, Fault] = {
     ),
     "no QOS list in second partitions (F4)": lambda patch: patch.setattr(
         partition_lines, "_qos_access", lambda context, partition: {}
+    ),
+    "a team's GPU jobs use partitions that their QOS may not (F4)": lambda patch: patch.setattr(
+        render, "denied_qos", lambda context, partition: frozenset()
     ),
     "jobs without GPUs are governed (F2)": lambda patch: patch.setattr(
         render, "SCRIPT", script("if not is_gpu and job.shared ~= 0 and", "if false and")

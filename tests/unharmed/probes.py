@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,6 +88,10 @@ def _everybody(instance: Instance, partitions: Sequence[str]) -> Iterator[Probe]
         yield Probe(user, (*where, "--time=1", "--gres=gpu:16"))
         yield Probe(user, (*where, "--time=1", "--mem=900G"))
         yield Probe(user, (*where, "--time=1", "--exclusive"))
+        for gpus in ((), ("--gres=gpu:1",)):
+            yield Probe(user, (*where, *gpus))  # the time that the partition gives
+            for name in qos:
+                yield Probe(user, (*where, *gpus, f"--qos={name}", "--time=1"))
     for others in pairwise(partitions):
         where = (*mine, f"--partition={','.join(others)}")
         yield Probe(user, (*where, "--time=1"))
@@ -112,13 +117,28 @@ class Harm:
 def harms(
     before: Mapping[Probe, Outcome], after: Mapping[Probe, Outcome], is_governed: Callable[[Probe], bool]
 ) -> list[Harm]:
-    """What a policy may not change: other work not at all, governed work only from running to not."""
+    """What a policy may not change: other work not at all, governed work only to less than it had."""
     return [
         Harm(probe, was, after[probe])
         for probe, was in before.items()
-        if not _same(was, after[probe])
-        and not (is_governed(probe) and (was.result is Result.RAN or after[probe].result is not Result.RAN))
+        if not _same(was, after[probe]) and not (is_governed(probe) and _no_more(was, after[probe]))
     ]
+
+
+def _no_more(was: Outcome, now: Outcome) -> bool:
+    """Whether a job that was refused does not run now, and one that ran has no more time than it had."""
+    if was.result is Result.RAN:
+        return now.result is not Result.RAN or _minutes(now.time_limit) <= _minutes(was.time_limit)
+    return now.result is not Result.RAN
+
+
+def _minutes(limit: str) -> float:
+    """A time as `scontrol` shows it: `UNLIMITED`, `7-00:00:00`, `00:30:00`."""
+    if limit in ("", "UNLIMITED"):
+        return math.inf
+    days, _, clock = limit.rpartition("-")
+    hours, minutes, seconds = (int(part) for part in clock.split(":"))
+    return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 
 def _same(was: Outcome, now: Outcome) -> bool:

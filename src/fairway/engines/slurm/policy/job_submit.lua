@@ -118,6 +118,33 @@ local function pool_of(kind, own)
   return pool, its
 end
 
+-- The partitions that the site's own lists open to one of its QOS.
+local function open_to(own, qos)
+  local open = {}
+  for _, name in ipairs(own) do
+    if not POOLS[name].denied[qos] then open[#open + 1] = name end
+  end
+  return open
+end
+
+-- A team's GPU job runs as another QOS, yet may use the partitions of the site's QOS that it names, or has by default.
+-- If it names none and its default opens no partition, any other of the account's QOS counts. Returns it, and the
+-- partitions.
+local function site_qos_of(team, named, own)
+  if not team.site then return "", own end
+  local qos = team.site[named] and named or team.default
+  local open, others = open_to(own, qos), {}
+  if #open == 0 and not team.site[named] then
+    for name in pairs(team.site) do others[#others + 1] = name end
+    table.sort(others)
+  end
+  for _, other in ipairs(others) do
+    local its = open_to(own, other)
+    if #its > 0 then return other, its end
+  end
+  return qos, open
+end
+
 -- What a QOS of the site says about the time of jobs still counts for a team's GPU jobs, which run as other ones.
 local function within_wall(job, before, team, own, qos)
   local wall = not team.wall and MAX_WALL[qos]
@@ -208,8 +235,10 @@ local function govern(job, before, own, others, uid)
     word = said or DEFAULT_WORD
   end
   local class = WORDS[word]
-  local site_qos = team.site and (team.site[word] and word or team.default) or ""
-  if is_gpu and not within_wall(job, before, team, own, site_qos) then
+  local site_qos
+  site_qos, own = site_qos_of(team, (job.qos or ""):lower(), own)
+  if #own == 0 then return refuse(NO_QOS, "QOS %s may not use partition %s", site_qos, asked) end
+  if not within_wall(job, before, team, own, site_qos) then
     return refuse(REFUSED, "jobs of QOS %s may run for %d minutes: --time", site_qos, MAX_WALL[site_qos])
   end
   if class == nil and team.site and team.site[word] then

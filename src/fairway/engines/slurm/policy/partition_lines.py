@@ -164,12 +164,8 @@ def _billing(running: Mapping[str, str]) -> str:
     return weights if "gres/gpu" in weights.lower() else BILLING
 
 
-def _qos_access(context: PolicyContext, partition: str) -> dict[str, str]:
-    """Return which QOS may use a partition.
-
-    A list of allowed QOS would have to name each of Fairway's, and change with every team; the site's QOS
-    that are not on it are denied instead.
-    """
+def denied_qos(context: PolicyContext, partition: str) -> frozenset[str]:
+    """Return the site's QOS that may not use a partition."""
     settings = context.settings
     places = [f"partition/{name}" for name in (partition, names.lent_partition(partition))]
     site_qos = [q for q in settings.get(names.SITE_QOS, "").split(",") if q]
@@ -177,7 +173,18 @@ def _qos_access(context: PolicyContext, partition: str) -> dict[str, str]:
     denied = {q for place in places for q in settings.get(f"{place}/DenyQos", "").split(",") if q}
     if allowed:
         denied |= set(site_qos) - set(allowed.split(","))
-    return {"AllowQos": "ALL", "DenyQos": ",".join(sorted(denied))} if denied or allowed else {}
+    return frozenset(denied)
+
+
+def _qos_access(context: PolicyContext, partition: str) -> dict[str, str]:
+    """Return which QOS may use a partition.
+
+    A list of allowed QOS would have to name each of Fairway's, and change with every team; the site's QOS
+    that are not on it are denied instead.
+    """
+    denied = denied_qos(context, partition)
+    listed = denied or context.settings.get(f"partition/{partition}/AllowQos")
+    return {"AllowQos": "ALL", "DenyQos": ",".join(sorted(denied))} if listed else {}
 
 
 def _same(key: str, running: str, wanted: str) -> bool:

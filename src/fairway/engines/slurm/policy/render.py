@@ -14,7 +14,7 @@ from typing import Final
 
 from fairway.engines.slurm.policy import advice, names
 from fairway.engines.slurm.policy.installed import ANSWER, PROBE_JOB, table_digests
-from fairway.engines.slurm.policy.partition_lines import partition_lines
+from fairway.engines.slurm.policy.partition_lines import denied_qos, partition_lines
 from fairway.engines.slurm.policy.translate import PolicyContext
 from fairway.model.fleet import ExistingWorkloads, Fleet, SlurmConnection
 from fairway.model.team import Team
@@ -188,13 +188,14 @@ def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:
 
 
 def _pools(context: PolicyContext) -> Iterator[str]:
-    yield "local POOLS = { -- partition -> its GPU types, each with its pool"
+    yield "local POOLS = { -- partition -> the QOS it denies, and its GPU types with their pools"
     for partition in context.partitions:
         sites = [s for s in context.sites if partition in s.partitions]
         fields = {
             "lent": _text(names.lent_partition(partition)),
             "spot": _bool(any(site.spot for site in sites)),
             "default_time": context.settings.get(f"partition/{partition}/DefaultTime", "nil"),
+            "denied": _set(sorted(denied_qos(context, partition))),
             "types": _table({site.gres or "": _text(str(site.supply)) for site in sites}),  # "": of no type
         }
         yield f"  [{_text(partition)}] = {_table(fields)},"

@@ -34,9 +34,11 @@ SETTINGS = {
     f"{names.SITE_ACCOUNT}ml_team": "normal",
     f"{names.SITE_ACCOUNT}biology": "normal",
     f"{names.DEFAULT_QOS_OF}physics": "normal",
+    f"{names.DEFAULT_QOS_OF}ml_team": "normal",
     f"{names.QOS_WALL}debug": "60",
     f"{names.QOS_WALL}normal": "2880",
     "partition/long/DefaultTime": "30",
+    "partition/vip/AllowQos": "debug",
 }
 DRIVER = """
 slurm = { SUCCESS = 0, ERROR = -1, log_user = function(text) print("said=" .. text) end }
@@ -148,9 +150,28 @@ def test_a_qos_of_the_site_is_no_obstacle_and_its_time_limit_counts(folder: Path
     assert "time_limit" not in half_an_hour
 
 
+def test_the_qos_list_of_a_partition_counts_for_the_qos_of_the_site(folder: Path) -> None:
+    """Only debug may use vip. A job that names no QOS has any of its account's; another account has none."""
+    for qos in ("debug", "low", ""):
+        job = submit(folder, "alice", "account=physics", "partition=vip", f"qos={qos}", "time_limit=60", GPU)
+        assert job["code"] == "0", job
+    both = submit(folder, "alice", "account=physics", "partition=vip,short", "qos=normal", GPU)
+    assert both["partition"] == "short,short-lent"
+    refused = (
+        ("account=physics", "qos=normal", GPU),
+        ("account=ml_team", GPU),
+        ("account=ml_team", "shared=0"),
+    )
+    for words in refused:
+        job = submit(folder, "alice", "partition=vip", *words)
+        assert "QOS normal may not use partition vip" in job["said"]
+    longer = submit(folder, "alice", "account=physics", "partition=vip", "time_limit=61", GPU)
+    assert "QOS debug may run for 60 minutes" in longer["said"]
+
+
 def test_an_exclusive_job_gets_all_gpus_and_is_lent(folder: Path) -> None:
-    job = submit(folder, "alice", "account=physics", "partition=vip", "shared=0")
-    assert (job["qos"], job["partition"]) == ("fairway.lent", "vip-lent")
+    job = submit(folder, "alice", "account=physics", "partition=long", "shared=0")
+    assert (job["qos"], job["partition"]) == ("fairway.lent", "long-lent")
 
 
 @pytest.mark.parametrize(
