@@ -25,6 +25,8 @@ class Figure:
     limits: str
     """What held it back, in words."""
     details: Mapping[str, object] = field(default_factory=dict)
+    most: float | None = None
+    """What Fairway may take at most, in `unit`, whatever the bare one took."""
 
     @property
     def ratio(self) -> float:
@@ -32,7 +34,7 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        return self.ratio <= self.target
+        return self.ratio <= self.target and (self.most is None or self.figure <= self.most)
 
     def line(self) -> str:
         """The JSON line: fixed keys first, details last."""
@@ -45,6 +47,7 @@ class Figure:
                 "unit": self.unit,
                 "ratio": round(self.ratio, 3),
                 "target": self.target,
+                **({} if self.most is None else {"most": round(self.most, 6)}),
                 "met": self.met,
                 "limits": self.limits,
                 "details": dict(self.details),

@@ -20,8 +20,10 @@ from fairway.policy.plan import ClusterPlan, build_plan, compute_changes
 from fairway.server import build_engine, collect_garbage_less_often
 
 TARGET = 40.0
-"""A plan is more than one encoding of its objects; the issue's own target is in seconds."""
-TARGET_SECONDS = 2.0
+"""A plan is more than one encoding of its objects; what counts is the time in seconds."""
+TEAMS, MOST_SECONDS = 1000, 2.0
+GROWTH = {5000: 6.0}
+"""How many times the seconds of 1,000 teams a larger fleet may take."""
 CLUSTERS = 10
 SIZES = {"small": (100, 300), "1000": (100, 1000, 5000)}
 ROUNDS = 3
@@ -73,6 +75,7 @@ async def run(size: str) -> list[Figure]:
     """One figure for each number of teams."""
     collect_garbage_less_often()  # as a server does
     figures = []
+    of_thousand = MOST_SECONDS
     for teams in SIZES[size]:
         fleet = large_fleet(teams, CLUSTERS)
         engines = _engines(fleet)
@@ -86,11 +89,14 @@ async def run(size: str) -> list[Figure]:
             plans = _plan(changed, engines, found)
             seconds.append(time.perf_counter() - start)
             bare.append(_bare(changed, engines, found))
+        middle = median(seconds)
+        if teams == TEAMS:
+            of_thousand = middle
         figures.append(
             Figure(
                 f"plan of {teams} teams on {CLUSTERS} clusters",
                 size,
-                median(seconds),
+                middle,
                 median(bare),
                 "s",
                 TARGET,
@@ -98,9 +104,9 @@ async def run(size: str) -> list[Figure]:
                 {
                     "objects": sum(len(f.objects) for f in found.values()),
                     "changes": sum(len(p.changes) for p in plans),
-                    "microseconds_a_team_and_cluster": round(median(seconds) / teams / CLUSTERS * 1e6, 1),
-                    "target_seconds_at_1000": TARGET_SECONDS,
+                    "microseconds_a_team_and_cluster": round(middle / teams / CLUSTERS * 1e6, 1),
                 },
+                MOST_SECONDS if teams <= TEAMS else GROWTH[teams] * of_thousand,
             )
         )
         for engine in engines.values():

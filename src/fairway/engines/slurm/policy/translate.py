@@ -45,11 +45,17 @@ class PolicyContext:
     tree: TeamTree
     settings: Mapping[str, str]
     """What was found of the cluster's configuration; empty if it is not known."""
+    may_be_low_only: bool
+    """Whether some team's spent budget allows only its low jobs, now or one day."""
 
     @classmethod
     def of(cls, fleet: Fleet, cluster: str, settings: Mapping[str, str]) -> PolicyContext:
         places = sites(fleet, cluster, settings)
-        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams), settings)
+        low_only = any(
+            t.hold is Hold.LOW_ONLY or (t.budget is not None and t.budget.at_limit is AtLimit.LOW_ONLY)
+            for t in fleet.teams
+        )
+        return cls(fleet, places, teams_here(fleet, places), TeamTree(fleet.teams), settings, low_only)
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -116,13 +122,6 @@ class PolicyContext:
         priority = self.fleet.priority(name)
         return not priority.preemptible and priority.rank > self.fleet.default_priority.rank
 
-    def may_be_low_only(self) -> bool:
-        """Return whether some team's spent budget allows only its low jobs, now or one day."""
-        return any(
-            t.hold is Hold.LOW_ONLY or (t.budget is not None and t.budget.at_limit is AtLimit.LOW_ONLY)
-            for t in self.fleet.teams
-        )
-
 
 def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) -> tuple[WantedObject, ...]:
     """Return every object that the fleet needs in one cluster's accounting.
@@ -171,7 +170,7 @@ def _qos(context: PolicyContext) -> Iterator[WantedObject]:
             "Flags": ("NoReserve",),
             "Preempt": (names.GATE,),
             # Hides the GrpJobs=0 of an account whose budget is spent: low jobs start all the same.
-            **({"GrpJobs": ANY_NUMBER_OF_JOBS} if context.may_be_low_only() else {}),
+            **({"GrpJobs": ANY_NUMBER_OF_JOBS} if context.may_be_low_only else {}),
         },
         after=(gate,),
     )
@@ -250,7 +249,7 @@ def _stops(context: PolicyContext, team: Team) -> dict[str, Value]:
     exempt from it, and `MaxJobs` binds only low and lent jobs, as guarantees have a limit of jobs against the
     gate: only both together stop everything.
     """
-    all_jobs: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if context.may_be_low_only() else {})}
+    all_jobs: dict[str, Value] = {"GrpJobs": 0, **({"MaxJobs": 0} if context.may_be_low_only else {})}
     if team.draining:
         return {**all_jobs, "GrpSubmit": 0}
     match team.hold:
