@@ -24,6 +24,7 @@ from fairway.policy.objects import (
     SavedObject,
     Translation,
 )
+from fairway.policy.recent_use import TakenAway
 
 
 class Unreachable(TemporaryError):
@@ -86,6 +87,17 @@ class Inspects(Protocol):
 
     async def inspect(self, fleet: Fleet, found: FoundPolicy) -> tuple[Advice, ...]:
         """Return advice on files that are not installed as `fleet` needs them. Raises Unreachable only."""
+        ...
+
+
+@runtime_checkable
+class Withdraws(Protocol):
+    """An engine that knows what a plan takes from people beyond the fleet's own history, and who used it."""
+
+    async def taken_away(
+        self, fleet: Fleet, found: FoundPolicy, changes: Sequence[Change]
+    ) -> tuple[TakenAway, ...]:
+        """Return what is taken away. Bounded in time; who used it may be unknown. Raises nothing."""
         ...
 
 

@@ -27,6 +27,7 @@ from fairway.policy.objects import (
     Value,
     WantedObject,
 )
+from fairway.policy.recent_use import TakenAway
 
 MAX_CHANGED: Final = 0.30
 """The fraction of a cluster's managed objects that may change or be deleted without `--force`."""
@@ -72,6 +73,8 @@ class ClusterPlan:
     notices: tuple[Notice, ...] = ()
     advice: tuple[Advice, ...] = ()
     objections: tuple[Objection, ...] = ()
+    taken: tuple[TakenAway, ...] = ()
+    """What people could use before, and who did."""
     staying: Mapping[ObjectKey, str] | None = None
     """Of leaving: objects of Fairway's that stay for now, each with the reason."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Protocol
 
-from fairway.engines.port import Governs, Inspects, Observes, Refused, Unreachable
+from fairway.engines.port import Governs, Inspects, Observes, Refused, Unreachable, Withdraws
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
@@ -89,6 +89,9 @@ async def plan_cluster(engine: Governs, fleet: Fleet, cluster: ClusterName) -> C
     plan = await asyncio.to_thread(
         build_plan, cluster, kind, compared.wanted, compared.found, compared.changes, activity
     )
+    if isinstance(engine, Withdraws) and fleet.teams:
+        taken = await engine.taken_away(fleet, compared.found, compared.changes)
+        plan = replace(plan, taken=taken)
     if not plan.changes:
         return plan
     return replace(plan, objections=(*plan.objections, *await _above_capacity(engine, fleet, cluster)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.files import InvalidFile, Report, Severity, fleet_digest
@@ -18,11 +18,13 @@ from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.fleet_diff import describe
 from fairway.policy.objects import ObjectKey
+from fairway.policy.recent_use import TakenAway
+from fairway.policy.removals import RemovalKind
 from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets
 from fairway.services.leaving import plan_leave
-from fairway.services.plans import Planner
+from fairway.services.plans import FleetPlan, Planner
 from fairway.services.removals import find_removals, require_confirmed
 from fairway.services.rights import require_role
 from fairway.wire import policy as wire
@@ -55,6 +57,7 @@ async def plan_fleet_file(
     plan = await services.planner.plan(fleet, cluster)
     before = await fleets.applied(cluster)
     removals = await find_removals(ledger, fleets, fleet)
+    plan = without_removals(plan, removals)
     planned = {c.cluster for c in plan.clusters}
     lifted = lifted_diffs(a for a in await ledger.applies.applied() if a.cluster in planned)
     stopped = [s for s in await list_stopped(ledger) if cluster in (None, s.cluster)]
@@ -305,6 +308,20 @@ def no_such_apply(number: int) -> RequestError:
     """Build the error for an apply that does not exist."""
     return RequestError(
         ErrorKind.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "fairway history  lists them"
+    )
+
+
+def without_removals(plan: FleetPlan, removals: Iterable[wire.Removal]) -> FleetPlan:
+    """Leave out what clusters take away that a removal of a team or member says already."""
+    teams = {r.name for r in removals if r.kind is RemovalKind.TEAM}
+    members = {(r.name, r.what) for r in removals if r.kind is RemovalKind.MEMBER}
+
+    def is_said(taken: TakenAway) -> bool:
+        return taken.team is not None and (taken.team in teams or (taken.team, taken.user) in members)
+
+    return replace(
+        plan,
+        clusters=tuple(replace(c, taken=tuple(t for t in c.taken if not is_said(t))) for c in plan.clusters),
     )
 
 

@@ -14,13 +14,16 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.policy import removals as policy
+from fairway.policy.recent_use import DAYS, RecentUse
 from fairway.policy.removals import Removal, RemovalKind
+from fairway.services.convert import policy as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets
+from fairway.services.recent_use import recent_use
 from fairway.views.removals import removal_text
 from fairway.wire import policy as wire
 
-RECENT: Final = timedelta(days=30)
+RECENT: Final = timedelta(days=DAYS)
 
 _KNOWN_AT_ONCE: Final = frozenset(
     {RemovalKind.CLUSTER, RemovalKind.POOL, RemovalKind.TEAM, RemovalKind.BUDGET}
@@ -42,7 +45,8 @@ async def find_removals(ledger: Ledger, fleets: Fleets, fleet: Fleet) -> list[wi
     teams = [r.name for r in found if r.kind is RemovalKind.TEAM]
     history = await ledger.jobs.history(teams, datetime.now(UTC) - RECENT)
     pools, open_jobs = await ledger.clusters.pools(), await ledger.jobs.counts()
-    return count_removals(list(found), history, pools, open_jobs, partial=fleet.partial)
+    used = await recent_use(ledger, [f for f in (applied, newest) if f is not None], list(found))
+    return count_removals(list(found), history, pools, open_jobs, used, partial=fleet.partial)
 
 
 def count_removals(
@@ -50,13 +54,16 @@ def count_removals(
     history: Mapping[TeamName, int],
     pools: Iterable[PoolState],
     open_jobs: Iterable[JobCount],
+    used: Mapping[Removal, RecentUse] | None = None,
     *,
     partial: bool = False,
 ) -> list[wire.Removal]:
-    """Add to each removal the GPUs and jobs it is about, in the order of `RemovalKind`.
+    """Add to each removal the GPUs, jobs and users it is about, in the order of `RemovalKind`.
 
-    `history` has the number of recent jobs of every team that ever had one; `partial`: the fleet file is.
+    `history` has the number of recent jobs of every team that ever had one; `used` who used what can be used;
+    `partial`: the fleet file is.
     """
+    users = used or {}
     gpus = Counter[tuple[RemovalKind, str]]()
     for state in pools:
         if state.slice is None:
@@ -80,6 +87,7 @@ def count_removals(
             running=running[r.kind, r.name],
             waiting=waiting[r.kind, r.name],
             recent=history.get(TeamName(r.name), 0) if r.kind is RemovalKind.TEAM else 0,
+            used=convert.recent_use(users[r]) if r in users else None,
             needs_force=policy.needs_force(r, history),
             refused=partial and r.kind in policy.NEVER_BY_PARTIAL,
         )

@@ -36,8 +36,41 @@ def removal_lines(removals: Sequence[wire.Removal]) -> list[str]:
         elif len(found) == 1:
             lines.append(f"removes {removal_text(found[0])}")
         else:
-            lines.append(f"removes {_counted(kind, len(found))}: {_joined(found)}")
+            lines.append(f"removes {_counted(kind, len(found))}: {_joined(found)}{_unused(found)}")
     return lines
+
+
+def taken_lines(clusters: Iterable[wire.ClusterPlan]) -> list[str]:
+    """Return a line for everything that a policy takes from people of a cluster, with who used it."""
+    return [
+        f"takes away on {clean(c.cluster)}: {clean(t.what)}; {used_text(t.used, one=t.user is not None)}"
+        for c in clusters
+        for t in c.taken
+    ]
+
+
+def used_text(use: wire.RecentUse, *, one: bool = False) -> str:
+    """Format who used something: `used in the last 30 days by alice (120 GPU-hours), bob (3) and 4 more`.
+
+    `one`: only one user can have used it, who is named already.
+    """
+    if use.unknown:
+        return f"who used it in the last 30 days is not known: {clean(use.unknown)}"
+    if not use.users:
+        return "not used in the last 30 days"
+    if one:
+        return f"{_hours(use.gpu_hours)} GPU-hours in the last 30 days"
+    first, *rest = use.users
+    named = [f"{clean(first.user)} ({_hours(first.gpu_hours)} GPU-hours)"]
+    named += [f"{clean(u.user)} ({_hours(u.gpu_hours)})" for u in rest]
+    last = [f"{use.more} more"] if use.more else [named.pop()] if len(named) > 1 else []
+    return f"used in the last 30 days by {' and '.join([', '.join(named), *last])}"
+
+
+def _hours(hours: float) -> str:
+    if hours < 0.1:
+        return "under 0.1"
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}".removesuffix(".0")
 
 
 def confirmation_names(removals: Iterable[wire.Removal]) -> list[str]:
@@ -48,7 +81,7 @@ def confirmation_names(removals: Iterable[wire.Removal]) -> list[str]:
 def removal_text(r: wire.Removal) -> str:
     """Format one removal: `cluster cloud: 72 GPUs, 41 running jobs no longer tracked`."""
     if r.kind not in _COUNTED:
-        return f"{_NOUNS.get(r.kind, r.kind.value)} {_item(r)}"
+        return f"{_NOUNS.get(r.kind, r.kind.value)} {_item(r)}{_unused([r])}"
     parts = "; ".join(filter(None, [_facts(r), clean(r.detail)]))
     return f"{r.kind.value} {clean(r.name)}" + (f": {parts}" if parts else "")
 
@@ -67,15 +100,36 @@ def _facts(r: wire.Removal) -> str:
         facts.append(f"{' and '.join(jobs)} {'job' if r.running + r.waiting == 1 else 'jobs'}")
     elif r.kind is RemovalKind.TEAM and r.needs_force and not r.recent:
         facts.append("jobs more than 30 days ago")
+    if r.used is not None:
+        facts.append(used_text(r.used))
     return ", ".join(facts)
 
 
-def _joined(removals: Iterable[wire.Removal]) -> str:
-    return ", ".join(_item(r) for r in removals)
+def _joined(removals: Sequence[wire.Removal]) -> str:
+    separator = "; " if any(r.used and r.used.users for r in removals) else ", "
+    return separator.join(_item(r) for r in removals)
+
+
+def _unused(removals: Sequence[wire.Removal]) -> str:
+    """Format once for a whole line that some of its items were not used, or that it is not known."""
+    asked = [r.used for r in removals if r.used is not None]
+    silent = [use for use in asked if not use.users]
+    if not silent:
+        return ""
+    if len(silent) == len(asked):
+        return f"; {used_text(silent[0])}"
+    return f"; the other{'s' if len(silent) > 1 else ''} {used_text(silent[0])}"
 
 
 def _item(r: wire.Removal) -> str:
     """Format one removal without its kind, as an item of a list."""
+    item = _item_name(r)
+    if r.used is None or not r.used.users or r.kind in _COUNTED:
+        return item
+    return f"{item}, {used_text(r.used, one=r.kind is RemovalKind.MEMBER)}"
+
+
+def _item_name(r: wire.Removal) -> str:
     name, what, value = clean(r.name), clean(r.what), clean(r.value)
     match r.kind:
         case RemovalKind.BUDGET:

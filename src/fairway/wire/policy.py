@@ -165,6 +165,31 @@ class Objection(Wire):
     forceable: bool = Field(description="whether force overrules it")
 
 
+class UserUse(Wire):
+    """What one user used of something."""
+
+    user: str
+    gpu_hours: float
+
+
+class RecentUse(Wire):
+    """Who used something in the last 30 days."""
+
+    users: list[UserUse] = Field(description="the five who used it most, most first")
+    more: int = Field(description="users beside those")
+    gpu_hours: float = Field(description="of all users")
+    unknown: str = Field(description="why it is not known; empty: it is")
+
+
+class TakenAway(Wire):
+    """Something of a cluster that people could use and that the policy takes from them on purpose."""
+
+    what: str = Field(examples=["GPU jobs of account physics, which is no team"])
+    team: str | None = Field(description="whose members lose it; null: people of no team")
+    user: str | None = Field(description="the only one who loses it; null: everybody of the account")
+    used: RecentUse
+
+
 class ClusterPlan(Wire):
     """What changes on one cluster."""
 
@@ -179,6 +204,9 @@ class ClusterPlan(Wire):
     notices: list[Notice]
     advice: list[Advice]
     objections: list[Objection]
+    taken: list[TakenAway] = Field(
+        default_factory=list, description="what people could use before, and who did in the last 30 days"
+    )
 
 
 class Removal(Wire):
@@ -197,6 +225,9 @@ class Removal(Wire):
     running: int = Field(description="jobs of a cluster, pool or team that run now")
     waiting: int
     recent: int = Field(description="jobs that a team submitted within 30 days")
+    used: RecentUse | None = Field(
+        default=None, description="who used it in the last 30 days; null: nobody can use such a thing"
+    )
     needs_force: bool = Field(description="whether it needs force, or its name among the confirmed ones")
     refused: bool = Field(default=False, description="the fleet file is partial and cannot remove it at all")
 

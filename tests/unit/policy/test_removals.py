@@ -19,6 +19,7 @@ from fairway.model.names import ClusterName, PoolName, SliceName, TeamName
 from fairway.model.price import Commitment, PriceStep, Pricing
 from fairway.model.team import Team
 from fairway.model.text import duration_text
+from fairway.policy.recent_use import RecentUse
 from fairway.policy.removals import RemovalKind, find_removals
 from fairway.services.policy import field_diffs
 from fairway.services.removals import count_removals
@@ -73,12 +74,24 @@ def _with_budget(draw: st.DrawFn, team: Team) -> Team:
     return team if amount is None else replace(team, budget=Budget(amount))
 
 
-def plan_of(before: Fleet, after: Fleet, history: dict[TeamName, int]) -> wire.Plan:
+USED = RecentUse.of({f"user{n}": 3600 * (900 - n) for n in range(9)})
+USABLE = frozenset(RemovalKind) - {
+    RemovalKind.BUDGET,
+    RemovalKind.LIMIT,
+    RemovalKind.PRICE,
+    RemovalKind.OVERHEAD,
+    RemovalKind.DEFAULT_TEAM,
+}
+
+
+def plan_of(before: Fleet, after: Fleet, history: dict[TeamName, int], *, used: bool = False) -> wire.Plan:
+    found = find_removals(before, after)
+    users = {r: USED for r in found if used and r.kind in USABLE}
     return wire.Plan(
         fleet=after.name,
         digest="",
         diff=field_diffs(before, after),
-        removals=count_removals(find_removals(before, after), history, (), ()),
+        removals=count_removals(found, history, (), (), users),
         clusters=[],
         failures=[],
         warnings=[],
@@ -156,11 +169,16 @@ def _of_team(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(worlds(), worlds(), st.sets(st.sampled_from(["research", "nlp", "vision", "product", "search"])))
+@given(
+    worlds(),
+    worlds(),
+    st.sets(st.sampled_from(["research", "nlp", "vision", "product", "search"])),
+    st.booleans(),
+)
 def test_what_disappears_is_on_the_first_screen_and_needs_force(
-    before: Fleet, after: Fleet, busy: set[str]
+    before: Fleet, after: Fleet, busy: set[str], used: bool
 ) -> None:
-    plan = plan_of(before, after, {TeamName(name): 12 for name in busy})
+    plan = plan_of(before, after, {TeamName(name): 12 for name in busy}, used=used)
     screen, confirmed = first_screen(plan), confirmation_names(plan.removals)
     remaining = {t.name for t in after.teams}
     for name, shown, forced in what_disappears(before, after):

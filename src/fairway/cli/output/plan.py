@@ -21,7 +21,7 @@ from fairway.views.plans import (
     is_new,
     objects_text,
 )
-from fairway.views.removals import confirmation_names, removal_lines
+from fairway.views.removals import confirmation_names, removal_lines, taken_lines
 from fairway.views.stopped import stopped_notes
 from fairway.wire import policy as wire
 
@@ -41,7 +41,7 @@ def plan_lines(plan: wire.Plan, width: int | None, *, wide: bool) -> list[Screen
     """Format the whole plan. With `width` None, lines are not folded."""
     blocks = [
         [ScreenLine(headline(plan))],
-        removal_screen(plan.removals, width),
+        [*removal_screen(plan.removals, width), *_taken(plan.clusters, width)],
         _stopped(plan.stopped, width),
         diff_lines(plan.diff, wide=wide),
         _clusters(plan.clusters, wide=wide or _is_small_drift(plan)),
@@ -67,6 +67,11 @@ def removal_screen(removals: Sequence[wire.Removal], width: int | None) -> list[
     elif names:
         lines += folded(f"    needs --force, or the names when asked: {', '.join(map(clean, names))}", width)
     return lines
+
+
+def _taken(clusters: Sequence[wire.ClusterPlan], width: int | None) -> list[ScreenLine]:
+    """List what a policy takes from people of a cluster, with who used it."""
+    return [line for text in taken_lines(clusters) for line in folded(f"  {text}", width, "red")]
 
 
 def _stopped(stopped: Sequence[wire.StoppedApply], width: int | None) -> list[ScreenLine]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.engines.slurm.jobs.commands import SlurmCommands
@@ -14,7 +16,7 @@ from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
-from fairway.engines.slurm.policy import activity, advice, attached, import_, read, render, restore
+from fairway.engines.slurm.policy import activity, advice, attached, import_, read, render, restore, taken
 from fairway.engines.slurm.policy.installed import InstalledScript
 from fairway.engines.slurm.policy.nudge import SlurmNudger
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
@@ -22,6 +24,7 @@ from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType, error_condition
+from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
 from fairway.model.observation import Observation
@@ -38,7 +41,10 @@ from fairway.policy.objects import (
     SavedObject,
     Translation,
 )
+from fairway.policy.recent_use import TakenAway
 
+USE_SECONDS: Final = 15
+"""Who used what a plan takes away is worth no longer wait."""
 POLICY_SECONDS: Final = 120
 """Reading the accounting of a large site takes slurmdbd several seconds, and it may be busy."""
 
@@ -54,6 +60,7 @@ class SlurmEngine:
         if not isinstance(cluster.connection, SlurmConnection):
             raise TypeError(f"cluster {cluster.name} is not a Slurm cluster")
         self._cluster = cluster
+        self._connection = cluster.connection
         self._pools = PoolMatcher(pools)
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
@@ -97,6 +104,27 @@ class SlurmEngine:
         )
         async with self._rest.time_limit(self._timeout_seconds):
             return await self._installed.advice(self._cluster.name, digests)
+
+    async def taken_away(
+        self, fleet: Fleet, found: FoundPolicy, changes: Sequence[Change]
+    ) -> tuple[TakenAway, ...]:
+        """Return what accounts and users lose, with who used it as slurmdbd has summed it up."""
+        context = PolicyContext.of(fleet, self._cluster.name, found.settings)
+        losses = taken.find_losses(context, self._connection, found.objects, changes)
+        accounts = {loss.account for loss in losses if not loss.unknown}
+        if not accounts:
+            return taken.taken_away(losses, {})
+        now = datetime.now(ZoneInfo(fleet.cost.timezone))
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        try:
+            async with self._rest.time_limit(USE_SECONDS):
+                cluster = await self._writer.cluster()
+                use = await taken.read_use(
+                    self._rest, cluster, accounts, int(midnight.timestamp()), int(now.timestamp())
+                )
+        except FairwayError as error:
+            return taken.taken_away(losses, {}, unknown=error.message)
+        return taken.taken_away(losses, use)
 
     async def confirm(self, changes: Sequence[Change]) -> None:
         """Raise Unreachable unless slurmctld has these changes, which slurmdbd stored."""

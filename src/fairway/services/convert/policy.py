@@ -12,6 +12,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Change, ObjectKey, Value
 from fairway.policy.plan import ClusterPlan
+from fairway.policy.recent_use import RecentUse
 from fairway.services.plans import FleetPlan
 from fairway.wire import policy as wire
 from fairway.wire.fleet import Fault, FileSpot, Spot
@@ -55,6 +56,19 @@ def cluster_plan(p: ClusterPlan) -> wire.ClusterPlan:
         notices=[wire.Notice(**asdict(n)) for n in p.notices],
         advice=[wire.Advice(**asdict(a)) for a in p.advice],
         objections=[wire.Objection(**asdict(o)) for o in p.objections],
+        taken=[
+            wire.TakenAway(what=t.what, team=t.team, user=t.user, used=recent_use(t.used)) for t in p.taken
+        ],
+    )
+
+
+def recent_use(use: RecentUse) -> wire.RecentUse:
+    """Convert who used something in the last 30 days."""
+    return wire.RecentUse(
+        users=[wire.UserUse(user=user, gpu_hours=hours) for user, hours in use.users],
+        more=use.more,
+        gpu_hours=use.gpu_hours,
+        unknown=use.unknown,
     )
 
 

@@ -141,7 +141,6 @@ def existing_notices(
             "ExistingWorkloadsRefused",
             f"what runs stays, and the next GPU pod of each of these is refused: {_named(stopped)}",
             "to leave them alone, leave  existing_workloads: refuse  out of the fleet file",
-            promise="unharmed",
         )
 
 

@@ -28,7 +28,7 @@ from fairway.services.policy import (
 from fairway.services.revisions import find_revision, list_revisions
 from fairway.services.rights import sees_all
 from fairway.views import plans as formats
-from fairway.views.removals import confirmation_names, removal_lines, removals_headline
+from fairway.views.removals import confirmation_names, removal_lines, removals_headline, taken_lines
 from fairway.views.stopped import liveness_text, stopped_text
 from fairway.web.context import PageContext
 from fairway.web.pages.policy import view_model
@@ -297,6 +297,7 @@ _FORMATTERS: Final[dict[str, object]] = {
     "outcome": formats.outcome,
     "removal_lines": removal_lines,
     "removals_headline": removals_headline,
+    "taken_lines": taken_lines,
     "stopped_text": stopped_text,
     "liveness_text": liveness_text,
     "apply_kind": formats.apply_kind,

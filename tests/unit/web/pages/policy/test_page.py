@@ -325,7 +325,10 @@ async def test_removals_come_first_and_are_confirmed_on_the_page(
     await apply(ledger, FLEET)
     planned = await plan(operator, WITHOUT_DREAM)
     words = seen(planned.text)
-    assert "removes cluster dream: pool dream-a100" in words and "Type the names of what goes" in words
+    assert (
+        "removes cluster dream: not used in the last 30 days; pool dream-a100" in words
+        and "Type the names of what goes" in words
+    )
     form = {"csrf": await csrf_of(operator), "fleet": WITHOUT_DREAM, "fingerprints": '{"hpc": "f"}'}
     refused = await operator.post("/policy/apply", data=form, follow_redirects=False)
     assert refused.status_code == 409 and "RemovalsNotConfirmed" in refused.text
