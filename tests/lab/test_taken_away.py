@@ -8,24 +8,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from fairway.cli.output.plan import plan_lines
-from fairway.engines.slurm import SlurmEngine
-from fairway.files import parse_fleet
-from fairway.model.fleet import Cluster, ExistingWorkloads, Pool, SlurmConnection
+from fairway.model.fleet import ExistingWorkloads, SlurmConnection
 from fairway.model.names import TeamName
 from fairway.policy.recent_use import RecentUse
 from fairway.services.convert import policy as convert
-from fairway.services.import_cluster import import_cluster
 from fairway.services.plans import FleetPlan, plan_cluster
 from lab.instance import Instance
 from tests.lab.driving import assert_nothing_is_left, lab, up
-from tests.lab.test_import_sites import CLUSTERS, HEAD, SITE
+from tests.unharmed.imported import SITE, engine_of, import_site
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
-
-
-def _build(cluster: Cluster, pools: tuple[Pool, ...]) -> SlurmEngine:
-    return SlurmEngine(cluster, pools)
 
 
 def _ran(instance: Instance, user: str, account: str, gpus: int) -> None:
@@ -57,8 +50,7 @@ async def test_the_plan_names_who_used_what_is_taken_away() -> None:
         _ran(instance, "alice", "physics", 1)
         await eventually(lambda: not lab("run", instance.name, "squeue", "-h"), what="the jobs end")
         _summed_up(instance)
-        head = parse_fleet(HEAD.format(cluster=CLUSTERS["slurm"].format(**instance.facts())), "head.yaml")
-        fleet = (await import_cluster(_build, head, SITE)).fleet
+        fleet = (await import_site(instance))[0].fleet
         cluster = fleet.clusters[0]
         assert isinstance(cluster.connection, SlurmConnection)
         refusing = replace(cluster.connection, existing_workloads=ExistingWorkloads.REFUSE)
@@ -69,7 +61,7 @@ async def test_the_plan_names_who_used_what_is_taken_away() -> None:
             clusters=(replace(cluster, connection=refusing),),
             teams=tuple(teams),
         )
-        engine = _build(fleet.clusters[0], fleet.pools)
+        engine = engine_of(fleet.clusters[0], fleet.pools)
         try:
             plan = await plan_cluster(engine, fleet, SITE)
         finally:
