@@ -61,11 +61,8 @@ async def test_the_plan_names_who_used_what_is_taken_away() -> None:
             clusters=(replace(cluster, connection=refusing),),
             teams=tuple(teams),
         )
-        engine = engine_of(fleet.clusters[0], fleet.pools)
-        try:
+        async with engine_of(fleet) as engine:
             plan = await plan_cluster(engine, fleet, SITE)
-        finally:
-            await engine.close()
     finally:
         instance.wipe()
     assert_nothing_is_left(instance)

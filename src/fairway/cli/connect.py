@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from typing import Final
 
 import click
+import httpx2
 
 from fairway.cli.output.format import Function
 from fairway.client.client import Client
 from fairway.client.contexts import chosen_target
+from fairway.client.http import TIMEOUT
 
 _SPINNER_DELAY_SECONDS: Final = 2.0
 """Faster requests show no spinner."""
@@ -27,11 +29,11 @@ def server_options(function: Function) -> Function:
     return url(context(function))
 
 
-def connect(context: str | None, url: str | None) -> Client:
+def connect(context: str | None, url: str | None, *, timeout: httpx2.Timeout = TIMEOUT) -> Client:
     """Return a client of the server selected by the flags, FAIRWAY_* or contexts, in this order."""
     if context and url:
         raise click.UsageError("give --context or --url, not both")
-    return Client(chosen_target(context, url))
+    return Client(chosen_target(context, url), timeout)
 
 
 @contextmanager

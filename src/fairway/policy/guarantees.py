@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fairway.model.fleet import Capacity, Fleet, Pool, VirtualPlace
@@ -33,10 +33,9 @@ def guarantees_to_check(fleet: Fleet, cluster: ClusterName) -> tuple[Supply, ...
 
 
 def guarantees_too_high(
-    fleet: Fleet, supplies: tuple[Supply, ...], nodes: tuple[Node, ...]
+    fleet: Fleet, supplies: Iterable[Supply], observed: Mapping[Supply, int]
 ) -> Iterator[Objection]:
-    """Yield an objection for each of these supplies of which more is guaranteed than the nodes have."""
-    observed = count_devices(nodes)
+    """Yield an objection for each of these supplies of which more is guaranteed than was observed."""
     for supply in supplies:
         teams = {
             str(team.name): amount

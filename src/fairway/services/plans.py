@@ -12,7 +12,7 @@ from fairway.engines.port import Governs, Inspects, Observes, Refused, Unreachab
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
-from fairway.policy.guarantees import guarantees_to_check, guarantees_too_high
+from fairway.policy.guarantees import count_devices, guarantees_to_check, guarantees_too_high
 from fairway.policy.objects import Action, Change, FoundPolicy, ObjectKey, Translation
 from fairway.policy.plan import (
     ClusterPlan,
@@ -106,7 +106,7 @@ async def _above_capacity(engine: Governs, fleet: Fleet, cluster: ClusterName) -
         seen = await engine.observe()
     except Refused:  # a partition that is not there yet: the advice names it
         return ()
-    return tuple(guarantees_too_high(fleet, supplies, seen.nodes))
+    return tuple(guarantees_too_high(fleet, supplies, count_devices(seen.nodes)))
 
 
 async def plan_adoption(

@@ -5,23 +5,42 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fairway.model.text import count
+from fairway.cli.connect import connect, server_options
+from fairway.model.names import PoolName, SliceName
+from fairway.model.text import count, first_few
 
 if TYPE_CHECKING:
     from fairway.files import Fault, JobReport, Report
+    from fairway.model.fleet import Fleet
+    from fairway.model.team import Supply
+    from fairway.policy.plan import Objection
+
+_SECONDS: Final = 2.0
+"""A check is done while people write: it waits no longer for a server."""
 
 _EXAMPLES = """\b
 Examples:
   fairway check -f fleet.yaml              every fault, with its place and a hint
   helm template … | fairway check -f -     the same from a pipe
   fairway check -f fleet.yaml -o json      for CI and editors
+  fairway check -f fleet.yaml --offline    without asking the server what the clusters have
   fairway check -f job.yaml                a job, a script with #SBATCH lines or a Kubernetes Job
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The guarantees of a fleet file compared with what the server observes."""
+
+    warnings: tuple[Objection, ...] = ()
+    missing: str = ""
+    """Why some or all of them were not compared; empty if all were."""
 
 
 @click.command(epilog=_EXAMPLES)
@@ -36,16 +55,20 @@ Examples:
     show_default=True,
     help="For people, or for programs.",
 )
-def check(file: str, output: str) -> None:
+@click.option("--offline", is_flag=True, help="Do not ask the server how many GPUs the pools have.")
+@server_options
+def check(*, file: str, output: str, offline: bool, context: str | None, url: str | None) -> None:
     """Check a fleet or job file and report every fault at once.
 
-    Exits with 0 if the file can be used (warnings allowed), with 1 if not. Contacts no cluster.
+    Exits with 0 if the file can be used (warnings allowed), with 1 if not. Guarantees on pools whose file
+    does not say how many GPUs they have are compared with what the server observes, if it answers.
     """
     report = _report(file)
+    seen = None if offline else _compare(report, context, url)
     if output == "json":
-        click.echo(json.dumps(_as_json(report), indent=2))
+        click.echo(json.dumps(_as_json(report, seen), indent=2))
     else:
-        _show(report)
+        _show(report, seen)
     if _refused(report):
         raise click.exceptions.Exit(1)
 
@@ -67,17 +90,59 @@ def _report(file: str) -> Report | JobReport:
     return check_job_file(path) if is_job else check_fleet(path)
 
 
+def _compare(report: Report | JobReport, context: str | None, url: str | None) -> Comparison | None:
+    """Compare guarantees with the pools that the server observes. Returns None if there is nothing to do."""
+    from fairway.files import JobReport
+    from fairway.model.errors import FairwayError
+    from fairway.policy.guarantees import guarantees_to_check, guarantees_too_high
+
+    fleet = None if isinstance(report, JobReport) else report.fleet
+    supplies = [s for c in fleet.clusters for s in guarantees_to_check(fleet, c.name)] if fleet else []
+    if fleet is None or not supplies:
+        return None
+    try:
+        observed = _observed(fleet, context, url)
+    except FairwayError as error:
+        return Comparison(missing=error.message)
+    unseen = [str(s) for s in supplies if s not in observed]
+    return Comparison(
+        tuple(guarantees_too_high(fleet, [s for s in supplies if s in observed], observed)),
+        f"the server has not observed {first_few(unseen, 5)}" if unseen else "",
+    )
+
+
+def _observed(fleet: Fleet, context: str | None, url: str | None) -> dict[Supply, int]:
+    import httpx2
+
+    from fairway.model.team import Supply
+
+    clusters = {pool.name: pool.cluster for pool in fleet.pools}
+    with connect(context, url, timeout=httpx2.Timeout(_SECONDS)) as client:
+        pools = [p for p in client.pools() if clusters.get(PoolName(p.name)) == p.cluster]
+    observed = {Supply(PoolName(p.name)): p.gpus.total for p in pools if p.gpus is not None}
+    for pool in pools:
+        for cut in pool.slices or ():
+            observed[Supply(PoolName(pool.name), SliceName(cut.slice))] = cut.total
+    return observed
+
+
 def _refused(report: Report | JobReport) -> bool:
     return any(fault.severity == "error" for fault in report.faults)
 
 
-def _show(report: Report | JobReport) -> None:
+def _show(report: Report | JobReport, seen: Comparison | None) -> None:
     from fairway.cli.output.faults import show_fault
     from fairway.files import JobReport
 
     for fault in report.faults:
         show_fault(fault)
+    warnings = seen.warnings if seen is not None else ()
+    for warning in warnings:
+        click.echo(f"warning: {warning.message}\n  hint: {warning.hint}", err=True)
+    if seen is not None and seen.missing:
+        click.echo(f"not compared with the clusters: {seen.missing}", err=True)
     counts = Counter(str(fault.severity) for fault in report.faults)
+    counts["warning"] += len(warnings)
     faults = ", ".join(count(counts[kind], kind) for kind in ("error", "warning") if counts[kind])
     if _refused(report):
         click.echo(f"{report.source}: {faults}", err=True)
@@ -92,7 +157,7 @@ def _show(report: Report | JobReport) -> None:
     click.echo(f"{report.source}: fleet {fleet.name}, {size}, {faults or 'no faults'}")
 
 
-def _as_json(report: Report | JobReport) -> dict[str, Any]:
+def _as_json(report: Report | JobReport, seen: Comparison | None) -> dict[str, Any]:
     from fairway.files import JobReport
 
     document: dict[str, Any] = {"source": report.source, "valid": not _refused(report)}
@@ -106,6 +171,11 @@ def _as_json(report: Report | JobReport) -> dict[str, Any]:
             "pools": [str(pool.name) for pool in fleet.pools],
             "teams": [str(team.name) for team in fleet.teams],
         }
+        if seen is not None:
+            document["clusters"] = {
+                "warnings": [{"code": w.code, "message": w.message, "hint": w.hint} for w in seen.warnings],
+                "not_compared": seen.missing,
+            }
     return document | {"faults": [_fault_as_json(fault) for fault in report.faults]}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 from fairway.cli.commands.check import check
 from fairway.cli.commands.schema import schema
 from fairway.files import fleet_schema
+from tests.unit.cli.commands.test_policy import Playing
 from tests.unit.files.fleets import SOUND, changed
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -105,6 +108,62 @@ def test_standard_input(fleet_file: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "<stdin>: fleet acme, 3 clusters, 3 pools, no faults\n")
     assert run("-f", "-", stdin=b"\xff").exit_code == 1
     assert "<stdin>:1:1" in run("-f", "-", stdin="").stderr
+
+
+GUARANTEED = """
+apiVersion: fairway/v1alpha1
+kind: Fleet
+name: acme
+currency: USD
+clusters:
+  hpc: { engine: slurm, url: "http://127.0.0.1:6820", credentials: { jwt_key_file: hpc.jwt } }
+pools:
+  gpu: { cluster: hpc, gpu: A100-80GB, capacity: owned, price: 1.90, slurm: { partition: gpu } }
+teams:
+  nlp: { guarantee: { gpu: 12 }, members: [alice] }
+"""
+
+
+def observed(total: int) -> dict[str, Any]:
+    """The server's answer to which pools there are."""
+    counts = {"total": total, "in_use": 0, "free": total, "unhealthy": 0}
+    nodes = {"nodes": 2, "nodes_drained": 0, "nodes_down": 0}
+    pool = {"name": "gpu", "cluster": "hpc", "gpu": "A100-80GB", "slice_kinds": [], "capacity": "owned"}
+    price = {"price_per_gpu_hour": "1.90", "currency": "USD"}
+    fresh = {"observed_at": None, "age_seconds": None, "reachable": True}
+    return {"items": [{**pool, **price, **fresh, "gpus": counts | nodes, "slices": None}]}
+
+
+def test_guarantees_are_compared_with_what_the_server_observes(fleet_file: Path) -> None:
+    fleet_file.write_text(GUARANTEED)
+    server = Playing()
+    threading.Thread(target=server.server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server.server_port}"
+    try:
+        server.answers["GET /v1/pools"] = (200, observed(8))
+        result = run("-f", "fleet.yaml", "--url", url)
+        assert result.exit_code == 0
+        assert "warning: guarantees on gpu add up to 12 (nlp 12), but its nodes have 8" in result.stderr
+        assert "1 warning" in result.stdout
+        told = json.loads(run("-f", "fleet.yaml", "-o", "json", "--url", url).stdout)
+        assert [w["code"] for w in told["clusters"]["warnings"]] == ["GuaranteesTooHigh"]
+        server.answers["GET /v1/pools"] = (200, observed(12))
+        assert run("-f", "fleet.yaml", "--url", url).stderr == ""
+        server.answers["GET /v1/pools"] = (200, {"items": []})
+        unseen = run("-f", "fleet.yaml", "--url", url)
+        assert unseen.stderr == "not compared with the clusters: the server has not observed gpu\n"
+    finally:
+        server.server.shutdown()
+        server.server.server_close()
+
+
+def test_without_a_server_a_check_says_so_and_passes(fleet_file: Path) -> None:
+    fleet_file.write_text(GUARANTEED)
+    result = run("-f", "fleet.yaml", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("not compared with the clusters: ")
+    assert run("-f", "fleet.yaml", "--offline").stderr == ""
 
 
 def test_a_file_that_is_not_there(fleet_file: Path) -> None:
