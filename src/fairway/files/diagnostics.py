@@ -116,6 +116,7 @@ class FaultCode(StrEnum):
     SEVERAL_TEAMS = "SeveralTeams", "Who is in several teams needs a default one."
     UNKNOWN_TEAM = "UnknownTeam", "A team that the file does not have."
     NOT_A_MEMBER = "NotAMember", "A user's default team is none that they are a member of."
+    SYSTEM_USER = "SystemUser", "A member that is a user of the system, or Fairway's own user on a cluster."
     NOT_IN_ORDER = "NotInOrder", "Days that must follow each other do not."
     UNKNOWN_TIME_ZONE = "UnknownTimeZone", "A time zone that nobody knows."
     COMMITTED_TOO_MUCH = "CommittedTooMuch", "Commitments are for more GPUs than the pool has."
@@ -183,6 +184,8 @@ class Faults:
     """A collector of the faults of one file, up to MAX_FAULTS."""
 
     source: str
+    tolerated: frozenset[FaultCode] = frozenset()
+    """Faults that are warnings here: a fleet that was stored before they were faults is read all the same."""
     error_count: int = 0
     """Number of errors so far, including omitted ones; compare before and after to see if a part is valid."""
     _recorded: list[Fault] = field(default_factory=list)
@@ -215,6 +218,8 @@ class Faults:
         severity: Severity = Severity.ERROR,
     ) -> None:
         """Record a fault; if MAX_FAULTS is reached, only count it."""
+        if code in self.tolerated:
+            severity = Severity.WARNING
         self.error_count += severity is Severity.ERROR
         # The first error is always recorded: a file must not pass because warnings filled the list.
         first_error = severity is Severity.ERROR and self.error_count == 1

@@ -8,9 +8,18 @@ from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 from fairway.model.gpu import GpuType
-from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.names import (
+    ClusterName,
+    PoolName,
+    PriorityName,
+    SliceName,
+    TeamName,
+    UserName,
+    is_system_user,
+)
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, CostRules, Pricing
 from fairway.model.team import (
     DEFAULT_FAIRNESS,
@@ -49,12 +58,15 @@ class ExistingWorkloads(StrEnum):
     """The next pods and jobs of it are refused like those of new ones."""
 
 
+DEFAULT_SLURM_USER: Final = "fairway"
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmConnection:
     """The connection to a slurmrestd. Secrets are referenced by file, never stored here."""
 
     url: str
-    user: str = "fairway"
+    user: str = DEFAULT_SLURM_USER
     jwt_key_file: str | None = None
     """File with the cluster's HS256 key, with which Fairway signs short-lived tokens."""
     token_file: str | None = None
@@ -202,6 +214,11 @@ class Fleet:
     cost: CostRules = DEFAULT_COST_RULES
     partial: bool = False
     """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
+
+    def is_reserved(self, user: str) -> bool:
+        """Return whether nobody may submit as `user`: a system user, or Fairway's own on a Slurm cluster."""
+        own = (c.connection.user for c in self.clusters if isinstance(c.connection, SlurmConnection))
+        return is_system_user(user) or user in own
 
     def cluster(self, name: str) -> Cluster:
         """Return the cluster named `name`; a fleet from `files` has one for each pool."""

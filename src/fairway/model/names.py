@@ -25,6 +25,21 @@ NAME_RULE: Final = "lower-case letters, digits and '-', starting with a letter, 
 _RESERVED_TEAMS: Final = re.compile(r"default|fairway|lent|low|root|(fairway|kube|kueue)-.*")
 """Names of accounts, QOS, namespaces and queues that the engines or Fairway itself use."""
 
+_SYSTEM_USERS: Final = frozenset({"bin", "daemon", "munge", "root", "slurm", "slurmdbd", "slurmrestd", "sys"})
+"""Users that own keys or daemons of a cluster: a job that runs as one of them can become any other user."""
+
+
+def is_system_user(user: str) -> bool:
+    """Return whether `user` belongs to the system, so that nobody may submit as it, not even for an admin.
+
+    Slurm reads digits as a uid if no login has that name, so `0` is root, and a directory may ignore case.
+    Kubernetes' own users begin with `system:`; service accounts may be members of a team.
+    """
+    name = user.strip().lower()
+    if name.startswith("system:"):
+        return not name.startswith("system:serviceaccount:")
+    return name in _SYSTEM_USERS or not name.strip("+-0")
+
 
 def is_team_name(text: str) -> bool:
     """Return whether a team can be called `text`."""

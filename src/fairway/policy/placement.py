@@ -102,6 +102,12 @@ class PlacementOptions:
 
 def team_of(fleet: Fleet, spec: JobSpec, user: UserName) -> Team:
     """Return the team of a user's job. Raises NotAllowed."""
+    if fleet.is_reserved(user):  # a stored fleet may name it as a member
+        raise NotAllowed(
+            "SystemUser",
+            f"{user} is a user of the system or of Fairway itself, and nobody submits jobs as one",
+            "submit as the person whose job it is, and take it out of the fleet file's members",
+        )
     if spec.team is None:
         name = fleet.default_teams().get(user)
         if name is None:

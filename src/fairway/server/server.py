@@ -105,7 +105,9 @@ async def _serve(
             if text is not None:
                 revision = await ledger.revisions.add(text, fleet_digest(text), "fairway server")
                 log.info("fleet kept", revision=revision.id)
-            fleets = Fleets(ledger, lambda r: parse_fleet(r.text, f"fleet revision {r.id}", folder))
+            fleets = Fleets(
+                ledger, lambda r: parse_fleet(r.text, f"fleet revision {r.id}", folder, stored=True)
+            )
             fleet = (await fleets.current()).name or None
             # A server that does not migrate the tables has no disk where anybody would look for a token.
             made = settings.migrate and await make_first_admin(ledger, settings.state_dir)

@@ -16,7 +16,7 @@ from fairway.ledger.records.jobs import JobRow
 from fairway.model.access import JobPermission, Role, may
 from fairway.model.fleet import Fleet
 from fairway.model.job import format_job_id
-from fairway.model.names import TeamName, UserName
+from fairway.model.names import TeamName, UserName, is_system_user
 from fairway.model.team import TeamTree
 from fairway.model.text import first_few
 from fairway.services.errors import ErrorKind, RequestError
@@ -62,10 +62,22 @@ def require_role(caller: Token, needed: Role, what: str) -> None:
 def submitting_user(token: Token, as_user: str | None) -> UserName:
     """Return the user to submit jobs as: the caller's own, or for an operator any user."""
     own = UserName(token.user)
-    if as_user is None or as_user == own:
-        return own
-    require_role(token, Role.OPERATOR, f"you are {own} and submit as {as_user}")
-    return UserName(as_user)
+    user = own if as_user is None else UserName(as_user)
+    if user != own:
+        require_role(token, Role.OPERATOR, f"you are {own} and submit as {user}")
+    require_person(user, reserved=is_system_user(user))
+    return user
+
+
+def require_person(user: str, *, reserved: bool) -> None:
+    """Raise RequestError for a reserved user: whoever runs a job as one can become any other user."""
+    if reserved:
+        raise RequestError(
+            ErrorKind.FORBIDDEN,
+            "SystemUser",
+            f"{user} is a user of the system or of Fairway itself, and nobody submits jobs as one",
+            "name the person whose jobs they are:  --as alice, --user alice",
+        )
 
 
 def require_permission(person: Person, permission: JobPermission, jobs: Iterable[JobRow]) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 from fairway.ledger import LastAdmin, Ledger, Token, TokenNameTaken
 from fairway.model.names import UserName
 from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.fleets import Fleets
+from fairway.services.rights import require_person
 from fairway.wire import fleet as wire
 
 SECRET_PREFIX: Final = "fw_"  # noqa: S105 - the part of every token that is no secret
@@ -38,8 +40,10 @@ async def list_tokens(ledger: Ledger) -> list[wire.Token]:
     return [wire.Token(**asdict(token)) for token in await ledger.tokens.all()]
 
 
-async def create_token(ledger: Ledger, caller: Token, new: wire.NewToken) -> wire.MadeToken:
+async def create_token(ledger: Ledger, fleets: Fleets, caller: Token, new: wire.NewToken) -> wire.MadeToken:
     """Create a token. Only this response ever has its secret."""
+    user = new.user or new.name
+    require_person(user, reserved=(await fleets.current()).is_reserved(user))
     secret = new_secret()
     expires_at = None
     if new.expires_in_seconds is not None:

@@ -180,3 +180,13 @@ async def test_metrics(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     )
     assert 'route="none",status="404"' in shown
     assert "some-name" not in shown and "/no/such/path" not in shown
+
+
+async def test_no_token_is_made_for_a_user_of_the_system(http: httpx2.AsyncClient, ledger: Ledger) -> None:
+    admin = await bearer(ledger, Role.ADMIN)
+    for name, user in (("ci", "root"), ("ci", "slurm"), ("ci", "fairway"), ("munge", None)):
+        answer = await http.post(
+            "/v1/tokens", headers=admin, json={"name": name, "role": "member", "user": user}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (403, "SystemUser")
+    assert {t.name for t in await ledger.tokens.all()}.isdisjoint({"ci", "munge"})

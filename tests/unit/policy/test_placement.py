@@ -475,3 +475,11 @@ def test_more_room_never_makes_a_start_later(
     }
     after = {o.supply: o.start for o in options(job, own, priority, where, roomy).fits}
     assert all(after[supply] <= start for supply, start in before.items())
+
+
+@pytest.mark.parametrize("user", ["root", "fairway"])
+def test_a_reserved_user_has_no_team_even_as_a_member(user: str) -> None:
+    where = fleet(pool("a"), teams=(replace(team("t", borrows("a")), members=(UserName(user),)),))
+    with pytest.raises(NotAllowed) as refused:
+        team_of(replace(where, clusters=(Cluster(ClusterName("hpc"), SLURM),)), spec(1), UserName(user))
+    assert refused.value.code == "SystemUser"

@@ -115,7 +115,7 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     @app.post("/v1/tokens", dependencies=ADMIN, responses=_TOKEN_TAKEN, tags=["access"], status_code=201)
     async def create_token(new: wire.NewToken, request: Request) -> wire.MadeToken:
         """Make a token. Its secret is in this answer and nowhere else, ever."""
-        return await tokens.create_token(ledger, caller_of(request), new)
+        return await tokens.create_token(ledger, fleets, caller_of(request), new)
 
     @app.delete("/v1/tokens/{name}", dependencies=ADMIN, responses=_NO_TOKEN, tags=["access"])
     async def revoke_token(name: TokenName) -> wire.Token:

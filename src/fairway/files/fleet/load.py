@@ -29,6 +29,7 @@ from fairway.files.schema.containers import Section
 from fairway.files.schema.values import FieldPath
 from fairway.files.yaml import Mark, parse
 from fairway.model.fleet import (
+    DEFAULT_SLURM_USER,
     Cluster,
     Connection,
     EngineKind,
@@ -51,6 +52,9 @@ from fairway.model.names import ClusterName, PoolName, SliceName
 MAX_BYTES: Final = 1024 * 1024
 """Maximum size of a fleet file in bytes; ten thousand pools take less."""
 
+_TOLERATED: Final = frozenset({FaultCode.SYSTEM_USER})
+"""Faults that a stored fleet may have. Jobs of such a member are refused all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -66,12 +70,13 @@ def read_fleet(path: Path) -> Fleet:
     return _fleet_or_raise(check_fleet(path))
 
 
-def parse_fleet(text: str, source: str, folder: Path | None = None) -> Fleet:
+def parse_fleet(text: str, source: str, folder: Path | None = None, *, stored: bool = False) -> Fleet:
     """Parse a fleet from text. Raises InvalidFile with every fault.
 
-    Relative paths are relative to `folder`; without it they are faults.
+    Relative paths are relative to `folder`; without it they are faults. A `stored` fleet passed the checks of
+    an earlier release: what only later ones refuse must not stop a server that is upgraded.
     """
-    return _fleet_or_raise(check_text(text, source, folder))
+    return _fleet_or_raise(check_text(text, source, folder, _TOLERATED if stored else frozenset()))
 
 
 def check_fleet(path: Path) -> Report:
@@ -105,11 +110,13 @@ def check_bytes(data: bytes, source: str, folder: Path | None = None) -> Report:
     return check_text(text, source, folder)
 
 
-def check_text(text: str, source: str, folder: Path | None = None) -> Report:
-    """Check the text of a fleet file."""
+def check_text(
+    text: str, source: str, folder: Path | None = None, tolerated: frozenset[FaultCode] = frozenset()
+) -> Report:
+    """Check the text of a fleet file. Faults with a tolerated code are warnings."""
     if len(text) > MAX_BYTES:
         return _too_large(source)
-    faults = Faults(source)
+    faults = Faults(source, tolerated)
     root = parse(text.removeprefix("\ufeff"), faults)
     found = fs.FLEET.read(root, FieldPath((), Mark(*root.mark)), faults) if root is not None else None
     if found is None:
@@ -234,7 +241,7 @@ def _connection(cluster: Section, paths: _Paths) -> Connection:
             credentials = cluster.require(fs.CREDENTIALS)
             return SlurmConnection(
                 url=cluster.require(fs.SLURM_URL),
-                user=credentials.get(fs.SLURM_USER) or "fairway",
+                user=credentials.get(fs.SLURM_USER) or DEFAULT_SLURM_USER,
                 jwt_key_file=paths.absolute(credentials.get(fs.JWT_KEY_FILE)),
                 token_file=paths.absolute(credentials.get(fs.TOKEN_FILE)),
                 tools=paths.absolute(cluster.get(fs.SLURM_TOOLS)),

@@ -9,7 +9,7 @@ from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, variants
 from fairway.files.schema.values import Boolean, Integer, OneOf, Schema
-from fairway.model.fleet import Capacity, EngineKind, ExistingWorkloads
+from fairway.model.fleet import DEFAULT_SLURM_USER, Capacity, EngineKind, ExistingWorkloads
 from fairway.model.gpu import Vendor
 
 # --- clusters --------------------------------------------------------------------------------------------
@@ -24,7 +24,9 @@ JWT_KEY_FILE: Final = Key(
 TOKEN_FILE: Final = Key(
     "token_file", values.PATH, "File with a ready token (scontrol token), read again whenever it is needed."
 )
-SLURM_USER: Final = Key("user", values.USER, "The Slurm user that Fairway acts as.", default="fairway")
+SLURM_USER: Final = Key(
+    "user", values.USER, "The Slurm user that Fairway acts as.", default=DEFAULT_SLURM_USER
+)
 SLURM_CREDENTIALS: Final = Record(
     "Credentials for slurmrestd",
     (JWT_KEY_FILE, TOKEN_FILE, SLURM_USER),

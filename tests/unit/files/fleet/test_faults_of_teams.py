@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from fairway.files import Severity, location_lines
-from tests.unit.files.fleets import SHARED, changed, checked, codes, only_fault
+from fairway.files import Severity, location_lines, parse_fleet
+from tests.unit.files.fleets import FOLDER, SHARED, changed, checked, codes, only_fault
 
 # old text, new text, code, line:column, path, a piece of the hint
 TEAM_MISTAKES = [
@@ -454,3 +454,20 @@ def test_a_team_inside_a_draining_one_drains() -> None:
 def test_a_draining_team_needs_neither_grants_nor_members() -> None:
     gone = "  product:\n    draining: true\n"
     assert codes(re.sub(r"  product:\n(    .*\n)+", gone, SHARED)) == []
+
+
+@pytest.mark.parametrize("user", ["root", "slurm", "munge", '"0"', "fairway", "system:anonymous"])
+def test_no_member_is_a_user_of_the_system_or_fairway_itself(user: str) -> None:
+    text = changed("members: [bob]", f"members: [bob, {user}]", SHARED)
+    fault = only_fault(text)
+    assert (fault.code, fault.severity, fault.path) == ("SystemUser", "error", "teams.product.members[1]")
+    assert fault.hint == f"take {user.strip(chr(34))} out of the members"
+    # Stored by an earlier release: the server reads it, and refuses such jobs.
+    stored = parse_fleet(text, "fleet revision 7", FOLDER, stored=True)
+    assert stored.is_reserved(user.strip('"')) and not stored.is_reserved("bob")
+
+
+def test_fairways_own_user_is_that_of_the_file() -> None:
+    text = changed("credentials: {", "credentials: { user: svc,", SHARED)
+    assert codes(text.replace("members: [bob]", "members: [bob, fairway]")) == []
+    assert codes(text.replace("members: [bob]", "members: [bob, svc]")) == ["SystemUser"]

@@ -26,7 +26,15 @@ from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool
 from fairway.model.gpu import GpuType
 from fairway.model.gpu_catalogue import CATALOGUE
-from fairway.model.names import PoolName, PriorityName, TeamName, UserName, is_name, is_team_name
+from fairway.model.names import (
+    PoolName,
+    PriorityName,
+    TeamName,
+    UserName,
+    is_name,
+    is_system_user,
+    is_team_name,
+)
 from fairway.model.team import DEFAULT_PRIORITIES, Grant, Limits, Priority, Supply, Team
 from fairway.policy.objects import FoundPolicy
 
@@ -365,7 +373,9 @@ class _ClusterImport:
                 continue
             role = str(body.get("roleRef", {}).get("name", ""))
             for subject in body.get("subjects") or ():
-                if subject["kind"] == "User" and role in _MEMBER_ROLES:
+                if subject["kind"] == "User" and role in _MEMBER_ROLES and is_system_user(subject["name"]):
+                    self.remark(f"RoleBinding {key}", f"{subject['name']} is of the system: no member")
+                elif subject["kind"] == "User" and role in _MEMBER_ROLES:
                     members[UserName(subject["name"])] = None
                 elif subject["kind"] == "Group":
                     self.remark(

@@ -250,12 +250,16 @@ class SlurmRunner:
         self._connections = asyncio.Semaphore(MAX_CONNECTIONS)
         self._settings: dict[str, str] | None = None
         """The GRES types of the cluster's partitions, once read."""
+        self._knows_slurm_user = False
 
     def preview(self, order: Order, fleet: Fleet) -> str:
         return preview(order, self._context(order, fleet))
 
     async def submit(self, orders: Sequence[Order], fleet: Fleet) -> AsyncIterator[SubmitResult]:
         """Submit several orders at a time; if one fails as unreachable, those under way are awaited."""
+        if not self._knows_slurm_user:
+            await self._rest.find_slurm_user()
+            self._knows_slurm_user = True
         if self._settings is None and any(order.supply.slice is not None for order in orders):
             # The cluster's names of its slices: `1g.10gb`, or `a100_1g.10gb`
             reply = await self._rest.partitions()
@@ -295,6 +299,7 @@ class SlurmRunner:
 
     async def _submit(self, order: Order, fleet: Fleet) -> SubmitResult:
         try:
+            self._rest.tokens.require_person(order.user)
             request = body(order, self._context(order, fleet))
         except Refused as refusal:
             return SubmitResult(order, None, refusal)

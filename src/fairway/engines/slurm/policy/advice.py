@@ -27,6 +27,8 @@ QOS_WEIGHT: Final = 10_000_000
 AGE_WEIGHT: Final = 2 * FAIRSHARE_WEIGHT
 SHORT_HALF_LIFE_SECONDS: Final = 3600
 
+_PUBLIC: Final = "leave it out where people may see each other's jobs, as they do without it"
+
 _CONF_KEYS: Final = (
     "AccountingStorageEnforce",
     "AccountingStorageTRES",
@@ -57,8 +59,8 @@ class ConfLine:
     restart: str = RECONFIGURE
     is_list: bool = False
     """Whether the value is added to a list that the site may have."""
-    optional: bool = False
-    """Whether the policy works without it too."""
+    optional: str = ""
+    """Where to leave it out, if the policy works without it too."""
 
     @property
     def line(self) -> str:
@@ -136,7 +138,14 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
     yield ConfLine("PriorityWeightQOS", str(QOS_WEIGHT), "guaranteed before lent before low", _same)
     yield ConfLine("PriorityWeightAge", str(AGE_WEIGHT), "who waited for half a half-life goes first", _same)
     yield ConfLine(
-        "PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all, is_list=True, optional=True
+        "DisableRootJobs",
+        "YES",
+        "no job runs as root, whoever asks for it",
+        _same,
+        optional="leave it out where root runs jobs of the site's own",
+    )
+    yield ConfLine(
+        "PrivateData", "jobs,usage", "nobody sees another's jobs", _has_all, is_list=True, optional=_PUBLIC
     )
     yield ConfLine(
         "PrivateData",
@@ -145,7 +154,7 @@ def _needed(context: PolicyContext) -> Iterator[ConfLine]:
         _has_all,
         SLURMDBD_CONF,
         "systemctl restart slurmdbd",
-        optional=True,
+        optional=_PUBLIC,
     )
 
 

@@ -43,6 +43,8 @@ class _Account:
     users: tuple[FoundObject, ...]
     apart: tuple[FoundObject, ...] = ()
     """Associations of users with one partition."""
+    reserved: tuple[FoundObject, ...] = ()
+    """Associations of users that may be no member of a team."""
 
     @property
     def name(self) -> str:
@@ -71,7 +73,7 @@ def import_policy(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Imp
     pools, remarks = import_pools(fleet, cluster, found.settings)
     base = replace(fleet, clusters=(fleet.cluster(cluster),), pools=tuple(pools), teams=())
     places = sites(base, cluster, found.settings)
-    accounts = _accounts(found)
+    accounts = _accounts(found, base)
     importer = _TeamImporter(accounts, places, found, base)
     teams = tuple(importer.teams())
     governed = {team.name for team in teams}
@@ -79,6 +81,9 @@ def import_policy(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Imp
     remarks += [*_left_out(accounts, governed), *_qos_remarks(found)]
     for account in imported:
         remarks += _account_remarks(account, importer.expressed)
+        if account.reserved:
+            about = f"{_users([_user_of(o) for o in account.reserved])}, team {account.team}"
+            remarks.append(Remark(about, "is of the system or Fairway's own: no member, and stays as it is"))
     remarks += [*_type_remarks(places), *_untyped_remarks(imported, places)]
     if found.settings.get(ACCOUNTING) == NO_ACCOUNTING:
         remarks.append(
@@ -143,7 +148,7 @@ class _TeamImporter:
             grants=tuple(sorted(grants, key=lambda g: g.supply)),
             limits=self._limits(account, parent, grants),
             priorities=tuple(p.name for p in self.fleet.priorities),
-            members=tuple(UserName(u.key.name.split("/")[1]) for u in account.users),
+            members=tuple(UserName(_user_of(u)) for u in account.users),
             draining=draining or bool(parent and parent.draining),
             account=account.name if account.name != account.team else None,
         )
@@ -280,13 +285,19 @@ def _divided(limit: int, sizes: list[int]) -> list[int]:
     return [*parts, rest]
 
 
-def _accounts(found: FoundPolicy) -> list[_Account]:
+def _user_of(association: FoundObject) -> str:
+    return association.key.name.split("/")[1]
+
+
+def _accounts(found: FoundPolicy, fleet: Fleet) -> list[_Account]:
     users: dict[str, list[FoundObject]] = {}
     apart: dict[str, list[FoundObject]] = {}
+    reserved: dict[str, list[FoundObject]] = {}
     for o in found.objects:
         if o.key.kind == "association":
-            account, *rest = o.key.name.split("/")
-            (users if len(rest) == 1 else apart).setdefault(account, []).append(o)
+            account, user, *partition = o.key.name.split("/")
+            whole = reserved if fleet.is_reserved(user) else users
+            (apart if partition else whole).setdefault(account, []).append(o)
     every = [o for o in found.objects if o.key.kind == "account"]
     teams: dict[str, TeamName] = {}
     taken: set[str] = set()
@@ -302,6 +313,7 @@ def _accounts(found: FoundPolicy) -> list[_Account]:
             o,
             tuple(users.get(o.key.name, ())),
             tuple(apart.get(o.key.name, ())),
+            tuple(reserved.get(o.key.name, ())),
         )
         for o in every
     ]
@@ -365,7 +377,7 @@ def _account_remarks(account: _Account, expressed: Expressed) -> Iterator[Remark
             if (user.key, field) not in expressed and inherited.get(field) != value
         }
         if own:
-            by_text.setdefault(_shown(own), []).append(user.key.name.split("/")[1])
+            by_text.setdefault(_shown(own), []).append(_user_of(user))
     for text, users in by_text.items():
         yield Remark(f"{_users(users)}, team {account.team}", f"{text} {_STAYS}")
     for o in account.apart:

@@ -21,6 +21,7 @@ from fairway.engines.slurm.policy.names import (
 from fairway.engines.slurm.policy.partition_settings import node_settings
 from fairway.engines.slurm.policy.site_fields import SiteFields
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.engines.slurm.rest.versions import CONF_PATH
 from fairway.policy.objects import FoundPolicy
 
 DB: Final = "/slurmdb/v0.0.42"
@@ -43,7 +44,7 @@ async def find_policy(rest: SlurmRest) -> FoundPolicy:
     partitions = await rest.request("GET", f"{CTL}/partitions/")
     cluster = cluster_of(partitions)
     nodes, qos, conf = await asyncio.gather(
-        rest.nodes(), rest.get_if_served(f"{DB}/qos/"), rest.get_if_served(f"{LATEST_CTL}/conf")
+        rest.nodes(), rest.get_if_served(f"{DB}/qos/"), rest.get_if_served(CONF_PATH)
     )
     shown = advice.found_settings(partitions, conf) | node_settings(nodes.nodes)
     version = f"slurm {partitions['meta']['slurm']['release']}"

@@ -139,7 +139,7 @@ def _notes(need: advice.ConfLine) -> Iterator[str]:
     else:
         yield need.why
     if need.optional:
-        yield "optional: leave it out where people may see each other's jobs, as they do without it"
+        yield f"optional: {need.optional}"
 
 
 def _tables(context: PolicyContext, cluster: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +25,7 @@ from fairway.engines.port import Refused, Unreachable
 from fairway.engines.slurm.rest import versions
 from fairway.engines.slurm.rest.wire import JobReply, NodesReply, OpenApi, PartitionsReply, Reply, ReplyError
 from fairway.model.fleet import SlurmConnection
+from fairway.model.names import is_system_user
 
 LIFETIME_SECONDS: Final = 300
 """Short, so that a leaked token soon expires."""
@@ -67,6 +68,8 @@ class Tokens:
         self._clock = clock
         self._signed: dict[str, tuple[str, float]] = {}
         """By user: a token and when it expires."""
+        self.slurm_user: str | None = None
+        """SlurmUser of slurm.conf, if slurmrestd shows it; `slurm`, the usual one, is refused anyway."""
 
     def current(self) -> str:
         """Return a token for the connection's user. Raises Refused if none is available."""
@@ -81,7 +84,8 @@ class Tokens:
         return self._signed_token(self._connection.user, self._connection.jwt_key_file)
 
     def of(self, user: str) -> str:
-        """Return a token for any user. Raises Refused without the cluster's key."""
+        """Return a token for any person. Raises Refused without the cluster's key, and for system users."""
+        self.require_person(user)
         if self._connection.token_file is not None or self._connection.jwt_key_file is None:
             raise Refused(
                 "CannotActForUsers",
@@ -89,6 +93,19 @@ class Tokens:
                 "give Fairway the cluster's key:  credentials: { jwt_key_file: PATH }",
             )
         return self._signed_token(user, self._connection.jwt_key_file)
+
+    def require_person(self, user: str) -> None:
+        """Raise Refused for a user that can become any other: root, SlurmUser, Fairway's own.
+
+        This is the last check before Slurm. Digits alone are refused too: Slurm reads them as a uid.
+        """
+        own = (self._connection.user, self.slurm_user)
+        if is_system_user(user) or user in own or user.strip().lstrip("+-").isdecimal():
+            raise Refused(
+                "SystemUser",
+                f"{user} is a user of the system or of Fairway itself, or a uid: nothing is sent as one",
+                "submit as the person whose job it is, by the name that  getent passwd  shows",
+            )
 
     def cached(self, user: str) -> str | None:
         """Return a cached token that is still valid. Reads no file. Returns None if there is none."""
@@ -190,6 +207,13 @@ class SlurmRest:
             self._refuse(status, _errors(content))
         return self._decode(content, dict)
 
+    async def find_slurm_user(self) -> None:
+        """Read SlurmUser, so that nothing is sent as it; slurmrestd shows it from 26.05 on."""
+        with suppress(Refused):  # a configuration that is not shown is no reason to send nothing
+            reply = await self.get_if_served(versions.CONF_PATH)
+            shown = ((reply or {}).get("slurm_conf") or {}).get("SlurmUser") or ""
+            self.tokens.slurm_user = str(shown).partition("(")[0] or None
+
     async def request_jobs(
         self, method: str, resource: str, body: object = None, user: str | None = None
     ) -> JobResponse:
@@ -255,6 +279,8 @@ class SlurmRest:
     async def _send(
         self, method: str, path: str, body: object = None, user: str | None = None
     ) -> tuple[int, bytes]:
+        if user is not None:
+            self.tokens.require_person(user)  # before the cache, which has the token of Fairway's own user
         token = self.tokens.cached(user or self._user)
         if token is None:
             sign = self.tokens.current if user is None else partial(self.tokens.of, user)

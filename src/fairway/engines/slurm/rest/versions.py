@@ -20,6 +20,8 @@ SUPPORTED: Final = ("v0.0.42", "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.41", "v0.0
 """API versions Fairway has been tested with; the first one is in both 24.11 and 26.05."""
 
 OPENAPI_PATH: Final = "/openapi/v3"
+CONF_PATH: Final = "/slurm/v0.0.45/conf"
+"""The running slurm.conf, which slurmrestd serves from 26.05 on."""
 
 _NODES_PATH: Final = re.compile(r"/slurm/(v\d+\.\d+\.\d+)/nodes/?")
 

@@ -18,7 +18,8 @@ from fairway.files.fleet.build import PoolSupply, Supplies, TeamSection, priorit
 from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue
 from fairway.model.budget import AtLimit, Budget, Every, Running
-from fairway.model.names import PoolName
+from fairway.model.fleet import DEFAULT_SLURM_USER
+from fairway.model.names import PoolName, is_system_user
 from fairway.model.team import DEFAULT_PRIORITIES, Priority, Supply
 
 MAX_LOCATIONS: Final = 8
@@ -173,6 +174,7 @@ def _users(file: Section, teams: Sequence[TeamSection], faults: Faults) -> None:
     for team in teams:
         for item in team.section.get(ts.MEMBERS) or ():
             memberships.setdefault(item.value, []).append((team.name, item.location))
+    _are_people(file, memberships, faults)
     users = file.get(ts.USERS) or {}
     declared = frozenset(file.names_in(ts.USERS))
     for user, found in memberships.items():
@@ -205,6 +207,29 @@ def _users(file: Section, teams: Sequence[TeamSection], faults: Faults) -> None:
                 else f"{user} among the members of some team",
                 hint=f"add {user} to the members of {chosen.value}"
                 + (f", or write  default_team: {own_teams[0]}" if own_teams else ""),
+            )
+
+
+def _are_people(
+    file: Section, memberships: Mapping[str, Sequence[tuple[str, Location]]], faults: Faults
+) -> None:
+    """Refuse system users and Fairway's own as members: an operator could submit as them."""
+    own = {
+        credentials.get(fs.SLURM_USER) or DEFAULT_SLURM_USER
+        for cluster in (file.get(fs.CLUSTERS) or {}).values()
+        if (credentials := cluster.value.get(fs.CREDENTIALS)) is not None
+    }
+    for user, found in memberships.items():
+        if is_system_user(user) or user in own:
+            locations = [location for _, location in found]
+            faults.add(
+                FaultCode.SYSTEM_USER,
+                locations[0],
+                f"{user} is a user of the system or of Fairway itself: who runs a job as one can become "
+                "any other user",
+                expected="people",
+                hint=f"take {user} out of the members",
+                related=locations[1:MAX_LOCATIONS],
             )
 
 

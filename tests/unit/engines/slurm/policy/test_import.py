@@ -156,3 +156,11 @@ def test_the_engine_keeps_every_protocol() -> None:
     here = fleet()
     engine = SlurmEngine(here.clusters[0], here.pools)
     assert _keeps(engine) == (engine, engine, engine, engine)
+
+
+def test_users_of_the_system_are_no_members() -> None:
+    done = imported(account("a"), person("a", "root"), person("a", "x"), person("a", "fairway"))
+    assert done.fleet.teams[0].members == ("x",)
+    about = {r.about: r.text for r in done.remarks}
+    assert "stays as it is" in about["users root, fairway, team a"]
+    assert parse_fleet(compose_fleet(done.fleet, []), "imported.yaml") == done.fleet

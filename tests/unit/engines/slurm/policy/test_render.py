@@ -163,3 +163,10 @@ def test_jobs_from_before_typed_tres_are_noted_until_gpus_are_counted_by_type() 
 
     assert "JobsBeforeTypes" in codes("cpu=256,gres/gpu=32")
     assert "JobsBeforeTypes" not in codes("cpu=256,gres/gpu=32,gres/gpu:a100=32")
+
+
+def test_root_jobs_are_advised_against_and_may_stay() -> None:
+    rendered = render_slurm(fleet(), "hpc", "24.11", PARTITIONS)["slurm.conf"]
+    before, _, _ = rendered.partition("DisableRootJobs=YES")
+    assert before.endswith("# optional: leave it out where root runs jobs of the site's own\n")
+    assert not any("DisableRootJobs" in line for line in lines({**RUNNING, **PARTITIONS}))

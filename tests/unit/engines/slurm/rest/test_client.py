@@ -15,7 +15,10 @@ from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.rest import client
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, SlurmConnection
-from fairway.model.names import ClusterName
+from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
+from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, UserName
+from fairway.model.team import Supply
+from tests.unit.engines.slurm.policy.made import fleet
 from tests.unit.engines.slurm.test_replies import recorded
 
 Answer = Callable[[str], bytes]
@@ -151,3 +154,36 @@ async def test_an_address_that_is_none(key_file: Path) -> None:
         with pytest.raises((Refused, Unreachable)):
             await engine.observe()
         await engine.close()
+
+
+async def test_no_job_is_sent_as_who_can_become_anybody(key_file: Path) -> None:
+    """SlurmUser is read from the cluster; the others' jobs are sent all the same."""
+    asked: list[str] = []
+
+    def answer(request: str) -> bytes:
+        asked.append(request.split()[1])
+        body = {"slurm_conf": {"SlurmUser": "hpcadm(64030)"}} if "/conf" in request else {"job_id": 7}
+        return http(200, json.dumps(body).encode())
+
+    def order_of(user: str) -> Order:
+        spec = JobSpec(name="train", gpus=GpuRequest(1), command=("true",))
+        name = engine_name("mark", JobId(7), 1, spec.name)
+        supply = Supply(PoolName("gpu"))
+        return Order(
+            JobId(7), 1, name, spec, UserName(user), TeamName("product"), PriorityName("normal"), supply
+        )
+
+    users = ("hpcadm", "fairway", "root", "64030", "alice")
+    base = fleet()
+    orders = [order_of(user) for user in users]
+    async with answering(answer) as url:
+        connection = SlurmConnection(url, jwt_key_file=str(key_file))
+        engine = SlurmEngine(Cluster(ClusterName("hpc"), connection), base.pools)
+        results = {result.order.user: result async for result in engine.submit(orders, base)}
+        await engine.close()
+
+    assert {u: r.refusal.code for u, r in results.items() if r.refusal} == dict.fromkeys(
+        users[:-1], "SystemUser"
+    )
+    assert results[UserName("alice")].engine_id == "7"
+    assert [path.rpartition("/")[2] for path in asked] == ["conf", "submit"]

@@ -93,3 +93,16 @@ def test_no_credentials_at_all_are_refused() -> None:
         Tokens(SlurmConnection("http://x")).current()
 
     assert "jwt_key_file" in said.value.hint
+
+
+@pytest.mark.parametrize("user", ["root", "Root", "slurm", "fairway", "munge", "0", "64030", "hpcadm"])
+def test_no_token_is_signed_for_who_can_become_anybody(key_file: Path, user: str) -> None:
+    tokens = signing(key_file)
+    tokens.slurm_user = "hpcadm"
+    tokens.current()
+
+    with pytest.raises(Refused) as refused:
+        tokens.of(user)
+
+    assert refused.value.code == "SystemUser"
+    assert tokens.of("alice")
