@@ -212,6 +212,8 @@ async def _open_slurm(name: str) -> AsyncIterator[Opened]:
         whole = yaml.safe_load(hand.head)
         whole["clusters"]["lab"] |= {key: facts[key] for key in ("tools", "logs", "logs_seen_at")}
         whole["clusters"]["lab"]["checkpoints"] = f"{facts['logs']}/checkpoints"
+        made = instance.run("install", "-d", "-m", "1777", whole["clusters"]["lab"]["checkpoints"])
+        assert made.returncode == 0, made.stderr
         whole["pools"] = {"work": whole["pools"]["gpu"]}
 
         def submit(user: str, seconds: int) -> str:

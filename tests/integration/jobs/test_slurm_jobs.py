@@ -133,7 +133,7 @@ async def test_scripts_setup_and_checkpoints(
     done, failed = await watch.until(over, numbers)
 
     part = await engine.read_log(script, EngineId(numbers[0]), 1, 0, 10_000)
-    assert part.data.decode() == f"in /dev/fd/9 up\n/srv/logs/lab/{format_job_id(script.job)}\n"
+    assert part.data.decode() == f"in /dev/fd/9 up\n/srv/logs/alice/{format_job_id(script.job)}\n"
     assert done.state is JobState.DONE
     assert failed.state is JobState.FAILED
     assert b"unexpected EOF" in (await engine.read_log(broken, EngineId(numbers[1]), 1, 0, 10_000)).data

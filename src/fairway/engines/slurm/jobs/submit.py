@@ -121,21 +121,9 @@ def script(order: Order, context: SubmitContext) -> str:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in _variables(order)]
     lines.append(f"export FAIRWAY_ATTEMPT=$(( {order.attempts_before} + ${{SLURM_RESTART_COUNT:-0}} + 1 ))")
     if folders.logs:
-        log = shlex.quote(f"{folders.logs.rstrip('/')}/{order.user}/{order.engine_name}")
-        # The group of the folder may read it, as Fairway's server does: see docs/engines/slurm.md
-        lines.append(f"fairway_log={log}.$(( ${{SLURM_RESTART_COUNT:-0}} + 1 )).out")
-        lines.append('fairway_umask=$(umask); umask 027; { : >> "$fairway_log"; } 2>/dev/null \\')
-        lines.append('  && exec >> "$fairway_log" 2>&1; umask "$fairway_umask"')
-        lines.append("unset fairway_log fairway_umask")
+        lines += _open_log(f"{folders.logs.rstrip('/')}/{order.user}", order)
     if folders.checkpoints:
-        folder = f"{folders.checkpoints.rstrip('/')}/{order.team}/{format_job_id(order.job)}"
-        lines.append(f"export FAIRWAY_CHECKPOINT_DIR={shlex.quote(folder)}")
-        # The team's folder is as /tmp: whoever comes first makes it, and the others write there too
-        lines.append(f"mkdir -m 1777 -- {shlex.quote(folder.rpartition('/')[0])} 2>/dev/null")
-        lines.append(
-            'mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR" || { sleep 1; mkdir -p -- "$FAIRWAY_CHECKPOINT_DIR"; } \\'
-        )
-        lines.append("  || exit 1")
+        lines += _make_checkpoint_folder(folders.checkpoints.rstrip("/"), order)
     lines.append("export HOME=~")
     if spec.workdir is not None:
         lines.append(f"cd -- {shlex.quote(spec.workdir)} || exit 1")
@@ -145,6 +133,45 @@ def script(order: Order, context: SubmitContext) -> str:
         lines.append(f'eval "$(base64 -d <<< {_encoded(spec.setup)})" || exit $?')
     lines += _program(order)
     return "\n".join(lines) + "\n"
+
+
+def _open_log(folder: str, order: Order) -> list[str]:
+    """Return the lines that print into the attempt's own file, or end the job if others could read it.
+
+    Slurm makes the user's folder, in one that everybody may write to: somebody else may have made it before.
+    Its group may read the file, as Fairway's server does: see docs/engines/slurm.md.
+    """
+    return [
+        f"fairway_logs={shlex.quote(folder)}",
+        '[ -O "$fairway_logs" ] && [ ! -L "$fairway_logs" ] \\',
+        '  || { echo "fairway: $fairway_logs is not your own: an admin must remove it" >&2; exit 1; }',
+        f"fairway_log=$fairway_logs/{order.engine_name}.$(( ${{SLURM_RESTART_COUNT:-0}} + 1 )).out",
+        'fairway_umask=$(umask); umask 027; ( set -C; : > "$fairway_log" ) 2>/dev/null',
+        '[ -f "$fairway_log" ] && [ -O "$fairway_log" ] && [ ! -L "$fairway_log" ] \\',
+        '  && exec >> "$fairway_log" 2>&1 \\',
+        '  || { echo "fairway: cannot make $fairway_log, or it is not your own" >&2; exit 1; }',
+        'umask "$fairway_umask"; unset fairway_logs fairway_log fairway_umask',
+    ]
+
+
+def _make_checkpoint_folder(top: str, order: Order) -> list[str]:
+    """Return the lines that make USER/ID below the shared folder, or end the job if it is another's.
+
+    Checkpoints are pickles: who can replace one runs code as its reader. Nobody can rename a user's folder in
+    a sticky one that an admin owns, as they could in one for each team, which its first user would own.
+    """
+    return [
+        f"fairway_user={shlex.quote(f'{top}/{order.user}')}",
+        f"export FAIRWAY_CHECKPOINT_DIR=$fairway_user/{format_job_id(order.job)}",
+        'fairway_own() { mkdir -m 700 -- "$1" 2>/dev/null \\',
+        '  || { [ -d "$1" ] && [ -O "$1" ] && [ ! -L "$1" ]; }; }',
+        # A shared file system may show what another task of the user just made a moment later
+        'fairway_own "$fairway_user" || { sleep 1; fairway_own "$fairway_user"; } \\',
+        '  || { echo "fairway: $fairway_user is not your own: an admin must remove it" >&2; exit 1; }',
+        'fairway_own "$FAIRWAY_CHECKPOINT_DIR" \\',
+        '  || { echo "fairway: $FAIRWAY_CHECKPOINT_DIR is not your own" >&2; exit 1; }',
+        "unset -f fairway_own; unset fairway_user",
+    ]
 
 
 def preview(order: Order, context: SubmitContext) -> str:

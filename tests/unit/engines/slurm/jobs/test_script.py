@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -116,8 +117,69 @@ def test_each_attempt_prints_into_its_own_file(tmp_path: Path) -> None:
     assert (tmp_path / "alice" / f"{name}.1.out").read_text() == "4\n"
     assert (tmp_path / "alice" / f"{name}.2.out").read_text() == "5\n"
     assert (tmp_path / "alice" / f"{name}.2.out").stat().st_mode & 0o777 == 0o640
-    assert (tmp_path / "kept" / "research" / "0007").is_dir()
-    assert (tmp_path / "kept" / "research").stat().st_mode & 0o7777 == 0o1777
+    for kept in (tmp_path / "kept" / "alice", tmp_path / "kept" / "alice" / "0007"):
+        assert (kept.is_dir(), kept.stat().st_mode & 0o7777) == (True, 0o700)
+
+
+def _refused(order: Order, folders: Folders) -> str:
+    """What the script says that ends before the program."""
+    done = subprocess.run(
+        ["/bin/bash"],
+        input=script(order, SubmitContext(SITE, folders, NORMAL)).encode(),
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    return done.stderr.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize("taken", ["alice", "alice/0007"])
+def test_a_checkpoint_folder_of_somebody_else_is_not_used(tmp_path: Path, taken: str) -> None:
+    theirs = tmp_path / taken
+    theirs.mkdir(parents=True)
+    theirs.chmod(0o777)
+    os.chown(theirs, 65534, 65534)
+    assert "is not your own" in _refused(_order(command=("echo", "ran")), Folders(checkpoints=str(tmp_path)))
+
+
+@pytest.mark.parametrize("taken", ["alice", "alice/0007"])
+def test_a_checkpoint_folder_is_no_link(tmp_path: Path, taken: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / taken).parent.mkdir(exist_ok=True)
+    (tmp_path / taken).symlink_to(elsewhere)
+    assert "is not your own" in _refused(_order(command=("echo", "ran")), Folders(checkpoints=str(tmp_path)))
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+@pytest.mark.parametrize("taken", ["alice", "alice/train-fwmark-0007-1.1.out"])
+def test_nothing_is_printed_where_somebody_else_reads(tmp_path: Path, taken: str) -> None:
+    (tmp_path / "alice").mkdir()
+    theirs = tmp_path / taken
+    if not theirs.is_dir():
+        theirs.touch(0o666)
+    os.chown(theirs, 65534, 65534)
+    assert "not your own" in _refused(_order(command=("echo", "secret")), Folders(logs=str(tmp_path)))
+    assert not any(path.stat().st_size for path in (tmp_path / "alice").iterdir())
+
+
+@pytest.mark.parametrize("taken", ["alice", "alice/train-fwmark-0007-1.1.out"])
+@pytest.mark.parametrize("kind", ["link", "dangling"])
+def test_nothing_is_printed_through_a_link(tmp_path: Path, taken: str, kind: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if kind == "link" and taken == "alice":
+        elsewhere.mkdir()
+    elif kind == "link":
+        elsewhere.touch()
+    (tmp_path / taken).parent.mkdir(exist_ok=True)
+    (tmp_path / taken).symlink_to(elsewhere)
+    assert "not your own" in _refused(_order(command=("echo", "secret")), Folders(logs=str(tmp_path)))
+    assert kind == "dangling" or elsewhere.is_dir() or elsewhere.read_bytes() == b""
+    assert kind == "link" or not elsewhere.exists()
 
 
 def test_the_body_says_what_slurm_must_know() -> None:
