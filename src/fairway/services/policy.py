@@ -52,7 +52,7 @@ async def plan_fleet_file(
     """Plan a fleet file. Nothing is changed."""
     report = await check_fleet_file(services, request)
     fleet = valid_fleet(report)
-    await require_known_connections(caller, fleet, fleets)
+    await require_known_clusters(caller, fleet, fleets)
     cluster = cluster_of(fleet, request.cluster) if request.cluster else None
     plan = await services.planner.plan(fleet, cluster)
     before = await fleets.applied(cluster)
@@ -85,7 +85,7 @@ async def start_apply(
     tracked as soon as the revision without it is stored, whatever becomes of the apply.
     """
     fleet = valid_fleet(await check_fleet_file(services, request))
-    await require_known_connections(caller, fleet, fleets)
+    await require_known_clusters(caller, fleet, fleets)
     removals = await find_removals(ledger, fleets, fleet)
     require_confirmed(removals, request.confirmed, force=request.force)
     fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}
@@ -226,7 +226,7 @@ async def render_files(
 ) -> wire.Rendered:
     """Render the files that a Slurm cluster needs besides its policy. Nothing is changed."""
     fleet = valid_fleet(await check_fleet_file(services, request))
-    await require_known_connections(caller, fleet, fleets)
+    await require_known_clusters(caller, fleet, fleets)
     cluster = cluster_of(fleet, request.cluster)
     if fleet.cluster(cluster).engine is not EngineKind.SLURM:
         raise RequestError(
@@ -276,19 +276,28 @@ def valid_fleet(report: Report) -> Fleet:
     )
 
 
-async def require_known_connections(caller: Token, fleet: Fleet, fleets: Fleets) -> None:
-    """Refuse a fleet with new or changed connections unless the caller is an admin.
+async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) -> None:
+    """Refuse a fleet with new or changed connections or folders unless the caller is an admin.
 
     Anyone who can set a URL and a path could otherwise have any file that the server can read sent anywhere,
-    or, by a kubeconfig, any program run. Everyone else can only use connections that the server already has.
+    or, by a kubeconfig, any program run; and a folder is read by the server or mounted into jobs. Everyone
+    else can only use the connections and folders that the server already has.
     """
     if caller.role.may(Role.ADMIN):
         return
-    connections = {c.name: c.connection for c in (await fleets.current()).clusters}
-    changed = [c.name for c in fleet.clusters if connections.get(c.name) != c.connection]
+    known = {c.name: c for c in (await fleets.current()).clusters}
+    changed = [
+        c.name
+        for c in fleet.clusters
+        if c.name not in known
+        or (c.connection, c.folders) != (known[c.name].connection, known[c.name].folders)
+    ]
     if changed:
         require_role(
-            caller, Role.ADMIN, f"{', '.join(changed)} is reached in another way than the server's fleet says"
+            caller,
+            Role.ADMIN,
+            f"{', '.join(changed)} is reached in another way, or has other folders, than the server's fleet "
+            "says",
         )
 
 

@@ -175,7 +175,7 @@ def test_who_may(served: tuple[Home, Server]) -> None:
         "  east: { engine: slurm, url: https://evil.example, credentials: { token_file: admin.token } }",
     ).replace("virtual: { nodes: 4 }", "slurm: { partition: gpu }")
     told = run(home, 1, "plan", "-f", file(home, lure), **operator).stderr
-    assert "east is reached in another way than the server's fleet says" in told
+    assert "east is reached in another way, or has other folders, than the server's fleet says" in told
     assert "this needs admin" in told
     assert "evil.example" not in server.log
 

@@ -177,6 +177,9 @@ MOVED = [
     FLEET.replace("hpc.jwt", "../etc/shadow"),
     FLEET.replace("{ jwt_key_file: hpc.jwt }", "{ token_file: /etc/shadow }"),
     FLEET.replace("credentials: {", "credentials: { user: root,"),
+    FLEET.replace("    credentials: {", "    logs: /etc\n    credentials: {"),
+    FLEET.replace("    credentials: {", "    logs_seen_at: /root\n    credentials: {"),
+    FLEET.replace("    credentials: {", "    checkpoints: /var\n    credentials: {"),
     FLEET.replace("  hpc:\n", "  hpc2:\n", 1).replace("cluster: hpc,", "cluster: hpc2,"),
     FLEET.replace("dream: { engine: virtual }", "dream: { engine: virtual }\n  more: { engine: kubernetes }"),
     FLEET.replace("dream: { engine: virtual }", "dream: { engine: virtual }\n  more: { engine: virtual }"),
@@ -196,7 +199,7 @@ async def test_only_an_admin_says_where_a_cluster_is(
     for path, more in asking.items():
         answer = await http.post(path, json={"fleet": text} | more, headers=operator)
         problem = check(answer, 403, "RoleTooLow")
-        assert "another way than the server's fleet says" in str(problem["detail"])
+        assert "than the server's fleet says" in str(problem["detail"])
     assert memory.built == []  # nobody was contacted, no credential was read
     assert await ledger.applies.page() == ()
     assert (await ledger.revisions.newest()).text == FLEET  # type: ignore[union-attr]
