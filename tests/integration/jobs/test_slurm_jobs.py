@@ -27,7 +27,7 @@ from fairway.model.job import (
     SeenJob,
     format_job_id,
 )
-from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.model.names import PoolName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 from lab import Instance, find
 from lab.slurm import configure
@@ -137,6 +137,70 @@ async def test_scripts_setup_and_checkpoints(
     assert done.state is JobState.DONE
     assert failed.state is JobState.FAILED
     assert b"unexpected EOF" in (await engine.read_log(broken, EngineId(numbers[1]), 1, 0, 10_000)).data
+
+
+async def test_nobody_takes_over_anothers_checkpoints(fleet: Fleet, watch: Watch, slurm: Instance) -> None:
+    """bob makes folders that alice's and carol's next jobs would use, open to all, before they do."""
+    kept = Path("/srv/kept")
+    slurm.run("install", "-d", "-m", "1777", str(kept))
+    cluster = fleet.clusters[0]
+    engine = SlurmEngine(
+        replace(cluster, folders=replace(cluster.folders, checkpoints=str(kept))), fleet.pools
+    )
+    shows = ("bash", "-c", "stat -c %a:%U $FAIRWAY_CHECKPOINT_DIR; cat $FAIRWAY_CHECKPOINT_DIR/*")
+    free, taken = order(*shows), order("echo", "ran", user="carol")
+    for folder in (kept / "lab" / format_job_id(free.job), kept / "carol" / format_job_id(taken.job)):
+        slurm.run("bash", "-c", f"umask 0; mkdir -p {folder}; echo PAYLOAD > {folder}/ckpt", user="bob")
+    try:
+        numbers = await send(engine, fleet, free, taken)
+        done, failed = await watch.until(over, numbers)
+        logs = [
+            (await engine.read_log(one, EngineId(number), 1, 0, 10_000)).data.decode()
+            for one, number in zip((free, taken), numbers, strict=True)
+        ]
+    finally:
+        slurm.run("rm", "-rf", str(kept))
+        await engine.close()
+    assert logs[0].startswith("700:alice\n") and "PAYLOAD" not in logs[0]
+    assert done.state is not JobState.RUNNING
+    assert (failed.state, logs[1]) == (
+        JobState.FAILED,
+        "fairway: /srv/kept/carol is not your own: an admin must remove it\n",
+    )
+
+
+async def test_nothing_is_printed_where_another_reads(
+    engine: SlurmEngine, fleet: Fleet, watch: Watch, slurm: Instance
+) -> None:
+    """bob makes the folder of carol's logs, and the file of her next job, before she does."""
+    secret = order("echo", "CONFIDENTIAL", user="carol")
+    folder = "/srv/logs/carol"
+    slurm.run("rm", "-rf", folder)
+    files = f"{folder}/{secret.engine_name}.1.out {folder}/{secret.engine_name}.slurm"
+    slurm.run("bash", "-c", f"umask 0; mkdir {folder}; touch {files}", user="bob")
+    try:
+        (number,) = await send(engine, fleet, secret)
+        (failed,) = await watch.until(over, [number])
+        stolen = slurm.run("bash", "-c", f"cat {folder}/*", user="bob").stdout
+        with pytest.raises(Refused) as refused:
+            await engine.read_log(secret, EngineId(number), 1, 0, 10_000)
+    finally:
+        slurm.run("rm", "-rf", folder)
+    assert failed.state is JobState.FAILED
+    assert "CONFIDENTIAL" not in stolen
+    assert refused.value.code == "LogUnsafe"
+    again = order("echo", "CONFIDENTIAL", user="carol")
+    (number,) = await send(engine, fleet, again)
+    await watch.until(over, [number])
+    assert (await engine.read_log(again, EngineId(number), 1, 0, 99)).data == b"CONFIDENTIAL\n"
+
+
+async def test_no_job_is_sent_as_a_user_of_the_system(engine: SlurmEngine, fleet: Fleet) -> None:
+    orders = [replace(order("id"), user=UserName(user)) for user in ("root", "slurm", "fairway", "64030")]
+    refused = {r.order.user: r.refusal async for r in engine.submit(orders, fleet)}
+    assert {user: r.code if r else None for user, r in refused.items()} == {
+        o.user: "SystemUser" for o in orders
+    }
 
 
 async def test_a_gang_prints_from_every_node_and_slices_are_slices(

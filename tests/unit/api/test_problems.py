@@ -116,13 +116,13 @@ async def test_long_targets(http: httpx2.AsyncClient) -> None:
 async def test_taken_names_unknown_tokens_and_the_last_admin(
     http: httpx2.AsyncClient, ledger: Ledger
 ) -> None:
-    headers = await bearer(ledger, Role.ADMIN, "root")
-    new = {"name": "root", "role": "viewer"}
+    headers = await bearer(ledger, Role.ADMIN, "boss")
+    new = {"name": "boss", "role": "viewer"}
     check(await http.post("/v1/tokens", json=new, headers=headers), 409, "TokenNameTaken")
     check(await http.delete("/v1/tokens/nobody", headers=headers), 404, "NoSuchToken")
-    check(await http.delete("/v1/tokens/root", headers=headers), 409, "LastAdmin")
+    check(await http.delete("/v1/tokens/boss", headers=headers), 409, "LastAdmin")
     await bearer(ledger, Role.ADMIN, "second")
-    assert (await http.delete("/v1/tokens/root", headers=headers)).status_code == 200
+    assert (await http.delete("/v1/tokens/boss", headers=headers)).status_code == 200
 
 
 async def test_a_defect_says_nothing_but_where_to_look(app: FastAPI, http: httpx2.AsyncClient) -> None:
