@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from docs.reference import code_pages, shapes
+from fairway.api import load
 from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
 from fairway.cli.root import root
@@ -43,7 +44,8 @@ def settings() -> str:
 
 def metrics() -> str:
     rows = "".join(
-        f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n" for m in (*METRICS, REQUESTS)
+        f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |\n"
+        for m in (*METRICS, REQUESTS, load.RUNNING, load.WAITING, load.SHED)
     )
     return (
         f"# Metrics\n\n{NOTE}"

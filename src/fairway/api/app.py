@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from fairway import __version__
 from fairway.api.auth import GuardedRoute, require_rules
+from fairway.api.load import RequestQueues
 from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
 from fairway.api.rate_limit import WrongTokenLimiter
@@ -76,6 +77,7 @@ def _new_app() -> FastAPI:
 
 def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     require_rules(app)
+    app.state.queues = RequestQueues(registry)
     app.add_exception_handler(HTTPException, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_error)
     app.add_middleware(RequestGuard, metrics=RequestMetrics(registry))

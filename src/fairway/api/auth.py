@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
 
+from fairway.api.load import RequestKind, RequestQueues
 from fairway.api.problems import ApiError
 from fairway.api.rate_limit import WrongTokenLimiter
 from fairway.ledger import Ledger, Token
@@ -26,15 +27,24 @@ class AccessRule:
     """The access rule of a route: public (`role` None), or for callers whose role includes `role`.
 
     An instance is the route's dependency, so a declared rule cannot differ from the enforced one.
-    `max_body_bytes` allows authorized callers a larger body than the middleware's default.
+    `max_body_bytes` allows authorized callers a larger body than the middleware's default. `kind` is what the
+    request costs, if that does not follow from its method.
     """
 
-    def __init__(self, role: Role | None, max_body_bytes: int | None = None) -> None:
+    def __init__(
+        self, role: Role | None, max_body_bytes: int | None = None, kind: RequestKind | None = None
+    ) -> None:
         self.role = role
         self.max_body_bytes = max_body_bytes
+        self.kind = kind
 
     def __repr__(self) -> str:
         return f"Rule({self.role or 'public'})"
+
+    def kind_of(self, request: Request) -> RequestKind:
+        """Return what a request costs."""
+        by_method = RequestKind.READ if request.method in ("GET", "HEAD") else RequestKind.WRITE
+        return self.kind or by_method
 
     async def __call__(self, request: Request) -> None:
         if self.role is None or getattr(request.state, "passed", None) is self:
@@ -82,9 +92,12 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             rule = rule_of(self)
-            if rule is not None:
+            if rule is None:
+                return await handle(request)
+            queues: RequestQueues = request.app.state.queues
+            async with queues.place(rule.kind_of(request)):  # before the ledger is asked who the caller is
                 await rule(request)
-            return await handle(request)
+                return await handle(request)
 
         return guarded
 
@@ -95,12 +108,14 @@ def caller_of(request: Request) -> Token:
     return caller
 
 
-def allow(role: Role | None, *, max_body_bytes: int | None = None) -> Sequence[DependsParam]:
+def allow(
+    role: Role | None, *, max_body_bytes: int | None = None, kind: RequestKind | None = None
+) -> Sequence[DependsParam]:
     """Return the `dependencies=` of a route."""
-    return [DependsParam(AccessRule(role, max_body_bytes))]
+    return [DependsParam(AccessRule(role, max_body_bytes, kind))]
 
 
-PUBLIC = allow(None)
+PUBLIC = allow(None, kind=RequestKind.UNLIMITED)
 
 
 def rule_of(route: object) -> AccessRule | None:

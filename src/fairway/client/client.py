@@ -11,7 +11,7 @@ import httpx2
 
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
-from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, next_page
+from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, Retries, next_page
 from fairway.client.log_follower import POLL, LogFollower, check_timeout, is_over
 from fairway.client.requests import CostFilters, Filters, SpecFields, build_spec
 from fairway.model.access import Role
@@ -308,12 +308,12 @@ class Client:
         raise self._codec.endless(request.path)
 
     def _send(self, request: ApiRequest[Response]) -> Response:
-        for delay in request.retry_delays:
+        retries = Retries(idempotent=request.idempotent)
+        while True:
             try:
                 return self._send_once(request)
-            except TemporaryError:
-                time.sleep(delay)
-        return self._send_once(request)
+            except TemporaryError as error:
+                time.sleep(retries.delay(error))
 
     def _send_once(self, request: ApiRequest[Response]) -> Response:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,6 +20,9 @@ from fairway.wire import fleet as wire
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
 RETRY_DELAYS_SECONDS: Final = (0.1, 0.4)
 """Delays before each retry of an idempotent request."""
+BUSY: Final = "ServerBusy"
+BUSY_SECONDS: Final = 60.0
+"""How long a busy server is asked again."""
 MAX_PAGES: Final = 100_000
 _TEMPORARY_STATUSES: Final = frozenset({502, 503, 504})
 
@@ -40,6 +44,11 @@ class ServerRefused(PermanentError):
 class ServerFailed(TemporaryError):
     """Raised if the server responds that it is temporarily unavailable."""
 
+    def __init__(self, code: str, message: str, hint: str, retry_after: float | None = None) -> None:
+        super().__init__(code, message, hint)
+        self.retry_after = retry_after
+        """The seconds after which to try again, if the server did nothing and says when."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest(Generic[Response]):
@@ -55,10 +64,29 @@ class ApiRequest(Generic[Response]):
     idempotent: bool = False
     """Whether the request may be retried: a create whose response was lost may have been executed."""
 
-    @property
-    def retry_delays(self) -> tuple[float, ...]:
-        """Return the seconds to wait before each retry."""
-        return RETRY_DELAYS_SECONDS if self.idempotent else ()
+
+class Retries:
+    """When to send one request again."""
+
+    def __init__(self, *, idempotent: bool, random: Callable[[], float] = random.random) -> None:
+        self._delays = iter(RETRY_DELAYS_SECONDS if idempotent else ())
+        self._busy_seconds = 0.0
+        self._random = random
+
+    def delay(self, error: TemporaryError) -> float:
+        """Return the seconds to wait before the next attempt. Raises the error if there is none.
+
+        A busy server has done nothing, so any request may be sent again: when it says, and not all at once.
+        """
+        after = error.retry_after if isinstance(error, ServerFailed) else None
+        if after is None:
+            delay = next(self._delays, None)
+        else:
+            delay = after * (1 + self._random() / 2)
+            self._busy_seconds += delay
+        if delay is None or self._busy_seconds > BUSY_SECONDS:
+            raise error
+        return delay
 
 
 def get(
@@ -136,7 +164,7 @@ class ApiCodec:
         except ValidationError:
             return self._not_fairway(response.status_code)
         if response.status_code in _TEMPORARY_STATUSES:
-            return ServerFailed(problem.code, problem.detail, problem.hint)
+            return ServerFailed(problem.code, problem.detail, problem.hint, _retry_after(response, problem))
         return ServerRefused(problem.code, problem.detail, problem.hint, problem.faults)
 
     def _not_fairway(self, status: int) -> FairwayError:
@@ -146,6 +174,11 @@ class ApiCodec:
             f"what answers at {self.url} (HTTP {status}) does not speak Fairway's API",
             "look at the URL:  fairway context list",
         )
+
+
+def _retry_after(response: httpx2.Response, problem: wire.Problem) -> float | None:
+    seconds = response.headers.get("retry-after", "")
+    return float(seconds) if problem.code == BUSY and seconds.isdecimal() and len(seconds) < 4 else None
 
 
 def _ssl_context(ca_file: str | None) -> ssl.SSLContext:

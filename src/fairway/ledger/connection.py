@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,27 @@ from fairway.model.errors import FairwayError
 class ConnectionLimits:
     """Time limits of calls, and the number of connections one server holds."""
 
-    connections: int = 10
+    connections: int = 12
     connect_seconds: int = 5
     call_seconds: float = 15
     """For a whole call, including the wait for a connection; holds even if the network drops packets."""
     statement_seconds: float = 10
     lock_seconds: float = 3
     idle_in_transaction_seconds: float = 10
+
+
+_DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+"""When whoever asked stops waiting, by the clock of the event loop."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Give all calls inside together no more than `seconds`: nobody waits for what takes longer."""
+    before = _DEADLINE.set(asyncio.get_running_loop().time() + seconds)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(before)
 
 
 class Connections:
@@ -60,6 +75,10 @@ class Connections:
     @asynccontextmanager
     async def _bounded(self, seconds: float | None) -> AsyncIterator[None]:
         limit = self.limits.call_seconds if seconds is None else seconds
+        if (ends := _DEADLINE.get()) is not None:
+            limit = min(limit, ends - asyncio.get_running_loop().time())
+            if limit <= 0:
+                raise _busy("the time for this request is over")
         with _map_errors(self._address):
             try:
                 async with asyncio.timeout(limit) as clock:

@@ -98,7 +98,7 @@ async def _serve(
     try:
         async with AsyncExitStack() as parts:
             parts.enter_context(stop.on_signals())
-            ledger = await parts.enter_async_context(_open_ledger(settings, stop))
+            ledger, for_loops = await parts.enter_async_context(_open_ledger(settings, stop))
             await _prepare_tables(ledger, settings)
             if prepare is not None:
                 await prepare(ledger)
@@ -123,7 +123,7 @@ async def _serve(
                 app = create_app(ledger, registry, fleets, policy, jobs)
                 add_pages(app, ledger, fleets, policy, jobs, settings)
             if settings.serve != "api":
-                runner = Runner(ledger, engines, settings, registry, fleets, wakeup=wakeup)
+                runner = Runner(for_loops, engines, settings, registry, fleets, wakeup=wakeup)
                 await parts.enter_async_context(_background(runner.run(), "the runner of loops", stop))
             web = UvicornServer(options, app)
             await parts.enter_async_context(web.running(listener, stop))
@@ -177,28 +177,35 @@ async def _background(work: Coroutine[None, None, None], name: str, stop: Shutdo
 
 
 @asynccontextmanager
-async def _open_ledger(settings: Settings, stop: Shutdown) -> AsyncIterator[Ledger]:
+async def _open_ledger(settings: Settings, stop: Shutdown) -> AsyncIterator[tuple[Ledger, Ledger]]:
+    """Connect twice: for requests, and for loops, which keep their leases however many requests come."""
     url, own = settings.database_url, None
     if url is None:
         log.info("starting the embedded PostgreSQL", folder=str(settings.state_dir / "postgres"))
         own = await asyncio.to_thread(embedded.start, settings.state_dir / "postgres")
         url, stop.stop_children = own.url, own.stop
     try:
-        ledger = await Ledger.connect(url)
-        if settings.archive_url is not None:
-            ledger.usage.use_archive(settings.archive_url)
-        try:
+        async with _connected(url, settings) as ledger, _connected(url, settings) as for_loops:
             if own is None:
-                yield ledger
+                yield ledger, for_loops
             else:
                 watch = EmbeddedWatch(own, ledger)
                 async with _background(watch.run(), "the watch over the embedded PostgreSQL", stop):
-                    yield ledger
-        finally:
-            await ledger.close()
+                    yield ledger, for_loops
     finally:
         if own is not None:
             await asyncio.to_thread(_stop_embedded, own)
+
+
+@asynccontextmanager
+async def _connected(url: str, settings: Settings) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.connect(url)
+    if settings.archive_url is not None:
+        ledger.usage.use_archive(settings.archive_url)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
 
 
 def _stop_embedded(own: embedded.EmbeddedPostgres) -> None:

@@ -14,6 +14,7 @@ from fastapi.params import Depends as DependsParam
 from starlette.responses import RedirectResponse
 
 from fairway.api.auth import AccessRule, GuardedRoute
+from fairway.api.load import RequestKind
 from fairway.api.problems import ApiError, as_api_error
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
@@ -116,14 +117,20 @@ async def form_of(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in fields.items()}
 
 
-def page_allow(role: Role | None, *, max_body_bytes: int | None = None) -> Sequence[DependsParam]:
+def page_allow(
+    role: Role | None, *, max_body_bytes: int | None = None, kind: RequestKind | None = None
+) -> Sequence[DependsParam]:
     """Return the `dependencies=` of a page."""
-    return [DependsParam(PageRule(role, max_body_bytes))]
+    return [DependsParam(PageRule(role, max_body_bytes, kind))]
 
 
 PAGE_PUBLIC: Final = page_allow(None)
+PAGE_UNLIMITED: Final = page_allow(None, kind=RequestKind.UNLIMITED)
 PAGE: Final = page_allow(Role.VIEWER)
 """Every signed-in user; the page itself decides what they may see, as the API does."""
+REPORT_PAGE: Final = page_allow(Role.VIEWER, kind=RequestKind.REPORT)
+ENGINE_PAGE: Final = page_allow(Role.VIEWER, kind=RequestKind.ENGINE)
+"""Pages that ask an engine."""
 PAGE_MEMBER: Final = page_allow(Role.MEMBER)
 PAGE_OPERATOR: Final = page_allow(Role.OPERATOR)
 

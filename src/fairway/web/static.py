@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 
 from fairway.api.problems import ApiError
-from fairway.web.sessions import PAGE_PUBLIC
+from fairway.web.sessions import PAGE_UNLIMITED
 
 _KEEP: Final = "public, max-age=31536000, immutable"
 
@@ -38,7 +38,7 @@ class StaticFiles:
     def add_route(self, app: FastAPI) -> None:
         """Add the route, public because the sign-in page needs the files."""
 
-        @app.get("/static/{name:path}", dependencies=PAGE_PUBLIC, include_in_schema=False)
+        @app.get("/static/{name:path}", dependencies=PAGE_UNLIMITED, include_in_schema=False)
         async def static_file(request: Request, name: str) -> Response:
             """Serve one file."""
             found = self._files.get(name)

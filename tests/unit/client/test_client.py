@@ -14,7 +14,7 @@ import pytest
 from fairway.client.async_client import AsyncClient
 from fairway.client.client import Client
 from fairway.client.contexts import Target
-from fairway.client.http import ServerFailed, ServerRefused, ServerUnreachable
+from fairway.client.http import BUSY, BUSY_SECONDS, Retries, ServerFailed, ServerRefused, ServerUnreachable
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.observation import Health
@@ -48,6 +48,8 @@ class Playing:
                 playing.asked.append((self.command, self.path, self.headers.get("authorization")))
                 status, kind, body = playing.answers.pop(0)
                 self.send_response(status)
+                if BUSY.encode() in body:
+                    self.send_header("Retry-After", "0")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -108,6 +110,27 @@ def test_writes_are_not(playing: Playing) -> None:
         assert isinstance(error_of(lambda: client.create_token("x", Role.VIEWER, None)), ServerFailed)
         assert isinstance(error_of(lambda: client.revoke_token("x")), ServerFailed)
     assert [method for method, _, _ in playing.asked] == ["POST", "DELETE"]
+
+
+def test_anything_is_sent_again_to_a_server_that_says_it_is_busy(playing: Playing) -> None:
+    busy = json.dumps(PROBLEM | {"code": BUSY}).encode()
+    playing.answers = [(503, "application/problem+json", busy)] * 7 + [problem(403)]
+    with Client(Target(playing.url, None)) as client:
+        assert isinstance(error_of(lambda: client.create_token("x", Role.VIEWER, None)), ServerRefused)
+    assert len(playing.asked) == 8
+
+
+def test_a_busy_server_is_asked_when_it_says_and_not_for_ever() -> None:
+    busy = ServerFailed(BUSY, "what went wrong", "do this", retry_after=4)
+    retries = Retries(idempotent=False, random=lambda: 0.5)
+    delays = []
+    with pytest.raises(ServerFailed):
+        while True:
+            delays.append(retries.delay(busy))
+    assert set(delays) == {5.0}
+    assert sum(delays) == BUSY_SECONDS
+    with pytest.raises(ServerFailed):  # without a time, only reads are tried again
+        Retries(idempotent=False).delay(ServerFailed("Gone", "what went wrong", "do this"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from fairway.api.auth import allow, caller_of
+from fairway.api.load import RequestKind
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name, Responses, problems
 from fairway.model.access import Role
 from fairway.model.charge import Label
@@ -18,6 +19,7 @@ from fairway.wire import costs as wire
 
 MAX_POINTS_BYTES: Final = 4 * 1024 * 1024
 OPERATOR = allow(Role.OPERATOR)
+REPORT = allow(Role.VIEWER, kind=RequestKind.REPORT)
 OPERATOR_WITH_POINTS = allow(Role.OPERATOR, max_body_bytes=MAX_POINTS_BYTES)
 
 _REPORT = problems(
@@ -67,17 +69,17 @@ CostParams = Annotated[CostRequest, Depends(_cost_request)]
 def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
     """Add the routes of reports: cost, usage, waste and capacity."""
 
-    @app.get("/v1/reports/cost", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    @app.get("/v1/reports/cost", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_cost(request: Request, params: CostParams) -> wire.CostReport:
         """What usage cost, with shares of what nobody used and of overhead. Rows sum to the total."""
         return await costs.cost(caller_of(request), params)
 
-    @app.get("/v1/reports/usage", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    @app.get("/v1/reports/usage", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_usage(request: Request, params: CostParams) -> wire.UsageReport:
         """What was held: GPU-hours with slices by their part, and slices as they are."""
         return await costs.usage(caller_of(request), params)
 
-    @app.get("/v1/reports/waste", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    @app.get("/v1/reports/waste", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_waste(
         request: Request,
         window: WindowText = "30d",
@@ -88,7 +90,7 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
         """What nobody used, by why, and what it cost."""
         return await costs.waste(caller_of(request), CostRequest(window, tuple(by), pool=pool, max_rows=most))
 
-    @app.get("/v1/reports/capacity", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    @app.get("/v1/reports/capacity", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_capacity(
         request: Request, window: WindowText = "30d", pool: Name = None
     ) -> wire.CapacityReport:
@@ -101,7 +103,7 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
 def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
     """Add the routes of monthly statements and of the FOCUS export."""
 
-    @app.get("/v1/statements/{month}", dependencies=VIEWER, responses=_REPORT, tags=["cost"])
+    @app.get("/v1/statements/{month}", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def show_statements(request: Request, month: Month, team: Name = None) -> wire.Statements:
         """A month's charges by team. A closed month is shown as it was told."""
         return await costs.statements(caller_of(request), month, team)
@@ -113,7 +115,7 @@ def add_statement_routes(app: FastAPI, costs: CostQueries) -> None:
 
     @app.get(
         "/v1/exports/focus",
-        dependencies=VIEWER,
+        dependencies=REPORT,
         responses=_FOCUS,
         tags=["cost"],
         response_class=StreamingResponse,

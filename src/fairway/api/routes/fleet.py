@@ -14,6 +14,7 @@ from fairway import __version__
 from fairway.api.auth import PUBLIC, allow, caller_of
 from fairway.api.cursors import decode_cursor, encode_cursor
 from fairway.api.description import description
+from fairway.api.load import RequestKind
 from fairway.api.problems import not_ready
 from fairway.ledger import Ledger
 from fairway.model.access import Role
@@ -25,6 +26,7 @@ from fairway.services.fleets import Fleets
 from fairway.wire import fleet as wire
 
 VIEWER = allow(Role.VIEWER)
+METRICS = allow(Role.VIEWER, kind=RequestKind.UNLIMITED)
 ADMIN = allow(Role.ADMIN)
 
 Item = TypeVar("Item")
@@ -142,7 +144,7 @@ def add_status_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry)
 
     @app.get(
         "/metrics",
-        dependencies=VIEWER,
+        dependencies=METRICS,
         responses={401: PROBLEMS[401], 503: PROBLEMS[503]},
         tags=["server"],
         response_class=PlainTextResponse,

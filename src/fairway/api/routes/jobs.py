@@ -12,6 +12,7 @@ from pydantic import AwareDatetime
 
 from fairway.api.auth import allow, caller_of
 from fairway.api.cursors import decode_number
+from fairway.api.load import RequestKind
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_page, problems
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import DesiredState, JobFilter
@@ -29,6 +30,7 @@ MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 _LOG_BYTES: Final = 64 * 1024
 
 MEMBER = allow(Role.MEMBER)
+ASKS_ENGINE = allow(Role.VIEWER, kind=RequestKind.ENGINE)
 MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES)
 
 _NOT_FOUND = problems(
@@ -131,7 +133,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         found = await job_services.find_job(ledger, id)
         return await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
 
-    @app.get("/v1/jobs/{id}/why", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    @app.get("/v1/jobs/{id}/why", dependencies=ASKS_ENGINE, responses=_NOT_FOUND, tags=["jobs"])
     async def explain_job(id: JobIdPath, request: Request) -> wire.Why:  # noqa: A002
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
         found = await job_services.find_job(ledger, id)
@@ -143,7 +145,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
         return await job_services.count_tasks_of(ledger, (await job_services.find_job(ledger, id)).row)
 
-    @app.get("/v1/jobs/{id}/log", dependencies=VIEWER, responses=_LOG, tags=["jobs"])
+    @app.get("/v1/jobs/{id}/log", dependencies=ASKS_ENGINE, responses=_LOG, tags=["jobs"])
     async def read_log(
         request: Request,
         id: JobIdPath,  # noqa: A002

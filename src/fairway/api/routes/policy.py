@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fairway.api.auth import allow, caller_of
 from fairway.api.cursors import decode_cursor, decode_number
+from fairway.api.load import RequestKind
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Cursor, Limit, Name, first_page, page_of, problems
 from fairway.ledger import Ledger
 from fairway.model.access import Role
@@ -23,7 +24,9 @@ from fairway.wire.fleet import PER_PAGE, Page
 
 ADMIN = allow(Role.ADMIN)
 OPERATOR = allow(Role.OPERATOR)
-OPERATOR_WITH_FLEET = allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES)
+OPERATOR_WITH_FLEET = allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES, kind=RequestKind.ENGINE)
+OPERATOR_ASKS_ENGINE = allow(Role.OPERATOR, kind=RequestKind.ENGINE)
+ADMIN_ASKS_ENGINE = allow(Role.ADMIN, kind=RequestKind.ENGINE)
 
 Number = Annotated[int, Path(ge=1, lt=10**18)]
 
@@ -72,12 +75,14 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyS
         """Put Fairway's mark on objects that have none, and change nothing else of them."""
         return await policy_services.start_adoption(ledger, fleets, caller_of(request), body)
 
-    @app.post("/v1/leaves/plan", dependencies=ADMIN, responses=_NOT_FOUND, tags=["policy"])
+    @app.post("/v1/leaves/plan", dependencies=ADMIN_ASKS_ENGINE, responses=_NOT_FOUND, tags=["policy"])
     async def plan_leaving(body: wire.LeaveRequest) -> wire.Plan:
         """Say what the return of a cluster to its state before Fairway changes. Nothing is changed."""
         return await policy_services.plan_leaving(parts, ledger, fleets, body)
 
-    @app.post("/v1/leaves", dependencies=ADMIN, responses=_NOT_FOUND, tags=["policy"], status_code=202)
+    @app.post(
+        "/v1/leaves", dependencies=ADMIN_ASKS_ENGINE, responses=_NOT_FOUND, tags=["policy"], status_code=202
+    )
     async def leave(body: wire.LeaveRequest, request: Request) -> wire.Apply:
         """Return a cluster to its state before Fairway. Follow it at /v1/applies/{number}."""
         return await policy_services.start_leaving(ledger, fleets, caller_of(request), body)
@@ -92,7 +97,7 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyS
         """The files a Slurm cluster needs beside its policy. Nothing is changed."""
         return await policy_services.render_files(parts, fleets, caller_of(request), body)
 
-    @app.post("/v1/imports", dependencies=OPERATOR, responses=_ENGINE, tags=["policy"])
+    @app.post("/v1/imports", dependencies=OPERATOR_ASKS_ENGINE, responses=_ENGINE, tags=["policy"])
     async def import_policy(body: wire.ImportRequest) -> wire.Imported:
         """An existing cluster as a fleet file. Nothing is changed."""
         return await policy_services.import_fleet_file(parts, fleets, body)

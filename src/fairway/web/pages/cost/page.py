@@ -28,7 +28,7 @@ from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.context import PageContext
 from fairway.web.pages.cost.data import CostPageData, read_late_plot, read_page, read_report
 from fairway.web.pages.cost.query import MANY_ROWS, CostQuery, ReportKind, month_beside, months_until, windows
-from fairway.web.sessions import PAGE
+from fairway.web.sessions import REPORT_PAGE
 from fairway.wire import costs as wire
 
 MAX_SECONDS: Final = 8.0
@@ -51,7 +51,7 @@ def add_cost_page(site: PageContext, costs: CostQueries) -> None:
     """Add the Cost page."""
     app, pages, ledger = site.app, site.pages, site.ledger
 
-    @app.get("/cost", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_cost(request: Request) -> Response:
         """Show the query of the URL. An invalid one is shown with its error."""
         caller, query = caller_of(request), CostQuery.of(request.query_params)
@@ -80,21 +80,21 @@ def add_cost_files(site: PageContext, costs: CostQueries) -> None:
     """Add the exports for signed-in users: the API's own routes accept only tokens."""
     app = site.app
 
-    @app.get("/cost/export.csv", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost/export.csv", dependencies=REPORT_PAGE, include_in_schema=False)
     async def export_csv(request: Request) -> Response:
         """Export all rows as CSV; text that a spreadsheet would evaluate as a formula is escaped."""
         query = CostQuery.of(request.query_params)
         report = await _read_all_rows(costs, caller_of(request), query)
         return _file(csv_text(report_records(report)), "text/csv; charset=utf-8", f"{_file_name(query)}.csv")
 
-    @app.get("/cost/export.json", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost/export.json", dependencies=REPORT_PAGE, include_in_schema=False)
     async def export_json(request: Request) -> Response:
         """Export the report as JSON, as the API returns it."""
         query = CostQuery.of(request.query_params)
         report = await _read_all_rows(costs, caller_of(request), query)
         return _file(report.model_dump_json(), "application/json", f"{_file_name(query)}.json")
 
-    @app.get("/cost/focus.csv", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost/focus.csv", dependencies=REPORT_PAGE, include_in_schema=False)
     async def export_focus(request: Request) -> Response:
         """Export FOCUS rows as CSV, streamed."""
         query = CostQuery.of(request.query_params)
@@ -107,7 +107,7 @@ def add_month_pages(site: PageContext, costs: CostQueries) -> None:
     """Add the pages of monthly statements."""
     app, pages = site.app, site.pages
 
-    @app.get("/cost/months/{month}", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost/months/{month}", dependencies=REPORT_PAGE, include_in_schema=False)
     async def show_month(request: Request, month: str) -> Response:
         """Show the statements of a month; a closed month as it was closed."""
         team = request.query_params.get("team") or None
@@ -116,7 +116,7 @@ def add_month_pages(site: PageContext, costs: CostQueries) -> None:
         values = {"found": found, "before": before, "after": after, "team": team, "KIND_WORDS": KIND_WORDS}
         return pages.show(request, "cost-month.html", values)
 
-    @app.get("/cost/months/{month}/statements.csv", dependencies=PAGE, include_in_schema=False)
+    @app.get("/cost/months/{month}/statements.csv", dependencies=REPORT_PAGE, include_in_schema=False)
     async def export_statements(request: Request, month: str) -> Response:
         """Export every line of every statement as CSV."""
         team = request.query_params.get("team") or None

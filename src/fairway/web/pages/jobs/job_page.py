@@ -27,7 +27,7 @@ from fairway.web.pages.jobs import log_page
 from fairway.web.pages.jobs.cost import JobCost, held_spans, job_cost, whole_days
 from fairway.web.pages.jobs.rows import badge, task_badges, time_text
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
-from fairway.web.sessions import PAGE, PAGE_MEMBER
+from fairway.web.sessions import ENGINE_PAGE, PAGE, PAGE_MEMBER
 from fairway.wire import jobs as wire
 
 DESIRED_STATES: Final = {
@@ -47,7 +47,7 @@ def add_job_page(site: PageContext) -> None:
     """Add the page of one job, and its actions."""
     app, pages, ledger = site.app, site.pages, site.ledger
 
-    @app.get("/jobs/{id}", dependencies=PAGE, include_in_schema=False)
+    @app.get("/jobs/{id}", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def show_job(request: Request, id: str) -> Response:  # noqa: A002
         """Show one job."""
         found = await job_services.find_job(ledger, id)

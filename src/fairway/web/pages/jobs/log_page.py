@@ -19,7 +19,7 @@ from fairway.services.errors import RequestError
 from fairway.services.jobs import find_job, read_log_part
 from fairway.services.rights import person_of
 from fairway.web.context import PageContext
-from fairway.web.sessions import PAGE
+from fairway.web.sessions import ENGINE_PAGE
 from fairway.wire.jobs import MAX_LOG_BYTES, LogPart
 
 SHOWN_BYTES: Final = 64 * 1024
@@ -89,7 +89,7 @@ def add_log_pages(site: PageContext) -> None:
 
         return read
 
-    @app.get("/jobs/{id}/log", dependencies=PAGE, include_in_schema=False)
+    @app.get("/jobs/{id}/log", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def show_log(
         request: Request,
         id: str,  # noqa: A002
@@ -124,7 +124,7 @@ def add_log_pages(site: PageContext) -> None:
         which = None if not in_place else "log_part" if offset is None else "log_more"
         return pages.show(request, "job-log.html", values, part=which, status=status)
 
-    @app.get("/jobs/{id}/log/download", dependencies=PAGE, include_in_schema=False)
+    @app.get("/jobs/{id}/log/download", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def download_log(
         request: Request,
         id: str,  # noqa: A002

@@ -13,6 +13,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from fairway.api.auth import caller_of
+from fairway.api.load import RequestKind
 from fairway.ledger import Ledger, Revision
 from fairway.model.access import Role
 from fairway.services.convert import policy as convert
@@ -38,6 +39,9 @@ from fairway.wire import policy as wire
 
 MAX_DRIFT: Final = 200
 _RECENT: Final = 10
+OPERATOR_WITH_FLEET: Final = page_allow(
+    Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES, kind=RequestKind.ENGINE
+)
 PER_PAGE: Final = 50
 _SOURCE: Final = "fleet.yaml"
 
@@ -174,7 +178,7 @@ def _add_plan(site: PageContext) -> None:
 
     @site.app.post(
         "/policy/plan",
-        dependencies=page_allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES),
+        dependencies=OPERATOR_WITH_FLEET,
         include_in_schema=False,
     )
     async def show_plan(request: Request) -> Response:
@@ -187,7 +191,7 @@ def _add_plan(site: PageContext) -> None:
 def _add_apply(site: PageContext) -> None:
     @site.app.post(
         "/policy/apply",
-        dependencies=page_allow(Role.OPERATOR, max_body_bytes=wire.MAX_FLEET_BYTES),
+        dependencies=OPERATOR_WITH_FLEET,
         include_in_schema=False,
     )
     async def apply_plan(request: Request) -> Response:
