@@ -15,6 +15,7 @@ BENCHMARKS = {
     "apply": "applying many teams to a real engine, against the same writes made bare",
     "ingest": "usage rows by the meter, against bare COPY of them into the same table",
     "jobs": "lists of jobs of any filter in a ledger that holds very many, against a page by primary key",
+    "load": "two hundred clients on a server that sheds load, against the same server without bounds",
     "live": "many open pages over a busy demo, against the same demo that nobody looks at",
     "mirror_slurm": "how soon a change of a job on Slurm is known, against a bare squeue",
     "mirror_kubernetes": "changes of jobs on Kueue through the mirror, against a bare watch of them",
