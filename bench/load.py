@@ -1,8 +1,8 @@
 """Two hundred clients at once, three quarters of them reading and the others submitting, beside a busy core.
 
-Bare: the same server with no bound on requests. A client does what Fairway's own does: after a 503 it waits as
-long as Retry-After says. The figure is the 99th percentile of the answers that were no refusal; goodput, probes,
-leases, memory and lost jobs are beside it.
+Bare: the same server with no bound on requests. A client does what Fairway's own does: after a 503 it waits
+as long as Retry-After says. The figure is the 99th percentile of the answers that were no refusal; goodput,
+probes, leases, memory and lost jobs are beside it.
 """
 
 from __future__ import annotations
