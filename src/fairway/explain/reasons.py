@@ -79,6 +79,13 @@ _ALL: Final = (
         "fairway get clusters  says since when and why",
     ),
     WaitReason(
+        "ClusterNotGoverned",
+        "Fairway has left the job's cluster, so it sends no jobs there. The job keeps its place until the "
+        "cluster is governed again.",
+        "fairway cancel JOB, and submit it with the cluster's own tools or to another pool; or govern the "
+        "cluster again:  fairway apply -f fleet.yaml",
+    ),
+    WaitReason(
         "ContainerFails",
         "The job has its node, but its container does not start or fails again and again.",
         "correct the command, image or environment and submit again; fairway logs JOB  shows what it printed",

@@ -45,6 +45,8 @@ class SupplyState:
     """Devices that all jobs wait for, including those without a team."""
     lent: int = 0
     """Devices that running jobs of teams hold beyond their guarantees: only these can be reclaimed."""
+    left: bool = False
+    """Whether Fairway has left the cluster: it sends no job there any more."""
     user_held: int = 0
     """Devices that running jobs of the submitting user hold for the job's team."""
 
@@ -250,6 +252,7 @@ class _PlacementCheck:
             self._limits,
             self._ceiling,
             self._too_large,
+            self._left,
         )
         for steps, check in enumerate(checks):
             failure = check()
@@ -281,6 +284,15 @@ class _PlacementCheck:
         return (
             f"is not granted to team {self.team.name}",
             f"ask for a grant of {self.supply}:  teams.{self.team.name} in the fleet file",
+        )
+
+    def _left(self) -> tuple[str, str] | None:
+        if not self.state.left:
+            return None
+        cluster = self.pool.cluster
+        return (
+            f"is on cluster {cluster}, which Fairway has left",
+            f"use the tools of {cluster} itself, or have it governed again:  fairway apply -f fleet.yaml",
         )
 
     def _spot(self) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,8 +122,9 @@ def build_plan(
     found: FoundPolicy,
     changes: tuple[Change, ...],
     activity: Mapping[ObjectKey, Activity],
+    source: str = "fleet.yaml",
 ) -> ClusterPlan:
-    """Build the plan of one cluster, with its fingerprint and objections."""
+    """Build the plan of one cluster, with its fingerprint and objections. `source`: the fleet file's name."""
     by_key = {o.key: o for o in wanted.objects}
     in_the_way = tuple(
         o for o in found.objects if not o.ours and o.key in by_key and not by_key[o.key].shared
@@ -142,7 +144,7 @@ def build_plan(
         notices=(*wanted.notices, *_update_notices([p for p in with_jobs if p[0].action is Action.UPDATE])),
         advice=wanted.advice,
         objections=(  # those that `--force` cannot override come first
-            *_in_the_way(cluster, in_the_way),
+            *_in_the_way(cluster, in_the_way, source),
             *_ended_jobs(
                 [pair for pair in with_jobs if pair[0].action is Action.DELETE],
                 staying={o.team for o in wanted.objects if o.team},
@@ -246,7 +248,7 @@ def _update_notices(updates: ChangedJobs) -> Iterator[Notice]:
         )
 
 
-def _in_the_way(cluster: ClusterName, found: Sequence[FoundObject]) -> Iterator[Objection]:
+def _in_the_way(cluster: ClusterName, found: Sequence[FoundObject], source: str) -> Iterator[Objection]:
     if not found:
         return
     keys = sorted(o.key for o in found)
@@ -259,7 +261,7 @@ def _in_the_way(cluster: ClusterName, found: Sequence[FoundObject]) -> Iterator[
         + (
             " ".join(f"{k.kind}/{k.name}" for k in keys)
             if len(keys) <= _MAX_LISTED
-            else "--all-in-the-way -f fleet.yaml"
+            else f"--all-in-the-way -f {shlex.quote(source)}"
         ),
         forceable=False,
     )

@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from fairway.api.app import create_app, create_status_app
 from fairway.control import Runner
-from fairway.files import fleet_digest, parse_fleet, read_fleet
+from fairway.files import parse_fleet, read_fleet
 from fairway.ledger import Ledger, LedgerNotMigrated, embedded
 from fairway.model.errors import FairwayError
 from fairway.server.embedded import EmbeddedWatch
 from fairway.server.engines import EngineFactory
 from fairway.server.first_admin import ADMIN_TOKEN, make_first_admin
+from fairway.server.fleet_file import keep_fleet_file
 from fairway.server.listen import ServerOptions, listening, own_url, require_tls
 from fairway.server.services import build_job_services, build_policy_services
 from fairway.server.shutdown import Shutdown
@@ -102,12 +103,12 @@ async def _serve(
             await _prepare_tables(ledger, settings)
             if prepare is not None:
                 await prepare(ledger)
-            if text is not None:
-                revision = await ledger.revisions.add(text, fleet_digest(text), "fairway server")
-                log.info("fleet kept", revision=revision.id)
             fleets = Fleets(
                 ledger, lambda r: parse_fleet(r.text, f"fleet revision {r.id}", folder, stored=True)
             )
+            if text is not None:
+                wanted = parse_fleet(text, str(options.fleet_file), folder)
+                await keep_fleet_file(ledger, fleets, wanted, text, str(options.fleet_file))
             fleet = (await fleets.current()).name or None
             # A server that does not migrate the tables has no disk where anybody would look for a token.
             made = settings.migrate and await make_first_admin(ledger, settings.state_dir)

@@ -15,6 +15,7 @@ from fairway.cost.budget_text import SpentBudget
 from fairway.cost.budgets import budget_status, period, period_start, with_holds
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import ApplyKind, ApplyState, Ledger, Revision, StoredBudgetStatus
+from fairway.model.apply import Lifted
 from fairway.model.budget import Budget, Hold
 from fairway.model.charge import Span
 from fairway.model.errors import FairwayError
@@ -128,6 +129,11 @@ class LastApplied:
         if applied is None:
             return None
         return AppliedFleet(applied.apply, await with_budget_holds(applied.fleet, self._ledger, self._clock))
+
+    async def is_left(self) -> bool:
+        """Return whether Fairway has left the cluster."""
+        applied = await self._ledger.applies.applied_to(self._cluster)
+        return applied is not None and applied.lifted is Lifted.LEFT
 
     async def fleet(self) -> Fleet | None:
         """Read the applied fleet without holds; before the first apply, the newest revision."""

@@ -18,6 +18,7 @@ from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
 from fairway.ledger import KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import DesiredState, JobCount, JobDetail, JobFilter, JobRow, NewJob
 from fairway.model.access import JobPermission, Role
+from fairway.model.apply import Lifted
 from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet, Pool, VirtualPlace
 from fairway.model.job import (
@@ -317,6 +318,7 @@ class Submitter:
         reachable = {
             c.cluster: c.reachable or c.observed_at is None for c in await self._ledger.clusters.all()
         }
+        left = {a.cluster for a in await self._ledger.applies.applied() if a.lifted is Lifted.LEFT}
         node_sizes = await self._largest_nodes(now)
         today = datetime.now(ZoneInfo(fleet.cost.timezone)).date()
         snapshot = _SupplySnapshot(fleet, TeamTree(fleet.teams), {}, now + SNAPSHOT_SECONDS, today)
@@ -330,6 +332,7 @@ class Submitter:
                     state.free if state else 0,
                     _virtual_node_size(pool, supply) or node_sizes.get(supply),
                     reachable=reachable.get(pool.cluster, True),
+                    left=pool.cluster in left,
                 )
         snapshot.count(counts)
         self._cached = snapshot

@@ -80,14 +80,16 @@ async def compare_cluster(engine: Governs, fleet: Fleet) -> ClusterComparison:
     return replace(compared, wanted=replace(compared.wanted, advice=(*compared.wanted.advice, *files)))
 
 
-async def plan_cluster(engine: Governs, fleet: Fleet, cluster: ClusterName) -> ClusterPlan:
-    """Plan the changes of `fleet` on `cluster`."""
+async def plan_cluster(
+    engine: Governs, fleet: Fleet, cluster: ClusterName, source: str = "fleet.yaml"
+) -> ClusterPlan:
+    """Plan the changes of `fleet`, whose file is called `source`, on `cluster`."""
     compared = await compare_cluster(engine, fleet)
     touched = touched_keys(compared.changes)
     activity = await engine.activity(touched) if touched else {}
     kind = fleet.cluster(cluster).engine
     plan = await asyncio.to_thread(
-        build_plan, cluster, kind, compared.wanted, compared.found, compared.changes, activity
+        build_plan, cluster, kind, compared.wanted, compared.found, compared.changes, activity, source
     )
     if isinstance(engine, Withdraws) and fleet.teams:
         taken = await engine.taken_away(fleet, compared.found, compared.changes)
@@ -219,12 +221,14 @@ class Planner:
         self._build = build
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def plan(self, fleet: Fleet, cluster: ClusterName | None = None) -> FleetPlan:
-        """Plan the changes of `fleet` on all its clusters or on one of them."""
+    async def plan(
+        self, fleet: Fleet, cluster: ClusterName | None = None, source: str = "fleet.yaml"
+    ) -> FleetPlan:
+        """Plan the changes of `fleet` on all its clusters or on one of them. `source`: its file's name."""
         names = [c.name for c in fleet.clusters if cluster in {None, c.name}]
         if self._with_holds is not None:
             fleet = await self._with_holds(fleet)
-        plans = await asyncio.gather(*(self._plan(fleet, name) for name in names))
+        plans = await asyncio.gather(*(self._plan(fleet, name, source) for name in names))
         return FleetPlan(
             fleet=fleet.name,
             clusters=tuple(p for p in plans if isinstance(p, ClusterPlan)),
@@ -242,10 +246,12 @@ class Planner:
                 failure = ClusterFailure(name, error.code, error.message, error.hint)
                 return FleetPlan(fleet.name, (), (failure,))
 
-    async def _plan(self, fleet: Fleet, name: ClusterName) -> ClusterPlan | ClusterFailure:
+    async def _plan(self, fleet: Fleet, name: ClusterName, source: str) -> ClusterPlan | ClusterFailure:
         async with self._slots:
             try:
-                return await self._with_engine(fleet, name, lambda engine: plan_cluster(engine, fleet, name))
+                return await self._with_engine(
+                    fleet, name, lambda engine: plan_cluster(engine, fleet, name, source)
+                )
             except FairwayError as error:
                 return ClusterFailure(name, error.code, error.message, error.hint)
 

@@ -54,7 +54,7 @@ async def plan_fleet_file(
     fleet = valid_fleet(report)
     await require_known_clusters(caller, fleet, fleets)
     cluster = cluster_of(fleet, request.cluster) if request.cluster else None
-    plan = await services.planner.plan(fleet, cluster)
+    plan = await services.planner.plan(fleet, cluster, request.source)
     before = await fleets.applied(cluster)
     removals = await find_removals(ledger, fleets, fleet)
     plan = without_removals(plan, removals)

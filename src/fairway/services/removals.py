@@ -25,7 +25,7 @@ from fairway.wire import policy as wire
 
 RECENT: Final = timedelta(days=DAYS)
 
-_KNOWN_AT_ONCE: Final = frozenset(
+KNOWN_AT_ONCE: Final = frozenset(
     {RemovalKind.CLUSTER, RemovalKind.POOL, RemovalKind.TEAM, RemovalKind.BUDGET}
 )
 """What a revision brings before it is applied: its clusters are tracked and its teams may submit."""
@@ -38,7 +38,7 @@ async def find_removals(ledger: Ledger, fleets: Fleets, fleet: Fleet) -> list[wi
     found = dict.fromkeys(policy.find_removals(applied, fleet))
     known = {(r.kind, r.name) for r in found}
     for removal in policy.find_removals(newest, fleet):
-        if removal.kind in _KNOWN_AT_ONCE and (removal.kind, removal.name) not in known:
+        if removal.kind in KNOWN_AT_ONCE and (removal.kind, removal.name) not in known:
             found[removal] = None
     if not found:
         return []

@@ -13,6 +13,7 @@ from fairway.explain.findings import NO_FACTS, TURN, Finding, WaitFacts, decide
 from fairway.explain.limits import WaitingRequest, exceeded_limits
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobDetail, JobFilter, JobRow
+from fairway.model.apply import Lifted
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.job import JobState, format_job_id
@@ -46,19 +47,23 @@ class JobExplainer:
         row = found.row
         fleet = await self._fleets.current()
         dependencies: list[wire.Job] = []
-        unreachable = ""
+        unreachable, left_by = "", None
         if row.state is JobState.QUEUED:
             after = [a.job for a in found.spec.after] if found.spec and job.spec else []
             dependencies = [convert.job(r) for r in await self._ledger.jobs.rows(after)]
             clusters = {c.cluster: c for c in await self._ledger.clusters.all()}
             state = clusters.get(row.cluster)
             unreachable = "" if state is None or state.reachable else state.message
+            applied = await self._ledger.applies.applied_to(row.cluster)
+            left_by = applied.lifted_by if applied and applied.lifted is Lifted.LEFT else None
         # The virtual engine's sentences are Fairway's own.
         plain = any(c.name == row.cluster and c.engine is EngineKind.VIRTUAL for c in fleet.clusters)
         answer = None
         if row.state is JobState.WAITING and not plain and job.code != SPENT_CODE:
             answer = await self._answer(row, fleet)
-        why = build_why(job, dependencies, unreachable, datetime.now(UTC), plain=plain, answer=answer)
+        why = build_why(
+            job, dependencies, unreachable, datetime.now(UTC), left_by=left_by, plain=plain, answer=answer
+        )
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
 

@@ -47,13 +47,15 @@ def build_why(
     away: str,
     now: datetime,
     *,
+    left_by: str | None = None,
     plain: bool = False,
     answer: WaitAnswer | None = None,
 ) -> wire.Why:
     """Build the explanation of a job.
 
-    `before`: the jobs it depends on; `away`: why its cluster does not answer; `plain`: the engine's own text
-    is readable as it is; `answer`: why it waits, if its engine was asked.
+    `before`: the jobs it depends on; `away`: why its cluster does not answer; `left_by`: who had Fairway
+    leave its cluster; `plain`: the engine's own text is readable as it is; `answer`: why it waits, if its
+    engine was asked.
     """
     nodes = job.attempts[-1].nodes if job.attempts else []
     return wire.Why(
@@ -68,7 +70,7 @@ def build_why(
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
-        reasons=list(_reasons(job, before, away, now, plain=plain, answer=answer)),
+        reasons=list(_reasons(job, before, away, now, left_by=left_by, plain=plain, answer=answer)),
     )
 
 
@@ -91,6 +93,7 @@ def _reasons(
     away: str,
     now: datetime,
     *,
+    left_by: str | None,
     plain: bool,
     answer: WaitAnswer | None,
 ) -> Iterator[wire.WhyReason]:
@@ -108,7 +111,10 @@ def _reasons(
         engine = clean(job.engine_reason)
         yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine=engine)
     if job.state is JobState.QUEUED:
-        yield from _not_sent(job, before, away, explained=held or spent)
+        if left_by is not None:
+            text = f"{left_by or 'somebody'} had Fairway leave cluster {job.cluster}: it sends no jobs there"
+            yield _why_reason(job, REASONS["ClusterNotGoverned"], text)
+        yield from _not_sent(job, before, away, explained=held or spent or left_by is not None)
     elif job.state is JobState.WAITING and not held and not spent:
         yield _waiting_reason(job, plain=plain) if answer is None else _answer_reason(job, answer, now)
 

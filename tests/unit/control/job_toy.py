@@ -17,6 +17,7 @@ from decimal import Decimal
 from fairway.engines.port import LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.ledger import Lease, Ledger, Revision
 from fairway.ledger.records.jobs import NewJob
+from fairway.model.apply import ApplyState, Lifted
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, VirtualConnection, VirtualPlace
 from fairway.model.gpu import GpuType
 from fairway.model.job import (
@@ -65,6 +66,24 @@ def parse(revision: Revision) -> Fleet:
 
 async def give_fleet(ledger: Ledger) -> None:
     await ledger.revisions.add("fleet", "fleet", "test")
+
+
+async def applied(ledger: Ledger) -> None:
+    """Apply the fleet to the cluster."""
+    number = await ledger.applies.queue("fleet", "fleet", {HPC: "f"}, force=False, by="ada")
+    lease = await take(ledger, "apply")
+    async with ledger.writing(lease) as tx:
+        await tx.applies.start(number, [])
+        await tx.applies.finish(number, ApplyState.DONE, [], error=None, applied=True)
+    await ledger.leases.release(lease)
+
+
+async def leave(ledger: Ledger) -> None:
+    """Leave the cluster."""
+    lease = await take(ledger, "apply")
+    async with ledger.writing(lease) as tx:
+        await tx.applies.lift(Lifted.LEFT, "eve")
+    await ledger.leases.release(lease)
 
 
 def new_job(**more: object) -> NewJob:

@@ -108,6 +108,14 @@ def test_what_is_in_the_way_is_named_with_the_command_that_takes_it_over() -> No
     assert "fairway adopt hpc qos/research_own" in objection.hint
 
 
+def test_the_command_for_many_names_the_file_that_was_planned() -> None:
+    keys = [ObjectKey("qos", f"q{n}") for n in range(9)]
+    has = found(*(FoundObject(key, {}, ours=False) for key in keys))
+    wanted = Translation(tuple(WantedObject(key, {}) for key in keys))
+    (objection,) = build_plan(HPC, EngineKind.SLURM, wanted, has, (), {}, "my fleet2.yaml").objections
+    assert objection.hint.endswith("fairway adopt hpc --all-in-the-way -f 'my fleet2.yaml'")
+
+
 def test_adopting_puts_the_mark_on_and_changes_nothing() -> None:
     has = found(FoundObject(QOS, {"limit": 7}, ours=False), FoundObject(ACCOUNT, {}, ours=True))
     (change,) = compute_adoption(has, [QOS, ACCOUNT, QOS, ObjectKey("qos", "none")])

@@ -22,7 +22,18 @@ from fairway.services.engine_cache import EngineCache
 from fairway.services.job_logs import JobLogReader
 from fairway.services.jobs import Submitter
 from fairway.services.wakeup import Wakeup
-from tests.unit.control.job_toy import ADA, FLEET, HPC, POOL, Field, ToyRuns, give_fleet, submit
+from tests.unit.control.job_toy import (
+    ADA,
+    FLEET,
+    HPC,
+    POOL,
+    Field,
+    ToyRuns,
+    applied,
+    give_fleet,
+    leave,
+    submit,
+)
 from tests.unit.control.loops.test_dispatch import Bench as Dispatching
 
 CLOUD = ClusterName("cloud")
@@ -109,6 +120,18 @@ async def test_only_the_clusters_that_got_jobs_are_woken(bench: Bench) -> None:
     await bench.submitter.submit([spec() for _ in range(8)], ADA, by="ada")
     async with asyncio.timeout(60):
         await cloud
+
+
+async def test_a_cluster_that_was_left_gets_no_job(bench: Bench) -> None:
+    await applied(bench.ledger)
+    await leave(bench.ledger)
+    (made,) = await bench.submitter.submit([spec()], ADA, by="ada")
+    assert made.placement.supply.pool == DEAR
+    with pytest.raises(NoPoolFits) as refused:
+        await bench.submitter.submit([spec(pool=POOL)], ADA, by="ada")
+    assert "is on cluster hpc, which Fairway has left" in refused.value.message
+    assert "fairway apply -f fleet.yaml" in refused.value.hint
+    assert not (await bench.submitter.dry_run(spec(pool=POOL), ADA)).could_run
 
 
 async def test_what_waits_in_the_ledger_counts_when_it_is_read_again(bench: Bench) -> None:

@@ -57,6 +57,12 @@ def job(state: str = "waiting", **other: Any) -> wire.JobDetail:
     return wire.JobDetail.model_validate(plain | other)
 
 
+def test_a_job_for_a_cluster_that_was_left_says_so() -> None:
+    why = build_why(job("queued"), [], "", NOW, left_by="eve")
+    assert [r.code for r in why.reasons] == ["ClusterNotGoverned"]
+    assert why.reasons[0].text.startswith("eve had Fairway leave cluster ")
+
+
 def told(
     one: wire.JobDetail, before: list[wire.Job] | None = None, away: str = "", *, plain: bool = False
 ) -> wire.Why:

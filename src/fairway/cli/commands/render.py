@@ -12,6 +12,7 @@ from fairway.cli.output.format import count
 from fairway.cli.shared.fleet_file import file_option, read_fleet_text
 from fairway.cli.shared.installed_files import differences, read_installed
 from fairway.model.errors import PermanentError
+from fairway.model.text import first_few
 
 
 @click.group(epilog="\b\nExamples:\n  fairway render slurm -f fleet.yaml --cluster hpc --out slurm/\n")
@@ -35,6 +36,7 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder to write to.  [prints them]",
 )
+@click.option("--overwrite", is_flag=True, help="Replace files of DIR that differ.")
 @click.option("--check", is_flag=True, help="Compare with installed files; exit with 1 if they differ.")
 @click.option(
     "--installed",
@@ -50,6 +52,7 @@ def slurm(
     file: str,
     cluster: str,
     out: Path | None,
+    overwrite: bool,
     check: bool,
     installed: Path,
     context: str | None,
@@ -71,6 +74,8 @@ def slurm(
         for name, text in rendered.files.items():
             click.echo(f"# {name}\n{text.rstrip()}\n")
         return
+    if not overwrite:
+        _require_new(out, rendered.files)
     for name, text in rendered.files.items():
         _write(out, name, text)
     click.echo(f"wrote {count(len(rendered.files), 'file')} to {out}: {', '.join(rendered.files)}", err=True)
@@ -84,6 +89,27 @@ def _check(rendered: Mapping[str, str], folder: Path) -> None:
         return
     click.echo("\n".join(lines))
     raise click.exceptions.Exit(1)
+
+
+def _require_new(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise PermanentError if a file is there with another content: it may be the site's own."""
+    existing = [n for n, text in files.items() if Path(n).name == n and _differs(folder / n, text)]
+    if existing:
+        raise PermanentError(
+            "FileExists",
+            f"{folder} has {first_few(existing, 5)} already, with another content",
+            "compare them:  fairway render slurm --check --installed DIR; then choose another --out DIR, or "
+            "replace them with --overwrite",
+        )
+
+
+def _differs(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") != text
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _write(folder: Path, name: str, text: str) -> None:

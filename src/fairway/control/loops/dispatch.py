@@ -90,7 +90,10 @@ class DispatchJobs:
         self._settled = float("-inf")
 
     async def __call__(self, lease: Lease) -> None:
-        """Send due jobs until none is left or the time is up; then cancel, hold and release jobs."""
+        """Send due jobs until none is left or the time is up; then cancel, hold and release jobs.
+
+        Jobs for a cluster that Fairway has left wait until it is governed again: its accounts are gone.
+        """
         if self._ledger_time.token != lease.token:
             self._ledger_time = _LedgerTime.of(lease, self._clock())
         await self._record(lease)
@@ -98,8 +101,9 @@ class DispatchJobs:
         if fleet is None:
             return
         until = self._clock() + self._limits.step_seconds
+        left = await self._applied.is_left()
         try:
-            while await self._send(lease, fleet) and self._clock() < until:
+            while not left and await self._send(lease, fleet) and self._clock() < until:
                 await self._change_jobs(lease)  # a cancel need not wait until all jobs are sent
         except LeaseLost:
             raise

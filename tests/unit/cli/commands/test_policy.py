@@ -541,6 +541,14 @@ def test_render_writes_only_into_its_folder(
     out = tmp_path / "etc"
     assert run(root, [*arguments, "--out", str(out)]) == 0
     assert (out / "job_submit.lua").read_text() == "-- lua\n"
+    assert run(root, [*arguments, "--out", str(out)]) == 0  # it is the same
+    (out / "job_submit.lua").write_text("-- the site's own\n")
+    said()
+    assert run(root, [*arguments, "--out", str(out)]) == 1
+    assert "has job_submit.lua already, with another content" in said()[1]
+    assert (out / "job_submit.lua").read_text() == "-- the site's own\n"
+    assert run(root, [*arguments, "--out", str(out), "--overwrite"]) == 0
+    assert (out / "job_submit.lua").read_text() == "-- lua\n"
     for name in ("../evil", "/etc/evil", "a/b", "..", ""):
         playing.answers["POST /v1/renders"] = (200, {"cluster": "hpc", "files": {name: "x"}})
         assert run(root, [*arguments, "--out", str(out)]) == 1

@@ -23,7 +23,7 @@ from fairway.ledger.records.jobs import DesiredState, EventKind, JobRow
 from fairway.model.errors import TemporaryError
 from fairway.model.job import JobId, JobState
 from fairway.services.fleets import Fleets, LastApplied
-from tests.unit.control.job_toy import HPC, Field, arrived, give_fleet, parse, submit, take
+from tests.unit.control.job_toy import HPC, Field, applied, arrived, give_fleet, leave, parse, submit, take
 from tests.waiting import eventually
 
 QUICK = DispatchLimits(
@@ -97,6 +97,19 @@ async def test_before_a_fleet_nothing_is_sent(ledger: Ledger) -> None:
     bench = Bench(ledger, Field())
     await bench.run()
     assert bench.world.built == 0
+
+
+async def test_to_a_cluster_that_was_left_nothing_is_sent_until_it_is_governed_again(fed: Ledger) -> None:
+    bench = Bench(fed, Field())
+    await applied(fed)
+    await leave(fed)
+    numbers = await submit(fed, 2)
+    await bench.run()
+    assert [row.state for row in await bench.rows(numbers)] == [JobState.QUEUED] * 2
+    assert bench.world.jobs == {}
+    await applied(fed)
+    await bench.run()
+    assert [row.state for row in await bench.rows(numbers)] == [JobState.WAITING] * 2
 
 
 async def test_a_refusal_is_the_jobs(fed: Ledger) -> None:

@@ -44,6 +44,9 @@ MAX_REPLY_BYTES: Final = 256 * 2**20
 _AUTHENTICATION: Final = frozenset({1007})
 _NO_RIGHT: Final = frozenset({2002})
 _CONTROLLER_AWAY: Final = frozenset({1800, 1801, 1802, 1803, 1804})
+_ACCOUNTING_AWAY: Final = frozenset({7000})
+_ACCOUNTING_SOURCES: Final = ("slurmdb_", "openapi_get_db_conn")
+"""Prefixes of functions that ask slurmdbd: also partitions need it, for the names of resources."""
 _JOBS_ACTIVE: Final = frozenset({7001})
 # What is wrong with a request, by slurmctld, the accounting and the API's reader: 24.11 says 500 to all
 _WRONG_REQUEST: Final = (range(2001, 3000), range(7001, 8000), range(9000, 10_000))
@@ -364,6 +367,13 @@ class SlurmRest:
                 "TeamBusy",
                 f"Slurm at {self._url} keeps it, because jobs of it are still active: {message}",
                 "wait for them, or end them:  squeue --account=TEAM",
+            )
+        from_accounting = any((e.source or "").startswith(_ACCOUNTING_SOURCES) for e in errors)
+        if numbers & _ACCOUNTING_AWAY or (from_accounting and status >= HTTPStatus.INTERNAL_SERVER_ERROR):
+            raise Unreachable(
+                "AccountingUnreachable",
+                f"slurmrestd at {self._url} answers, but its slurmdbd does not: {message}",
+                "on slurmdbd's host:  systemctl status slurmdbd; jobs run on meanwhile",
             )
         if numbers & _CONTROLLER_AWAY or status in (502, 503, 504):
             raise Unreachable(

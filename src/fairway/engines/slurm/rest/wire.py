@@ -40,6 +40,8 @@ class ReplyError(msgspec.Struct, frozen=True, gc=False):
     error_number: int = 0
     error: str | None = None
     description: str | None = None
+    source: str | None = None
+    """The function of slurmrestd that failed."""
 
 
 class SlurmRelease(msgspec.Struct, frozen=True, gc=False):

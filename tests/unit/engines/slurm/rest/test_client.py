@@ -65,8 +65,9 @@ async def told(key_file: Path, answer: Answer, timeout_seconds: float = 5) -> Fa
     return said.value
 
 
-def fault(number: int, text: str) -> bytes:
-    return json.dumps({"errors": [{"error_number": number, "error": text}], "nodes": []}).encode()
+def fault(number: int, text: str, source: str = "") -> bytes:
+    error = {"error_number": number, "error": text, "source": source}
+    return json.dumps({"errors": [error], "nodes": []}).encode()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,8 @@ def fault(number: int, text: str) -> bytes:
         (422, fault(9000, "Query empty"), Refused, "EngineRefused"),
         (500, fault(-1, "Unspecified error"), Unreachable, "EngineFailed"),
         (500, fault(1802, "Zero Bytes were transmitted or received"), Unreachable, "ControllerUnreachable"),
+        (502, fault(7000, "Unable to connect to database"), Unreachable, "AccountingUnreachable"),
+        (500, fault(111, "Connection refused", "slurmdb_tres_get"), Unreachable, "AccountingUnreachable"),
         (502, b"<html>Bad Gateway</html>", Unreachable, "ControllerUnreachable"),
         (200, b"<html>Welcome</html>", Refused, "NotSlurmrestd"),
         (200, b'{"nodes": 3}', Refused, "NotSlurmrestd"),
