@@ -100,6 +100,11 @@ def gate_qos(partition: str) -> str:
     return f"{GATE}.{partition}"
 
 
+def site_limits_qos(account: str) -> str:
+    """Return the QOS that remembers an account's limits of the site's; nothing can run as it."""
+    return f"fairway.site.{account}"
+
+
 def is_gate(qos: str) -> bool:
     """Return whether a QOS is the gate of some partition."""
     return qos == GATE or qos.startswith(f"{GATE}.")

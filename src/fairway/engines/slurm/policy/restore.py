@@ -22,6 +22,7 @@ from fairway.engines.port import Refused
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.activity import WAITING, active_jobs, in_parts, qos_ids
 from fairway.engines.slurm.policy.read import CTL, DB, associations_path
+from fairway.engines.slurm.policy.site_fields import STOPS, SiteFields
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.policy.leave import Leaving, created_objects, restore_change, unsaved_objects
 from fairway.policy.objects import (
@@ -33,6 +34,7 @@ from fairway.policy.objects import (
     ObjectKey,
     Record,
     SavedObject,
+    Value,
 )
 from fairway.policy.plan import Objection
 
@@ -40,7 +42,6 @@ _KINDS: Final = ("qos", "account", "association")
 """The kinds that are restored, in this order; a user's record is never changed."""
 _VOLATILE: Final = frozenset({"id", "lineage", "accounting", "comment"})
 _LISTS: Final = frozenset({"qos", "flags", "coordinators", "list"})
-_STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
 _QOS_KEYS: Final = ("QOS", "AllowQos", "DenyQos")
 LENT_SUFFIX: Final = "-lent"
 _RETURN: Final = "fairway.return"
@@ -196,18 +197,22 @@ def _files_first(cluster: str, gated: Sequence[str]) -> Iterator[Objection]:
 def guards(found: FoundPolicy) -> tuple[Change, ...]:
     """Return the changes that open the gate and lift holds of teams: drains, and spent budgets."""
     changes: list[Change] = []
+    site = SiteFields.of(found.objects, found.settings)
     for o in found.objects:
         if not o.ours:
             continue
+        after: Mapping[str, Value] = {}
         if o.key == names.qos_key(names.GATE):
             stops = [f for f in o.fields if f.startswith("Max") and o.fields[f] == 0]
         elif o.key.kind == "account":
-            stops = [f for f in _STOPS if o.fields.get(f) == 0]
+            after = {} if o.created else site.site_stops(o)  # what the site had there comes back
+            stops = [f for f in STOPS if o.fields.get(f) == 0 and after.get(f) != 0]
         else:
             continue
         if stops:
             wanted = {name: value for name, value in o.fields.items() if name not in stops}
-            fields = tuple(FieldChange(name, 0, None) for name in stops)
+            wanted |= {name: after[name] for name in stops if name in after}
+            fields = tuple(FieldChange(name, 0, after.get(name)) for name in stops)
             changes.append(Change(Action.UPDATE, o.key, fields, wanted, team=o.team))
     return tuple(changes)
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.engines.slurm.policy import names
+from fairway.model.names import TeamName
 from fairway.policy.objects import FoundObject, ObjectKey, Value, WantedObject
 
 PARENT_SHARE: Final = 2_147_483_647
 """What `sacctmgr` writes for `Fairshare=parent`."""
-_STOPS: Final = ("GrpJobs", "MaxJobs", "GrpSubmit")
-"""Limits that Fairway sets to 0 to stop a team, and unsets afterwards."""
+STOPS: Final = {"GrpJobs": "GrpJobs", "MaxJobs": "MaxJobsPerUser", "GrpSubmit": "GrpSubmit"}
+"""Limits that Fairway sets to 0 to stop a team, and the fields of a QOS that remember the site's."""
 _FLEET_FIELDS: Final = frozenset({"Parent", "Fairshare", "QOS", "MaxWall"})
 _USER_GPUS: Final = "MaxTRESPerUser.gres/gpu"
 _ALL_GPUS: Final = "GrpTRES.gres/gpu"
@@ -46,11 +47,17 @@ class SiteFields:
         return cls(objects, site_qos, root_qos, settings.get(names.ROOT_DEFAULT_QOS) or None)
 
     def keep(
-        self, wanted: Iterable[WantedObject], gpus: Collection[str] = (), *, counts_all: bool = True
+        self,
+        wanted: Iterable[WantedObject],
+        gpus: Collection[str] = (),
+        *,
+        counts_all: bool = True,
+        stoppable: Collection[TeamName] = (),
     ) -> tuple[WantedObject, ...]:
         """Return the wanted objects with what the site has set on them already.
 
-        `gpus` are the resources by which GPUs of the pools are limited; `counts_all`: no pool is without one.
+        `gpus` are the resources by which GPUs of the pools are limited; `counts_all`: no pool is without one;
+        `stoppable` are teams that are stopped, or may be by a spent budget.
         """
         kept = tuple(wanted)
         accounts = {o.key.name for o in kept if o.key.kind == "account"}
@@ -63,11 +70,44 @@ class SiteFields:
             if o.key.kind not in ("account", "association") or adopted is None or adopted.created:
                 result.append(o)
             elif o.key.kind == "account":
-                result.append(self._account(o, adopted, accounts, gpus if counts_all else ()))
+                account_object = self._account(o, adopted, accounts, gpus if counts_all else ())
+                memory = self._memory(adopted, stoppable=o.team in stoppable)
+                if memory is not None:
+                    memory = replace(memory, team=o.team)
+                    account_object = replace(account_object, after=(*account_object.after, memory.key))
+                    result.append(memory)
+                result.append(account_object)
             else:
                 member = found or FoundObject(o.key, {}, ours=True)  # a new one inherits what the account has
                 result.append(self._member(o, member, usual.get(account, {}), gpus))
         return (*result, *self._by_partition(result))
+
+    def site_stops(self, account: FoundObject) -> dict[str, Value]:
+        """Return the limits on numbers of jobs that the site has set on an account, as before any stop.
+
+        A 0 is Fairway's own once it has written the account, unless it is remembered as the site's.
+        """
+        memory = self.objects.get(names.qos_key(names.site_limits_qos(account.key.name)))
+        remembered = memory.fields if memory is not None and memory.ours else {}
+        listed = account.fields.get("QOS")
+        written = names.LENT in (listed if isinstance(listed, tuple) else ())
+        stops: dict[str, Value] = {}
+        for field, qos_field in STOPS.items():
+            value = account.fields.get(field)
+            value = remembered.get(qos_field) if value == 0 and written else value
+            if value is not None:
+                stops[field] = value
+        if not written and stops.get("GrpJobs") == stops.get("GrpSubmit") == 0:  # import says draining
+            del stops["GrpJobs"], stops["GrpSubmit"]
+        return stops
+
+    def _memory(self, account: FoundObject, *, stoppable: bool) -> WantedObject | None:
+        """Return the QOS that remembers the site's limits, where a stop hides them or one is 0 itself."""
+        stops = self.site_stops(account)
+        if not stops or not (stoppable or 0 in stops.values()):
+            return None
+        key = names.qos_key(names.site_limits_qos(account.key.name))
+        return WantedObject(key, {STOPS[field]: value for field, value in stops.items()})
 
     def settings(self) -> dict[str, str]:
         """Return the site's QOS, and those of each account that Fairway did not create."""
@@ -95,7 +135,8 @@ class SiteFields:
     def _account(
         self, wanted: WantedObject, found: FoundObject, accounts: Collection[str], gpus: Collection[str]
     ) -> WantedObject:
-        others = self._others(wanted, found)
+        others = {f: v for f, v in self._others(found).items() if f not in STOPS}
+        others |= self.site_stops(found)
         by_type = [wanted.fields.get(f"GrpTRES.{tres}") for tres in gpus]
         if len(gpus) == 1 or any(limit != found.fields.get(_ALL_GPUS) for limit in by_type):
             # Import wrote it as the limit of each type; now the fleet file says something else.
@@ -111,7 +152,7 @@ class SiteFields:
     def _member(
         self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value], gpus: Collection[str]
     ) -> WantedObject:
-        others = self._others(wanted, found)
+        others = self._others(found)
         if len(gpus) == 1 and any(f"GrpTRES.{tres}" in wanted.fields for tres in gpus):
             others.pop(_ALL_GPUS, None)
         fields = {**others, **wanted.fields, **self._qos(wanted, found)}
@@ -139,14 +180,12 @@ class SiteFields:
                 fields[field] = min(limit, kept) if isinstance(kept, int) else limit
         return replace(wanted, fields=fields)
 
-    def _others(self, wanted: WantedObject, found: FoundObject) -> dict[str, Value]:
+    def _others(self, found: FoundObject) -> dict[str, Value]:
         """Return fields of the found object that a fleet cannot express."""
         return {
             field: value
             for field, value in found.fields.items()
-            if field not in _FLEET_FIELDS
-            and not field.startswith(_FLEET_LIMITS)
-            and not (field in _STOPS and value == 0)
+            if field not in _FLEET_FIELDS and not field.startswith(_FLEET_LIMITS)
         }
 
     def _qos(self, wanted: WantedObject, found: FoundObject) -> dict[str, Value]:

@@ -142,7 +142,14 @@ def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) ->
         ),
         {s.tres for s in context.sites if s.is_limited},
         counts_all=all(s.is_limited for s in context.sites),
+        stoppable={team.name for team in context.teams if _may_stop(team)},
     )
+
+
+def _may_stop(team: Team) -> bool:
+    """Return whether the team is stopped, or will be when its budget is spent."""
+    ends = team.budget is not None and team.budget.at_limit is not AtLimit.WARN
+    return team.draining or team.hold is not None or ends
 
 
 def _gates(context: PolicyContext, site: SiteFields) -> Iterator[WantedObject]:

@@ -79,13 +79,22 @@ def test_a_user_whom_people_put_into_another_account_stays() -> None:
 
 def test_release_opens_the_gate_and_ends_holds_but_keeps_ceilings() -> None:
     gate = FoundObject(GATE, {"MaxJobsPerAccount": 0, "Priority": 1}, ours=True)
-    held = account(GrpJobs=0, MaxJobs=0, **{"GrpTRES.gres/gpu:a100": 0})
+    written = (names.LENT, "normal")
+    held = account(GrpJobs=0, MaxJobs=0, QOS=written, **{"GrpTRES.gres/gpu:a100": 0})
     foreign = FoundObject(names.account_key("biology"), {"GrpJobs": 0}, ours=False)
     changes = restore.guards(FoundPolicy("slurm", (gate, held, foreign), {}))
     assert {c.key: c.wanted for c in changes} == {
         GATE: {"Priority": 1},
-        PHYSICS: {"Fairshare": 5, "GrpTRES.gres/gpu:a100": 0},
+        PHYSICS: {"Fairshare": 5, "QOS": written, "GrpTRES.gres/gpu:a100": 0},
     }
+
+
+def test_release_gives_back_the_sites_own_numbers_of_jobs() -> None:
+    held = account(GrpJobs=0, MaxJobs=0, GrpSubmit=0, QOS=(names.LENT,))
+    remembered = {"GrpJobs": 20, "GrpSubmit": 0}
+    memory = FoundObject(names.qos_key(names.site_limits_qos("physics")), remembered, ours=True)
+    (change,) = restore.guards(FoundPolicy("slurm", (held, memory), {}))
+    assert change.wanted == {"Fairshare": 5, "QOS": (names.LENT,), "GrpJobs": 20, "GrpSubmit": 0}
 
 
 def test_a_qos_loses_the_limits_that_it_did_not_have() -> None:

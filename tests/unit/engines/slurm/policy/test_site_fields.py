@@ -9,7 +9,8 @@ import pytest
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.advice import notices
 from fairway.engines.slurm.policy.site_fields import SiteFields
-from fairway.engines.slurm.policy.translate import wanted_objects
+from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
+from fairway.model.budget import Hold
 from fairway.policy.objects import FoundObject, FoundPolicy, ObjectKey, Translation, Value, WantedObject
 from fairway.policy.plan import compute_changes
 from tests.unit.engines.slurm.policy.made import by_name, ground
@@ -166,3 +167,59 @@ def test_a_limit_on_all_gpus_stays_until_the_fleet_file_says_something_else(
     wanted = WantedObject(key, {"Parent": "root", "Fairshare": 1, "QOS": (), **limits})
     (account,) = SiteFields.of([found], {}).keep([wanted], {"gres/gpu:a100", "gres/gpu:1g.10gb"})
     assert account.fields.get("GrpTRES.gres/gpu") == kept
+
+
+BUDGET = TEAMS.replace("share: 50", "share: 50, budget: { amount: 100, every: month, at_limit: stop }")
+MEMORY = f"qos {names.site_limits_qos('vision')}"
+WRITTEN = ("fairway.lent", "normal")
+
+
+def held(*objects: FoundObject, hold: Hold | None) -> dict[str, dict[str, Value]]:
+    context = ground(BUDGET, settings=ROOT)
+    fleet = replace(context.fleet, teams=tuple(replace(t, hold=hold) for t in context.fleet.teams))
+    return by_name(wanted_objects(PolicyContext.of(fleet, "hpc", ROOT), (*SITE, *objects)))
+
+
+def test_the_sites_number_of_jobs_comes_back_after_a_hold() -> None:
+    free = found("account", "vision", Parent="root", QOS=WRITTEN, GrpJobs=20)
+    objects = held(free, hold=None)
+    assert objects["account vision"]["GrpJobs"] == 20
+    assert objects[MEMORY] == {"GrpJobs": 20}  # before the first hold: that writes no new objects
+
+    memory = found("qos", names.site_limits_qos("vision"), GrpJobs=20)
+    objects = held(free, memory, hold=Hold.STOP)
+    assert objects["account vision"]["GrpJobs"] == 0
+    assert objects[MEMORY] == {"GrpJobs": 20}
+
+    stopped = found("account", "vision", Parent="root", QOS=WRITTEN, GrpJobs=0, MaxJobs=0)
+    assert held(stopped, memory, hold=Hold.STOP)[MEMORY] == {"GrpJobs": 20}
+    after = held(stopped, memory, hold=None)["account vision"]
+    assert after["GrpJobs"] == 20
+    assert "MaxJobs" not in after  # the site had none
+
+
+def test_what_the_site_changes_itself_counts() -> None:
+    memory = found("qos", names.site_limits_qos("vision"), GrpJobs=20)
+    for now in (30, None):
+        account = found("account", "vision", Parent="root", QOS=WRITTEN, GrpJobs=now)
+        assert held(account, memory, hold=None)["account vision"].get("GrpJobs") == now
+
+
+def test_an_account_or_user_that_the_site_has_stopped_stays_so() -> None:
+    account = found("account", "vision", Parent="root", QOS=("normal",), GrpJobs=0)
+    objects = wanted(account, found("association", "vision/alice", MaxJobs=0))
+    assert objects["account vision"]["GrpJobs"] == 0
+    assert objects["association vision/alice"]["MaxJobs"] == 0
+    written = found("account", "vision", Parent="root", QOS=WRITTEN, GrpJobs=0)
+    memory = found("qos", names.site_limits_qos("vision"), GrpJobs=0)
+    assert wanted(written, memory)["account vision"]["GrpJobs"] == 0
+
+
+def test_what_import_calls_draining_is_the_fleets_to_lift() -> None:
+    account = found("account", "vision", Parent="root", QOS=("normal",), GrpJobs=0, GrpSubmit=0)
+    assert "GrpJobs" not in wanted(account)["account vision"]
+    assert MEMORY not in wanted(account)
+
+
+def test_without_a_budget_nothing_has_to_be_remembered() -> None:
+    assert MEMORY not in wanted(found("account", "vision", Parent="root", QOS=WRITTEN, GrpJobs=20))
