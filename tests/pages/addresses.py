@@ -63,6 +63,7 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "policy-history": lambda _: "/policy/history",
     "policy-apply": _apply,
     "policy-plan": lambda _: "/policy/plan",
+    "server": lambda _: "/server",
     "no-such-job": lambda _: "/jobs/zzzz",
     "no-such-pool": lambda _: "/pools/no-such-pool",
 }

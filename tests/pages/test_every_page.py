@@ -40,6 +40,7 @@ NOT_HERS = {
     "team": "your team",
     "job-log": "its owner",
     "job-cancel": "its owner",
+    "server": "operator",
 }
 """What a member is refused of the pages, which are of another team and its jobs, and a word of why."""
 

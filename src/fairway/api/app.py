@@ -78,6 +78,7 @@ def _new_app() -> FastAPI:
 def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     require_rules(app)
     app.state.queues = RequestQueues(registry)
+    app.state.registry = registry
     app.add_exception_handler(HTTPException, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_error)
     app.add_middleware(RequestGuard, metrics=RequestMetrics(registry))

@@ -46,6 +46,8 @@ _TAKE = text("""
     SELECT token, expires_at FROM taken UNION ALL SELECT token, expires_at FROM born
 """)
 
+_ALL = text("SELECT loop, cluster, holder, token, expires_at FROM lease ORDER BY loop, cluster LIMIT 2000")
+
 _IS_HOLDER = "loop = :loop AND cluster = :cluster AND holder = :holder AND token = :token"
 
 _RENEW = text(f"""
@@ -82,6 +84,11 @@ class LeaseStore(LedgerStore):
         if row is None:
             return None
         return Lease(loop, ClusterName(cluster), holder, row.token, float(seconds), row.expires_at)
+
+    async def all(self) -> list[Lease]:
+        """Return every lease there ever was, by loop and cluster, with who holds it or held it last."""
+        rows = await self._fetch(_ALL)
+        return [Lease(r.loop, ClusterName(r.cluster), r.holder, r.token, 0.0, r.expires_at) for r in rows]
 
     async def renew(self, lease: Lease) -> Lease | None:
         """Extend the lease by its own length from now. Returns None if it is lost."""

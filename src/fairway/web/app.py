@@ -20,6 +20,7 @@ from fairway.web.pages.fleet.plots import Plots
 from fairway.web.pages.jobs import list_page
 from fairway.web.pages.policy import page as policy_page
 from fairway.web.pages.pool import page as pool_page
+from fairway.web.pages.server import page as server_page
 from fairway.web.pages.teams import page as team_page
 from fairway.web.render import PageRenderer
 from fairway.web.sessions import PageRoute, error_page_with_navigation
@@ -53,6 +54,7 @@ def add_pages(
     list_page.add_job_pages(site)
     cost_page.add_cost_pages(site)
     policy_page.add_policy_pages(site)
+    server_page.add_server_page(site)
     app.router.route_class = GuardedRoute
     require_rules(app)
 

@@ -133,6 +133,7 @@ ENGINE_PAGE: Final = page_allow(Role.VIEWER, kind=RequestKind.ENGINE)
 """Pages that ask an engine."""
 PAGE_MEMBER: Final = page_allow(Role.MEMBER)
 PAGE_OPERATOR: Final = page_allow(Role.OPERATOR)
+PAGE_OPERATOR_UNLIMITED: Final = page_allow(Role.OPERATOR, kind=RequestKind.UNLIMITED)
 
 
 class PageRoute(GuardedRoute):
