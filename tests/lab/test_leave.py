@@ -108,8 +108,8 @@ def is_bare_namespace(line: str) -> bool:
 
 
 @asynccontextmanager
-async def site_up(kind: str, name: str) -> AsyncIterator[Instance]:
-    instance = up(kind, f"leave-{name}", "--site", name)
+async def site_up(kind: str, name: str, *words: str) -> AsyncIterator[Instance]:
+    instance = up(kind, f"leave-{name}", "--site", name, *words)
     try:
         yield instance
     finally:
@@ -117,9 +117,10 @@ async def site_up(kind: str, name: str) -> AsyncIterator[Instance]:
     assert_nothing_is_left(instance)
 
 
+@pytest.mark.parametrize("version", ["24.11", "26.05"])
 @pytest.mark.parametrize("name", [name for name in site_names() if Site(name).has_accounting])
-async def test_leaving_a_slurm_site_leaves_nothing_behind(name: str) -> None:
-    async with site_up("slurm", name) as instance:
+async def test_leaving_a_slurm_site_leaves_nothing_behind(name: str, version: str) -> None:
+    async with site_up("slurm", name, "--version", version) as instance:
         before = slurm_dump(instance)
         async with imported_site(instance) as governed:
             await governed.govern()

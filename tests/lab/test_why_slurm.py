@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from fairway import Client
 from fairway.client.contexts import Target
+from fairway.client.requests import build_spec
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.render import render_slurm
 from fairway.explain.engine_reasons import ENGINE_REASONS
@@ -104,17 +105,29 @@ class Site:
     def job(self, number: str) -> Job | None:
         return next((j for j in self.client.jobs(most=200) if j.engine_id == number), None)
 
+    def submit(self, name: str, *, hold: bool = False, after: Sequence[str] = ()) -> str:
+        """Submit a job of alice's with Fairway; returns its id."""
+        spec = build_spec(
+            ["sleep", "600"], {"name": name, "gpus": "A100-80GB", "team": "vision", "after": after}
+        )
+        (job,) = self.client.submit(spec, as_user="alice", hold=hold)
+        return job.id
+
     def why(self, number: str, code: str) -> WhyReason:
-        """Ask until the answer is the expected one; fails with the last answer."""
-        deadline, last = Deadline(SECONDS), None
+        """Ask about a job of Slurm's until the answer is the expected one; fails with the last answer."""
+        until(lambda: self.job(number) is not None, SECONDS, f"{number} in the mirror")
+        job = self.job(number)
+        assert job is not None
+        return self.why_of(job.id, code)
+
+    def why_of(self, job: str, code: str) -> WhyReason:
+        """Ask about a job by Fairway's id."""
+        deadline = Deadline(SECONDS)
         while True:
-            job = self.job(number)
-            if job is not None:
-                found = self.client.why(job.id)
-                last = found
-                if [r.code for r in found.reasons] == [code]:
-                    return self.checked(found)
-            assert not deadline.passed, f"expected {code}, got {last}"
+            found = self.client.why(job)
+            if [r.code for r in found.reasons] == [code]:
+                return self.checked(found)
+            assert not deadline.passed, f"expected {code}, got {found}"
             time.sleep(0.5)
 
     def checked(self, found: Why) -> WhyReason:
@@ -127,6 +140,8 @@ class Site:
 
     def clear(self) -> None:
         """Cancel everything, and wait until it is over for Slurm and for the mirror."""
+        if sent := [job.id for job in self.client.jobs(states=["open"], native=False, most=50)]:
+            self.client.cancel(sent)
         for user in ("alice", "bob", "carol"):
             self.instance.run("scancel", f"--user={user}", check=False)
         states = "PENDING,RUNNING,COMPLETING,CONFIGURING"
@@ -256,7 +271,7 @@ def test_room_and_turn(site: Site) -> None:
 
 
 def test_dependencies_holds_and_times(site: Site) -> None:
-    """Rows 10 to 15."""
+    """Rows 10 and 12 to 15."""
     before = site.run("alice", "-A", "vision", "--gres=gpu:a100:1", "--job-name=before")
     after = site.sbatch("alice", "-A", "vision", "--gres=gpu:a100:1", f"--dependency=afterok:{before}")
     known = site.job(before)
@@ -271,6 +286,26 @@ def test_dependencies_holds_and_times(site: Site) -> None:
     assert "UTC, in 59 min" in site.why(by_admin, "NotYetTime").text
     site.control("hold", by_admin)
     site.why(by_admin, "HeldByAdmin")
+    site.clear()
+
+
+def test_a_dependency_of_fairways_own(site: Site) -> None:
+    """Row 11."""
+    first = site.submit("first", hold=True)
+    second = site.submit("second", after=[first])
+    assert site.why_of(second, "AfterAnother").text == f"it comes after first ({first}), which is held"
+    site.clear()
+
+
+def test_a_cluster_that_is_away(site: Site) -> None:
+    """Row 21."""
+    site.instance.kill("slurmrestd")
+    try:
+        found = site.why_of(site.submit("sent-later"), "ClusterAway")
+        assert "hpc does not answer: " in found.text and "fairway get clusters" in found.hint
+    finally:
+        site.instance.start("slurmrestd")
+    until(lambda: site.client.clusters()[0].reason is None, 60, "the cluster's return")
     site.clear()
 
 
