@@ -15,7 +15,7 @@ from lab.slurm.site import Site, site_names
 from tests.lab.driving import assert_nothing_is_left, up
 from tests.unharmed.imported import SITE
 from tests.unharmed.leave_site import imported_site
-from tests.unharmed.probes import Probe, harms, play, probes_of
+from tests.unharmed.probes import Probe, harms, keep_jobs, play, probes_of
 from tests.unharmed.report import Report
 from tests.unharmed.slurm_site import install, is_governed, uninstall
 
@@ -44,12 +44,14 @@ async def _play(instance: Instance, title: str) -> Report:
     begun = time.monotonic()
     probes = probes_of(instance)
     assert len(probes) >= 40
+    kept = keep_jobs(instance, play(instance, probes))
     before = play(instance, probes)
     report = Report(title, before.values())
 
     def look(step: str, may_change: Callable[[Probe], bool]) -> None:
         after = play(instance, probes)
-        report.add(step, [str(harm) for harm in harms(before, after, may_change)])
+        moved = [text for job in kept for text in job.moved(instance)]
+        report.add(step, [*(str(harm) for harm in harms(before, after, may_change)), *moved])
         report.governed = sum(after[probe] != before[probe] for probe in probes)
 
     accounts = ("sacctmgr", "-nP", "show", "assoc")

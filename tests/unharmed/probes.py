@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.waiting import Deadline
+from tests.waiting import Deadline, until
 
 if TYPE_CHECKING:
     from lab.instance import Instance
 
-LIKELY_TO_GO = {"None", "Priority", "Resources", "BeginTime", "(null)", ""}
+LIKELY_TO_GO = {"None", "Priority", "Resources", "BeginTime", "QOSMaxJobsPerUserLimit", "(null)", ""}
 """Reasons with which a job waits that starts in a moment."""
 JOB = re.compile(r"(\w+)=(\S*)")
 WAIT_SECONDS = 60.0
@@ -50,9 +52,11 @@ class Outcome:
     result: Result
     words: str = ""
     time_limit: str = ""
+    runs_as: str = ""
+    """Its account and QOS."""
 
     def __str__(self) -> str:
-        return f"{self.result} {self.words}".strip()
+        return " ".join(filter(None, (self.result, self.words, self.time_limit, self.runs_as)))
 
 
 def probes_of(instance: Instance) -> list[Probe]:
@@ -88,10 +92,13 @@ def _everybody(instance: Instance, partitions: Sequence[str]) -> Iterator[Probe]
         yield Probe(user, (*where, "--time=1", "--gres=gpu:16"))
         yield Probe(user, (*where, "--time=1", "--mem=900G"))
         yield Probe(user, (*where, "--time=1", "--exclusive"))
-        for gpus in ((), ("--gres=gpu:1",)):
-            yield Probe(user, (*where, *gpus))  # the time that the partition gives
-            for name in qos:
-                yield Probe(user, (*where, *gpus, f"--qos={name}", "--time=1"))
+        yield Probe(user, where)  # the time that the partition gives
+        yield Probe(user, (*where, "--gres=gpu:1"))
+    for name, (owner, account) in _owners(instance, qos).items():
+        for partition in partitions:
+            named = (f"--account={account}", f"--partition={partition}", f"--qos={name}", "--time=1")
+            yield Probe(owner, named)
+            yield Probe(owner, (*named, "--gres=gpu:1"))
     for others in pairwise(partitions):
         where = (*mine, f"--partition={','.join(others)}")
         yield Probe(user, (*where, "--time=1"))
@@ -100,6 +107,17 @@ def _everybody(instance: Instance, partitions: Sequence[str]) -> Iterator[Probe]
     for stranger in strangers:
         yield Probe(stranger, (*mine, "--time=1", "--gres=gpu:1"))
         yield Probe(stranger, (*mine, "--time=1"))
+
+
+def _owners(instance: Instance, qos: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Somebody with an account that may use it, for each QOS."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in _rows(instance, "assoc", "account,user,qos"):
+        account, user, listed = row.split("|")
+        if user not in ("", "root", "fairway"):
+            for name in set(listed.split(",")).intersection(qos):
+                found.setdefault(name, (user, account))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +129,7 @@ class Harm:
     after: Outcome
 
     def __str__(self) -> str:
-        return f"{self.probe}: {self.before} {self.before.time_limit} -> {self.after} {self.after.time_limit}"
+        return f"{self.probe}: {self.before} -> {self.after}"
 
 
 def harms(
@@ -121,7 +139,7 @@ def harms(
     return [
         Harm(probe, was, after[probe])
         for probe, was in before.items()
-        if not _same(was, after[probe]) and not (is_governed(probe) and _no_more(was, after[probe]))
+        if not _same(probe, was, after[probe]) and not (is_governed(probe) and _no_more(was, after[probe]))
     ]
 
 
@@ -141,10 +159,13 @@ def _minutes(limit: str) -> float:
     return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 
-def _same(was: Outcome, now: Outcome) -> bool:
+def _same(probe: Probe, was: Outcome, now: Outcome) -> bool:
     """Whether a probe came out the same; which of several reasons to wait Slurm gives first is chance."""
-    both_wait = was.result is Result.WAITS and now.result is Result.WAITS
-    return now == (replace(was, words=now.words) if both_wait else was)
+    if was.result is Result.WAITS and now.result is Result.WAITS:
+        was = replace(was, words=now.words)
+    if "--exclusive" in probe.options:  # it gets the GPUs of its nodes, and may run as a team's job
+        was = replace(was, runs_as=now.runs_as)
+    return now == was
 
 
 def play(instance: Instance, probes: Sequence[Probe]) -> dict[Probe, Outcome]:
@@ -163,6 +184,62 @@ def play(instance: Instance, probes: Sequence[Probe]) -> dict[Probe, Outcome]:
     if submitted:
         instance.run("scancel", *submitted, check=False)
     return outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A job that was there before Fairway, and its place: where and since when, or until when."""
+
+    number: str
+    options: tuple[str, ...]
+    place: tuple[str, ...]
+
+    def moved(self, instance: Instance) -> Iterator[str]:
+        """Yield what has become of it, if it has lost its place."""
+        if (now := _place(_jobs(instance).get(self.number, {}))) != self.place:
+            yield f"{' '.join(self.options)}: {' '.join(self.place)} -> {' '.join(now)}"
+
+
+def keep_jobs(instance: Instance, outcomes: Mapping[Probe, Outcome]) -> list[Kept]:
+    """Submit jobs like those that ran, with GPUs and without: one that runs, one that waits for a day."""
+    ran = [probe for probe, outcome in outcomes.items() if outcome.result is Result.RAN]
+    kept = []
+    for has_gpus in (True, False):
+        probe = next(p for p in ran if ("--gres=gpu:1" in p.options) is has_gpus)
+        for begin, state in (("now", "RUNNING"), ("now+1day", "PENDING")):
+            node = f"--nodelist={_roomy_node(instance, probe)}"
+            options = (*probe.options, node, f"--begin={begin}", "--time=29")
+            command = ("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap=sleep 1700")
+            number = instance.run(*command, user=probe.user).stdout.strip().partition(";")[0]
+            until(partial(_is, instance, number, state), 60, f"{number} is {state}")
+            kept.append(Kept(number, options, _place(_jobs(instance)[number])))
+    return kept
+
+
+def _roomy_node(instance: Instance, probe: Probe) -> str:
+    """A node where a probe can run whose partitions all have others, so that probes have room beside it."""
+    rows = [row.split("|") for row in instance.run("sinfo", "-hN", "-o", "%N|%P|%T").stdout.splitlines()]
+    asked = next((o.partition("=")[2] for o in probe.options if o.startswith("--partition=")), "")
+    sizes = Counter(partition for _, partition, _ in rows)
+    least: dict[str, int] = {}
+    for node, partition, _ in rows:
+        least[node] = min(sizes[partition], least.get(node, sizes[partition]))
+    usable = [
+        node
+        for node, partition, state in rows
+        if state in ("idle", "mixed", "planned")
+        and (partition.rstrip("*") == asked or (not asked and partition[-1] == "*"))
+    ]
+    return max(usable, key=lambda node: least[node])
+
+
+def _is(instance: Instance, number: str, state: str) -> bool:
+    return _jobs(instance).get(number, {}).get("JobState") == state
+
+
+def _place(job: Mapping[str, str]) -> tuple[str, ...]:
+    keys = ("JobState", "SubmitTime", "StartTime", "Account", "TimeLimit", "NodeList")
+    return tuple(f"{key}={job.get(key, '')}" for key in keys)
 
 
 def _settled(instance: Instance, numbers: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -185,10 +262,11 @@ def _moves(job: Mapping[str, str]) -> bool:
 
 def _outcome(job: Mapping[str, str]) -> Outcome:
     state, reason, limit = (job.get(key, "") for key in ("JobState", "Reason", "TimeLimit"))
+    runs_as = f"{job.get('Account', '')}/{job.get('QOS', '')}"
     if state in ("COMPLETED", "RUNNING", "COMPLETING"):
-        return Outcome(Result.RAN, time_limit=limit)
+        return Outcome(Result.RAN, "", limit, runs_as)
     if state == "PENDING":
-        return Outcome(Result.WAITS, reason, limit)
+        return Outcome(Result.WAITS, reason, limit, runs_as)
     return Outcome(Result.REFUSED, f"{state} {reason}", limit)
 
 
