@@ -1,4 +1,4 @@
-"""Find what a new fleet takes away: clusters, teams, pools, budgets, limits, prices and members' rights.
+"""Find what a new fleet takes away: clusters, teams, pools, budgets, limits, prices, rights and room.
 
 What goes together with something larger is part of its removal: the pools of a removed cluster, the members
 of a removed team. A budget is always a removal of its own: money must not disappear inside another line.
@@ -36,10 +36,12 @@ class RemovalKind(StrEnum):
     OVERHEAD = "overhead"
     MEMBER = "member"
     DEFAULT_TEAM = "default team"
+    LOWERED = "lowered limit"
+    """A guarantee, ceiling or limit of a job or user that is lower than before, or new."""
 
 
-NEVER_FORCED: Final = frozenset({RemovalKind.MEMBER, RemovalKind.DEFAULT_TEAM})
-"""Announced only: people leave teams every week, and adding them again undoes it."""
+NEVER_FORCED: Final = frozenset({RemovalKind.MEMBER, RemovalKind.DEFAULT_TEAM, RemovalKind.LOWERED})
+"""Announced only: people leave teams and limits change every week, and the next apply undoes it."""
 
 
 NEVER_BY_PARTIAL: Final = frozenset(
@@ -61,6 +63,8 @@ class Removal:
     """What it was: `120,000 a month`, `8`."""
     detail: str = ""
     """What goes with it: the pools of a cluster, the members of a team."""
+    limit: int | None = None
+    """Of a lowered limit of a job or user: the new one, in GPUs or seconds."""
 
 
 def find_removals(before: Fleet | None, after: Fleet) -> tuple[Removal, ...]:
@@ -170,6 +174,8 @@ def _teams(before: Fleet, after: Fleet) -> Iterator[Removal]:
             continue
         parent, parent_now = _parents(team, was, remaining)
         yield from _limits(team, now, parent, parent_now)
+        yield from _lowered_limits(team, now, parent, parent_now)
+        yield from _lowered_grants(team, now)
         yield from _grants(team, now, parent, parent_now, after)
         yield from _allowed_priorities(team, now, parent, parent_now, after)
         for member in team.members:
@@ -194,6 +200,34 @@ def _limits(team: Team, now: Team, parent: Team | None, parent_now: Team | None)
         if old_above == old and new_above is None:  # the parent is listed with it
             continue
         yield Removal(RemovalKind.LIMIT, team.name, what, old)
+
+
+def _lowered_limits(team: Team, now: Team, parent: Team | None, parent_now: Team | None) -> Iterator[Removal]:
+    inherited = _limit_values(parent, parent_now)
+    numbers = (now.limits.job_gpus, now.limits.job_seconds, now.limits.user_gpus)
+    were = (team.limits.job_gpus, team.limits.job_seconds, team.limits.user_gpus)
+    values = zip(_limit_values(team, now), inherited, were, numbers, strict=True)
+    for (what, old, new), (_, old_above, new_above), was, limit in values:
+        if limit is None or (was is not None and was <= limit):
+            continue
+        if parent is not None and (old, new) == (old_above, new_above):  # the parent is listed with it
+            continue
+        yield Removal(RemovalKind.LOWERED, team.name, what, f"{old or 'none'} → {new}", limit=limit)
+
+
+def _lowered_grants(team: Team, now: Team) -> Iterator[Removal]:
+    for grant in team.grants:
+        new = now.grant(grant.supply)
+        if new is None:
+            continue
+        values = []
+        if 0 < new.guarantee < grant.guarantee:
+            values.append(f"guarantee {grant.guarantee} → {new.guarantee}")
+        if new.ceiling is not None and (grant.ceiling is None or new.ceiling < grant.ceiling):
+            most = "unlimited" if grant.ceiling is None else str(grant.ceiling)
+            values.append(f"at most {most} → {new.ceiling}")
+        if values:
+            yield Removal(RemovalKind.LOWERED, team.name, str(grant.supply), ", ".join(values))
 
 
 def _limit_values(was: Team | None, now: Team | None) -> list[tuple[str, str | None, str | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from fairway.cost.calendar import calendar_of
@@ -23,7 +24,10 @@ _OF_POOLS: Final = frozenset({RemovalKind.POOL, RemovalKind.SLICE})
 _OF_TEAMS: Final = frozenset(
     {RemovalKind.TEAM, RemovalKind.GUARANTEE, RemovalKind.GRANT, RemovalKind.PRIORITY, RemovalKind.MEMBER}
 )
-_USABLE: Final = _OF_POOLS | _OF_TEAMS | {RemovalKind.CLUSTER}
+_USABLE: Final = _OF_POOLS | _OF_TEAMS | {RemovalKind.CLUSTER, RemovalKind.LOWERED}
+
+MAX_LIMITS: Final = 20
+"""Lowered limits of jobs whose users are looked for: each needs a query of its own."""
 
 _BY_CLUSTER: Final = (Label.CLUSTER, Label.USER)
 _BY_TEAM: Final = (Label.TEAM, Label.USER, Label.PRIORITY)
@@ -44,15 +48,33 @@ async def recent_use(
     calendar, now = calendar_of(fleets[0]), int(time.time()) if now is None else now
     span = Span(calendar.hour_start(now - DAYS * 86_400), calendar.next_hour(now))
     spans = {pool.name: (span,) for fleet in fleets for pool in fleet.pools}
-    views = [UsageView(spans, by, which) for by, which in _queries(usable, subtrees)]
+    limits = [r for r in usable if r.limit is not None]
+    summed = [r for r in usable if r.limit is None]
+    views = [UsageView(spans, by, which) for by, which in _queries(summed, subtrees)]
     try:
         async with asyncio.timeout(SECONDS):
             sums = await ledger.usage.views(views, now, local=calendar)
+            above = {r: await _above(ledger, r, subtrees, span) for r in limits[:MAX_LIMITS]}
     except TimeoutError:
         return dict.fromkeys(usable, RecentUse(unknown=f"the ledger did not answer within {SECONDS:g} s"))
     except FairwayError as error:
         return dict.fromkeys(usable, RecentUse(unknown=error.message))
-    return match_use(usable, dict(zip((view.by for view in views), sums, strict=True)), subtrees)
+    too_many = RecentUse(unknown=f"more than {MAX_LIMITS} limits change at once")
+    found = match_use(summed, dict(zip((view.by for view in views), sums, strict=True)), subtrees)
+    return {**found, **dict.fromkeys(limits[MAX_LIMITS:], too_many), **above}
+
+
+async def _above(
+    ledger: Ledger, removal: Removal, subtrees: Mapping[str, frozenset[str]], span: Span
+) -> RecentUse:
+    """Find who had jobs above a lowered limit of jobs."""
+    teams = sorted(subtrees.get(removal.name, frozenset({removal.name})))
+    since = datetime.fromtimestamp(span.start, UTC)
+    if removal.what == "GPUs of a job":
+        return RecentUse.of(await ledger.jobs.use_above(teams, since, gpus=removal.limit))
+    if removal.what == "time of a job":
+        return RecentUse.of(await ledger.jobs.use_above(teams, since, seconds=removal.limit))
+    return RecentUse(unknown="Fairway does not keep what one user held at once")
 
 
 def match_use(

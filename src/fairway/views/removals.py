@@ -19,10 +19,14 @@ _NOUNS: Final = {RemovalKind.OVERHEAD: "overhead cost"}
 
 def removals_headline(removals: Sequence[wire.Removal]) -> str:
     """Count what is removed: `removes 1 cluster, 5 budgets and 2 members`. Empty if nothing is."""
-    counts = [_counted(kind, len(list(group))) for kind, group in groupby(removals, key=lambda r: r.kind)]
-    if not counts:
-        return ""
-    return "removes " + " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]]))
+    removed = [r for r in removals if r.kind is not RemovalKind.LOWERED]
+    counts = [_counted(kind, len(list(group))) for kind, group in groupby(removed, key=lambda r: r.kind)]
+    parts = []
+    if counts:
+        parts.append("removes " + " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]])))
+    if len(removed) < len(removals):
+        parts.append(f"lowers {count(len(removals) - len(removed), 'limit')}")
+    return "; ".join(parts)
 
 
 def removal_lines(removals: Sequence[wire.Removal]) -> list[str]:
@@ -33,6 +37,9 @@ def removal_lines(removals: Sequence[wire.Removal]) -> list[str]:
         found = list(group)
         if kind in _COUNTED and single:
             lines += [f"removes {removal_text(r)}" for r in found]
+        elif kind is RemovalKind.LOWERED:
+            several = f"{count(len(found), 'limit')}: " if len(found) > 1 else ""
+            lines.append(f"lowers {several}{_joined(found)}{_unused(found)}")
         elif len(found) == 1:
             lines.append(f"removes {removal_text(found[0])}")
         else:
@@ -134,12 +141,12 @@ def _item_name(r: wire.Removal) -> str:
     match r.kind:
         case RemovalKind.BUDGET:
             return f"of {name} ({value})"
-        case RemovalKind.GUARANTEE:
-            return f"of {name} on {what} ({value})"
-        case RemovalKind.GRANT:
-            return f"of {name} on {what}"
+        case RemovalKind.GUARANTEE | RemovalKind.GRANT:
+            return f"of {name} on {what}" + (f" ({value})" if value else "")
         case RemovalKind.DEFAULT_TEAM:
             return f"of {name} ({what})"
+        case RemovalKind.LOWERED:
+            return f"{what} for {name} ({value})"
         case RemovalKind.CLUSTER | RemovalKind.POOL | RemovalKind.TEAM:
             return f"{name}{_in_brackets(r)}"
         case _:

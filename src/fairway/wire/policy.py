@@ -210,7 +210,7 @@ class ClusterPlan(Wire):
 
 
 class Removal(Wire):
-    """Something that the last applied fleet has and the planned one has not."""
+    """Something that the last applied fleet has and the planned one has not, or has less of."""
 
     kind: RemovalKind
     name: str = Field(

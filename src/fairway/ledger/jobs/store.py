@@ -171,6 +171,18 @@ _HISTORY = text("""
     ) AS recent
 """)
 
+_USE_ABOVE = text("""
+    SELECT job_class.user_name, sum(attempt.devices * greatest(0, extract(epoch FROM
+        COALESCE(attempt.ended_at, left_cluster.seen_at, now()) - attempt.started_at))) AS seconds
+    FROM job JOIN job_class ON job_class.id = job.class JOIN attempt ON attempt.job = job.id
+    LEFT JOIN left_cluster ON left_cluster.cluster = job.cluster
+    WHERE job_class.team = ANY(CAST(:teams AS text[])) AND job.id >= :low AND job.submitted_at >= :since
+        AND (attempt.devices > CAST(:gpus AS bigint) OR extract(epoch FROM
+            COALESCE(attempt.ended_at, left_cluster.seen_at, now()) - attempt.started_at)
+            > CAST(:seconds AS bigint))
+    GROUP BY job_class.user_name
+""")
+
 _ARRAYS = text("""
     SELECT array_first, state, count(*) AS tasks FROM job
     WHERE array_first = ANY(CAST(:arrays AS bigint[])) GROUP BY array_first, state
@@ -500,6 +512,22 @@ class JobStore(LedgerStore):
             values = {"teams": list(teams), "low": low, "since": since, "most": MAX_COUNTED}
             rows = (await connection.execute(_HISTORY, values)).all()
         return {TeamName(row.team): int(row.recent) for row in rows if row.ever}
+
+    async def use_above(
+        self, teams: Sequence[str], since: datetime, *, gpus: int | None = None, seconds: int | None = None
+    ) -> Mapping[str, int]:
+        """Sum the device-seconds of each user's jobs that held more GPUs, or ran longer, than this."""
+        async with self._connections.single() as connection:
+            low = (await connection.execute(_FROM_ID, {"moment": since - _SLACK})).scalar() or 0
+            limits = {"gpus": gpus, "seconds": seconds}
+            values = {
+                "teams": list(teams),
+                "low": low,
+                "since": since,
+                **{name: _MAX_ID if limit is None else limit for name, limit in limits.items()},
+            }
+            rows = (await connection.execute(_USE_ABOVE, values)).all()
+        return {row.user_name: int(row.seconds) for row in rows}
 
     async def array_counts(self, arrays: Sequence[JobId]) -> Mapping[JobId, Mapping[JobState, int]]:
         """Count the tasks of each array, named by its first task, by state."""
