@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from fairway import __version__
 from fairway.api.auth import GuardedRoute, require_rules
+from fairway.api.bodies import LargeBodies
 from fairway.api.load import RequestQueues
 from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
@@ -72,6 +73,7 @@ def _new_app() -> FastAPI:
     )
     app.router.route_class = GuardedRoute
     app.state.token_limiter = WrongTokenLimiter()
+    app.state.large_bodies = LargeBodies()
     return app
 
 
@@ -81,7 +83,7 @@ def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
     app.state.registry = registry
     app.add_exception_handler(HTTPException, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_error)
-    app.add_middleware(RequestGuard, metrics=RequestMetrics(registry))
+    app.add_middleware(RequestGuard, metrics=RequestMetrics(registry), large_bodies=app.state.large_bodies)
     return app
 
 

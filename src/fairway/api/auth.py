@@ -10,7 +10,9 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
+from fairway.api.bodies import TypedRequest
 from fairway.api.load import RequestKind, RequestQueues
 from fairway.api.problems import ApiError
 from fairway.api.rate_limit import WrongTokenLimiter
@@ -97,6 +99,9 @@ class GuardedRoute(APIRoute):
             queues: RequestQueues = request.app.state.queues
             async with queues.place(rule.kind_of(request)):  # before the ledger is asked who the caller is
                 await rule(request)
+                model: object = self.body_field.field_info.annotation if self.body_field else None
+                if isinstance(model, type) and issubclass(model, BaseModel):
+                    request = TypedRequest(request, model)
                 return await handle(request)
 
         return guarded

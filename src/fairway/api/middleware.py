@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fairway.api.bodies import LARGE_BYTES, LargeBodies
 from fairway.api.problems import ApiError, as_api_error, error_response
 from fairway.model.errors import FairwayError
 from fairway.model.metric import Metric
@@ -59,9 +60,10 @@ class RequestMetrics:
 class RequestGuard:
     """The outermost middleware. Plain ASGI, so that streaming and timeouts are unaffected."""
 
-    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics, large_bodies: LargeBodies) -> None:
         self._app = app
         self._metrics = metrics
+        self._large_bodies = large_bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,10 +72,11 @@ class RequestGuard:
         request_id = _request_id(Headers(scope=scope))
         scope.setdefault("state", {})["request_id"] = request_id
         recorder = _ResponseRecorder(send, request_id, secure=scope["scheme"] == "https")
+        body = _BoundedBody(scope, receive, self._large_bodies)
         started = time.perf_counter()
         try:
             _check_target_length(scope)
-            await self._app(scope, _bounded(scope, receive), recorder.send)
+            await self._app(scope, body.receive, recorder.send)
         except Exception as error:
             api_error = as_api_error(error)
             _log_failure(error, scope, request_id)
@@ -82,6 +85,7 @@ class RequestGuard:
             response = await error_response(Request(scope), api_error, request_id)
             await response(scope, receive, recorder.send)
         finally:
+            body.close()
             # An event stream lasts for hours: measure the time to its first byte.
             ended = recorder.started if scope["state"].get("open_ended") else None
             seconds = (ended or time.perf_counter()) - started
@@ -128,28 +132,38 @@ def _check_target_length(scope: Scope) -> None:
         )
 
 
-def _bounded(scope: Scope, receive: Receive) -> Receive:
-    """Wrap `receive` so that a too large body, declared or not, is refused when it is first read.
+class _BoundedBody:
+    """The body of a request; a too large one, declared or not, is refused when it is first read.
 
     By then the route's access rule has been checked: unauthorized callers learn nothing, and only callers
     that the rule allows may send a large body.
     """
-    declared = Headers(scope=scope).get("content-length", "0")
-    length = int(declared) if declared.isdecimal() and len(declared) < _DIGITS else 0
-    received = 0
 
-    async def bounded() -> Message:
-        nonlocal received
-        limit: int = scope["state"].get("max_body_bytes", MAX_BODY_BYTES)
-        if length > limit:
+    def __init__(self, scope: Scope, receive: Receive, large_bodies: LargeBodies) -> None:
+        declared = Headers(scope=scope).get("content-length", "0")
+        self._length = int(declared) if declared.isdecimal() and len(declared) < _DIGITS else 0
+        self._scope = scope
+        self._receive = receive
+        self._large_bodies = large_bodies
+        self._received = 0
+        self._is_large = False
+
+    async def receive(self) -> Message:
+        limit: int = self._scope["state"].get("max_body_bytes", MAX_BODY_BYTES)
+        if self._length > limit:
             raise _body_too_large(limit)
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > limit:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > limit:
             raise _body_too_large(limit)
+        if self._received > LARGE_BYTES and not self._is_large:
+            self._large_bodies.enter()
+            self._is_large = True
         return message
 
-    return bounded
+    def close(self) -> None:
+        if self._is_large:
+            self._large_bodies.leave()
 
 
 def _body_too_large(limit: int) -> ApiError:

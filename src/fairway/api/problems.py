@@ -139,8 +139,11 @@ def _invalid_request(error: RequestValidationError) -> ApiError:
 
 
 def _from_routing(error: HTTPException) -> ApiError:
-    if isinstance(error.__cause__, ApiError):  # FastAPI wraps errors raised while it reads a body
-        return error.__cause__
+    match error.__cause__:  # FastAPI wraps errors raised while it reads a body
+        case ApiError() as cause:
+            return cause
+        case RequestValidationError() as cause:
+            return _invalid_request(cause)
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})
     match status:

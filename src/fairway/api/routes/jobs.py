@@ -27,11 +27,17 @@ from fairway.wire.fleet import PER_PAGE, Page
 
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Three times ten thousand jobs of a kilobyte each; a script may be a megabyte."""
+_MAX_JOB_BYTES: Final = 2 * wire.MAX_SCRIPT
+"""A job with a script, whose newlines JSON writes as two characters."""
+_MAX_IDS_BYTES: Final = 1024 * 1024
+"""Ten thousand ids or names."""
 _LOG_BYTES: Final = 64 * 1024
 
 MEMBER = allow(Role.MEMBER)
 ASKS_ENGINE = allow(Role.VIEWER, kind=RequestKind.ENGINE)
 MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES)
+MEMBER_WITH_JOB = allow(Role.MEMBER, max_body_bytes=_MAX_JOB_BYTES)
+MEMBER_WITH_IDS = allow(Role.MEMBER, max_body_bytes=_MAX_IDS_BYTES)
 
 _NOT_FOUND = problems(
     {403: "the token's role is too low, or the job is not yours", 404: "there is no such job"}, PROBLEMS
@@ -80,7 +86,7 @@ def add_submit_routes(app: FastAPI, ledger: Ledger, parts: JobServices) -> None:
         submitted = await job_services.submit_jobs(parts.submitter, ledger, caller_of(request), body)
         return Response(submitted.model_dump_json(), HTTPStatus.CREATED, media_type="application/json")
 
-    @app.post("/v1/jobs/dry-run", dependencies=MEMBER_WITH_BATCH, responses=_SUBMIT, tags=["jobs"])
+    @app.post("/v1/jobs/dry-run", dependencies=MEMBER_WITH_JOB, responses=_SUBMIT, tags=["jobs"])
     async def try_job(body: wire.DryRunRequest, request: Request) -> wire.DryRun:
         """Say where a job would go, what would be sent there, and whether it could ever run."""
         return await job_services.dry_run_job(parts.submitter, ledger, caller_of(request), body)
@@ -163,17 +169,17 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     """Add the routes that cancel, hold and release jobs."""
 
-    @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def cancel_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """End jobs: all of them, or none if one may not be. The first task of an array stands for all."""
         return await change(body, request, DesiredState.CANCEL)
 
-    @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    @app.post("/v1/jobs/hold", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def hold_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """Keep jobs from starting; what runs goes on. All of them, or none if one may not be."""
         return await change(body, request, DesiredState.HOLD)
 
-    @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_BATCH, responses=_NOT_FOUND, tags=["jobs"])
+    @app.post("/v1/jobs/release", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def release_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """Let held jobs start. All of them, or none if one may not be."""
         return await change(body, request, DesiredState.RUN)
