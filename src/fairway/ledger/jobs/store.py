@@ -114,10 +114,18 @@ _PROBES: Final = """
     ORDER BY rest.id {order} LIMIT :limit
 """
 
-# The first task that matches represents its array; seldom are the tasks of an array of several classes.
+# The first task that matches represents its array; seldom are the tasks of an array of several classes. The
+# nearest earlier match is read backwards from the task, so that all tasks together read the array once. Only
+# job_array_idx has this order, and CASE keeps the planner from indexes of class or state: it would read and
+# sort the whole array for each of its tasks.
 _FIRST_TASK: Final = """(job.array_first IS NULL OR NOT EXISTS (
-    SELECT FROM job AS earlier
-    WHERE earlier.array_first = job.array_first AND earlier.id < job.id AND earlier.class = job.class {more}
+    SELECT FROM (
+        SELECT FROM job AS earlier
+        WHERE earlier.array_first >= job.array_first
+            AND (earlier.array_first, earlier.id) < (job.array_first, job.id)
+            AND CASE WHEN earlier.class = job.class {more} THEN true END
+        ORDER BY earlier.array_first DESC, earlier.id DESC LIMIT 1
+    ) AS nearest
 ))"""
 
 _ONE = text(f"{_ROW} WHERE job.id = :id")

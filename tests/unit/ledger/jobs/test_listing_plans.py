@@ -1,0 +1,91 @@
+"""Lists of jobs with a large array on top: what PostgreSQL plans, and how many blocks it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from fairway.ledger import JobFilter, Ledger
+from fairway.model.job import JobState
+from tests.tier import sized
+
+TASKS = 10_000
+OLDER = sized(ci=30_000, nightly=1_000_000)
+
+_CLASSES = text("""
+    INSERT INTO job_class (cluster, user_name, team, pool, slice, priority, native)
+    SELECT 'hpc', 'user-' || u, 'team-' || u % 5, 'a100', '', 'normal', false
+    FROM generate_series(1, 50) AS u
+""")
+# Older single jobs that ended, then an array whose first half ended too.
+_JOBS = text("""
+    INSERT INTO job (
+        id, class, cluster, name, state, gpus, nodes, devices, submission, array_first, array_index,
+        submitted_at
+    )
+    SELECT i, first.class + CASE WHEN i < first.task THEN i % 50 ELSE 0 END, 'hpc',
+        CASE WHEN i < first.task THEN 'run-' || i / 10 ELSE 'train' END,
+        CASE WHEN i < first.task + :tasks / 2 THEN 'done' ELSE 'held' END, 1, 1, 1, 1,
+        CASE WHEN i >= first.task THEN first.task END, CASE WHEN i >= first.task THEN i END, now()
+    FROM (SELECT CAST(:older AS bigint) + 1 AS task, min(id) AS class FROM job_class) AS first,
+        generate_series(1, CAST(:older AS bigint) + :tasks) AS i
+""")
+
+
+@contextmanager
+def statements_of(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
+    """Collect the statements that the ledger executes, with their parameters."""
+    found: list[tuple[str, Any]] = []
+
+    def note(_c: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        found.append((statement, parameters))
+
+    engine = ledger._connections._engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes_of(inner)
+
+
+@pytest.mark.timeout(sized(ci=120, nightly=900))
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bool) -> None:
+    async with ledger._connections.transaction(600) as connection:
+        await connection.execute(text("SET LOCAL statement_timeout = 0"))
+        await connection.execute(_CLASSES)
+        await connection.execute(_JOBS, {"older": OLDER, "tasks": TASKS})
+        if analyzed:
+            await connection.execute(text("ANALYZE job, job_class"))
+    for which in (
+        JobFilter(once_an_array=True),
+        JobFilter(once_an_array=True, states=(JobState.HELD,)),
+        JobFilter(once_an_array=True, team="team-1"),
+        JobFilter(once_an_array=True, user="user-1", states=(JobState.HELD, JobState.DONE)),
+        JobFilter(once_an_array=True, name="train"),
+    ):
+        with statements_of(ledger) as statements:
+            page = await ledger.jobs.page(which, limit=51)
+        assert sum(row.array is not None for row in page) == 1, which
+        blocks = 0
+        for statement, parameters in statements:
+            async with ledger._connections.single() as connection:
+                found = await connection.exec_driver_sql(
+                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters
+                )
+            (plan,) = found.scalar_one()
+            blocks += plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            earlier = [node for node in nodes_of(plan["Plan"]) if node.get("Alias") == "earlier"]
+            assert {node.get("Index Name") for node in earlier} <= {"job_array_idx"}, (which, statement)
+        # A few blocks for each task, at each place of a statement that asks; none for each older job.
+        assert blocks < 40 * TASKS, (which, blocks)
