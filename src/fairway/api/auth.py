@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
@@ -16,13 +17,15 @@ from fairway.api.bodies import TypedRequest
 from fairway.api.load import RequestKind, RequestQueues
 from fairway.api.problems import ApiError
 from fairway.api.rate_limit import WrongTokenLimiter
-from fairway.ledger import Ledger, Token
+from fairway.ledger import Ledger, LedgerBusy, LedgerUnreachable, Token
 from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.services.tokens import SECRET_PREFIX, hash_secret
 
 _MAX_SECRET_LENGTH = 128
 _USE_NOTED_EVERY = timedelta(minutes=1)
+
+log = structlog.get_logger("fairway.api")
 
 
 class AccessRule:
@@ -82,7 +85,10 @@ class AccessRule:
             )
         if token.last_used_at is None or datetime.now(UTC) - token.last_used_at > _USE_NOTED_EVERY:
             ledger: Ledger = request.app.state.ledger
-            await ledger.tokens.touch(token)
+            try:
+                await ledger.tokens.touch(token)
+            except (LedgerUnreachable, LedgerBusy) as error:  # a read works on a read-only ledger
+                log.warning("the use of a token was not noted", token=token.name, code=error.code)
         return token
 
 
@@ -153,16 +159,17 @@ def _name(route: Any) -> str:
 async def find_token(request: Request, secret: str) -> Token | None:
     """Look up a bearer token. Returns None if it is unknown, expired or revoked.
 
-    Raises ApiError if the caller's address sent too many wrong tokens.
+    Raises ApiError if it is wrong and the caller's address sent too many such tokens.
     """
     limiter: WrongTokenLimiter = request.app.state.token_limiter
     digest = hash_secret(secret)
-    limiter.check(request, digest)
     ledger: Ledger = request.app.state.ledger
-    plausible = secret.startswith(SECRET_PREFIX) and len(secret) <= _MAX_SECRET_LENGTH
-    token = await ledger.tokens.by_hash(digest) if plausible else None
+    token = None
+    if secret.startswith(SECRET_PREFIX) and len(secret) <= _MAX_SECRET_LENGTH:
+        async with limiter.looking_up(digest):
+            token = await ledger.tokens.by_hash(digest)
     if token is None:
-        limiter.record_wrong(request)
+        limiter.record_wrong(request.client)
     else:
         limiter.record_valid(digest)
     return token

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairway.api.bodies import LARGE_BYTES, LargeBodies
 from fairway.api.problems import ApiError, as_api_error, error_response
+from fairway.api.rate_limit import OpenRequests
 from fairway.model.errors import FairwayError
 from fairway.model.metric import Metric
 from fairway.services.errors import RequestError
@@ -34,6 +36,8 @@ _HEADERS: Final = {
 _DIGITS: Final = 20
 """A content length of more digits is ignored; the received bytes are counted anyway."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Never refused for load: who asks would restart a server that is merely busy."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 REQUESTS: Final = Metric(
     "fairway_api_request_seconds",
@@ -64,6 +68,7 @@ class RequestGuard:
         self._app = app
         self._metrics = metrics
         self._large_bodies = large_bodies
+        self._open_requests = OpenRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,7 +81,11 @@ class RequestGuard:
         started = time.perf_counter()
         try:
             _check_target_length(scope)
-            await self._app(scope, body.receive, recorder.send)
+            _check_framing(Headers(scope=scope))
+            with nullcontext() if scope["path"] in _PROBES else self._open_requests.counted(scope["client"]):
+                await self._app(scope, body.receive, recorder.send)
+        except ClientDisconnect:
+            pass  # it closed the connection, or was too slow: nobody reads an answer
         except Exception as error:
             api_error = as_api_error(error)
             _log_failure(error, scope, request_id)
@@ -129,6 +138,18 @@ def _check_target_length(scope: Scope) -> None:
             "TargetTooLong",
             f"path and query are longer than {MAX_TARGET_BYTES} bytes",
             "ask for less at once, and follow next_cursor",
+        )
+
+
+def _check_framing(headers: Headers) -> None:
+    """Refuse a request that says twice how long it is: a proxy in front may believe the other one."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            "AmbiguousLength",
+            "the request has both Content-Length and Transfer-Encoding",
+            "send one of them",
+            headers={"Connection": "close"},
         )
 
 

@@ -1,20 +1,21 @@
-"""Rate-limit wrong tokens by client address.
+"""Bound wrong tokens and open requests by client address.
 
 Nobody guesses 256 random bits; the limit bounds the work and the log noise of trying. Behind a proxy all
-clients share one address, and one that tries must not lock out the others: a recently valid token is still
-accepted.
+clients share one address, and one that tries must not lock out the others: a token is looked up in any case,
+and only a wrong one is refused for its address. Few unknown tokens are looked up at a time, so that trying
+leaves the ledger's connections to others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 from typing import Final
-
-from fastapi import Request
 
 from fairway.api.problems import ApiError
 
@@ -22,9 +23,14 @@ MAX_ATTEMPTS: Final = 60
 """How many wrong tokens an address may send in a burst."""
 EACH_SECONDS: Final = 1.0
 """The time after which one more is allowed."""
+MAX_REQUESTS: Final = 2000
+MAX_REQUESTS_OF_ADDRESS: Final = 1500
+"""Requests that a server answers at once; behind a proxy, all have its address."""
 _MAX_ADDRESSES: Final = 10_000
 _MAX_VALID: Final = 10_000
 """How many of each are stored; the oldest are dropped first."""
+_MAX_LOOK_UPS: Final = 3
+"""Unknown tokens that are looked up at once, of the ten connections that a server has."""
 
 
 class WrongTokenLimiter:
@@ -36,26 +42,28 @@ class WrongTokenLimiter:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """The level of each address's bucket, and the time of that level."""
         self._valid: OrderedDict[bytes, None] = OrderedDict()
+        self._look_ups = asyncio.Semaphore(_MAX_LOOK_UPS)
 
-    def check(self, request: Request, digest: bytes) -> None:
-        """Raise ApiError if the address sent too many wrong tokens. Call it before querying the ledger."""
-        if self._level(address_of(request)) >= self.max_attempts and digest not in self._valid:
-            raise ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "TooManyWrongTokens",
-                "too many wrong tokens came from this address",
-                "wait a minute; then use a token that is valid:  fairway context list  shows which is used",
-                headers={"Retry-After": "60"},
-            )
+    def looking_up(self, digest: bytes) -> AbstractAsyncContextManager[object]:
+        """Return the context to look a token up in: a recently valid one does not wait for others."""
+        return nullcontext() if digest in self._valid else self._look_ups
 
-    def record_wrong(self, request: Request) -> None:
-        """Record a wrong token."""
-        address = address_of(request)
+    def record_wrong(self, client: tuple[str, int] | None) -> None:
+        """Record a wrong token. Raises ApiError if the address sent too many."""
+        address = address_of(client)
         level = self._level(address)
         self._levels[address] = (min(level + 1, self.max_attempts + EACH_SECONDS), self._clock())
         self._levels.move_to_end(address)
         if len(self._levels) > _MAX_ADDRESSES:
             self._levels.popitem(last=False)
+        if level >= self.max_attempts:
+            raise ApiError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "TooManyWrongTokens",
+                "too many wrong tokens came from this address, and this one is not valid either",
+                "use a token that is valid:  fairway context list  shows which is used",
+                headers={"Retry-After": "60"},
+            )
 
     def record_valid(self, digest: bytes) -> None:
         """Record a valid token."""
@@ -69,9 +77,39 @@ class WrongTokenLimiter:
         return max(0.0, wrong - (self._clock() - at) / EACH_SECONDS)
 
 
-def address_of(request: Request) -> str:
-    """Return the client's address; of IPv6 the /64 network, which one customer has as a whole."""
-    host = request.client.host if request.client else ""
+class OpenRequests:
+    """The requests that a server is answering, by address; half may be event streams of open pages."""
+
+    def __init__(self, most: int = MAX_REQUESTS, most_of_address: int = MAX_REQUESTS_OF_ADDRESS) -> None:
+        self._most = most
+        self._most_of_address = most_of_address
+        self._of_address: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, client: tuple[str, int] | None) -> Iterator[None]:
+        """Count a request while the context is open. Raises ApiError if there are too many."""
+        address = address_of(client)
+        total = self._of_address.total()
+        if total >= self._most or self._of_address[address] >= self._most_of_address:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "TooManyRequests",
+                f"{total} requests are being answered, {self._of_address[address]} of them from this address",
+                "try again in a few seconds",
+                headers={"Retry-After": "5", "Connection": "close"},
+            )
+        self._of_address[address] += 1
+        try:
+            yield
+        finally:
+            self._of_address[address] -= 1
+            if not self._of_address[address]:
+                del self._of_address[address]
+
+
+def address_of(client: tuple[str, int] | None) -> str:
+    """Return a client's address; of IPv6 the /64 network, which one customer has as a whole."""
+    host = client[0] if client else ""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -48,14 +48,19 @@ class SpentBudget:
     hold: Hold
     low: PriorityName | None = None
     """A preemptible priority whose jobs still start while the hold is LOW_ONLY."""
+    shows_amounts: bool = True
+    """Whether the reader may see what the owner may spend, and has spent."""
 
 
 def spent_text(budget: SpentBudget) -> str:
     """Format e.g. `team nlp has spent 1,204 of its 1,200 USD budget for November; only low jobs …`."""
-    spent = money_text(budget.spent, like=budget.amount)
-    amount = money_text(Fraction(budget.amount), like=budget.amount)
+    what = "its"
+    if budget.shows_amounts:
+        spent = money_text(budget.spent, like=budget.amount)
+        amount = money_text(Fraction(budget.amount), like=budget.amount)
+        what = f"{spent} of its {amount} {budget.currency}"
     return (
-        f"team {budget.team} has spent {spent} of its {amount} {budget.currency} budget for "
+        f"team {budget.team} has spent {what} budget for "
         f"{period_text(budget.period, budget.every)}; {starts_text(budget)} until {day_text(budget.until)}"
     )
 

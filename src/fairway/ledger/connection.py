@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Executable, make_url
+from sqlalchemy import URL, Executable, make_url, text
 from sqlalchemy import exc as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -52,7 +52,7 @@ class Connections:
     def __init__(self, url: str, limits: ConnectionLimits) -> None:
         parsed = _parse(url)
         self.limits = limits
-        self._address = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        self._address = _address(parsed)
         self._engine = _engine(parsed, limits)
         # Shares the pool; saves BEGIN and COMMIT around what is one statement anyway.
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -68,6 +68,11 @@ class Connections:
         """Open a transaction for several statements; it is rolled back if the body raises."""
         async with self._bounded(seconds), self._engine.begin() as connection:
             yield connection
+
+    async def check_writable(self, connection: AsyncConnection) -> None:
+        """Raise LedgerUnreachable if the server takes no writes: a standby after a failover."""
+        if (await connection.execute(text("SHOW transaction_read_only"))).scalar_one() == "on":
+            raise _unreachable(self._address, "it is read-only")
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -115,9 +120,17 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except sa.ArgumentError as error:
         raise _bad_url("it is not a URL") from error
+    except ValueError:
+        raise _bad_url("its port is not a number") from None  # the cause would show the URL
     if parsed.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
         raise _bad_url(f"it begins with {parsed.drivername}://")
     return parsed.set(drivername="postgresql+psycopg")
+
+
+def _address(url: URL) -> str:
+    """Return the URL as messages show it: of its query, which may have a password, the host alone."""
+    place = {name: value for name, value in url.query.items() if name in ("host", "port")}
+    return url.set(drivername="postgresql", query=place).render_as_string(hide_password=True)
 
 
 def _bad_url(why: str) -> LedgerRefused:
@@ -150,6 +163,8 @@ def _engine(url: URL, limits: ConnectionLimits) -> AsyncEngine:
         pool_timeout=limits.call_seconds,
         pool_pre_ping=True,
         pool_recycle=1800,
+        # Parameters are users' commands and environments, and a failed statement is logged.
+        hide_parameters=True,
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "options": options,
@@ -202,7 +217,8 @@ def _mapped(error: sa.DBAPIError, address: str) -> FairwayError | None:
             f"the ledger at {address} refuses: {message}",
             "correct the user, password or database in FAIRWAY_DATABASE_URL or FAIRWAY_DATABASE_URL_FILE",
         )
-    if connecting or (state or "")[:2] in {"08", "53", "57"}:
+    # Of a read-only server, a standby after a failover, and of one whose disk fails: as good as away.
+    if connecting or state == "25006" or (state or "")[:2] in {"08", "53", "57", "58"}:
         return _unreachable(address, message)
     return None
 

@@ -118,6 +118,7 @@ class Ledger:
             raise self.outage
         async with self._connections.single() as connection:
             await migrate.check_version(connection)
+            await self._connections.check_writable(connection)
 
     @asynccontextmanager
     async def writing(self, lease: Lease) -> AsyncIterator[FencedTransaction]:

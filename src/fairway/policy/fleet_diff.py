@@ -33,6 +33,11 @@ from fairway.model.text import duration_text
 ADDED: Final = "+"
 REMOVED: Final = "-"
 CHANGED: Final = "~"
+_AMOUNT: Final = "budget"
+_WARNS_AT: Final = "budget told at"
+_AT_LIMIT: Final = "when the budget is spent"
+BUDGET_FIELDS: Final = frozenset({_AMOUNT, _WARNS_AT, _AT_LIMIT})
+"""The fields of a team's budget, which not everybody may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +175,15 @@ def _grant(supply: Supply, was: Grant | None, now: Grant | None) -> Iterator[Fie
 def _budget(was: Budget | None, now: Budget | None) -> Iterator[FieldDiff]:
     """Describe the change of a budget: `budget  120,000 a month → 150,000`; other fields have own lines."""
     if was is None or now is None:
-        yield from _differ("budget", _amount(was), _amount(now))
+        yield from _differ(_AMOUNT, _amount(was), _amount(now))
         if now is not None:
-            yield from _differ("when the budget is spent", None, _at_limit(now))
+            yield from _differ(_AT_LIMIT, None, _at_limit(now))
         return
     if (was.amount, was.every) != (now.amount, now.every):
         after = _amount(now) if was.every is not now.every else f"{now.amount:,f}"
-        yield FieldDiff(CHANGED, "budget", _amount(was), after)
-    yield from _differ("budget told at", _percent(was), _percent(now))
-    yield from _differ("when the budget is spent", _at_limit(was), _at_limit(now))
+        yield FieldDiff(CHANGED, _AMOUNT, _amount(was), after)
+    yield from _differ(_WARNS_AT, _percent(was), _percent(now))
+    yield from _differ(_AT_LIMIT, _at_limit(was), _at_limit(now))
 
 
 def _amount(budget: Budget | None) -> str | None:

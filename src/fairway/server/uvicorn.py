@@ -10,6 +10,7 @@ from typing import Final
 
 import uvicorn
 
+from fairway.server.connections import BoundedProtocol, BoundedServerState, allow_open_files
 from fairway.server.listen import ServerOptions
 from fairway.server.shutdown import Shutdown
 
@@ -31,16 +32,18 @@ class UvicornServer(uvicorn.Server):
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                limit_concurrency=2000,  # half of them may be event streams of open pages
+                http=BoundedProtocol,
                 ssl_certfile=options.tls_cert,
                 ssl_keyfile=options.tls_key,
             )
         )
+        self.server_state = BoundedServerState()
         self._up = asyncio.Event()
 
     @asynccontextmanager
     async def running(self, listener: socket.socket, stop: Shutdown) -> AsyncIterator[None]:
         """Serve on the socket while the context is open."""
+        allow_open_files()
         task = asyncio.create_task(self.serve(sockets=[listener]), name="the web server")
         stop.watch(task)
         up = asyncio.create_task(self._up.wait())

@@ -254,19 +254,22 @@ async def with_budget_holds(fleet: Fleet, ledger: Ledger, clock: Clock = time.ti
 
 
 async def teams_held_by_budgets(
-    ledger: Ledger, fleets: Fleets
+    ledger: Ledger, fleets: Fleets, visible: frozenset[str] | None
 ) -> tuple[Fleet, Mapping[TeamName, SpentBudget]]:
     """Read the fleet in force, and for each held team the spent budget that its jobs wait for."""
     fleet = await fleets.applied()
     if fleet is None or not has_budgets(fleet):
         return fleet or await fleets.current(), {}
-    return fleet, spent_budgets(fleet, await ledger.budgets.statuses(), int(time.time()))
+    return fleet, spent_budgets(fleet, await ledger.budgets.statuses(), int(time.time()), visible)
 
 
 def spent_budgets(
-    fleet: Fleet, statuses: Sequence[StoredBudgetStatus], now: int
+    fleet: Fleet, statuses: Sequence[StoredBudgetStatus], now: int, visible: frozenset[str] | None
 ) -> Mapping[TeamName, SpentBudget]:
-    """Find the budget that holds each held team: the strictest, and of those the nearest ancestor's."""
+    """Find the budget that holds each held team: the strictest, and of those the nearest ancestor's.
+
+    Amounts are shown of teams in `visible`; None is all.
+    """
     holds = holds_of(fleet, statuses, now)
     if not holds:
         return {}
@@ -291,6 +294,7 @@ def spent_budgets(
             until=until,
             hold=holds[owner.name],
             low=low,
+            shows_amounts=visible is None or owner.name in visible,
         )
     return found
 

@@ -434,15 +434,27 @@ async def dry_run_job(
 
 
 async def list_jobs(
-    ledger: Ledger, fleets: Fleets, which: JobFilter, *, before: JobId | None = None, limit: int
+    ledger: Ledger,
+    fleets: Fleets,
+    person: Person,
+    which: JobFilter,
+    *,
+    before: JobId | None = None,
+    limit: int,
 ) -> list[wire.Job]:
     """List jobs of all clusters, Fairway's and native ones, the newest first."""
-    return await explain_jobs(ledger, fleets, await ledger.jobs.page(which, before=before, limit=limit))
+    rows = await ledger.jobs.page(which, before=before, limit=limit)
+    return await explain_jobs(ledger, fleets, person, rows)
 
 
-async def explain_jobs(ledger: Ledger, fleets: Fleets, rows: Sequence[JobRow]) -> list[wire.Job]:
-    """Convert rows to wire jobs; a job that waits for a spent budget has that budget as its reason."""
-    fleet, held = await teams_held_by_budgets(ledger, fleets)
+async def explain_jobs(
+    ledger: Ledger, fleets: Fleets, person: Person, rows: Sequence[JobRow]
+) -> list[wire.Job]:
+    """Convert rows to wire jobs; a job that waits for a spent budget has that budget as its reason.
+
+    The amounts of a budget are for those who may see its team's costs.
+    """
+    fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     left = await ledger.clusters.left()
     jobs = (with_budget_reason(convert.job(row), fleet, held) for row in rows)
     return [with_left_cluster(job, left) for job in jobs]
@@ -490,7 +502,7 @@ async def _find_named(ledger: Ledger, name: str) -> JobId | None:
 async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person: Person) -> wire.JobDetail:
     """Convert a job with everything this person may read of it, and the budget it may wait for."""
     readable = person.may(JobPermission.READ, found.row)
-    fleet, held = await teams_held_by_budgets(ledger, fleets)
+    fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     job = with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
     return with_left_cluster(job, await ledger.clusters.left())
 

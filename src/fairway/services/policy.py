@@ -16,7 +16,7 @@ from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
-from fairway.policy.fleet_diff import describe
+from fairway.policy.fleet_diff import BUDGET_FIELDS, describe
 from fairway.policy.objects import ObjectKey
 from fairway.policy.recent_use import TakenAway
 from fairway.policy.removals import RemovalKind
@@ -26,7 +26,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.leaving import plan_leave
 from fairway.services.plans import FleetPlan, Planner
 from fairway.services.removals import find_removals, require_confirmed
-from fairway.services.rights import require_role
+from fairway.services.rights import require_role, visible_teams
 from fairway.wire import policy as wire
 
 _MAX_EARLIER: Final = 50
@@ -137,17 +137,22 @@ async def start_release(
     return await apply_progress(ledger, number)
 
 
-async def apply_detail(ledger: Ledger, fleets: Fleets, number: int) -> wire.ApplyDetail:
-    """Read one apply with every change, before and after."""
+async def apply_detail(ledger: Ledger, fleets: Fleets, caller: Token, number: int) -> wire.ApplyDetail:
+    """Read one apply with every change, before and after, without budgets that the caller may not see."""
     found = await ledger.applies.one(number)
     if found is None:
         raise no_such_apply(number)
     earlier = await revision_before(ledger, found)
     before = await fleets.at(earlier) if earlier is not None else None
     after = await fleets.at(found.revision) if found.revision is not None else None
-    return await asyncio.to_thread(
-        lambda: convert.apply_detail(found, field_diffs(before, after) if after else [])
-    )
+    visible = visible_teams(caller, await fleets.current())
+
+    def convert_detail() -> wire.ApplyDetail:
+        diffs = field_diffs(before, after) if after else []
+        seen = (d for d in diffs if visible is None or d.what not in BUDGET_FIELDS or d.team in visible)
+        return convert.apply_detail(found, list(seen))
+
+    return await asyncio.to_thread(convert_detail)
 
 
 async def apply_progress(ledger: Ledger, number: int) -> wire.Apply:

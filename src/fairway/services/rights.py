@@ -34,6 +34,11 @@ class Person:
     teams: frozenset[TeamName]
     """Teams they are a member of, and the descendants of those."""
 
+    @property
+    def visible_teams(self) -> frozenset[str] | None:
+        """Return the names of the teams whose costs they may see; None is all."""
+        return None if _sees_all(self.role) else self.teams
+
     def may(self, permission: JobPermission, job: JobRow) -> bool:
         """Return whether they have a permission on a job. A job whose user is unknown has no owner."""
         own = bool(job.user) and job.user == self.user
@@ -103,14 +108,16 @@ def forbidden_jobs(person: Person, permission: JobPermission, refused: list[JobR
 
 def sees_all(token: Token) -> bool:
     """Return whether the caller may see all costs, and with them the fleet file, which has all budgets."""
-    return token.role not in (Role.MEMBER, Role.LEAD)
+    return _sees_all(token.role)
+
+
+def _sees_all(role: Role) -> bool:
+    return role not in (Role.MEMBER, Role.LEAD)
 
 
 def visible_teams(token: Token, fleet: Fleet) -> frozenset[str] | None:
     """Return the names of the teams whose costs the caller may see; None is all."""
-    if sees_all(token):
-        return None
-    return frozenset(person_of(token, fleet).teams)
+    return None if sees_all(token) else person_of(token, fleet).visible_teams
 
 
 def require_sees_all(token: Token, fleet: Fleet) -> None:

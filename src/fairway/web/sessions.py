@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse
 from fairway.api.auth import AccessRule, GuardedRoute
 from fairway.api.load import RequestKind
 from fairway.api.problems import ApiError, as_api_error
+from fairway.api.rate_limit import WrongTokenLimiter
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
 from fairway.services.errors import RequestError
@@ -71,8 +72,16 @@ def session_secret(request: Request) -> str:
 async def session_caller(request: Request) -> Token | None:
     """Return the signed-in caller. Returns None if there is no valid session."""
     secret = session_secret(request)
+    if not secret:
+        return None
     ledger: Ledger = request.app.state.ledger
-    return await ledger.sessions.caller(hash_secret(secret)) if secret else None
+    limiter: WrongTokenLimiter = request.app.state.token_limiter
+    digest = hash_secret(secret)
+    async with limiter.looking_up(digest):
+        caller = await ledger.sessions.caller(digest)
+    if caller is not None:
+        limiter.record_valid(digest)
+    return caller
 
 
 def csrf_of(secret: str) -> str:

@@ -60,7 +60,7 @@ def job(**changes: object) -> Job:
 
 def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engines_words() -> None:
     of = fleet(None, STOP)
-    held = spent_budgets(of, [stands("nlp", "104")], NOW)
+    held = spent_budgets(of, [stands("nlp", "104")], NOW, None)
     told = with_budget_reason(job(), of, held)
     assert told.code == "BudgetSpent"
     assert told.reason == (
@@ -75,22 +75,23 @@ def test_a_waiting_job_says_what_is_spent_and_what_would_help_and_keeps_the_engi
 
 
 def test_the_budget_around_it_is_named_and_the_strictest_holds() -> None:
-    around = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "10")], NOW)
+    around = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "10")], NOW, None)
     assert (around[TeamName("nlp")].team, around[TeamName("nlp")].hold) == ("research", Hold.LOW_ONLY)
-    both = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "100")], NOW)
+    both = spent_budgets(fleet(LOW, STOP), [stands("research", "200"), stands("nlp", "100")], NOW, None)
     assert (both[TeamName("nlp")].team, both[TeamName("nlp")].hold) == ("nlp", Hold.STOP)
     assert both[TeamName("research")].hold is Hold.LOW_ONLY
     outer = spent_budgets(
         fleet(replace(STOP, amount=Decimal(200)), replace(LOW, amount=Decimal(100))),
         [stands("research", "200"), stands("nlp", "100")],
         NOW,
+        None,
     )
     assert (outer[TeamName("nlp")].team, outer[TeamName("nlp")].hold) == ("research", Hold.STOP)
 
 
 def test_a_low_job_of_a_low_only_team_waits_for_something_else() -> None:
     of = fleet(None, LOW)
-    held = spent_budgets(of, [stands("nlp", "200")], NOW)
+    held = spent_budgets(of, [stands("nlp", "200")], NOW, None)
     assert with_budget_reason(job(priority="low"), of, held).code == "TeamHeld"
     assert with_budget_reason(job(priority=None), of, held).code == "BudgetSpent"
 

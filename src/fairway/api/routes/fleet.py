@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric as MetricFamily
+from prometheus_client.registry import Collector
 
 from fairway import __version__
 from fairway.api.auth import PUBLIC, allow, caller_of
@@ -23,6 +25,7 @@ from fairway.model.names import NAME_PATTERN
 from fairway.model.observation import Health
 from fairway.services import fleet_queries, tokens
 from fairway.services.fleets import Fleets
+from fairway.services.rights import sees_all
 from fairway.wire import fleet as wire
 
 VIEWER = allow(Role.VIEWER)
@@ -149,13 +152,29 @@ def add_status_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry)
         tags=["server"],
         response_class=PlainTextResponse,
     )
-    async def metrics() -> Response:
-        """For Prometheus, which sends the token by `authorization.credentials_file`."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(request: Request) -> Response:
+        """For Prometheus, which sends the token by `authorization.credentials_file`.
+
+        Budgets are for those who see all costs: a viewer's token is.
+        """
+        shown = registry if sees_all(caller_of(request)) else _WithoutBudgets(registry)
+        return Response(generate_latest(shown), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/openapi.json", dependencies=PUBLIC, include_in_schema=False)
     async def openapi() -> dict[str, Any]:
         return description(app)
+
+
+class _WithoutBudgets(Collector):
+    """The metrics of a registry without those of budgets."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[MetricFamily]:
+        return (
+            family for family in self._registry.collect() if not family.name.startswith("fairway_budget_")
+        )
 
 
 def page_of(rows: list[Item], key: Callable[[Item], str], limit: int, cursor: str | None) -> wire.Page[Item]:

@@ -97,6 +97,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
 
     @app.get("/v1/jobs", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def list_jobs(
+        request: Request,
         cluster: Name = None,
         team: Name = None,
         user: Name = None,
@@ -125,7 +126,8 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         )
         before = decode_number(cursor)
         after = None if before is None else JobId(before)
-        rows = await job_services.list_jobs(ledger, fleets, filters, before=after, limit=limit + 1)
+        person = await _person(request, fleets)
+        rows = await job_services.list_jobs(ledger, fleets, person, filters, before=after, limit=limit + 1)
         return first_page(rows, limit, lambda job: (str(parse_job_id(job.id)),))
 
     @app.get("/v1/jobs/counts", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])

@@ -122,9 +122,10 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         tags=["policy"],
         response_model=wire.ApplyDetail,
     )
-    async def show_apply(number: Number) -> Response:
-        """One apply with every change, before and after."""
-        return await _large_response(await policy_services.apply_detail(ledger, fleets, number))
+    async def show_apply(number: Number, request: Request) -> Response:
+        """One apply with every change, before and after; budgets of other teams are left out."""
+        detail = await policy_services.apply_detail(ledger, fleets, caller_of(request), number)
+        return await _large_response(detail)
 
     @app.get("/v1/applies/{number}/progress", dependencies=VIEWER, responses=_NOT_FOUND, tags=["policy"])
     async def show_progress(number: Number) -> wire.Apply:

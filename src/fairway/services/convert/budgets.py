@@ -30,7 +30,7 @@ def budgets(
     team_events: dict[str, list[wire.BudgetEvent]] = {}
     for e in events:
         team_events.setdefault(e.team, []).append(wire.BudgetEvent(at=e.at, text=e.text))
-    spent = spent_budgets(fleet, statuses, now)
+    spent = spent_budgets(fleet, statuses, now, visible)
     return wire.Budgets(
         budgets=[
             _budget(fleet, team, team.budget, by_team.get(team.name), spent.get(team.name), team_events, now)

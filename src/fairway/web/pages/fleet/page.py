@@ -53,7 +53,7 @@ def _values(data: FleetPageData, cost: DayCost, visible: frozenset[str] | None) 
     if not data.fleet.pools:
         return {"data": data}
     cards = view_model.cards(data)
-    rows = view_model.queue_rows(data)
+    rows = view_model.queue_rows(data, visible)
     clusters = convert.clusters(data.state)
     return {
         "data": data,

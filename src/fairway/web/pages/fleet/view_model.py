@@ -156,9 +156,12 @@ def _device_totals(bars: Sequence[SupplyBar]) -> dict[str, int]:
     return {"total": sum(b.total for b in bars), **{k: sum(b.count(k) for b in bars) for k in MEANINGS}}
 
 
-def queue_rows(data: FleetPageData, pool: str | None = None) -> list[QueueRow]:
+def queue_rows(
+    data: FleetPageData, visible: frozenset[str] | None, pool: str | None = None
+) -> list[QueueRow]:
     """Return waiting jobs by pool and team, most GPUs first; of one pool, or of all."""
-    spent = spent_budgets(data.policy, data.snapshot.budgets, int(data.state.now.timestamp()))
+    now = int(data.state.now.timestamp())
+    spent = spent_budgets(data.policy, data.snapshot.budgets, now, visible)
     low = {p.name for p in data.policy.priorities if p.preemptible}
     rows: dict[tuple[str | None, TeamName | None], list[WaitingGroup]] = {}
     for group in data.snapshot.waiting:

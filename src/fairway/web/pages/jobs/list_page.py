@@ -97,7 +97,7 @@ async def _job_rows(
     }
     counts = await site.ledger.jobs.array_counts(sorted(set(arrays.values())))
     costs = await _costs(site.ledger, caller, fleet, [r for r in rows if r.id not in arrays], now)
-    jobs = await explain_jobs(site.ledger, site.fleets, rows)
+    jobs = await explain_jobs(site.ledger, site.fleets, person_of(caller, fleet), rows)
     return [
         job_row(row, job, counts.get(arrays[row.id]) if row.id in arrays else None, costs.get(row.id), now)
         for row, job in zip(rows, jobs, strict=True)

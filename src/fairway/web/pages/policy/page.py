@@ -152,8 +152,9 @@ def _add_history(site: PageContext) -> None:
             raise RequestError(
                 ErrorKind.NOT_FOUND, "NoSuchApply", f"there is no apply {number}", "see  /policy/history"
             )
-        detail = await apply_detail(ledger, site.fleets, int(number))
-        sees_file = sees_all(caller_of(request))
+        caller = caller_of(request)
+        detail = await apply_detail(ledger, site.fleets, caller, int(number))
+        sees_file = sees_all(caller)
         before, after = await _files_around(ledger, detail) if sees_file else (None, None)
         diff = await asyncio.to_thread(diff_lines, before.text if before else "", after.text) if after else []
         values = {

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Request, Response
 from starlette.responses import JSONResponse
 
+from fairway.api.auth import caller_of
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger
 from fairway.ledger.pools import DeviceRow, PoolSnapshot
@@ -25,6 +26,7 @@ from fairway.model.names import NodeName, PoolName
 from fairway.model.price import PricePoint
 from fairway.services.convert import fleet as convert
 from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.rights import visible_teams
 from fairway.web.cache.single_flight import FragmentCache, SingleFlightGroup
 from fairway.web.context import PageContext
 from fairway.web.pages.fleet import view_model as fleet_view_model
@@ -57,12 +59,13 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> No
         """Show one pool."""
         data = await cache.data.get()
         found = find_pool(data.fleet, pool)
+        visible = visible_teams(caller_of(request), data.policy)
         snapshot, points = await pool_cache.snapshot(found, page), await pool_cache.points(found)
         return fragments.show(
             request,
             (data, snapshot, points),
-            page,
-            lambda: pages.show(request, "pool.html", _values(data, found, snapshot, points, page)),
+            (page, visible),
+            lambda: pages.show(request, "pool.html", _values(data, visible, found, snapshot, points, page)),
         )
 
     @app.get("/pools/{pool}/data", dependencies=PAGE, include_in_schema=False)
@@ -118,7 +121,12 @@ class _PoolPageCache:
 
 
 def _values(
-    data: FleetPageData, pool: Pool, snapshot: PoolSnapshot, points: Sequence[PricePoint], page: int
+    data: FleetPageData,
+    visible: frozenset[str] | None,
+    pool: Pool,
+    snapshot: PoolSnapshot,
+    points: Sequence[PricePoint],
+    page: int,
 ) -> dict[str, Any]:
     nodes = node_map.pool_nodes(snapshot.devices)
     shown, page, of_pages = node_map.page_of(nodes, page)
@@ -143,7 +151,7 @@ def _values(
         "running": sum(c.jobs for c in running),
         "free_spreads": pool_view_model.free_spreads(pool, snapshot.devices, data.snapshot.waiting),
         "teams": pool_view_model.teams(data, pool),
-        "queues": fleet_view_model.queue_rows(data, pool.name),
+        "queues": fleet_view_model.queue_rows(data, visible, pool.name),
         "unready": unready[: pool_view_model.MAX_UNREADY],
         "unready_beyond": max(0, len(unready) - pool_view_model.MAX_UNREADY),
         "price": pool_view_model.price(pool, data.fleet.currency, today, points),

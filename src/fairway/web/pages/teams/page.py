@@ -59,10 +59,10 @@ class _BudgetState:
     now: int
 
     @classmethod
-    async def of(cls, ledger: Ledger, fleet: Fleet) -> _BudgetState:
+    async def of(cls, ledger: Ledger, fleet: Fleet, caller: Token) -> _BudgetState:
         now = int(time.time())
         statuses = await ledger.budgets.statuses()
-        return cls(statuses, spent_budgets(fleet, statuses, now), now)
+        return cls(statuses, spent_budgets(fleet, statuses, now, visible_teams(caller, fleet)), now)
 
     def by_team(self, fleet: Fleet, visible: frozenset[str] | None) -> dict[str, Any]:
         """Return the budgets that the caller may see, by team."""
@@ -88,7 +88,7 @@ def add_teams_page(site: PageContext, costs: CostQueries) -> None:
         sort, page = _sort(request.query_params.get("sort")), _page(request.query_params.get("page"))
         if not fleet.teams:
             return pages.show(request, "teams.html", {"fleet": fleet, "found": [], "sort": sort})
-        budgets = await _BudgetState.of(site.ledger, fleet)
+        budgets = await _BudgetState.of(site.ledger, fleet, caller)
         rows = sorted_rows(await _team_rows(site, fleet, caller, costs, budgets), sort)
         last = max(1, -(-len(rows) // PER_PAGE))
         page = min(page, last)
@@ -116,7 +116,7 @@ def add_team_page(site: PageContext, costs: CostQueries) -> None:
         usage_filter(caller, fleet, team, None, None)  # raises if the team is unknown or not visible
         tree, name = TeamTree(fleet.teams), TeamName(team)
         events = await ledger.budgets.events(team=team, limit=MAX_EVENTS)
-        budgets = await _BudgetState.of(ledger, fleet)
+        budgets = await _BudgetState.of(ledger, fleet, caller)
         rows = {row.team.name: row for row in await _team_rows(site, fleet, caller, costs, budgets)}
         subtree = tuple(t.name for t in tree.subtree(tree[name]))
         running = await _jobs(ledger, fleet, budgets.spent, subtree, (JobState.RUNNING,))
