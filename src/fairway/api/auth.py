@@ -103,11 +103,18 @@ class GuardedRoute(APIRoute):
             if rule is None:
                 return await handle(request)
             queues: RequestQueues = request.app.state.queues
-            async with queues.place(rule.kind_of(request)):  # before the ledger is asked who the caller is
-                await rule(request)
-                model: object = self.body_field.field_info.annotation if self.body_field else None
-                if isinstance(model, type) and issubclass(model, BaseModel):
-                    request = TypedRequest(request, model)
+            kind = rule.kind_of(request)
+            if request.method in ("GET", "HEAD"):
+                async with queues.place(kind):  # before the ledger is asked who the caller is
+                    await rule(request)
+                    return await handle(request)
+            queues.check(kind)
+            await rule(request)
+            model: object = self.body_field.field_info.annotation if self.body_field else None
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                request = TypedRequest(request, model)
+            await request.body()  # without a place: a slow client must not keep others from theirs
+            async with queues.place(kind):
                 return await handle(request)
 
         return guarded

@@ -105,13 +105,17 @@ class RequestQueue:
             return 0.0
         return (self.waiting + 1) * self._mean_seconds / self.limits.running
 
+    def check(self) -> None:
+        """Raise ApiError if a request that came now would wait too long."""
+        full = self.running >= self.limits.running
+        if full and (self.waiting >= self.limits.waiting or self.expected_wait > self.limits.wait_seconds):
+            raise self._refuse()
+
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Wait for a place and hold it. Raises ApiError at once if that would take too long."""
         arrived = self._clock()
-        full = self.running >= self.limits.running
-        if full and (self.waiting >= self.limits.waiting or self.expected_wait > self.limits.wait_seconds):
-            raise self._refuse()
+        self.check()
         await self._wait()
         started = self._clock()
         try:
@@ -174,6 +178,11 @@ class RequestQueues:
         for kind, queue in self.by_kind.items():
             running.labels(kind).set_function(partial(attrgetter("running"), queue))
             waiting.labels(kind).set_function(partial(attrgetter("waiting"), queue))
+
+    def check(self, kind: RequestKind) -> None:
+        """Raise ApiError if there are too many requests of a kind."""
+        if kind is not RequestKind.UNLIMITED:
+            self.by_kind[kind].check()
 
     @asynccontextmanager
     async def place(self, kind: RequestKind) -> AsyncIterator[None]:

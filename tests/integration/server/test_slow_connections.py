@@ -99,6 +99,10 @@ def test_very_many_silent_connections_keep_nobody_out(server: Server) -> None:
         for path in ("/healthz", "/readyz", "/sign-in"):
             status, _ = probe(server, path)
             assert status == b"HTTP/1.1 200 OK", (path, status)
+        # Those that send their body slowly hold no place among the requests that change something.
+        with closing(connect(server)) as connection:
+            connection.sendall(HEAD + b"Content-Length: 11\r\nConnection: close\r\n\r\ntoken=wrong")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
         until(
             lambda: sum(not is_closed(c, seen) for c in crowd) <= MAX_RECEIVING_OF_ADDRESS,
             20,
