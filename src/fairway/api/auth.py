@@ -163,12 +163,18 @@ def _name(route: Any) -> str:
     return f"{methods} {getattr(route, 'path', route)}".strip()
 
 
+def limiter_of(request: Request) -> WrongTokenLimiter:
+    """Return the server's limiter of look-ups, which tokens and session cookies share."""
+    limiter: WrongTokenLimiter = request.app.state.token_limiter
+    return limiter
+
+
 async def find_token(request: Request, secret: str) -> Token | None:
     """Look up a bearer token. Returns None if it is unknown, expired or revoked.
 
     Raises ApiError if it is wrong and the caller's address sent too many such tokens.
     """
-    limiter: WrongTokenLimiter = request.app.state.token_limiter
+    limiter = limiter_of(request)
     digest = hash_secret(secret)
     ledger: Ledger = request.app.state.ledger
     token = None

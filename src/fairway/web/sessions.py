@@ -13,10 +13,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.params import Depends as DependsParam
 from starlette.responses import RedirectResponse
 
-from fairway.api.auth import AccessRule, GuardedRoute
+from fairway.api.auth import AccessRule, GuardedRoute, limiter_of
 from fairway.api.load import RequestKind
 from fairway.api.problems import ApiError, as_api_error
-from fairway.api.rate_limit import WrongTokenLimiter
 from fairway.ledger import Ledger, Token
 from fairway.model.access import Role
 from fairway.services.errors import RequestError
@@ -75,7 +74,7 @@ async def session_caller(request: Request) -> Token | None:
     if not secret:
         return None
     ledger: Ledger = request.app.state.ledger
-    limiter: WrongTokenLimiter = request.app.state.token_limiter
+    limiter = limiter_of(request)
     digest = hash_secret(secret)
     async with limiter.looking_up(digest):
         caller = await ledger.sessions.caller(digest)
