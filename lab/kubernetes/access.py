@@ -17,10 +17,24 @@ RBAC = "rbac.authorization.k8s.io"
 def fairway_access() -> Iterator[Json]:
     """The documented manifest, its bindings given to user `fairway`, who speaks with a token here.
 
-    Under names of their own: who follows the docs and applies the manifest takes nothing from the lab.
+    Under names of their own: who follows the docs and applies the manifest takes nothing from the lab. Jobs
+    may be made in every namespace: tests run them in namespaces that no apply made. The manifest as it is:
+    tests/integration/policy/test_kubernetes_rights.py.
     """
+    subjects = [{"kind": "User", "apiGroup": RBAC, "name": FAIRWAY.name}]
     for wanted in yaml.safe_load_all(MANIFEST.read_text()):
+        bound = wanted["metadata"].pop("annotations", {}).get("fairway.dev/bind-to")
         if "subjects" in wanted:
-            wanted["subjects"] = [{"kind": "User", "apiGroup": RBAC, "name": FAIRWAY.name}]
+            wanted["subjects"] = subjects
             wanted["metadata"]["name"] = f"lab-{wanted['metadata']['name']}"
         yield wanted
+        if bound:
+            name = wanted["metadata"]["name"]
+            role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+            yield {
+                "apiVersion": f"{RBAC}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": f"lab-{name}"},
+                "roleRef": role,
+                "subjects": subjects,
+            }

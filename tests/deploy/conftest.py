@@ -116,7 +116,7 @@ def release(cluster: Cluster, ledger_url: str, images: None) -> Iterator[Release
         "preStopSeconds": 0,
         "settings": {"lease_seconds": 5, "observe_seconds": 1},
         "credentials": ["cloud-kubeconfig"],
-        "rbac": {"member": False},  # the lab's cluster has it
+        "rbac": {"member": False, "run": False},  # the lab's cluster has these roles
         "fleet": {"content": FLEET},
         "migrations": small,
         **{part: {"replicas": 1, "port": port, **small} for part, port in own.items()},

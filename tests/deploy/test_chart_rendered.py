@@ -154,9 +154,61 @@ def test_rights_are_those_of_the_documented_manifest_and_no_more() -> None:
     assert rules_of(example("smallest")) == documented
     assert rules_of(example("other-clusters")) == {}
     assert not any(pod["automountServiceAccountToken"] for pod in pods(example("other-clusters")))
-    given = [one for one in example("smallest") if one["kind"].endswith("Binding")]
-    (own,) = {json.dumps(one["subjects"]) for one in given}
-    assert json.loads(own) == [{"kind": "ServiceAccount", "name": "fw-fairway", "namespace": "fairway"}]
+    given = {
+        one["roleRef"]["name"].rpartition("fairway-")[2]: [
+            (subject["namespace"], subject["name"]) for subject in one["subjects"]
+        ]
+        for one in example("smallest")
+        if one["kind"].endswith("Binding")
+    }
+    loops, server = ("fairway", "fw-fairway"), ("fairway", "fw-fairway-server")
+    assert given == {
+        "observe": [loops, server],
+        "govern": [loops],
+        "read": [server],
+        "kueue-config": [loops, server],
+    }
+
+
+def test_pods_that_only_answer_have_an_account_that_only_reads() -> None:
+    """Jobs are made, and logs read, by whom an apply binds in the namespaces of teams."""
+    accounts = {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["template"]["spec"][
+            "serviceAccountName"
+        ]
+        for one in example("smallest")
+        if one["kind"] == "Deployment"
+    }
+    assert accounts == {"server": "fw-fairway-server", "control": "fw-fairway"}
+    bound = {
+        one["metadata"]["name"]: one["metadata"]["annotations"]["fairway.dev/bind-to"]
+        for one in example("smallest")
+        if one["kind"] == "ClusterRole" and "annotations" in one["metadata"]
+    }
+    assert bound == {
+        "fairway-run": "system:serviceaccount:fairway:fw-fairway",
+        "fairway-logs": "system:serviceaccount:fairway:fw-fairway-server",
+    }
+    rules = rules_of(example("smallest"))
+    read = [*rules["observe"], *rules["read"], *rules["logs"], *rules["kueue-config"]]
+    assert {verb for rule in read for verb in rule["verbs"]} == {"get", "list", "watch"}
+    everywhere = rendered("--values", EXAMPLES / "smallest.yaml", "--set", "rbac.run=everywhere")
+    (own,) = [o for o in everywhere if o["kind"] == "ClusterRoleBinding" and "run" in o["metadata"]["name"]]
+    assert [subject["name"] for subject in own["subjects"]] == ["fw-fairway"]
+
+
+def test_a_server_may_have_credentials_of_its_own() -> None:
+    said = ("--set", "credentials={cloud,hpc}", "--set", "server.credentials.cloud=cloud-reads")
+    mounted = {
+        one["metadata"]["name"]: [
+            volume["secret"]["secretName"]
+            for volume in one["spec"]["template"]["spec"]["volumes"]
+            if volume["name"].startswith("credentials-")
+        ]
+        for one in rendered("--values", EXAMPLES / "smallest.yaml", *said)
+        if one["kind"] == "Deployment"
+    }
+    assert mounted == {"fw-fairway-server": ["cloud-reads", "hpc"], "fw-fairway-control": ["cloud", "hpc"]}
 
 
 def test_two_of_each_with_a_budget_and_a_wall() -> None:

@@ -35,6 +35,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* The account of pods that only answer: it reads, and writes nothing. */}}
+{{- define "fairway.serverAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- printf "%s-server" (include "fairway.serviceAccount" .) }}
+{{- else }}
+{{- default (include "fairway.serviceAccount" .) .Values.serviceAccount.serverName }}
+{{- end }}
+{{- end }}
+
 {{- define "fairway.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}

@@ -13,7 +13,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "fairway.serviceAccount" $root }}
+  serviceAccountName: {{ include (ternary "fairway.serverAccount" "fairway.serviceAccount" (eq .part "server")) $root }}
   automountServiceAccountToken: {{ include "fairway.usesCluster" $root }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
@@ -107,7 +107,7 @@ spec:
     - { name: fleet, configMap: { name: {{ $fleet }} } }
     {{- end }}
     {{- range $number, $secret := $values.credentials }}
-    - { name: credentials-{{ $number }}, secret: { secretName: {{ $secret }}, defaultMode: 288 } }
+    - { name: credentials-{{ $number }}, secret: { secretName: {{ get ($.own.credentials | default dict) $secret | default $secret }}, defaultMode: 288 } }
     {{- end }}
   topologySpreadConstraints:
     {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}

@@ -39,7 +39,7 @@ from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.flavor_nodes import flavor_settings
 from fairway.engines.kubernetes.policy.flavors import terminating_setting, used_setting
 from fairway.engines.kubernetes.policy.quota import resource
-from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE
+from fairway.engines.kubernetes.policy.translate import MEMBER_ROLE, OWN_ROLES, bind_to_setting
 from fairway.engines.kubernetes.policy.users import served_setting
 from fairway.engines.port import Refused
 from fairway.model.fleet import KubernetesPlace, Pool
@@ -52,16 +52,18 @@ _KUEUE: Final = "kueue-system"
 _CONFIG_MAP: Final = f"/api/v1/namespaces/{_KUEUE}/configmaps/kueue-manager-config"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{_KUEUE}/deployments/kueue-controller-manager"
 _DEVICE_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
-_MEMBER_ROLE: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{MEMBER_ROLE}"
+_CLUSTER_ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+_BIND_TO: Final = "fairway.dev/bind-to"
+"""The annotation of a role that Fairway binds to its own account in the namespaces of teams."""
 
 
 async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPolicy:
     """List every governed kind, all kinds at once, and Kueue's settings."""
-    lists, (kueue, settings), nodes, role, version, gpu_claims = await asyncio.gather(
+    lists, (kueue, settings), nodes, roles, version, gpu_claims = await asyncio.gather(
         asyncio.gather(*(_list_kind(requests, kind) for kind in KINDS.values())),
         _kueue(requests),
         requests.list_all("/api/v1/nodes", "nodes", type_=NodeObject),
-        _member_role(requests),
+        _roles(requests),
         _kubernetes_version(requests),
         _gpu_claims(requests),
     )
@@ -95,7 +97,7 @@ async def find_policy(requests: KubeRequests, pools: Sequence[Pool]) -> FoundPol
             **terminating,
             **used,
             **claims,
-            MEMBER_ROLE_SETTING: role,
+            **roles,
             UNSELECTED: ",".join(unselected),
             **({} if has_kueue else {KUEUE_SETTING: NOT_INSTALLED}),
         },
@@ -290,12 +292,35 @@ def _version_label(body: Json | None) -> str:
     return str(labels.get("app.kubernetes.io/version", ""))
 
 
+async def _roles(requests: KubeRequests) -> dict[str, str]:
+    """Return what is known of the roles that Fairway gives out."""
+    return {MEMBER_ROLE_SETTING: await _member_role(requests), **await _own_accounts(requests)}
+
+
 async def _member_role(requests: KubeRequests) -> str:
     try:
-        role = await requests.get(_MEMBER_ROLE, "clusterroles", Json)
+        role = await requests.get(f"{_CLUSTER_ROLES}/{MEMBER_ROLE}", "clusterroles", Json)
     except Refused:
         return "not known"
     return "missing" if role is None else "present"
+
+
+async def _own_accounts(requests: KubeRequests) -> dict[str, str]:
+    """Return the accounts of Fairway to bind its roles to; none where the rights are an earlier release's.
+
+    They are read from the roles, not from who asks: servers that plan and loops that write have different
+    accounts, and must compute the same plan.
+    """
+    accounts: dict[str, str] = {}
+    for name in OWN_ROLES:
+        try:
+            role = await requests.get(f"{_CLUSTER_ROLES}/{name}", "clusterroles", Json)
+        except Refused:
+            continue
+        annotations = ((role or {}).get("metadata") or {}).get("annotations") or {}
+        if account := annotations.get(_BIND_TO):
+            accounts[bind_to_setting(name)] = str(account)
+    return accounts
 
 
 def _flavors(

@@ -47,7 +47,14 @@ ROOT: Final = "fairway.fleet"
 MEMBER_ROLE: Final = "fairway-member"
 RBAC: Final = "rbac.authorization.k8s.io"
 MEMBERS: Final = "fairway-members"
+OWN_ROLES: Final = ("fairway-run", "fairway-logs")
+"""Roles of Fairway's own accounts, which it binds in the namespaces of teams and nowhere else."""
 CEILING: Final = "fairway-ceiling"
+
+
+def bind_to_setting(role: str) -> str:
+    """Return the setting that has the account to bind a role of Fairway's own to."""
+    return f"rbac.{role}"
 
 
 QuotaOf = Callable[[Supply], Quota | None]
@@ -334,6 +341,13 @@ class _Translator:
                 "subjects": [{"kind": "User", "name": user} for user in sorted(team.members)],
             }
             yield _wanted(kinds.ROLE_BINDING, f"{team.name}/{MEMBERS}", members, team, after=(namespace,))
+        for role in OWN_ROLES:
+            if account := self.found.settings.get(bind_to_setting(role)):
+                binding = {
+                    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                    "subjects": [{"kind": "User", "name": account}],
+                }
+                yield _wanted(kinds.ROLE_BINDING, f"{team.name}/{role}", binding, team, after=(namespace,))
 
     def _exact_ceilings(self, team: Team) -> dict[str, int]:
         """Return the ceilings that a ResourceQuota enforces by pods: Kueue ignores pods that are ending.

@@ -273,3 +273,16 @@ def test_a_job_without_gpus_leaves_the_queue_that_it_names() -> None:
     assert leave.startswith("variables.gpus == 0 && variables.queue != '' ?")
     assert "/metadata/labels/kueue.x-k8s.io~1queue-name" in leave
     assert "path: '/spec/suspend', value: false" in leave
+
+
+def test_jobs_are_made_and_logs_read_in_the_namespaces_of_teams_alone(family: Translation) -> None:
+    account = "system:serviceaccount:fairway:fairway"
+    found = replace(nothing(), settings={**nothing().settings, "rbac.fairway-run": account})
+    bound = translate(fleet(), CLOUD, found)
+    binding = fields_of(bound, "RoleBinding", "product/fairway-run")
+    assert unflatten(binding)["roleRef"]["name"] == "fairway-run"
+    assert account in str(binding)
+    own = {o.key.name for o in bound.objects if o.key.name.endswith("/fairway-run")}
+    assert own == {f"{team.name}/fairway-run" for team in fleet().teams}
+    # With the rights of an earlier release, which names no account, there is nothing to bind.
+    assert not any("fairway-run" in o.key.name for o in family.objects)
