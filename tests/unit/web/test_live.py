@@ -266,6 +266,7 @@ async def test_a_page_hears_of_jobs_nodes_and_policy(
         assert page.status == 200
         assert page.headers["content-type"].startswith("text/event-stream")
         assert page.headers["cache-control"] == "no-store"
+        await app.state.change_poller.poll_once()  # what the first look finds is no change
         await ledger.revisions.add("another one", "another digest", "test")
         assert "policy" in str(await page.event("changed"))
     assert app.state.change_poller._task is None  # it looks no longer
