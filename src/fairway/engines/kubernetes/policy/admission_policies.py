@@ -1,7 +1,8 @@
 """Make the API server refuse, by admission policies, what Kueue alone would admit.
 
 They are the same for every team; a team's own limits are annotations of its namespace. Exempt are
-Kubernetes' own controllers and Kueue, which start and stop jobs that were admitted long ago.
+updates of Kubernetes' own controllers and of Kueue, which start and stop jobs that were admitted long ago;
+the Jobs that a CronJob makes are checked like any other.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _CONTROLLERS: Final = (
     "['system:kube-controller-manager', 'system:serviceaccount:kube-system:job-controller']"
 )
 _NOT_CONTROLLER: Final = (
+    "request.operation == 'CREATE' || "
     "!(request.userInfo.username.startsWith('system:serviceaccount:kube-system:') || "
     "request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kueue-system:'))"
@@ -109,6 +111,8 @@ _IS_EXISTING: Final = (
 
 The name of a controlling owner counts only from its own controller: anybody could write it.
 """
+_BASE: Final = "variables.queue.split('.')[0]"
+"""A queue without the user's suffix."""
 _JOB_USER: Final = f"object.metadata.?annotations[?'{USER}'].orValue('')"
 _IN_TEAMS: Final[list[Json]] = [{"key": TEAM, "operator": "Exists"}]
 _NO_CLAIMS: Final = "resource claims can hold GPUs that no queue counts: ask for GPUs in the limits"
@@ -237,7 +241,7 @@ def _job_policy(
                 "? object.spec.completions : variables.parallel",
             },
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
-            {"name": "base", "expression": "variables.queue.split('.')[0]"},
+            {"name": "base", "expression": _BASE},
             {"name": "noted", "expression": _JOB_USER},
             {"name": "job", "expression": _label(JOB, "")},
             {
@@ -255,7 +259,7 @@ def _job_policy(
         ],
         "validations": [
             *(_check(f"variables.gpus == 0 || ({rule})", message) for rule, message in checks),
-            *([_check(*_NO_QUEUE_WITHOUT_GPUS)] if assigns_queues else []),
+            *(_check(*check) for check in (_queue_checks(queued) if assigns_queues else ())),
             *([_check(_NO_NEW_CLAIMS, _NO_CLAIMS)] if gpu_claims else []),
             _check(*_USER_IS_SUBMITTER),
             _check(*_LABEL_IS_FAIRWAYS),
@@ -264,10 +268,25 @@ def _job_policy(
 
 
 _NO_NEW_CLAIMS: Final = f"oldObject != null || !({_claims('variables.pod')})"
-_NO_QUEUE_WITHOUT_GPUS: Final = (
-    "variables.gpus > 0 || variables.queue == ''",
-    "a job without GPUs needs no queue, and would never start in one",
-)
+
+
+def _queue_checks(queued: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what `mutating_policy` sees to when a job is created, and may not be changed later."""
+    yield (
+        f"variables.gpus > 0 || !({_is_teams_queue(queued)})",
+        "a job without GPUs would never start in a team's queue of GPUs",
+    )
+    yield (
+        f"variables.gpus == 0 || {_is_teams_queue(queued)} || (oldObject != null && "
+        f"variables.queue == oldObject.metadata.?labels[?'{QUEUE_NAME}'].orValue(''))",
+        "a GPU job stays in a queue of its team",
+    )
+
+
+def _is_teams_queue(queued: Sequence[str]) -> str:
+    """Return CEL for whether a job names one of the queues that Fairway made in the namespace."""
+    return f"variables.base in {_list([QUEUE, *queued])}"
+
 
 _USER_IS_SUBMITTER: Final = (
     "oldObject == null "
@@ -287,15 +306,17 @@ def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[st
     """Return name, policy and binding that assign the queue of the team, or of the user, to a GPU job.
 
     Other jobs get none: Kueue's own default would assign it to every job, and one without GPUs never starts
-    in a queue whose flavors all have a topology ("no TAS flavor assigned"). One that names a queue, as the
-    site's queues may have asked for, loses it and runs at once. The policy also sets the user of every job:
+    in a queue whose flavors all have a topology ("no TAS flavor assigned"). One that names a team's queue, as
+    the site's of that name may have asked for, loses it and runs at once. One that names another queue of
+    the site stays there, see `site_queues`; a GPU job does not. The policy also sets the user of every job:
     Kubernetes objects do not record who created them.
     """
-    queue = f"(variables.queue == '' ? '{QUEUE}' : variables.queue)"
+    names = _list([QUEUE, *queued])
+    queue = f"(variables.queue in {names} ? variables.queue : '{QUEUE}')"
     queue += " + (variables.slug == '' ? '' : '.' + variables.slug)"
     set_queue = f"Object{{metadata: Object.metadata{{labels: {{'{QUEUE_NAME}': {queue}}}}}}}"
     set_user = f"Object{{metadata: Object.metadata{{annotations: {{'{USER}': variables.user}}}}}}"
-    is_default = f"variables.queue in {_list(['', QUEUE, *queued])}"
+    is_users = f"{_is_teams_queue(queued)} && !(variables.queue in {names})"
     policy = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
@@ -303,6 +324,7 @@ def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[st
         "variables": [
             {"name": "gpus", "expression": _devices("object.spec.template.spec", resources)},
             {"name": "queue", "expression": _label(QUEUE_NAME, "")},
+            {"name": "base", "expression": _BASE},
             {
                 "name": "user",
                 "expression": f"{_JOB_USER} != '' && {_MAY_SPEAK_FOR_USERS} "
@@ -312,20 +334,24 @@ def mutating_policy(resources: Sequence[str], queued: Sequence[str]) -> tuple[st
         ],
         "mutations": [
             {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
-            for expression in (f"variables.gpus > 0 && {is_default} ? {set_queue} : Object{{}}", set_user)
+            for expression in (f"variables.gpus > 0 && !({is_users}) ? {set_queue} : Object{{}}", set_user)
         ]
-        + [{"patchType": "JSONPatch", "jsonPatch": {"expression": _LEAVE_QUEUE}}],
+        + [{"patchType": "JSONPatch", "jsonPatch": {"expression": _leave_queue(queued)}}],
     }
     binding = {"policyName": QUEUES, "matchResources": {"namespaceSelector": {"matchExpressions": _IN_TEAMS}}}
     return QUEUES, policy, binding
 
 
-_LEAVE_QUEUE: Final = (
-    "variables.gpus == 0 && variables.queue != '' ? ["
-    f"JSONPatch{{op: 'remove', path: '/metadata/labels/{QUEUE_NAME.replace('/', '~1')}'}}, "
-    "JSONPatch{op: 'add', path: '/spec/suspend', value: false}] : []"
-)
-"""Kueue suspends jobs that name a queue, and so do people who write them."""
+def _leave_queue(queued: Sequence[str]) -> str:
+    """Return CEL that takes a job without GPUs out of a team's queue.
+
+    Kueue suspends jobs that name a queue, and so do people who write them.
+    """
+    return (
+        f"variables.gpus == 0 && {_is_teams_queue(queued)} ? ["
+        f"JSONPatch{{op: 'remove', path: '/metadata/labels/{QUEUE_NAME.replace('/', '~1')}'}}, "
+        "JSONPatch{op: 'add', path: '/spec/suspend', value: false}] : []"
+    )
 
 
 def _slug() -> str:

@@ -17,6 +17,7 @@ from typing import Final
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import Json, ObjectKind
 from fairway.engines.kubernetes.policy.fields import Fields, flatten, parse_taint
+from fairway.engines.kubernetes.policy.site_queues import site_queue
 from fairway.model.fleet import KubernetesPlace, Pool
 from fairway.model.names import PoolName
 from fairway.policy.objects import FoundObject, FoundPolicy, Notice, ObjectKey, WantedObject
@@ -135,13 +136,13 @@ def _free(kind: ObjectKind, pool: str, objects: Mapping[ObjectKey, FoundObject],
 
 
 def _used_by_others(found: FoundPolicy, teams: Collection[str]) -> set[str]:
-    """Return the flavors in ClusterQueues and Cohorts that are not Fairway's and do not become a team's."""
+    """Return the flavors in ClusterQueues and Cohorts of the site: no team's, or a copy of the site's."""
+    copies = {site_queue(team) for team in teams}
     return {
         key.name
         for o in found.objects
         if o.key.kind in {kinds.CLUSTER_QUEUE.name, kinds.COHORT.name}
-        and not o.ours
-        and o.key.name.partition(".")[0] not in teams
+        and (o.key.name in copies or (not o.ours and o.key.name.partition(".")[0] not in teams))
         for key in o.after
         if key.kind == kinds.FLAVOR.name
     }

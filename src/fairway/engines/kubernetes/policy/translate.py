@@ -8,7 +8,7 @@ every queue within its guarantee preempts it. It is as far out in the tree as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
@@ -30,6 +30,7 @@ from fairway.engines.kubernetes.policy.existing import (
 from fairway.engines.kubernetes.policy.fields import Fields, flatten
 from fairway.engines.kubernetes.policy.flavors import flavor_notices, flavors_of_others, place_pools
 from fairway.engines.kubernetes.policy.quota import Quota, ResourceGroups, resource
+from fairway.engines.kubernetes.policy.site_queues import site_queue_notices, site_queues
 from fairway.engines.kubernetes.policy.users import (
     can_assign_queues,
     has_user_queues,
@@ -63,10 +64,13 @@ QuotaOf = Callable[[Supply], Quota | None]
 def translate(fleet: Fleet, cluster: ClusterName, found: FoundPolicy) -> Translation:
     """Return every object `fleet` needs on `cluster`, what Kueue cannot keep of it, and what to configure."""
     translator = _Translator(fleet, cluster, found)
+    objects = tuple(translator.objects())
+    of_site = tuple(translator.site_queues(objects))
     return Translation(
-        objects=tuple(translator.objects()),
+        objects=(*objects, *of_site),
         notices=(
             *notices(fleet, translator.teams, translator.capped(), found),
+            *site_queue_notices(of_site, found),
             *translator.existing_notices(),
             *(flavor_notices(translator.placements, found) if translator.teams else ()),
         ),
@@ -162,6 +166,13 @@ class _Translator:
             yield _wanted(kinds.MUTATING_POLICY, name, {"spec": policy})
             after = (ObjectKey(kinds.MUTATING_POLICY.name, name),)
             yield _wanted(kinds.MUTATING_BINDING, name, {"spec": binding}, after=after)
+
+    def site_queues(self, objects: Collection[WantedObject]) -> Iterator[WantedObject]:
+        """Yield the site's queues that jobs without GPUs go on using; `objects` are all others."""
+        if can_assign_queues(self.found):  # else GPU jobs that name one would wait there
+            own = {o.key for o in objects if o.key.kind == kinds.LOCAL_QUEUE.name}
+            resources = claimed_resources(self.pools)
+            yield from site_queues({t.name for t in self.teams}, self.found, resources, own)
 
     def capped(self) -> tuple[Team, ...]:
         """Return teams whose low jobs count against their own ceiling, and so may use their guarantee."""

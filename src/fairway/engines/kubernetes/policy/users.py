@@ -7,11 +7,15 @@ their jobs. The drawback: priority works within a queue, so not between the user
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import ObjectKind
 from fairway.model.team import Team
 from fairway.policy.objects import FoundPolicy
+
+_OTHER_QUEUES: Final = ("low", "site")
+"""Suffixes of a team's other ClusterQueues."""
 
 
 def served_setting(kind: ObjectKind) -> str:
@@ -35,7 +39,7 @@ def user_slugs(team: Team) -> dict[str, str]:
     for user in sorted(team.members):
         plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")[:20].rstrip("-") or "user"
         slug, number = plain, 2
-        while slug in slugs.values():
+        while slug in slugs.values() or slug in _OTHER_QUEUES:
             slug, number = f"{plain}-{number}", number + 1
         slugs[user] = slug
     return slugs

@@ -1,0 +1,203 @@
+"""Faults planted in what keeps a Kubernetes site unharmed: the probes must find each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fairway.engines.kubernetes.api import kinds
+from fairway.engines.kubernetes.policy import admission_policies, restore, translate, write
+from fairway.model.fleet import ExistingWorkloads, Fleet, KubernetesConnection
+from fairway.policy import leave
+from tests.lab.driving import up
+from tests.unharmed.kubernetes_probes import Probe, harms, play, probes_of
+from tests.unharmed.kubernetes_site import SITE, KubernetesSite
+from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.probes import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.timeout(900),
+    pytest.mark.nightly("a cluster of its own; unit tests have each rule in CI"),
+]
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+TEAM = "llm"
+PLAYED = (
+    "a Job",
+    "a queued Job",
+    "a bare pod",
+    "a Deployment",
+    "a Job of 1 GPU",
+    "a Deployment of 1 GPU",
+    "restart deployments/chat",
+)
+
+
+def policies(old: str, new: str) -> Callable[..., Iterator[tuple[str, Any, Any]]]:
+    """The admission policies with other words in them."""
+    real = admission_policies.validating_policies
+
+    def changed(*args: Any, **options: Any) -> Iterator[tuple[str, Any, Any]]:
+        made = list(real(*args, **options))
+        assert any(old in json.dumps(policy) for _, policy, _ in made), old
+        for name, policy, binding in made:
+            yield name, json.loads(json.dumps(policy).replace(old, new)), binding
+
+    return changed
+
+
+def not_restored(kind: str) -> Callable[..., Any]:
+    async def skip(requests: Any, of: Any, change: Any, body: Any) -> None:
+        if of.name != kind:
+            await restore.restore(requests, of, change, body)
+
+    return skip
+
+
+def stays(kind: str) -> Callable[..., str | None]:
+    real = leave._needed
+
+    def needed(key: Any, leaving: Any, jobs: Any) -> str | None:
+        return "nobody knows why" if key.kind == kind else real(key, leaving, jobs)
+
+    return needed
+
+
+FAULTS: dict[str, Fault] = {
+    "what ran before is refused (F1)": lambda patch: patch.setattr(
+        translate, "annotation", lambda workloads: None
+    ),
+    "pods without GPUs are checked": lambda patch: patch.setattr(
+        translate, "validating_policies", policies("variables.gpus == 0 || request.", "request.")
+    ),
+    "jobs without GPUs need a queue": lambda patch: patch.setattr(
+        translate, "validating_policies", policies("variables.gpus == 0 || (variables.queue != '')", "false")
+    ),
+    "jobs without GPUs lose the site's queue": lambda patch: patch.setattr(
+        translate, "site_queues", lambda *args: iter(())
+    ),
+    "a LocalQueue is changed in place (F3)": lambda patch: patch.setattr(
+        write, "_is_made_anew", lambda kind, change: False
+    ),
+}
+FAULTS_OF_LEAVING: dict[str, Fault] = {
+    "a LocalQueue is not restored": lambda patch: patch.setattr(
+        write, "restore", not_restored(kinds.LOCAL_QUEUE.name)
+    ),
+    "a ClusterQueue is not restored": lambda patch: patch.setattr(
+        write, "restore", not_restored(kinds.CLUSTER_QUEUE.name)
+    ),
+    "the admission policies stay": lambda patch: patch.setattr(
+        leave, "_needed", stays(kinds.ADMISSION_BINDING.name)
+    ),
+    "the quota of a ceiling stays": lambda patch: patch.setattr(
+        leave, "_needed", stays(kinds.RESOURCE_QUOTA.name)
+    ),
+}
+
+Before = dict[Probe, Outcome]
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[tuple[KubernetesSite, Before]]:
+    """The site, and what people can do there before Fairway."""
+    instance = up("kubernetes", "planted-serving", "--site", "serving")
+    try:
+        probes = [p for p in probes_of(instance) if p.namespace == TEAM and p.what in PLAYED]
+        assert len(probes) == len(PLAYED)
+        yield KubernetesSite(instance), play(instance, probes)
+    finally:
+        instance.wipe()
+
+
+@asynccontextmanager
+async def govern(site: KubernetesSite, fleet: Fleet) -> AsyncIterator[GovernedSite]:
+    """Give the site back as it was, whatever a fault made of it."""
+    engine = site.build(fleet.clusters[0], fleet.pools)
+    try:
+        yield GovernedSite(engine, SITE, fleet)
+    finally:
+        await engine.close()
+
+
+async def fleet_of(site: KubernetesSite) -> Fleet:
+    await site.import_fleet()
+    assert site.fleet is not None
+    return site.fleet
+
+
+def with_a_ceiling(fleet: Fleet) -> Fleet:
+    """A fleet whose team has a quota of pods: nothing that is left alone is in its way."""
+    cluster = fleet.clusters[0]
+    assert isinstance(cluster.connection, KubernetesConnection)
+    connection = replace(cluster.connection, existing_workloads=ExistingWorkloads.REFUSE)
+    teams = tuple(
+        replace(team, grants=tuple(replace(g, guarantee=1, borrow=0) for g in team.grants))
+        if team.name == TEAM
+        else team
+        for team in fleet.teams
+    )
+    return replace(fleet, clusters=(replace(cluster, connection=connection),), teams=teams)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_harm_is_found(
+    fault: str, serving: tuple[KubernetesSite, Before], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, before = serving
+    async with govern(site, await fleet_of(site)) as governed:
+        FAULTS[fault](monkeypatch)
+        try:
+            await governed.govern()
+        except AssertionError as refused:  # an apply that stops halfway
+            found = [str(refused)]
+        else:
+            after = await asyncio.to_thread(play, site.instance, list(before))
+            found = harms(before, after, site.teams)
+        monkeypatch.undo()
+        await governed.leave()
+    print(fault, found)
+    assert found != [], "no probe has found it"
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_LEAVING)
+async def test_a_planted_fault_of_leaving_is_found(
+    fault: str, serving: tuple[KubernetesSite, Before], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, before = serving
+    fleet = await fleet_of(site)
+    if "ceiling" in fault:
+        fleet = with_a_ceiling(fleet)
+    async with govern(site, fleet) as governed:
+        await governed.govern()
+        saved = dict(governed.saved)
+        FAULTS_OF_LEAVING[fault](monkeypatch)
+        await governed.leave()
+        left = await asyncio.to_thread(play, site.instance, list(before))
+        monkeypatch.undo()
+        governed.saved = saved
+        await governed.leave()
+    print(fault, harms(before, left, ()))
+    assert harms(before, left, ()) != [], "no probe has found it"
+
+
+async def test_without_a_fault_nothing_is_found(serving: tuple[KubernetesSite, Before]) -> None:
+    """The last one: the site is as it was, after all the faults."""
+    site, before = serving
+    async with govern(site, await fleet_of(site)) as governed:
+        await governed.govern()
+        after = await asyncio.to_thread(play, site.instance, list(before))
+        assert harms(before, after, site.teams) == []
+        await governed.leave()
+    left = await asyncio.to_thread(play, site.instance, list(before))
+    assert harms(before, left, ()) == []
