@@ -403,8 +403,7 @@ async def test_a_forged_owner_gets_no_gpus_past_the_queue(here: Here) -> None:
 
     await becomes(in_force, 20, "the policies bite")
     owner = await asyncio.to_thread(alice.call, "POST", jobs, job("owner", gpus=8))
-    waiting = job("waiting", gpus=8)
-    waiting["metadata"]["labels"] = {QUEUE: "nobodys"}
+    waiting = job("waiting", gpus=8, nodeSelector={"nvidia.com/gpu.product": "none"})
     try:
         uid = owner["metadata"]["uid"]
         words = "is set by the owner's own controller only"
@@ -419,6 +418,45 @@ async def test_a_forged_owner_gets_no_gpus_past_the_queue(here: Here) -> None:
         for name in ("owner", "waiting", "f1"):
             with suppress(ApiError):
                 await asyncio.to_thread(here.admin.delete, f"{jobs}/{name}", propagationPolicy="Background")
+
+
+@pytest.mark.nightly("a CronJob makes its first Job after up to a minute")
+async def test_a_cron_job_gets_no_gpus_past_the_queue(here: Here) -> None:
+    """Kubernetes' own controllers make its Jobs, whose updates are not checked."""
+    cron_jobs = "/apis/batch/v1/namespaces/nlp/cronjobs"
+    jobs = "/apis/batch/v1/namespaces/nlp/jobs"
+
+    def cron_job(made: Json) -> Json:
+        template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": made["metadata"]["name"]},
+            "spec": {"schedule": "* * * * *", "jobTemplate": template},
+        }
+
+    refused = {
+        "cron-node": (job("cron-node", gpus=1, nodeName="gpu-0000"), "nodeName and other schedulers"),
+        "cron-large": (job("cron-large", gpus=9), "over the team's limit of GPUs a job"),
+    }
+    queued = job("cron-queued", gpus=1, labels={QUEUE: "nobodys"})
+    for wanted in (queued, *(made for made, _ in refused.values())):
+        await asyncio.to_thread(here.admin.call, "POST", cron_jobs, cron_job(wanted))
+
+    async def made() -> bool:
+        found = await asyncio.to_thread(here.admin.get, jobs)
+        mine = [o["metadata"] for o in found["items"] if o["metadata"]["name"].startswith("cron-")]
+        assert all(m["name"].startswith("cron-queued") and m["labels"][QUEUE] == "main" for m in mine)
+        events = await asyncio.to_thread(here.admin.get, "/api/v1/namespaces/nlp/events")
+        words = {(e["involvedObject"]["name"], e["message"]) for e in events["items"]}
+        told = {n for n, (_, why) in refused.items() for name, m in words if n == name and why in m}
+        return bool(mine) and told == set(refused)
+
+    try:
+        await becomes(made, 90, "one Job is queued, and the others are refused")
+    finally:
+        for name in ("cron-queued", *refused):
+            await asyncio.to_thread(here.admin.delete, f"{cron_jobs}/{name}", propagationPolicy="Background")
 
 
 async def test_a_deployment_from_before_comes_back_and_a_new_one_does_not(here: Here) -> None:
