@@ -20,12 +20,7 @@ from tests.unharmed.report import Report
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 
-KNOWN = {
-    "queues": pytest.mark.xfail(reason="LocalQueue main points to another ClusterQueue: Kubernetes F3"),
-    "quotas": pytest.mark.xfail(
-        reason="with manageJobsWithoutQueueName, a Job without GPUs that leaves its queue is held by Kueue"
-    ),
-}
+KNOWN: dict[str, pytest.MarkDecorator] = {}
 """Sites where the promise is not kept yet, and why."""
 
 

@@ -166,7 +166,6 @@ async def test_a_planted_harm_is_found(
             found = harms(before, after, site.teams)
         monkeypatch.undo()
         await governed.leave()
-    print(fault, found)
     assert found != [], "no probe has found it"
 
 
@@ -187,7 +186,6 @@ async def test_a_planted_fault_of_leaving_is_found(
         monkeypatch.undo()
         governed.saved = saved
         await governed.leave()
-    print(fault, harms(before, left, ()))
     assert harms(before, left, ()) != [], "no probe has found it"
 
 
