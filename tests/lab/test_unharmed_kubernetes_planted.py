@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,11 @@ from fairway.model.fleet import ExistingWorkloads, Fleet, KubernetesConnection
 from fairway.policy import leave
 from tests.lab.driving import up
 from tests.unharmed.kubernetes_probes import Probe, harms, play, probes_of
-from tests.unharmed.kubernetes_site import SITE, KubernetesSite
-from tests.unharmed.leave_site import GovernedSite
+from tests.unharmed.leave_site import imported_site
 from tests.unharmed.probes import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from lab.instance import Instance
 
 pytestmark = [
     pytest.mark.lab,
@@ -109,31 +107,19 @@ Before = dict[Probe, Outcome]
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[tuple[KubernetesSite, Before]]:
+def serving() -> Iterator[tuple[Instance, Before]]:
     """The site, and what people can do there before Fairway."""
     instance = up("kubernetes", "planted-serving", "--site", "serving")
     try:
         probes = [p for p in probes_of(instance) if p.namespace == TEAM and p.what in PLAYED]
         assert len(probes) == len(PLAYED)
-        yield KubernetesSite(instance), play(instance, probes)
+        yield instance, play(instance, probes)
     finally:
         instance.wipe()
 
 
-@asynccontextmanager
-async def govern(site: KubernetesSite, fleet: Fleet) -> AsyncIterator[GovernedSite]:
-    """Give the site back as it was, whatever a fault made of it."""
-    engine = site.build(fleet.clusters[0], fleet.pools)
-    try:
-        yield GovernedSite(engine, SITE, fleet)
-    finally:
-        await engine.close()
-
-
-async def fleet_of(site: KubernetesSite) -> Fleet:
-    await site.import_fleet()
-    assert site.fleet is not None
-    return site.fleet
+def teams_of(fleet: Fleet) -> frozenset[str]:
+    return frozenset(str(team.name) for team in fleet.teams)
 
 
 def with_a_ceiling(fleet: Fleet) -> Fleet:
@@ -152,18 +138,18 @@ def with_a_ceiling(fleet: Fleet) -> Fleet:
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_planted_harm_is_found(
-    fault: str, serving: tuple[KubernetesSite, Before], monkeypatch: pytest.MonkeyPatch
+    fault: str, serving: tuple[Instance, Before], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, before = serving
-    async with govern(site, await fleet_of(site)) as governed:
+    instance, before = serving
+    async with imported_site(instance) as governed:
         FAULTS[fault](monkeypatch)
         try:
             await governed.govern()
         except AssertionError as refused:  # an apply that stops halfway
             found = [str(refused)]
         else:
-            after = await asyncio.to_thread(play, site.instance, list(before))
-            found = harms(before, after, site.teams)
+            after = await asyncio.to_thread(play, instance, list(before))
+            found = harms(before, after, teams_of(governed.fleet))
         monkeypatch.undo()
         await governed.leave()
     assert found != [], "no probe has found it"
@@ -171,31 +157,28 @@ async def test_a_planted_harm_is_found(
 
 @pytest.mark.parametrize("fault", FAULTS_OF_LEAVING)
 async def test_a_planted_fault_of_leaving_is_found(
-    fault: str, serving: tuple[KubernetesSite, Before], monkeypatch: pytest.MonkeyPatch
+    fault: str, serving: tuple[Instance, Before], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, before = serving
-    fleet = await fleet_of(site)
-    if "ceiling" in fault:
-        fleet = with_a_ceiling(fleet)
-    async with govern(site, fleet) as governed:
-        await governed.govern()
+    instance, before = serving
+    async with imported_site(instance) as governed:
+        await governed.govern(with_a_ceiling(governed.fleet) if "ceiling" in fault else None)
         saved = dict(governed.saved)
         FAULTS_OF_LEAVING[fault](monkeypatch)
         await governed.leave()
-        left = await asyncio.to_thread(play, site.instance, list(before))
+        left = await asyncio.to_thread(play, instance, list(before))
         monkeypatch.undo()
         governed.saved = saved
         await governed.leave()
     assert harms(before, left, ()) != [], "no probe has found it"
 
 
-async def test_without_a_fault_nothing_is_found(serving: tuple[KubernetesSite, Before]) -> None:
+async def test_without_a_fault_nothing_is_found(serving: tuple[Instance, Before]) -> None:
     """The last one: the site is as it was, after all the faults."""
-    site, before = serving
-    async with govern(site, await fleet_of(site)) as governed:
+    instance, before = serving
+    async with imported_site(instance) as governed:
         await governed.govern()
-        after = await asyncio.to_thread(play, site.instance, list(before))
-        assert harms(before, after, site.teams) == []
+        after = await asyncio.to_thread(play, instance, list(before))
+        assert harms(before, after, teams_of(governed.fleet)) == []
         await governed.leave()
-    left = await asyncio.to_thread(play, site.instance, list(before))
+    left = await asyncio.to_thread(play, instance, list(before))
     assert harms(before, left, ()) == []
