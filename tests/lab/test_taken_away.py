@@ -43,8 +43,9 @@ def _summed_up(instance: Instance) -> None:
 
 
 @pytest.mark.nightly("a cluster of its own; tests/unit has the sums as slurmdbd sends them")
-async def test_the_plan_names_who_used_what_is_taken_away() -> None:
-    instance = up("slurm", "taken-away", "--site", "campus")
+@pytest.mark.parametrize("version", ["24.11", "26.05"])
+async def test_the_plan_names_who_used_what_is_taken_away(version: str) -> None:
+    instance = up("slurm", f"taken-{version.replace('.', '')}", "--site", "campus", "--version", version)
     try:
         _ran(instance, "carol", "biology", 2)
         _ran(instance, "alice", "physics", 1)

@@ -16,6 +16,7 @@ from fairway.policy.objects import (
     Translation,
     WantedObject,
 )
+from fairway.policy.recent_use import TakenAway
 
 
 class Memory:
@@ -24,6 +25,7 @@ class Memory:
     def __init__(self) -> None:
         self.objects: dict[str, list[FoundObject]] = {}
         self.lost: set[str] = set()
+        self.taken: tuple[TakenAway, ...] = ()
         self.built: list[Cluster] = []
 
     def build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> RememberingEngine:
@@ -52,6 +54,11 @@ class RememberingEngine:
 
     async def activity(self, keys: Sequence[ObjectKey]) -> Mapping[ObjectKey, Activity]:
         return {}
+
+    async def taken_away(
+        self, fleet: Fleet, found: FoundPolicy, changes: Sequence[Change]
+    ) -> tuple[TakenAway, ...]:
+        return self._memory.taken
 
     async def write(self, changes: Sequence[Change]) -> AsyncIterator[Change]:
         for change in changes:

@@ -21,6 +21,7 @@ from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind
 from fairway.policy.drift import DriftEntry
 from fairway.policy.objects import FoundObject, Nudge, ObjectKey
+from fairway.policy.recent_use import RecentUse, TakenAway
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 from fairway.web.app import add_pages
@@ -227,6 +228,24 @@ async def test_a_plan(operator: httpx2.AsyncClient, memory: Memory, ledger: Ledg
     assert name and file and name[1] == file[1]
     kept = PlanFile.model_validate(json.loads(base64.b64decode(file[2])))
     assert kept.text == RAISED and set(kept.fingerprints) == {"hpc", "dream"}
+
+
+async def test_what_is_taken_from_a_cluster_is_on_the_page_unless_a_removal_says_it(
+    operator: httpx2.AsyncClient, memory: Memory, ledger: Ledger
+) -> None:
+    used = RecentUse.of({"eve": 7200})
+    memory.taken = (
+        TakenAway("GPU jobs of account guests, which is no team", used),
+        TakenAway("jobs in account product", used, team="product"),
+    )
+    await apply(ledger, FLEET)
+    without_product = FLEET[: FLEET.index("  product:")]
+    words = seen((await plan(operator, without_product)).text)
+    assert (
+        "takes away on hpc: GPU jobs of account guests, which is no team; "
+        "used in the last 30 days by eve (2 GPU-hours)" in words
+    )
+    assert "jobs in account product" not in words
 
 
 async def test_nothing_to_plan(operator: httpx2.AsyncClient, memory: Memory) -> None:
