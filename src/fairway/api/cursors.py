@@ -31,7 +31,7 @@ def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
         raise _bad_cursor() from None
     if not isinstance(key, list) or len(key) != parts or not all(isinstance(part, str) for part in key):
         raise _bad_cursor()
-    if any("\0" in part for part in key):  # PostgreSQL cannot store NUL in text
+    if not all(storable(part) for part in key):
         raise _bad_cursor()
     return tuple(key)
 
@@ -44,6 +44,11 @@ def decode_number(cursor: str | None) -> int | None:
     if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
         raise _bad_cursor()
     return int(text)
+
+
+def storable(text: str) -> bool:
+    """Return whether PostgreSQL can store a text: neither NUL nor half of a surrogate pair is in it."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _bad_cursor() -> ApiError:

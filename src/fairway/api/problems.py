@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from fairway.ledger import InvalidText
 from fairway.model.errors import FairwayError
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.wire.fleet import Fault, Problem
@@ -51,7 +52,7 @@ ErrorPage = Callable[[Request, ApiError], Awaitable[Response]]
 """Renders an error as a page; an app without pages has none."""
 
 
-def as_api_error(error: Exception) -> ApiError:
+def as_api_error(error: Exception) -> ApiError:  # noqa: PLR0911 - one for each kind
     """Translate `error` into an ApiError that is safe to return to the caller.
 
     Only ApiErrors and RequestErrors are written for callers. Others may name hosts and files of the
@@ -61,6 +62,8 @@ def as_api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
+        case InvalidText():
+            return as_api_error(RequestError.wrap(ErrorKind.INVALID, error))
         case RequestError():
             return ApiError(_STATUSES[error.kind], error.code, error.message, error.hint, faults=error.faults)
         case RequestValidationError():

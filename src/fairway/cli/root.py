@@ -57,6 +57,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "run": CommandEntry("Run a command on GPUs, wherever the fleet serves it best."),
     "schema": CommandEntry("Print the JSON Schema of fleet or job files, for editors."),
     "server": CommandEntry("Run the server: observe the fleet and answer the API."),
+    "session": CommandEntry("List who is signed in to the pages, and sign them out."),
     "submit": CommandEntry("Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.", "run"),
     "token": CommandEntry("Make, list and revoke the tokens that open the API."),
     "top": CommandEntry("Show pools and jobs live, as they change."),

@@ -84,6 +84,14 @@ class AsyncClient:
         """Revoke a token."""
         return await self._send(requests.revoke_token(name))
 
+    async def sessions(self, user: str | None = None) -> list[fleet_wire.Session]:
+        """Return who is signed in to the pages."""
+        return [item async for item in self._items(requests.sessions(user))]
+
+    async def revoke_sessions(self, user: str) -> fleet_wire.EndedSessions:
+        """End every session of a user."""
+        return await self._send(requests.revoke_sessions(user))
+
     async def plan(self, fleet: str, source: str, cluster: str | None = None) -> policy_wire.Plan:
         """Return what a fleet file would change."""
         return await self._send(requests.plan(fleet, source, cluster))

@@ -81,6 +81,14 @@ class Client:
         """Revoke a token."""
         return self._send(requests.revoke_token(name))
 
+    def sessions(self, user: str | None = None) -> list[fleet_wire.Session]:
+        """Return who is signed in to the pages."""
+        return list(self._items(requests.sessions(user)))
+
+    def revoke_sessions(self, user: str) -> fleet_wire.EndedSessions:
+        """End every session of a user."""
+        return self._send(requests.revoke_sessions(user))
+
     def plan(self, fleet: str, source: str, cluster: str | None = None) -> policy_wire.Plan:
         """Return what a fleet file would change."""
         return self._send(requests.plan(fleet, source, cluster))

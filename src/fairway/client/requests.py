@@ -219,6 +219,16 @@ def create_token(
     return ApiRequest("POST", "/v1/tokens", fleet_wire.MadeToken, body=body)
 
 
+def sessions(user: str | None) -> ApiRequest[Page[fleet_wire.Session]]:
+    """Request the sessions of the pages, of everybody or of one user."""
+    return _list("/v1/sessions", Page[fleet_wire.Session], user=user)
+
+
+def revoke_sessions(user: str) -> ApiRequest[fleet_wire.EndedSessions]:
+    """End every session of a user."""
+    return ApiRequest("DELETE", "/v1/sessions", fleet_wire.EndedSessions, params=(("user", user),))
+
+
 def revoke_token(name: str) -> ApiRequest[fleet_wire.Token]:
     """Revoke a token."""
     return ApiRequest("DELETE", f"/v1/tokens/{_quoted(name)}", fleet_wire.Token)

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Executable, make_url, text
 from sqlalchemy import exc as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from fairway.ledger.errors import LedgerBusy, LedgerNotMigrated, LedgerRefused, LedgerUnreachable
+from fairway.ledger.errors import InvalidText, LedgerBusy, LedgerNotMigrated, LedgerRefused, LedgerUnreachable
 from fairway.ledger.sql_values import AnyRow
 from fairway.model.errors import FairwayError
 
@@ -193,6 +193,8 @@ def _map_errors(address: str) -> Iterator[None]:
         yield
     except sa.TimeoutError as error:
         raise _busy("every connection of this server is in use") from error
+    except UnicodeEncodeError as error:
+        raise _invalid_text() from error
     except sa.DBAPIError as error:
         mapped = _mapped(error, address)
         if mapped is None:
@@ -211,6 +213,8 @@ def _mapped(error: sa.DBAPIError, address: str) -> FairwayError | None:
         return not_migrated()
     # Before a session exists there is no state: libpq only gives a message.
     connecting = state is None and isinstance(cause, psycopg.OperationalError)
+    if isinstance(cause, psycopg.DataError) and (state == "22021" or "NUL" in message):
+        return _invalid_text()
     if state in _REFUSED or (connecting and any(phrase in message for phrase in _REFUSED_PHRASES)):
         return LedgerRefused(
             "LedgerRefused",
@@ -228,6 +232,14 @@ def _unreachable(address: str, why: str) -> LedgerUnreachable:
         "LedgerUnreachable",
         f"the ledger at {address} does not answer: {why}",
         f"look whether PostgreSQL runs and can be reached from here:  pg_isready -d '{address}'",
+    )
+
+
+def _invalid_text() -> InvalidText:
+    return InvalidText(
+        "InvalidText",
+        "a text has a character that cannot be stored: NUL, or half of a surrogate pair",
+        "take the character out",
     )
 
 

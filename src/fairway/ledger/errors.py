@@ -9,6 +9,10 @@ class LedgerUnreachable(TemporaryError):
     """PostgreSQL did not answer: down, restarting, network failure or timeout."""
 
 
+class InvalidText(PermanentError):
+    """A text has a character that PostgreSQL cannot store: NUL, or half of a surrogate pair."""
+
+
 class LedgerBusy(TemporaryError):
     """PostgreSQL answered, but not in time: locks, a full connection pool, a cancelled statement."""
 

@@ -28,6 +28,7 @@ from fairway.server.services import build_job_services, build_policy_services
 from fairway.server.shutdown import Shutdown
 from fairway.server.uvicorn import UvicornServer
 from fairway.services.fleets import Fleets
+from fairway.services.jobs import OpenJobLimits
 from fairway.services.wakeup import Wakeup
 from fairway.settings import Settings
 from fairway.web.app import add_pages, stop_pages
@@ -120,7 +121,10 @@ async def _serve(
                 app = create_status_app(ledger, registry)
             else:
                 policy = build_policy_services(folder, engines, ledger)
-                jobs = await parts.enter_async_context(build_job_services(ledger, engines, fleets, wakeup))
+                limits = OpenJobLimits(settings.max_open_jobs_user, settings.max_open_jobs_team)
+                jobs = await parts.enter_async_context(
+                    build_job_services(ledger, engines, fleets, wakeup, limits)
+                )
                 app = create_app(ledger, registry, fleets, policy, jobs)
                 add_pages(app, ledger, fleets, policy, jobs, settings)
             if settings.serve != "api":

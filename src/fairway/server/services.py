@@ -22,7 +22,7 @@ from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets, with_budget_holds
 from fairway.services.import_cluster import import_cluster
 from fairway.services.job_logs import JobLogReader
-from fairway.services.jobs import JobServices, Submitter
+from fairway.services.jobs import JobServices, OpenJobLimits, Submitter
 from fairway.services.plans import Planner
 from fairway.services.policy import PolicyServices
 from fairway.services.wakeup import Wakeup
@@ -36,13 +36,17 @@ log = structlog.get_logger("fairway.server")
 
 @asynccontextmanager
 async def build_job_services(
-    ledger: Ledger, engines: EngineFactory, fleets: Fleets, wakeup: Wakeup | None = None
+    ledger: Ledger,
+    engines: EngineFactory,
+    fleets: Fleets,
+    wakeup: Wakeup | None = None,
+    limits: OpenJobLimits | None = None,
 ) -> AsyncIterator[JobServices]:
     """Yield the services that submit jobs and read logs; closes their engines at the end."""
     cache = EngineCache(engines.for_reads)
     try:
         yield JobServices(
-            Submitter(ledger, fleets, cache, wakeup=wakeup),
+            Submitter(ledger, fleets, cache, wakeup=wakeup, limits=limits),
             JobLogReader(ledger, fleets, cache),
             JobExplainer(ledger, fleets, cache),
         )

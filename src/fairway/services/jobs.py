@@ -95,6 +95,18 @@ class ExplainsJobs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenJobLimits:
+    """How many open jobs one user and one team may have; native jobs do not count."""
+
+    user: int = 20_000
+    team: int = 100_000
+
+
+class TooManyOpenJobs(PermanentError):
+    """A user or a team has as many open jobs as one may have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submitted:
     """A job, or all tasks of an array, stored from one spec."""
 
@@ -144,6 +156,9 @@ class _SupplySnapshot:
     busy: dict[Supply, dict[TeamName, int]] = field(default_factory=dict)
     held_by_user: dict[tuple[UserName, TeamName], dict[Supply, int]] = field(default_factory=dict)
     """Devices that running jobs of users hold, of teams that limit them."""
+    open_of_user: dict[UserName, int] = field(default_factory=dict)
+    open_of_team: dict[TeamName, int] = field(default_factory=dict)
+    """Open jobs, as counted once and with those stored since."""
     team_cache: dict[tuple[UserName, str | None, str | None], tuple[Team, Priority]] = field(
         default_factory=dict
     )
@@ -217,6 +232,7 @@ class Submitter:
         engines: EngineCache,
         *,
         wakeup: Wakeup | None = None,
+        limits: OpenJobLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`wakeup` is notified of each cluster that jobs were stored for."""
@@ -224,6 +240,7 @@ class Submitter:
         self._fleets = fleets
         self._engines = engines
         self._wakeup = wakeup or Wakeup()
+        self._limits = limits or OpenJobLimits()
         self._clock = clock
         self._cached: _SupplySnapshot | None = None
         self._node_sizes: tuple[float, dict[Supply, int]] = (float("-inf"), {})
@@ -239,7 +256,7 @@ class Submitter:
     ) -> tuple[Submitted, ...]:
         """Place and store jobs, all or none. The same (by, key) again returns the jobs of the first time.
 
-        Raises NotAllowed or NoPoolFits.
+        Raises NotAllowed, NoPoolFits or TooManyOpenJobs.
         """
         snapshot = await self._snapshot()
         jobs: list[NewJob] = []
@@ -247,6 +264,11 @@ class Submitter:
             jobs.append(await self._place(snapshot, spec, user, hold=hold))
             if len(jobs) % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # ten thousand take a second: other requests run meanwhile
+        try:
+            await self._count_open(snapshot, user, jobs)
+        except TooManyOpenJobs:
+            if key is None or not await self._ledger.jobs.has_key(by, key):
+                raise  # else they are stored already, and count themselves
         ids = await self._ledger.jobs.submit(jobs, by=by, key=key)
         for cluster in {job.placement.cluster for job in jobs}:
             self._wakeup.notify(cluster)
@@ -285,6 +307,24 @@ class Submitter:
         # Later jobs of the same batch, and of the next seconds, must not count on the same devices.
         snapshot.take(team, placement.supply, spec.devices * max(1, len(spec.array)))
         return NewJob(spec, user, team.name, priority.name, placement, hold)
+
+    async def _count_open(self, snapshot: _SupplySnapshot, user: UserName, jobs: Sequence[NewJob]) -> None:
+        """Add jobs to the open ones of their user and teams. Raises TooManyOpenJobs, and then adds none."""
+        new = Counter[TeamName]()
+        for job in jobs:
+            new[job.team] += max(1, len(job.spec.array))
+        if user not in snapshot.open_of_user:
+            most = self._limits.user + 1
+            snapshot.open_of_user[user] = await self._ledger.jobs.count_open_of_user(user, most)
+        for team in new.keys() - snapshot.open_of_team.keys():
+            most = self._limits.team + 1
+            snapshot.open_of_team[team] = await self._ledger.jobs.count_open_of_team(team, most)
+        _require_room(f"user {user}", snapshot.open_of_user[user], new.total(), self._limits.user, "user")
+        for team, count in new.items():
+            _require_room(f"team {team}", snapshot.open_of_team[team], count, self._limits.team, "team")
+        snapshot.open_of_user[user] += new.total()
+        for team, count in new.items():
+            snapshot.open_of_team[team] += count
 
     async def _count_user(self, snapshot: _SupplySnapshot, user: UserName, team: Team) -> None:
         """Count what a user's running jobs hold, once a snapshot, if the team limits it."""
@@ -377,6 +417,16 @@ class Submitter:
             found = {}  # too many nodes to read: the engine refuses what does not fit
         self._node_sizes = (now, found)
         return found
+
+
+def _require_room(whose: str, open_jobs: int, new: int, most: int, kind: str) -> None:
+    if open_jobs + new > most:
+        raise TooManyOpenJobs(
+            "TooManyOpenJobs",
+            f"{whose} has {min(open_jobs, most)} open jobs and may have {most}; this asks for {new} more",
+            f"wait until some end, or cancel some:  fairway get jobs --state open;"
+            f"  an admin may raise  max_open_jobs_{kind}",
+        )
 
 
 async def _never_fits(engine: Runs, order: Order, fleet: Fleet) -> Refused | None:
@@ -666,7 +716,7 @@ def _refusal(error: PermanentError) -> RequestError:
     match error:
         case NotAllowed():
             return RequestError.wrap(ErrorKind.FORBIDDEN, error)
-        case KeyReused():
+        case KeyReused() | TooManyOpenJobs():
             return RequestError.wrap(ErrorKind.CONFLICT, error)
         case _:
             return RequestError.wrap(ErrorKind.INVALID, error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairway.files import InvalidFile, Report, Severity, fleet_digest
@@ -29,6 +30,8 @@ from fairway.services.removals import find_removals, require_confirmed
 from fairway.services.rights import require_role, visible_teams
 from fairway.wire import policy as wire
 
+_LARGE_FILE: Final = 256 * 1024
+"""Characters of a fleet file: about a thousand teams."""
 _MAX_EARLIER: Final = 50
 """Applies to read to find the successful one before."""
 
@@ -44,6 +47,7 @@ class PolicyServices:
     """Render the files that a Slurm cluster needs besides its policy."""
     import_policy: Callable[[Fleet, ClusterName], Awaitable[wire.Imported]]
     """Describe an existing cluster as a fleet file."""
+    checks_large: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def plan_fleet_file(
@@ -263,8 +267,9 @@ async def revision_before(ledger: Ledger, found: Apply) -> int | None:
 
 
 async def check_fleet_file(services: PolicyServices, request: wire.FleetRequest) -> Report:
-    """Check a fleet file as `fairway check` does, in a thread: a large one takes a second."""
-    return await asyncio.to_thread(services.check, request.fleet, request.source)
+    """Check a fleet file as `fairway check` does, in a thread; large ones take seconds, one at a time."""
+    async with services.checks_large if len(request.fleet) > _LARGE_FILE else nullcontext():
+        return await asyncio.to_thread(services.check, request.fleet, request.source)
 
 
 def valid_fleet(report: Report) -> Fleet:

@@ -1,4 +1,4 @@
-"""Create and revoke API tokens."""
+"""Create and revoke API tokens; list and end sessions of the pages."""
 
 from __future__ import annotations
 
@@ -73,3 +73,14 @@ async def revoke_token(ledger: Ledger, name: str) -> wire.Token:
             ErrorKind.NOT_FOUND, "NoSuchToken", f"there is no token called {name}", "fairway token list"
         )
     return wire.Token(**asdict(revoked))
+
+
+async def list_sessions(ledger: Ledger, user: str | None) -> list[wire.Session]:
+    """List the valid sessions of the pages, of everybody or of one user."""
+    found = await ledger.sessions.all(None if user is None else UserName(user))
+    return [wire.Session(**asdict(session)) for session in found]
+
+
+async def revoke_sessions(ledger: Ledger, user: str) -> wire.EndedSessions:
+    """End every session of a user at once. Ending none is not an error."""
+    return wire.EndedSessions(user=user, ended=await ledger.sessions.end_all(UserName(user)))

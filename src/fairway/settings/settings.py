@@ -109,6 +109,16 @@ class Settings:
         "13",
         whole(1, 1200),
     )
+    max_open_jobs_user: int = _setting(
+        "Jobs of one user, tasks of arrays counted, that may be queued, held or running at a time.",
+        "20000",
+        whole(1, 10_000_000),
+    )
+    max_open_jobs_team: int = _setting(
+        "Jobs of one team, without those of teams inside it, that may be queued, held or running at a time.",
+        "100000",
+        whole(1, 10_000_000),
+    )
     public_url: str | None = _setting(
         "Where people reach the pages, if something in front of the server has another address.",
         "none",

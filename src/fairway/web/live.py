@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
@@ -15,9 +14,11 @@ from fastapi import FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from fairway.api.auth import caller_of
 from fairway.api.problems import ApiError
 from fairway.ledger import Ledger, Topic
 from fairway.model.errors import FairwayError
+from fairway.model.names import UserName
 from fairway.services.tokens import hash_secret
 from fairway.web.sessions import PAGE, session_secret
 
@@ -27,7 +28,8 @@ SESSIONS_SECONDS: Final = 60.0
 HEARTBEAT_SECONDS: Final = 15.0
 """Shorter than the idle timeout of proxies between server and browser."""
 MAX_STREAMS: Final = 1000
-MAX_STREAMS_PER_SESSION: Final = 20
+MAX_STREAMS_PER_USER: Final = 30
+"""However many sessions they have: one user must not take the streams of all others."""
 _MIN_INTERVALS: Final[Mapping[Topic, float]] = {Topic.COST: 60.0}
 """The shortest time between notifications of a topic, if longer than the polling interval."""
 
@@ -37,8 +39,9 @@ log = structlog.get_logger("fairway.web")
 class Stream:
     """The event stream of one open page, with the topics to send."""
 
-    def __init__(self, session: bytes) -> None:
+    def __init__(self, session: bytes, user: UserName) -> None:
         self.session = session
+        self.user = user
         self.ended = ""
         """Why the stream has ended; empty while it is open."""
         self._due: set[Topic] = set()
@@ -91,10 +94,10 @@ class ChangePoller:
         self._failing = False
         self._stopped = False
 
-    def check_stream_limit(self, session: bytes) -> None:
+    def check_stream_limit(self, user: UserName) -> None:
         """Raise ApiError if the limit of open streams is reached."""
-        of_session = Counter(stream.session for stream in self._streams)[session]
-        if len(self._streams) >= MAX_STREAMS or of_session >= MAX_STREAMS_PER_SESSION or self._stopped:
+        of_user = sum(stream.user == user for stream in self._streams)
+        if len(self._streams) >= MAX_STREAMS or of_user >= MAX_STREAMS_PER_USER or self._stopped:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "TooManyLivePages",
@@ -103,9 +106,9 @@ class ChangePoller:
                 headers={"Retry-After": "30"},
             )
 
-    def open(self, session: bytes) -> Stream:
+    def open(self, session: bytes, user: UserName) -> Stream:
         """Open a stream; the first one starts polling."""
-        stream = Stream(session)
+        stream = Stream(session, user)
         self._streams.add(stream)
         if self._stopped:
             stream.end("restart")
@@ -185,15 +188,18 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, poller: ChangePoller, session: bytes, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self, poller: ChangePoller, session: bytes, user: UserName, heartbeat: float = HEARTBEAT_SECONDS
+    ) -> None:
         self._poller = poller
         self._session = session
+        self._user = user
         self._heartbeat = heartbeat
         # Proxies that buffer responses must not delay events.
         super().__init__((), headers={"X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = self._poller.open(self._session)
+        stream = self._poller.open(self._session, self._user)
         self.body_iterator = self._events(stream)
         try:
             await super().__call__(scope, receive, send)
@@ -224,6 +230,7 @@ def add_live(app: FastAPI, ledger: Ledger) -> None:
     async def live(request: Request) -> Response:
         """Stream the names of changed topics."""
         session = hash_secret(session_secret(request))
-        poller.check_stream_limit(session)
+        user = caller_of(request).user
+        poller.check_stream_limit(user)
         request.state.open_ended = True
-        return EventStream(poller, session)
+        return EventStream(poller, session, user)

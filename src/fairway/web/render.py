@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -47,6 +48,16 @@ _HINTS: Final = {
 """Hints for users, for errors whose own hints are meant for programs."""
 
 
+_MARKS: Final = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def without_marks(value: object) -> object:
+    """Take marks of direction out of a text that a template shows: they let a name look like another."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return type(value)(_MARKS.sub("", value))
+
+
 class PageRenderer:
     """The Jinja templates and their common values."""
 
@@ -58,6 +69,7 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            finalize=without_marks,
         )
         self._environment.filters.update(FILTERS)
         self._environment.globals.update(static=static.url, version=__version__, navigation=NAVIGATION)

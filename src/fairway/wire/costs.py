@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fairway.model.charge import ChargeKind, Label
 from fairway.model.fleet import Capacity
-from fairway.wire.fleet import Moment, Price, RequestBody, Wire
+from fairway.wire.fleet import GivenMoment, Moment, Price, RequestBody, Wire
 
 MAX_ROWS = 20_000
 """Of a report; what is beyond it is summed up in one row."""
@@ -167,7 +167,7 @@ class Statements(Wire):
 class PricePoint(RequestBody):
     """A price that holds from a moment on, until the next."""
 
-    at: Moment
+    at: GivenMoment
     per_gpu_hour: Annotated[Price, Field(ge=0, le=10**6, max_digits=20, decimal_places=10)]
 
 

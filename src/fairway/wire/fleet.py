@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from fairway.model.access import Role
 from fairway.model.apply import Lifted
@@ -35,6 +35,18 @@ Moment = Annotated[
     PlainSerializer(zulu, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00Z"]}),
 ]
+_FIRST, _END = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def _in_range(moment: datetime) -> datetime:
+    # Compared in the moment's own zone: near the ends of the calendar, UTC may not have it.
+    if moment.tzinfo is None or not _FIRST <= moment < _END:
+        raise ValueError("is not a time with a zone from 1970 to 8999")
+    return moment
+
+
+GivenMoment = Annotated[Moment, AfterValidator(_in_range)]
+"""A time that a caller gives."""
 # A price is exact: as a JSON number it would pass through somebody's float.
 Price = Annotated[Decimal, PlainSerializer(str, return_type=str)]
 
@@ -191,6 +203,25 @@ class Token(Wire):
     expires_at: Moment | None = Field(description="null: never")
     revoked_at: Moment | None = Field(description="null: not revoked")
     last_used_at: Moment | None = Field(description="to the minute; null: never")
+
+
+class Session(Wire):
+    """Somebody who is signed in to the pages."""
+
+    id: str = Field(description="to tell sessions apart", examples=["9f86d081884c"])
+    user: str
+    role: Role
+    token: str | None = Field(description="the token it was made with and ends with; null: single sign-on")
+    issuer: str = Field(description="who said who they are, for single sign-on; empty: a token")
+    created_at: Moment
+    expires_at: Moment
+
+
+class EndedSessions(Wire):
+    """How many sessions of a user were ended."""
+
+    user: str
+    ended: int
 
 
 class NewToken(RequestBody):

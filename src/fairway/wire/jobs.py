@@ -26,6 +26,8 @@ from fairway.wire.fleet import USER_PATTERN, Moment, RequestBody, Wire
 MAX_JOBS: Final = 10_000
 """Of one request, tasks of arrays counted."""
 MAX_SCRIPT: Final = 1024 * 1024
+MAX_SPEC: Final = 1024 * 1024
+"""Of all texts of one job together; it is stored with it."""
 MAX_LOG_BYTES: Final = 1024 * 1024
 """Of one part of a log."""
 MAX_TEXT: Final = 128 * 1024
@@ -138,6 +140,9 @@ class JobSpec(RequestBody):
     def _something_to_run(self) -> Self:
         if bool(self.command) == (self.script is not None):
             raise ValueError("say what to run: either command or script")
+        texts = (self.script or "", self.setup or "", *self.command, *self.env, *self.env.values())
+        if sum(map(len, texts)) > MAX_SPEC:
+            raise ValueError(f"script, command, setup and env are longer than {MAX_SPEC} characters together")
         if len(set(self.array)) != len(self.array):
             raise ValueError("array holds an index twice")
         return self

@@ -21,6 +21,7 @@ MAX_NAMES: Final = 1000
 Value = str | int | bool | list[Any] | None
 """What a field of an engine's object holds; null: not set."""
 ClusterName = Annotated[str, Field(min_length=1, max_length=253)]
+_Fingerprint = Annotated[str, Field(max_length=100, pattern=r"^[0-9A-Za-z:_-]*$")]
 
 
 class FleetRequest(RequestBody):
@@ -48,7 +49,7 @@ class PlanRequest(FleetRequest):
 class ApplyRequest(FleetRequest):
     """Make a planned fleet so."""
 
-    fingerprints: dict[ClusterName, str] = Field(
+    fingerprints: dict[ClusterName, _Fingerprint] = Field(
         min_length=1,
         max_length=MAX_NAMES,
         description="of the plan that was read, by cluster; clusters that are not named stay as they are",
@@ -70,8 +71,8 @@ class RenderRequest(FleetRequest):
 class ObjectRef(Wire):
     """One object of a cluster, in the engine's own words."""
 
-    kind: str = Field(min_length=1, max_length=100, examples=["qos"])
-    name: str = Field(min_length=1, max_length=600, examples=["research_own"])
+    kind: str = Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$", examples=["qos"])
+    name: str = Field(min_length=1, max_length=600, pattern=r"^[^\x00]*$", examples=["research_own"])
 
 
 class AdoptionRequest(RequestBody):
@@ -85,8 +86,8 @@ class LeaveRequest(RequestBody):
     """Return a cluster to its state before Fairway."""
 
     cluster: ClusterName
-    fingerprint: str = Field(
-        default="", max_length=100, description="of the plan that was read; a plan request leaves it out"
+    fingerprint: _Fingerprint = Field(
+        default="", description="of the plan that was read; a plan request leaves it out"
     )
 
 

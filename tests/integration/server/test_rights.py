@@ -115,6 +115,8 @@ ROUTES = {
     "GET /v1/tokens": "admin",
     "POST /v1/tokens": "admin",
     "DELETE /v1/tokens/{name}": "admin",
+    "GET /v1/sessions": "admin",
+    "DELETE /v1/sessions": "admin",
 }
 
 

@@ -69,6 +69,8 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
     ("DELETE", "/v1/tokens/{name}"): Role.ADMIN,
+    ("GET", "/v1/sessions"): Role.ADMIN,
+    ("DELETE", "/v1/sessions"): Role.ADMIN,
 }
 
 

@@ -24,6 +24,7 @@ from fairway.policy.plan import compute_changes
 from fairway.server.engines import EngineFactory
 from fairway.server.services import build_job_services
 from fairway.services.fleets import Fleets
+from fairway.services.jobs import OpenJobLimits
 from tests.unit.api.conftest import bearer, build_policy_services
 from tests.unit.api.governed import Memory
 
@@ -63,7 +64,9 @@ async def http(ledger: Ledger) -> AsyncIterator[httpx2.AsyncClient]:
     found = await engine.find_policy()
     for change in compute_changes(engine.translate(FLEET, found), found):
         assert [c async for c in engine.write([change])]
-    async with build_job_services(ledger, engines, Fleets(ledger, lambda _: FLEET)) as parts:
+    limits = OpenJobLimits(user=30, team=50)
+    fleets = Fleets(ledger, lambda _: FLEET)
+    async with build_job_services(ledger, engines, fleets, limits=limits) as parts:
         app = create_app(
             ledger,
             CollectorRegistry(),
@@ -251,3 +254,47 @@ async def test_members_may_send_a_batch_and_no_more(
     assert answer.status_code == 403
     huge = await http.post("/v1/jobs", headers=alice, content=b" " * (33 * 1024 * 1024))
     assert huge.status_code == 413
+
+
+async def test_open_jobs_are_bounded_by_user_and_team(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    held = HELLO | {"array": list(range(25))}
+    (made,) = await submit(http, alice, held, key="first", hold=True)
+
+    async def refused(who: dict[str, str], **more: Any) -> dict[str, Any]:
+        body = {"jobs": [held], "hold": True} | more
+        answer = await http.post("/v1/jobs", headers=who, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (409, "TooManyOpenJobs"), answer.text
+        problem: dict[str, Any] = answer.json()
+        return problem
+
+    problem = await refused(alice)
+    assert problem["detail"] == "user alice has 25 open jobs and may have 30; this asks for 25 more"
+    assert "max_open_jobs_user" in problem["hint"]
+    await refused(alice, key="second")
+    again = await submit(http, alice, held, key="first", hold=True)  # stored already: the answer was lost
+    assert again[0]["ids"] == made["ids"]
+    await submit(http, alice, *[HELLO] * 5)
+    bob = await bearer(ledger, Role.MEMBER, "bob")
+    await submit(http, bob, *[HELLO] * 20)
+    assert (await refused(bob, jobs=[HELLO]))["detail"].startswith("team nlp has 50 open jobs")
+    carol = await bearer(ledger, Role.MEMBER, "carol")
+    await submit(http, carol, held)
+    # Others are counted by the ledger, and what has ended counts no more.
+    await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})
+    assert await ledger.jobs.count_open_of_user(UserName("alice"), 100) == 5
+    assert await ledger.jobs.count_open_of_team(TeamName("nlp"), 100) == 25
+    assert await ledger.jobs.count_open_of_team(TeamName("nlp"), 7) == 7
+
+
+async def test_the_texts_of_a_job_are_bounded(http: httpx2.AsyncClient, alice: dict[str, str]) -> None:
+    for more in (
+        {"env": {f"A{n}": "x" * 100_000 for n in range(11)}},
+        {"command": ["x" * 100_000] * 11},
+        {"env": {"A": "x" * 100_000}, "setup": "x" * 100_000, "command": ["x" * 100_000] * 9},
+    ):
+        answer = await http.post("/v1/jobs", headers=alice, json={"jobs": [HELLO | more]})
+        assert answer.status_code == 422, answer.text
+        assert "longer than 1048576 characters together" in answer.json()["detail"]
+    await submit(http, alice, HELLO | {"env": {f"A{n}": "x" * 100_000 for n in range(10)}}, hold=True)

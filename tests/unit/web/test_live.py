@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,8 @@ from fairway.web.sessions import COOKIE
 from tests.unit.api.conftest import bearer
 from tests.unit.ledger.job_samples import new_job
 from tests.unit.web.conftest import SignIn
+
+ANN, BOB = UserName("ann"), UserName("bob")
 
 
 class Changing:
@@ -58,7 +61,7 @@ async def settle() -> None:
 async def test_what_changed_is_told_to_all_and_once() -> None:
     ledger = Changing()
     pulse = ledger.pulse()
-    one, other = pulse.open(b"a"), pulse.open(b"b")
+    one, other = pulse.open(b"a", ANN), pulse.open(b"b", ANN)
     await settle()
     assert ledger.looks == 1  # one look for both, and nothing to tell yet
     assert await one.wait(0.01) == set()
@@ -73,14 +76,14 @@ async def test_what_changed_is_told_to_all_and_once() -> None:
 async def test_the_last_page_ends_the_looking_and_the_next_starts_it_anew() -> None:
     ledger = Changing()
     pulse = ledger.pulse()
-    one, other = pulse.open(b"a"), pulse.open(b"b")
+    one, other = pulse.open(b"a", ANN), pulse.open(b"b", ANN)
     await settle()
     pulse.close(one)
     assert pulse._task is not None
     pulse.close(other)
     assert pulse._task is None
     ledger.version[Topic.NODES] = "changed while nobody listened"
-    third = pulse.open(b"a")
+    third = pulse.open(b"a", ANN)
     assert pulse.seconds_since_change()["nodes"] == 0  # so the page asks once
     await settle()
     assert ledger.looks == 2
@@ -91,7 +94,7 @@ async def test_the_last_page_ends_the_looking_and_the_next_starts_it_anew() -> N
 async def test_cost_rests_for_a_minute_and_is_not_forgotten() -> None:
     ledger = Changing()
     pulse = ledger.pulse()
-    page = pulse.open(b"a")
+    page = pulse.open(b"a", ANN)
     await settle()
     ledger.version[Topic.COST] = "2"
     ledger.now += 59
@@ -106,7 +109,7 @@ async def test_cost_rests_for_a_minute_and_is_not_forgotten() -> None:
 async def test_how_long_it_was_quiet() -> None:
     ledger = Changing()
     pulse = ledger.pulse()
-    pulse.open(b"a")
+    pulse.open(b"a", ANN)
     await settle()
     ledger.now += 30
     ledger.version[Topic.JOBS] = "2"
@@ -120,7 +123,7 @@ async def test_a_ledger_that_is_down_is_looked_at_again() -> None:
     ledger = Changing()
     ledger.fails = True
     pulse = ChangePoller(ledger.versions, ledger.live_sessions, seconds=0.01)
-    page = pulse.open(b"a")
+    page = pulse.open(b"a", ANN)
     await asyncio.sleep(0.05)
     assert ledger.looks > 1
     ledger.fails = False
@@ -133,7 +136,7 @@ async def test_a_ledger_that_is_down_is_looked_at_again() -> None:
 async def test_a_session_that_ended_takes_its_streams_with_it() -> None:
     ledger = Changing()
     pulse = ledger.pulse()
-    stays, goes = pulse.open(b"a"), pulse.open(b"b")
+    stays, goes = pulse.open(b"a", ANN), pulse.open(b"b", ANN)
     await settle()
     ledger.live = {b"a"}
     await pulse.poll_once()
@@ -147,15 +150,15 @@ async def test_a_session_that_ended_takes_its_streams_with_it() -> None:
 def test_room(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fill() -> None:
         pulse = Changing().pulse()
-        for _ in range(live.MAX_STREAMS_PER_SESSION):
-            pulse.check_stream_limit(b"a")
-            pulse.open(b"a")
+        for _ in range(live.MAX_STREAMS_PER_USER):
+            pulse.check_stream_limit(ANN)
+            pulse.open(secrets.token_bytes(), ANN)  # each of another session of hers
         with pytest.raises(ApiError, match="too many pages"):
-            pulse.check_stream_limit(b"a")
-        pulse.check_stream_limit(b"b")
-        monkeypatch.setattr(live, "MAX_STREAMS", live.MAX_STREAMS_PER_SESSION)
+            pulse.check_stream_limit(ANN)
+        pulse.check_stream_limit(BOB)
+        monkeypatch.setattr(live, "MAX_STREAMS", live.MAX_STREAMS_PER_USER)
         with pytest.raises(ApiError, match="too many pages"):
-            pulse.check_stream_limit(b"b")
+            pulse.check_stream_limit(BOB)
         pulse.stop()
 
     asyncio.run(fill())
@@ -167,20 +170,20 @@ async def test_stopping_ends_every_stream_at_once() -> None:
     assert told[0].startswith("event: hello\n")
     assert told[-1] == 'event: ended\ndata: "restart"\n\n'
     with pytest.raises(ApiError):
-        pulse.check_stream_limit(b"a")
+        pulse.check_stream_limit(ANN)
 
 
 async def _until_stopped(pulse: ChangePoller) -> AsyncIterator[str]:
-    stream = pulse.open(b"a")
-    async for text in EventStream(pulse, b"a")._events(stream):
+    stream = pulse.open(b"a", ANN)
+    async for text in EventStream(pulse, b"a", ANN)._events(stream):
         yield text
         asyncio.get_running_loop().call_soon(pulse.stop)
 
 
 async def test_a_heartbeat_when_nothing_happens() -> None:
     pulse = Changing().pulse()
-    stream = pulse.open(b"a")
-    events = EventStream(pulse, b"a", heartbeat=0.01)._events(stream)
+    stream = pulse.open(b"a", ANN)
+    events = EventStream(pulse, b"a", ANN, heartbeat=0.01)._events(stream)
     assert (await anext(events)).startswith("event: hello")
     assert await anext(events) == ": still here\n\n"
     stream.notify({Topic.JOBS, Topic.NODES})

@@ -127,6 +127,20 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         """End a token's life at once. Revoking it again changes nothing."""
         return await tokens.revoke_token(ledger, name)
 
+    @app.get("/v1/sessions", dependencies=ADMIN, responses=PROBLEMS, tags=["access"])
+    async def list_sessions(
+        user: Name = None, limit: Limit = wire.PER_PAGE, cursor: Cursor = None
+    ) -> wire.Page[wire.Session]:
+        """Who is signed in to the pages, by user; never their cookies."""
+        return page_of(await tokens.list_sessions(ledger, user), lambda s: f"{s.user} {s.id}", limit, cursor)
+
+    @app.delete("/v1/sessions", dependencies=ADMIN, responses=PROBLEMS, tags=["access"])
+    async def revoke_sessions(
+        user: Annotated[str, Query(min_length=1, max_length=253, pattern=r"^[^\x00]*$")],
+    ) -> wire.EndedSessions:
+        """Sign a user out of every browser at once: their role and groups are read at the next sign-in."""
+        return await tokens.revoke_sessions(ledger, user)
+
 
 def add_status_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) -> None:
     """Add the routes of health, metrics and the OpenAPI document."""

@@ -46,7 +46,7 @@ _SUBMIT = problems(
     {
         404: "there is no such job to come after",
         403: "the role is too low, or it is not your team",
-        409: "other jobs were submitted under this key",
+        409: "other jobs were submitted under this key, or too many jobs are open",
     },
     PROBLEMS,
 )

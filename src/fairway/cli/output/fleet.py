@@ -169,6 +169,24 @@ def tokens_view(tokens: Sequence[wire.Token], now: datetime) -> TableView:
     return TableView(columns, rows, empty="no tokens", hint="fairway token create NAME --role viewer")
 
 
+def sessions_view(sessions: Sequence[wire.Session]) -> TableView:
+    """Return a table with one row for each session of the pages."""
+    columns = [Column("USER", fit=Fit.MIDDLE), Column("ROLE"), Column("SIGNED IN BY", fit=Fit.MIDDLE)]
+    columns += [Column("SINCE"), Column("EXPIRES"), Column("ID")]
+    rows = [
+        [
+            s.user,
+            s.role.value,
+            s.issuer if s.token is None else f"token {s.token}",
+            moment(s.created_at, UNKNOWN),
+            moment(s.expires_at, UNKNOWN),
+            s.id,
+        ]
+        for s in sessions
+    ]
+    return TableView(columns, rows, empty="nobody is signed in", hint="fairway token list  shows tokens")
+
+
 def contexts_view(contexts: Contexts) -> TableView:
     """Return a table with one row for each context; the current one is marked."""
     columns = [Column("USED"), Column("CONTEXT", fit=Fit.MIDDLE), Column("URL", fit=Fit.MIDDLE)]

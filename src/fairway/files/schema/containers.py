@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -185,10 +185,11 @@ class Record(ValueSchema[Section]):
         meant: set[str] = set()
         invalid: set[str] = set()
         by_name = {key.name: key for key in self.keys}
+        absent = by_name.keys() - {entry.key.text for entry in node.entries}
         for entry in node.entries:
             key = by_name.get(entry.key.text)
             if key is None:
-                meant.update(self._unknown(entry, node, at, faults))
+                meant.update(self._unknown(entry, absent, at, faults))
                 continue
             errors_before = faults.error_count
             read = key.shape.read(entry.value, FieldPath((*at.path, key.name), entry.key.mark), faults)
@@ -243,8 +244,13 @@ class Record(ValueSchema[Section]):
             related=locations[1:],
         )
 
-    def _unknown(self, entry: MappingEntry, node: MappingNode, at: FieldPath, faults: Faults) -> list[str]:
-        """Report an unknown key and return the keys that were probably meant."""
+    def _unknown(
+        self, entry: MappingEntry, absent: Collection[str], at: FieldPath, faults: Faults
+    ) -> list[str]:
+        """Report an unknown key and return those of the absent keys that were probably meant."""
+        if faults.full:  # only counted: what it would say is the slow part
+            faults.add(FaultCode.UNKNOWN_KEY, Location(*entry.key.mark), "", hint="")
+            return []
         written = entry.key.text
         name, inner = shown(written), FieldPath((*at.path, written), entry.key.mark)
         if written in self.later:
@@ -260,9 +266,7 @@ class Record(ValueSchema[Section]):
         if written in self.elsewhere:
             hint = f"take it away: it belongs to {self.elsewhere[written]}"
         else:
-            # When the list is full the hint is not shown, and looking for it is the slow part.
-            absent = [] if faults.full else [key.name for key in self.keys if node.entry(key.name) is None]
-            near = nearest(written, absent)
+            near = nearest(written, [key.name for key in self.keys if key.name in absent])
             hint = f"did you mean {' or '.join(near)}?" if near else f"take it away, or use {expected}"
         faults.add(
             FaultCode.UNKNOWN_KEY,

@@ -191,6 +191,19 @@ _USE_ABOVE = text("""
     GROUP BY job_class.user_name
 """)
 
+# Read from an index of open jobs, and no further than needed.
+_OPEN_OF = """
+    SELECT count(*) FROM (
+        SELECT FROM job WHERE class = ANY(ARRAY(
+            SELECT id FROM job_class WHERE {whose} = :name AND NOT native
+        )) AND state IN ({open}) LIMIT :most
+    ) AS found
+"""
+
+_OPEN_OF_USER = text(_OPEN_OF.format(whose="user_name", open=OPEN_JOBS_SQL))
+
+_OPEN_OF_TEAM = text(_OPEN_OF.format(whose="team", open=OPEN_JOBS_SQL))
+
 _ARRAYS = text("""
     SELECT array_first, state, count(*) AS tasks FROM job
     WHERE array_first = ANY(CAST(:arrays AS bigint[])) GROUP BY array_first, state
@@ -314,10 +327,10 @@ class _JobQuery:
         """Return the id range of jobs submitted in the filter's time range, except those stored late."""
         low, high = 0, _MAX_ID
         if self._which.submitted_after is not None:
-            moment = self._which.submitted_after - _SLACK
+            moment = _shifted(self._which.submitted_after, -_SLACK)
             low = (await self._connection.execute(_FROM_ID, {"moment": moment})).scalar() or 0
         if self._which.submitted_before is not None:
-            moment = self._which.submitted_before + LATE + _SLACK
+            moment = _shifted(self._which.submitted_before, LATE + _SLACK)
             high = (await self._connection.execute(_UNTIL_ID, {"moment": moment})).scalar() or _MAX_ID
         return low, high
 
@@ -511,6 +524,21 @@ class JobStore(LedgerStore):
             for row in rows
         )
 
+    async def count_open_of_user(self, user: UserName, most: int) -> int:
+        """Count a user's open jobs, at most `most`, without native ones."""
+        rows = await self._fetch(_OPEN_OF_USER, {"name": user, "most": most})
+        return int(rows[0][0])
+
+    async def count_open_of_team(self, team: TeamName, most: int) -> int:
+        """Count a team's open jobs, at most `most`, without native ones and those of teams inside it."""
+        rows = await self._fetch(_OPEN_OF_TEAM, {"name": team, "most": most})
+        return int(rows[0][0])
+
+    async def has_key(self, by: str, key: str) -> bool:
+        """Return whether jobs were submitted under this key."""
+        async with self._connections.single() as connection:
+            return await submit.has_key(connection, by, key)
+
     async def history(self, teams: Sequence[str], since: datetime) -> Mapping[TeamName, int]:
         """Count the jobs of each team that ever had one, submitted since then (at most MAX_COUNTED)."""
         if not teams:
@@ -548,6 +576,14 @@ class JobStore(LedgerStore):
         """Return the device-seconds that each job has held so far, over all its attempts."""
         rows = await self._fetch(_DEVICE_SECONDS, {"jobs": list(jobs)}) if jobs else ()
         return {JobId(row.job): max(0, int(row.seconds)) for row in rows}
+
+
+def _shifted(moment: datetime, by: timedelta) -> datetime:
+    """Return a time some minutes earlier or later; at the ends of the calendar, the time itself."""
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
 
 
 def _search_filters(which: JobFilter, search: str) -> Iterator[tuple[JobFilter, int, int]]:

@@ -335,6 +335,11 @@ def _digest(jobs: Sequence[NewJob]) -> bytes:
     return total.digest()
 
 
+async def has_key(connection: AsyncConnection, by: str, key: str) -> bool:
+    """Return whether jobs were submitted under this key."""
+    return (await connection.execute(_KEY, {"by": by, "key": key})).first() is not None
+
+
 async def _stored_ids(connection: AsyncConnection, by: str, key: str, digest: bytes) -> list[int] | None:
     row = (await connection.execute(_KEY, {"by": by, "key": key})).first()
     if row is None:

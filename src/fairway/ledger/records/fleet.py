@@ -110,6 +110,21 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """A session of the web pages without its cookie and hash."""
+
+    id: str
+    """The beginning of its hash: enough to tell sessions apart, and worth nothing."""
+    user: UserName
+    role: Role
+    token: str | None
+    """The name of the token it was made with: it ends with it. None if made by single sign-on."""
+    issuer: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """An API token without its secret and hash."""
 
