@@ -24,6 +24,7 @@ from fairway.services.errors import RequestError
 
 MAX_BODY_BYTES: Final = 64 * 1024
 """The size limit of bodies, unless the route's access rule was passed and allows more."""
+_MAX_DISCARDED: Final = 64 * 1024 * 1024
 MAX_TARGET_BYTES: Final = 8 * 1024
 
 _HEADERS: Final = {
@@ -171,16 +172,23 @@ class _BoundedBody:
 
     async def receive(self) -> Message:
         limit: int = self._scope["state"].get("max_body_bytes", MAX_BODY_BYTES)
-        if self._length > limit:
-            raise _body_too_large(limit)
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
-        if self._received > limit:
+        message: Message = {"more_body": True}
+        if self._length <= limit:
+            message = await self._receive()
+            self._received += len(message.get("body", b""))
+        if max(self._length, self._received) > limit:
+            await self._discard(message)
             raise _body_too_large(limit)
         if self._received > LARGE_BYTES and not self._is_large:
             self._large_bodies.enter()
             self._is_large = True
         return message
+
+    async def _discard(self, message: Message) -> None:
+        """Read the rest of a refused body, within reason: many clients read no answer before all is sent."""
+        while message.get("more_body") and max(self._length, self._received) <= _MAX_DISCARDED:
+            message = await self._receive()
+            self._received += len(message.get("body", b""))
 
     def close(self) -> None:
         if self._is_large:
