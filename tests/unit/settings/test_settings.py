@@ -55,6 +55,8 @@ def test_defaults(tmp_path: Path) -> None:
         "budget_seconds": 10,
         "archive_url": None,
         "keep_usage_months": 13,
+        "max_open_jobs_user": 20_000,
+        "max_open_jobs_team": 100_000,
         "public_url": None,
         "session_hours": 12,
         "oidc_issuer": None,
