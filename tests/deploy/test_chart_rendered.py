@@ -265,5 +265,13 @@ def test_settings_are_those_of_fairway() -> None:
         assert settings.log_format == "json"
 
 
+def test_pages_behind_an_ingress_know_their_address() -> None:
+    said = ("--set", "ingress.enabled=true", "--set", "ingress.host=gpus.acme.test")
+    for more, address in ((("--set", "ingress.tlsSecret=tls"), "https://gpus.acme.test"), ((), None)):
+        objects = rendered("--values", EXAMPLES / "smallest.yaml", *said, *more)
+        (text,) = [one["data"]["server.yaml"] for one in objects if "server.yaml" in one.get("data", {})]
+        assert yaml.safe_load(text).get("public_url") == address
+
+
 def test_the_chart_is_this_release() -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__

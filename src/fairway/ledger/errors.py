@@ -53,6 +53,10 @@ class KeyReused(PermanentError):
     """The idempotency key was used before, for different jobs."""
 
 
+class HeldByRole(PermanentError):
+    """A job was held with a higher role than that of whoever wants to release it."""
+
+
 class MonthClosed(PermanentError):
     """The month is already closed: its reported charges do not change."""
 

@@ -117,6 +117,11 @@ async def _serve(
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
             engines, wakeup = EngineFactory(), Wakeup()
+            if options.insecure_listen and settings.public_url is None and settings.serve != "loops":
+                log.warning(
+                    "pages do not know that something in front speaks TLS",
+                    hint="set  public_url: https://HOST , or have it send X-Forwarded-Proto",
+                )
             if settings.serve == "loops":
                 app = create_status_app(ledger, registry)
             else:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
-from fairway.ledger import KeyReused, Ledger, Token
+from fairway.ledger import HeldByRole, KeyReused, Ledger, Token
 from fairway.ledger.records.jobs import DesiredState, JobCount, JobDetail, JobFilter, JobRow, NewJob
 from fairway.model.access import JobPermission, Role
 from fairway.model.apply import Lifted
@@ -629,7 +629,10 @@ async def change_jobs(
         raise no_such_job(missing)
     require_permission(who, JobPermission.CHANGE, rows)
     affected = list(dict.fromkeys([n for row in rows for n in await _affected(ledger, row)]))
-    changed = set(await ledger.jobs.set_desired_state(affected, desired, by=by))
+    try:
+        changed = set(await ledger.jobs.set_desired_state(affected, desired, by=by, role=who.role))
+    except HeldByRole as error:
+        raise RequestError.wrap(ErrorKind.FORBIDDEN, error) from error
     return wire.Changed(
         changed=[format_job_id(n) for n in affected if n in changed],
         unchanged=[format_job_id(n) for n in affected if n not in changed],

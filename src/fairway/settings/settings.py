@@ -142,9 +142,14 @@ class Settings:
     )
     oidc_groups_claim: str = _setting("Claim that lists the user's groups.", "groups", words)
     oidc_roles: tuple[tuple[str, str], ...] = _setting(
-        "Role that each group gives, e.g. platform=admin, leads=lead; everybody else is a member.",
+        "Role that each group gives, e.g. platform=admin, leads=lead; else oidc_default_role counts.",
         "none",
         group_roles,
+    )
+    oidc_default_role: str = _setting(
+        "Role of who is in none of these groups: member, or none, who cannot sign in.",
+        "member",
+        one_of("member", "none"),
     )
     serve: str = _setting(
         "What this server does: all, api (answer only) or loops (look after the clusters only).",

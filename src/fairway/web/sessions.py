@@ -52,9 +52,14 @@ class PageRule(AccessRule):
 
 
 def is_secure(request: Request) -> bool:
-    """Return whether browsers use https, to this server or to a proxy in front of it."""
+    """Return whether browsers use https, to this server or to a proxy in front of it.
+
+    The proxy's header is believed: it can only make a cookie stricter, for the one who sends it.
+    """
     public: str | None = request.app.state.public_url
-    return public.startswith("https:") if public else request.url.scheme == "https"
+    if public:
+        return public.startswith("https:")
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").lower())
 
 
 def cookie_name(request: Request, name: str = COOKIE) -> str:

@@ -298,3 +298,40 @@ async def test_the_texts_of_a_job_are_bounded(http: httpx2.AsyncClient, alice: d
         assert answer.status_code == 422, answer.text
         assert "longer than 1048576 characters together" in answer.json()["detail"]
     await submit(http, alice, HELLO | {"env": {f"A{n}": "x" * 100_000 for n in range(10)}}, hold=True)
+
+
+async def test_who_held_a_job_or_a_higher_role_releases_it(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    lead = await bearer(ledger, Role.LEAD, "bob")
+    oper, admin = await bearer(ledger, Role.OPERATOR, "oper"), await bearer(ledger, Role.ADMIN, "boss")
+    (made,) = await submit(http, alice, HELLO)
+    job = {"jobs": [made["id"]]}
+
+    async def change(verb: str, who: dict[str, str]) -> int:
+        answer = await http.post(f"/v1/jobs/{verb}", headers=who, json=job)
+        if answer.status_code == 403:
+            assert answer.json()["code"] == "HeldByRole"
+        return answer.status_code
+
+    assert (await change("hold", alice), await change("release", alice)) == (200, 200)
+    assert (await change("hold", lead), await change("release", alice)) == (200, 403)
+    assert await change("release", lead) == 200
+    assert (await change("hold", oper), await change("release", lead)) == (200, 403)
+    assert await change("release", oper) == 200
+    assert (await change("hold", admin), await change("release", alice)) == (200, 403)
+    assert await change("release", oper) == 200
+    # Held by its owner first: an operator's hold on top counts.
+    assert (await change("hold", alice), await change("hold", oper), await change("hold", alice)) == (
+        200,
+        200,
+        200,
+    )
+    assert await change("release", alice) == 403
+    seen = (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()
+    assert (seen["state"], seen["events"][-1]["by"], seen["events"][-1]["text"]) == (
+        "held",
+        "oper",
+        "as operator",
+    )
+    assert await change("cancel", alice) == 200

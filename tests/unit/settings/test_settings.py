@@ -65,6 +65,7 @@ def test_defaults(tmp_path: Path) -> None:
         "oidc_user_claim": "preferred_username",
         "oidc_groups_claim": "groups",
         "oidc_roles": (),
+        "oidc_default_role": "member",
         "serve": "all",
         "migrate": True,
         "log_level": "info",

@@ -31,6 +31,7 @@ from fairway.ledger.records.jobs import (
 )
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.sql_values import AnyRow, page_limit
+from fairway.model.access import Role
 from fairway.model.job import Attempt, Ending, EngineId, JobId, JobState, engine_name, parse_job_id
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 
@@ -428,14 +429,15 @@ class JobStore(LedgerStore):
         return await submit.submit(self._connections, new, by=by, key=key)
 
     async def set_desired_state(
-        self, numbers: Sequence[JobId], desired: DesiredState, *, by: str
+        self, numbers: Sequence[JobId], desired: DesiredState, *, by: str, role: Role | None = None
     ) -> tuple[JobId, ...]:
         """Request a hold, release or cancel of jobs. Returns those that it changes.
 
         A job that was never sent is changed at once. One that has ended, or is already being cancelled, stays
-        as it is.
+        as it is. With the `role` of who asks, a hold is kept as a lead's or an operator's. Raises HeldByRole
+        if somebody of a lower role wants to release it.
         """
-        return await submit.set_desired_state(self._connections, numbers, desired, by=by)
+        return await submit.set_desired_state(self._connections, numbers, desired, by=by, role=role)
 
     async def page(
         self,

@@ -17,12 +17,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
-from fairway.ledger.errors import KeyReused
+from fairway.ledger.errors import HeldByRole, KeyReused
 from fairway.ledger.records.jobs import DesiredState, EventKind, NewJob
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import arrays, json_rows
-from fairway.model.job import After, JobId, JobSpec, JobState
+from fairway.model.access import Role
+from fairway.model.job import After, JobId, JobSpec, JobState, format_job_id
+from fairway.model.text import first_few
 
 _KEY = text("SELECT digest, ids FROM submission_key WHERE by_whom = :by AND key = :key")
 
@@ -186,6 +188,14 @@ _RELEASE_READY = text("""
 
 _REMOVE_DEPENDENCIES = text("DELETE FROM job_after WHERE job = ANY(CAST(:jobs AS bigint[]))")
 
+_HOLDS = text("""
+    SELECT DISTINCT ON (job) job, text FROM job_event
+    WHERE job = ANY(CAST(:ids AS bigint[])) AND kind = 'held' ORDER BY job, id DESC
+""")
+
+_AS: Final = "as "
+"""Before the role of who held a job, in the text of the event."""
+
 _REQUESTS: Final = {
     DesiredState.RUN: (EventKind.RELEASED, JobState.QUEUED),
     DesiredState.HOLD: (EventKind.HELD, JobState.HELD),
@@ -243,13 +253,22 @@ async def submit(
 
 
 async def set_desired_state(
-    connections: Connections, numbers: Sequence[JobId], desired: DesiredState, *, by: str
+    connections: Connections, numbers: Sequence[JobId], desired: DesiredState, *, by: str, role: Role | None
 ) -> tuple[JobId, ...]:
     """Request a hold, release or cancel; see `JobStore.set_desired_state`."""
     kind, state = _REQUESTS[desired]
     async with connections.transaction() as connection:
         rows = (await connection.execute(_LOCK_OPEN, {"ids": list(numbers)})).all()
-        changed = [row for row in rows if row.wish not in {DesiredState.CANCEL, desired}]  # a cancel is final
+        held = [row.id for row in rows if row.wish == DesiredState.HOLD]
+        holders = await _hold_roles(connection, held) if role is not None else {}
+        if role is not None and desired is DesiredState.RUN:
+            _require_may_release(role, holders)
+        changed = [
+            row
+            for row in rows
+            if row.wish not in {DesiredState.CANCEL, desired}  # a cancel is final
+            or (row.wish == desired == DesiredState.HOLD and _outranks(role, holders.get(row.id)))
+        ]
         unsent = [row.id for row in changed if row.engine_id is None and row.sending_until is None]
         sent = sorted({row.id for row in changed}.difference(unsent))
         if unsent:
@@ -261,8 +280,43 @@ async def set_desired_state(
                 await settle_dependencies(connection, unsent)
         if sent:
             await connection.execute(_REQUEST, {"ids": sent, "wish": desired.value})
-        await add_events(connection, [{"job": row.id, "kind": kind, "by_whom": by} for row in changed])
+        as_role = _held_as(role) if desired is DesiredState.HOLD else ""
+        await add_events(
+            connection, [{"job": row.id, "kind": kind, "by_whom": by, "text": as_role} for row in changed]
+        )
     return tuple(JobId(row.id) for row in changed)
+
+
+def _held_as(role: Role | None) -> str:
+    """Return the text of a hold that a member may not release; an operator may release an admin's."""
+    if role is None or not role.may(Role.LEAD):
+        return ""
+    return f"{_AS}{Role.OPERATOR if role.may(Role.OPERATOR) else role}"
+
+
+def _outranks(role: Role | None, holder: Role | None) -> bool:
+    """Return whether a second hold is one that fewer may release than the first."""
+    return _held_as(role) != "" and (holder is None or not holder.may(Role(_held_as(role).removeprefix(_AS))))
+
+
+async def _hold_roles(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Role]:
+    """Return the role of whoever held each of these held jobs last, if it was a lead's or an operator's."""
+    if not jobs:
+        return {}
+    rows = await connection.execute(_HOLDS, {"ids": list(jobs)})
+    return {row.job: Role(row.text.removeprefix(_AS)) for row in rows if row.text.startswith(_AS)}
+
+
+def _require_may_release(role: Role, holders: Mapping[int, Role]) -> None:
+    above = {job: holder for job, holder in sorted(holders.items()) if not role.may(holder)}
+    if above:
+        words = [format_job_id(JobId(job)) for job in above]
+        highest = max(above.values(), key=list(Role).index)
+        raise HeldByRole(
+            "HeldByRole",
+            f"{first_few(words, 10)} was held by a {highest}, and your role is {role}; nothing was released",
+            f"ask whoever held it:  fairway describe job {words[0]}",
+        )
 
 
 async def ledger_mark(connection: AsyncConnection) -> str:

@@ -172,9 +172,13 @@ class OidcIdentity:
 
 
 def identity_of(
-    claims: Mapping[str, Any], user_claim: str, groups_claim: str, roles: Iterable[tuple[str, str]]
+    claims: Mapping[str, Any],
+    user_claim: str,
+    groups_claim: str,
+    roles: Iterable[tuple[str, str]],
+    default: Role | None = Role.MEMBER,
 ) -> OidcIdentity:
-    """Return the user and role from the claims. Raises OidcError if the user's name is missing."""
+    """Return the user and role from the claims. Raises OidcError if the name or the role is missing."""
     name = claim_of(claims, user_claim)
     if (
         not isinstance(name, str)
@@ -189,14 +193,22 @@ def identity_of(
             "have the provider send it, or name the claim that it sends:  FAIRWAY_OIDC_USER_CLAIM",
             f"claims: {', '.join(sorted(map(str, claims)))[:500]}",
         )
-    if user_claim == "email" and claims.get("email_verified", True) is not True:
+    if user_claim == "email" and claims.get("email_verified") is not True:
         raise OidcError(
             HTTPStatus.FORBIDDEN,
             "OidcUserMissing",
-            "your e-mail address was never verified by your organisation's sign-in",
-            "verify it there, and sign in again",
+            "your organisation's sign-in does not say that your e-mail address was verified",
+            "verify it there, and sign in again; or name another claim:  FAIRWAY_OIDC_USER_CLAIM",
         )
-    return OidcIdentity(UserName(name.strip()), role_of(groups_of(claims, groups_claim), roles))
+    role = role_of(groups_of(claims, groups_claim), roles, default)
+    if role is None:
+        raise OidcError(
+            HTTPStatus.FORBIDDEN,
+            "OidcNoRole",
+            "none of your groups has a role in Fairway",
+            "ask whoever runs Fairway to give one of your groups a role:  FAIRWAY_OIDC_ROLES",
+        )
+    return OidcIdentity(UserName(name.strip()), role)
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> object:
@@ -216,10 +228,12 @@ def groups_of(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
     return frozenset(group for group in listed if isinstance(group, str))
 
 
-def role_of(groups: frozenset[str], roles: Iterable[tuple[str, str]]) -> Role:
-    """Return the highest role of the groups; the default is member.
+def role_of(
+    groups: frozenset[str], roles: Iterable[tuple[str, str]], default: Role | None = Role.MEMBER
+) -> Role | None:
+    """Return the highest role of the groups; without one, the default.
 
     A member sees only the money of their own teams, a viewer that of all: so `viewer` must be granted, too.
     """
     granted = [Role(role) for group, role in roles if group in groups]
-    return max(granted, key=list(Role).index, default=Role.MEMBER)
+    return max(granted, key=list(Role).index, default=default)

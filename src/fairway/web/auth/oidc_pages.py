@@ -10,6 +10,7 @@ import structlog
 from fastapi import Request, Response
 from starlette.responses import RedirectResponse
 
+from fairway.model.access import Role
 from fairway.web.auth import oidc_flow
 from fairway.web.auth.oidc_flow import OidcError
 from fairway.web.auth.oidc_provider import Provider, client_of
@@ -61,7 +62,8 @@ def add_oidc(site: PageContext) -> None:
             assert attempt is not None  # noqa: S101 - `code_of` refused it otherwise
             claim_names = (settings.oidc_user_claim, settings.oidc_groups_claim)
             claims = await provider.claims(code, attempt, _redirect_uri(request), *claim_names)
-            identity = oidc_flow.identity_of(claims, *claim_names, settings.oidc_roles)
+            default = None if settings.oidc_default_role == "none" else Role(settings.oidc_default_role)
+            identity = oidc_flow.identity_of(claims, *claim_names, settings.oidc_roles, default)
         except OidcError as fault:
             response = _failed(request, fault)
         else:

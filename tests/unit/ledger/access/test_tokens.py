@@ -79,6 +79,18 @@ async def test_the_last_admin_stays(ledger: Ledger) -> None:
     assert await ledger.tokens.by_hash(b"root") is not None
 
 
+async def test_an_admin_that_soon_ends_is_no_other_admin(ledger: Ledger) -> None:
+    await admins(ledger, "boss")
+    await admins(ledger, "guest", expires_at=datetime.now(UTC) + timedelta(seconds=60))
+    with pytest.raises(LastAdmin, match="boss"):
+        await ledger.tokens.revoke("boss")
+    await admins(ledger, "month", expires_at=datetime.now(UTC) + timedelta(days=30))
+    assert await ledger.tokens.revoke("boss") is not None
+    assert await ledger.tokens.revoke("guest") is not None
+    with pytest.raises(LastAdmin, match="month"):
+        await ledger.tokens.revoke("month")
+
+
 async def test_two_admins_who_revoke_each_other_at_once(database_url: str) -> None:
     """Both have to see two admins at first: a lock holds them back until both have asked."""
     patient = ConnectionLimits(lock_seconds=120, statement_seconds=120, call_seconds=120)

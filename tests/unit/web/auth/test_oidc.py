@@ -267,10 +267,22 @@ def test_nobody_by_name(name: object) -> None:
 
 
 def test_an_address_nobody_verified() -> None:
-    for verified in (False, "false", None):
+    address = {"email": "ada@acme.test"}
+    for verified in ({"email_verified": v} for v in (False, "false", None, "true", 1)):
         with pytest.raises(OidcError):
-            identity_of({"email": "ada@acme.test", "email_verified": verified}, "email", "groups", ())
-    assert identity_of({"email": "ada@acme.test"}, "email", "groups", ()).user == "ada@acme.test"
+            identity_of(address | verified, "email", "groups", ())
+    with pytest.raises(OidcError):  # who says nothing has verified nothing
+        identity_of(address, "email", "groups", ())
+    assert identity_of(address | {"email_verified": True}, "email", "groups", ()).user == "ada@acme.test"
+
+
+def test_who_is_in_no_group_may_be_kept_out() -> None:
+    roles = (("platform", "admin"),)
+    with pytest.raises(OidcError) as fault:
+        identity_of({"name": "ada", "groups": ["guests"]}, "name", "groups", roles, None)
+    assert (fault.value.code, fault.value.status) == ("OidcNoRole", 403)
+    known = identity_of({"name": "ada", "groups": ["platform"]}, "name", "groups", roles, None)
+    assert known.role is Role.ADMIN
 
 
 # the provider

@@ -110,6 +110,16 @@ async def test_the_cookie_by_https(app: FastAPI, ledger: Ledger) -> None:
         assert (await client.get("/")).status_code == 303
 
 
+async def test_the_cookie_behind_a_proxy_that_says_https(app: FastAPI, ledger: Ledger) -> None:
+    async with browser(app, "http://10.0.0.1:8470") as client:
+        form, said = {"token": await token(ledger, Role.VIEWER)}, {"X-Forwarded-Proto": "https"}
+        answer = await client.post("/sign-in", data=form, headers=said)
+        assert answer.headers["set-cookie"].startswith(f"__Host-{COOKIE}=")
+        assert "secure" in answer.headers["set-cookie"].lower()
+        plain = await client.post("/sign-in", data=form)
+        assert "secure" not in plain.headers["set-cookie"].lower()
+
+
 class TestBehindAProxy:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
