@@ -157,9 +157,9 @@ class BoundedProtocol(H11Protocol):
             self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
         else:
             self._body_bytes = 0
-            self._timer = self.loop.call_later(BODY_SECONDS, self._check_body)
+            self._timer = self.loop.call_later(BODY_SECONDS, self._check_body, BODY_SECONDS)
 
-    def _check_body(self, allowed: float = BODY_SECONDS) -> None:
+    def _check_body(self, allowed: float) -> None:
         """Close a connection whose body is late, unless the server itself stopped reading."""
         earned = BODY_SECONDS + self._body_bytes / BODY_BYTES_PER_SECOND
         more = BODY_SECONDS if self.flow.read_paused else earned - allowed

@@ -398,3 +398,17 @@ def test_watch_in_place_on_a_terminal(shared: tuple[Home, Server]) -> None:
     assert "dark cannot be reached since" in text
     assert "\x1b[33m" in text or "33m" in text  # what needs an eye is yellow
     assert "Traceback" not in text
+
+
+def test_an_admin_signs_somebody_out(shared: tuple[Home, Server]) -> None:
+    home, server = shared
+    made = home.fairway("token", "create", "olga-laptop", "--role", "operator", "--user", "olga")
+    with httpx2.Client(base_url=server.url, headers={"Accept": "text/html"}) as browser:
+        assert browser.post("/sign-in", data={"token": made.stdout.strip()}).status_code == 303
+        assert browser.get("/teams").status_code == 200
+        listed = home.fairway("session", "list", "--user", "olga")
+        assert re.search(r"^olga +operator +token olga-laptop ", listed.stdout, re.MULTILINE), listed
+        ended = home.fairway("session", "revoke", "--user", "olga")
+        assert (ended.returncode, ended.stderr.strip()) == (0, "ended 1 session of olga")
+        assert browser.get("/teams").status_code == 303
+    assert "nobody is signed in" in home.fairway("session", "list", "--user", "olga").stderr

@@ -11,6 +11,7 @@ from sqlalchemy import event, text
 
 from fairway.ledger import JobFilter, Ledger
 from fairway.model.job import JobState
+from fairway.model.names import TeamName, UserName
 from tests.tier import sized
 
 TASKS = 10_000
@@ -89,3 +90,13 @@ async def test_a_large_array_on_top_is_read_once(ledger: Ledger, *, analyzed: bo
             assert {node.get("Index Name") for node in earlier} <= {"job_array_idx"}, (which, statement)
         # A few blocks for each task, at each place of a statement that asks; none for each older job.
         assert blocks < 40 * TASKS, (which, blocks)
+    with statements_of(ledger) as statements:
+        assert await ledger.jobs.count_open_of_user(UserName("user-1"), 20_000) == TASKS / 2
+        assert await ledger.jobs.count_open_of_team(TeamName("team-1"), 100_000) == TASKS / 2
+    for statement, parameters in statements:
+        async with ledger._connections.single() as connection:
+            found = await connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+        (plan,) = found.scalar_one()
+        jobs = [node for node in nodes_of(plan["Plan"]) if node.get("Relation Name") == "job"]
+        scans = {node["Node Type"] for node in jobs}
+        assert scans <= {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}, (statement, scans)
