@@ -129,6 +129,7 @@ async def test_leaving_a_slurm_site_leaves_nothing_behind(name: str, version: st
             await install(instance, governed)
             refused = await governed.plan_leave()
             assert [o.code for o in refused.objections] == ["FilesInstalled"]
+            assert differences(before, slurm_dump(instance)) != []
             uninstall(instance)
             await governed.leave()
             assert differences(before, slurm_dump(instance)) == []
