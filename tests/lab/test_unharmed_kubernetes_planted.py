@@ -81,9 +81,6 @@ FAULTS: dict[str, Fault] = {
     "jobs without GPUs need a queue": lambda patch: patch.setattr(
         translate, "validating_policies", policies("variables.gpus == 0 || (variables.queue != '')", "false")
     ),
-    "jobs without GPUs lose the site's queue": lambda patch: patch.setattr(
-        translate, "site_queues", lambda *args: iter(())
-    ),
     "a LocalQueue is changed in place (F3)": lambda patch: patch.setattr(
         write, "_is_made_anew", lambda kind, change: False
     ),
@@ -170,6 +167,25 @@ async def test_a_planted_fault_of_leaving_is_found(
         governed.saved = saved
         await governed.leave()
     assert harms(before, left, ()) != [], "no probe has found it"
+
+
+async def test_a_queue_that_jobs_without_gpus_lose_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the site where a team inside another uses the other's ClusterQueue."""
+    instance = up("kubernetes", "planted-quotas", "--site", "quotas")
+    try:
+        probes = [p for p in probes_of(instance) if p.namespace == "team-b" and p.what == "a queued Job"]
+        before = play(instance, probes)
+        async with imported_site(instance) as governed:
+            monkeypatch.setattr(translate, "site_queues", lambda *args: iter(()))
+            await governed.govern()
+            after = await asyncio.to_thread(play, instance, probes)
+            assert harms(before, after, teams_of(governed.fleet)) != [], "no probe has found it"
+            monkeypatch.undo()
+            await governed.leave()
+        left = await asyncio.to_thread(play, instance, probes)
+        assert harms(before, left, ()) == []
+    finally:
+        instance.wipe()
 
 
 async def test_without_a_fault_nothing_is_found(serving: tuple[Instance, Before]) -> None:

@@ -1,8 +1,9 @@
 """Keep the site's queues for jobs without GPUs. Pure.
 
-A team's ClusterQueue has quota of GPUs only. Where it takes the name of one that the site made, jobs without
-GPUs that used the site's would wait for ever, and where Kueue holds jobs without a queue they would without
-one too. So the site's LocalQueues go on, in front of a copy of the ClusterQueue without quota of GPUs.
+A team's ClusterQueue has quota of GPUs only, and is for the team's namespace. Where it takes the name of one
+that the site made, jobs without GPUs that used the site's would wait for ever or lose its limits, and without
+a queue they wait where Kueue holds such jobs (`manageJobsWithoutQueueName`). So the site's LocalQueues go on,
+in front of a copy of the ClusterQueue without quota of GPUs.
 """
 
 from __future__ import annotations
