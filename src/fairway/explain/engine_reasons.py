@@ -151,9 +151,17 @@ _KUEUE: Final = {
     ),
 }
 _TOTAL_NODES: Final = re.compile(r"Total nodes: (\d+)")
-_EXCLUDED: Final = re.compile(r'([\w"./ -]+?): (\d+)')
+_EXCLUDED: Final = re.compile(r'(\w+)(?: "([^"]*)")?: (\d+)')
+_EXCLUDED_TEXTS: Final = {
+    "taint": "{count} with the taint {name}, which it does not tolerate",
+    "nodeSelector": "{count} without a label that it selects nodes by",
+    "affinity": "{count} outside its node affinity",
+    "resource": "{count} with too few free {name}",
+}
 _POD: Final = EngineReason("Unschedulable: 0/6 nodes are available: …", "NotEnoughFree")
 _POD_NEVER: Final = EngineReason("Unschedulable: … didn't match Pod's node affinity/selector", "NoNodeFits")
+_POD_CLAIMS: Final = EngineReason("Unschedulable: … cannot allocate all claims …", "ClaimsUnmet")
+_CLAIMS: Final = re.compile(r"allocate all claims|resource ?claim")
 _SCHEDULER_PART: Final = re.compile(r"(\d+) ([^,:;]+)")
 _ABOUT_ROOM: Final = re.compile(r"Insufficient|Too many pods|[Pp]reemption|No preemption")
 _CONTAINER: Final = (
@@ -180,6 +188,7 @@ ENGINE_REASONS: Final[Mapping[str, Sequence[EngineReason]]] = {
         *_KUEUE.values(),
         _POD,
         _POD_NEVER,
+        _POD_CLAIMS,
         *_CONTAINER,
         EngineReason("exceeded quota: fairway-ceiling …", "TeamAtCeiling"),
         EngineReason("exceeded quota: …", "NamespaceQuota"),
@@ -221,12 +230,27 @@ def kueue_code(message: str, *, together: bool = False) -> str:
 
 def _topology_code(message: str) -> str:
     """Tell a topology without room from one in which no node could ever take the pod."""
+    total, excluded = _excluded_nodes(message)
+    never = sum(count for kind, _, count in excluded if kind != "resource")
+    return "NoNodeFits" if excluded and never >= total else "NotEnoughFree"
+
+
+def topology_text(message: str) -> str:
+    """Return why Kueue leaves out which nodes, from its message; empty if it does not say."""
+    total, excluded = _excluded_nodes(message)
+    parts = [
+        _EXCLUDED_TEXTS.get(kind, "{count} by {kind} {name}").format(kind=kind, name=name, count=count)
+        for kind, name, count in excluded
+    ]
+    return f"Kueue leaves out of {total} nodes " + ", ".join(parts) if parts else ""
+
+
+def _excluded_nodes(message: str) -> tuple[int, list[tuple[str, str, int]]]:
+    """Return the number of nodes that Kueue looked at, and by what, with its name, it left out how many."""
     total = _TOTAL_NODES.search(message)
     _, _, excluded = message.partition("excluded:")
-    if total is None or not excluded:
-        return "NotEnoughFree"
-    never = sum(int(count) for what, count in _EXCLUDED.findall(excluded) if "resource" not in what)
-    return "NoNodeFits" if never >= int(total[1]) else "NotEnoughFree"
+    found = [(kind, name, int(count)) for kind, name, count in _EXCLUDED.findall(excluded)]
+    return (int(total[1]), found) if total else (0, [])
 
 
 def pod_code(reason: str, message: str = "") -> str:
@@ -235,6 +259,8 @@ def pod_code(reason: str, message: str = "") -> str:
         return "AdmissionCheck"
     if reason != "Unschedulable":
         return ""
+    if _CLAIMS.search(message):
+        return _POD_CLAIMS.code
     _, found, parts = message.partition("nodes are available:")
     parts = parts.partition("preemption:")[0]
     reasons = [what for _, what in _SCHEDULER_PART.findall(parts)]

@@ -40,6 +40,8 @@ class WaitFacts:
     ahead: tuple[str, ...] = ()
     """Engine ids of jobs that go first; at most a few."""
     ahead_count: int = 0
+    same_as: str = ""
+    """Engine id of a waiting job that asks for the same: the reason is that one's, this one was not tried."""
     after: tuple[str, ...] = ()
     """Engine ids of jobs that must end first."""
     hidden_by: str = ""

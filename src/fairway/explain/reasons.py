@@ -73,6 +73,13 @@ _ALL: Final = (
         "says until when",
     ),
     WaitReason(
+        "ClaimsUnmet",
+        "The job asks for devices by resource claims, and no node has free devices that match all of them:"
+        " others use them, or there are none. Fairway does not count such devices.",
+        "kubectl describe resourceclaim  in its namespace shows what is asked for; ask for GPUs in the "
+        "limits, not by claims",
+    ),
+    WaitReason(
         "ClusterAway",
         "Fairway cannot reach the job's cluster. What runs there goes on; the job is sent when it "
         "answers again.",
@@ -281,8 +288,7 @@ _ALL: Final = (
     ),
     WaitReason(
         "PodRefused",
-        "The cluster refuses to create the job's pods: an admission policy or webhook of the site"
-        " denies them.",
+        "The cluster refuses to create the job's pods: an admission policy or webhook denies them.",
         "read who denies it and why:  kubectl describe job; then correct the job, or ask the "
         "owner of that policy",
     ),

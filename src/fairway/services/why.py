@@ -141,6 +141,9 @@ class JobExplainer:
             names = ", ".join(await self._names(row, facts.ahead))
             more = facts.ahead_count - len(facts.ahead)
             return f"before it: {names}" + (f" and {more} more" if more > 0 else "")
+        if facts.same_as:
+            (name,) = await self._names(row, [facts.same_as])
+            return f"it asks for the same as {name}, which {row.cluster} could not start either"
         if code in _AFTER and facts.after:
             return f"it comes after {', '.join(await self._names(row, facts.after, states=True))}"
         return ""

@@ -101,6 +101,9 @@ def _reasons(
         yield wire.WhyReason(code=job.code, text=clean(job.reason), hint=clean(job.hint), engine="")
         return
     if job.state is JobState.RUNNING or job.state is JobState.DONE:
+        if job.state is JobState.RUNNING and (reason := REASONS.get(job.code)) is not None:
+            text = f"It has begun, but not all of it runs now. {reason.means}"
+            yield _why_reason(job, reason, text, job.engine_reason)
         return
     if job.state not in OPEN_JOBS:
         yield from _ending_reason(job)

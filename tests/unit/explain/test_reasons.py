@@ -18,6 +18,7 @@ from fairway.explain.engine_reasons import (
     pod_code,
     refused_pod_code,
     slurm_code,
+    topology_text,
 )
 from fairway.explain.reasons import REASONS, WAITS_FOR_CAPACITY
 
@@ -100,6 +101,20 @@ def test_every_reason_of_slurms_enumeration_has_a_code(version: str) -> None:
     assert [word for word in words if not slurm_code(word)] == ["None"]  # it gives no reason
 
 
+def test_nodes_that_kueue_leaves_out_are_counted_with_the_cause() -> None:
+    message = (
+        'topology "real" doesn\'t allow to fit any of 1 pod(s). Total nodes: 3; excluded: '
+        'taint "site.example/repair=yes:NoSchedule": 1, resource "nvidia.com/gpu": 2'
+    )
+    assert kueue_code(message) == "NotEnoughFree"
+    assert topology_text(message) == (
+        "Kueue leaves out of 3 nodes 1 with the taint site.example/repair=yes:NoSchedule, which it does not "
+        "tolerate, 2 with too few free nvidia.com/gpu"
+    )
+    assert kueue_code(message.replace("nodes: 3", "nodes: 1")) == "NoNodeFits"
+    assert topology_text("insufficient unused quota") == ""
+
+
 def test_a_topology_means_a_rack_only_for_a_job_that_asked_for_one() -> None:
     message = 'topology "racks" doesn\'t allow to fit any of 2 pod(s)'
     assert kueue_code(message, together=True) == "NoRackFits"
@@ -109,6 +124,7 @@ def test_a_topology_means_a_rack_only_for_a_job_that_asked_for_one() -> None:
     ("message", "code"),
     [
         ("0/6 nodes are available: 6 Insufficient nvidia.com/gpu.", "NotEnoughFree"),
+        ("0/6 nodes are available: 6 cannot allocate all claims.", "ClaimsUnmet"),
         (
             "0/7 nodes are available: 1 Insufficient nvidia.com/gpu, 6 node(s) had untolerated taint(s).",
             "NotEnoughFree",

@@ -154,6 +154,15 @@ def test_queued_says_what_fairway_waits_for() -> None:
     assert (again.code, again.text) == ("Retry", "failed; comes back after 30 s")
 
 
+def test_a_gang_of_which_a_part_waits_says_why() -> None:
+    found = told(said("NotEnoughFree", "Unschedulable: 0/4 nodes", "running"))
+    (reason,) = found.reasons
+    assert reason.code == "NotEnoughFree" and reason.text.startswith(
+        "It has begun, but not all of it runs now."
+    )
+    assert reason.engine == "Unschedulable: 0/4 nodes"
+
+
 def test_one_that_runs_or_is_over_says_where_and_when() -> None:
     runs = told(job("running"))
     assert runs.summary == "train (8f3k) runs since 5 min on gpu001, gpu002"

@@ -374,7 +374,7 @@ def count_forgotten_attempts(observed: ObservedJob) -> ObservedJob:
 
 
 def _state(observed: ObservedJob, *, running: bool) -> tuple[JobState, str, str]:  # noqa: PLR0911
-    """Return the state, the reason in Kubernetes' or Kueue's words, and its code if the job waits."""
+    """Return the state, the reason in Kubernetes' or Kueue's words, and its code if a pod waits."""
     job, workload = observed.job, observed.workload
     if job.finished and not running:
         if job.finished.startswith("Complete"):
@@ -385,7 +385,7 @@ def _state(observed: ObservedJob, *, running: bool) -> tuple[JobState, str, str]
         return JobState.CANCELLED, f"the {'pod' if observed.is_pod else 'Job'} was deleted", ""
     pending = next((p.facts for p in observed.pods if not _has_ended(p) and p.facts.message), None)
     if running:
-        return JobState.RUNNING, pending.message if pending else "", ""
+        return JobState.RUNNING, *((pending.message, pending.code) if pending else ("", ""))
     if workload is None and observed.is_pod and pending is None:
         return JobState.WAITING, "", ""
     if workload is None:

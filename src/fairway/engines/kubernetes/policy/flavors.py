@@ -28,6 +28,7 @@ ANY_NODE: Final = {"kubernetes.io/os": "linux"}
 
 _TOPOLOGY_NAME: Final = "spec.topologyName"
 _TAINTS: Final = "spec.nodeTaints"
+_LABELS: Final = "spec.nodeLabels"
 
 
 def used_setting(flavor: str) -> str:
@@ -192,13 +193,20 @@ def flavor_notices(placements: Mapping[PoolName, Placement], found: FoundPolicy)
 
 
 def _old_flavors(placements: Mapping[PoolName, Placement], found: FoundPolicy) -> Iterator[tuple[str, str]]:
-    """Yield the flavors that people made for a pool and jobs run in, with the devices that those hold."""
-    objects = {o.key: o for o in found.objects}
-    for pool, placement in placements.items():
-        for name, have in _existing(kinds.FLAVOR, pool, objects):
-            used = found.settings.get(used_setting(name), "0")
-            if not have.ours and name != placement.flavor and used != "0":
-                yield name, used
+    """Yield the flavors that people made for nodes of a pool and jobs run in, with the devices they hold."""
+    taken = {p.flavor for p in placements.values()}
+    for have in found.objects:
+        used = found.settings.get(used_setting(have.key.name), "0")
+        if have.key.kind != kinds.FLAVOR.name or have.ours or have.key.name in taken or used == "0":
+            continue
+        if any(_share_nodes(have.fields, p.flavor_fields) for p in placements.values()):
+            yield have.key.name, used
+
+
+def _share_nodes(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Return whether one of two flavors selects nodes by a part of the other's labels, or by the same."""
+    first, second = ({f: v for f, v in fields.items() if f.startswith(_LABELS)} for fields in (one, other))
+    return first.items() <= second.items() or second.items() <= first.items()
 
 
 def _flavor(pool: Pool, topology: str) -> Json:

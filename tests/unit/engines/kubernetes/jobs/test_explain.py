@@ -10,6 +10,7 @@ import pytest
 
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.jobs.explain import explain
+from fairway.engines.port import Refused
 from fairway.explain.findings import WaitFacts
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
@@ -19,20 +20,26 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 JOB = "/apis/batch/v1/namespaces/nlp/jobs/train"
 QUEUES = f"{KUEUE}/namespaces/nlp/localqueues/main"
 CLUSTER_QUEUE = f"{KUEUE}/clusterqueues/nlp"
-QUOTA = 'Error creating: pods "x" is forbidden: exceeded quota: {}, requested: requests.nvidia.com/gpu=8'
+QUOTA = (
+    'Error creating: pods "x" is forbidden: exceeded quota: {}, requested: requests.nvidia.com/gpu=8, '
+    "used: requests.nvidia.com/gpu=4, limited: requests.nvidia.com/gpu=8"
+)
 
 
 class FakeRequests:
     """Answers from a table of paths, as far as the requested type has fields."""
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Mapping[str, Any], *refused: str) -> None:
         self._objects = objects
+        self._refused = refused
 
     async def get(self, path: str, resource: str, type_: Any) -> Any:
         found = self._objects.get(path)
         return None if found is None else msgspec.convert(found, type_)
 
     async def list_all(self, path: str, resource: str, params: Any = None, type_: Any = dict) -> list[Any]:
+        if path in self._refused:
+            raise Refused("Forbidden", f"may not list {resource}", "")
         return [msgspec.convert(item, type_) for item in self._objects.get(path, [])]
 
 
@@ -58,8 +65,8 @@ def refused(message: str) -> list[dict[str, Any]]:
     return [{"reason": "FailedCreate", "message": message, "lastTimestamp": "2026-11-17T12:01:00Z"}]
 
 
-async def found(objects: Mapping[str, Any]) -> WaitFacts:
-    requests = cast("KubeRequests", FakeRequests(objects))
+async def found(objects: Mapping[str, Any], *refused_paths: str) -> WaitFacts:
+    requests = cast("KubeRequests", FakeRequests(objects, *refused_paths))
     fleet = Fleet("f", "USD", (), ())
     facts = await explain(requests, EngineId("nlp/train"), fleet, ClusterName("k8s"), ())
     assert facts is not None
@@ -67,9 +74,19 @@ async def found(objects: Mapping[str, Any]) -> WaitFacts:
 
 
 @pytest.mark.parametrize(
-    ("quota", "code"), [("fairway-ceiling", "TeamAtCeiling"), ("compute-resources", "NamespaceQuota")]
+    ("quota", "code", "text"),
+    [
+        (
+            "fairway-ceiling",
+            "TeamAtCeiling",
+            "its pods, those that are ending included, hold 4 of 8, and the next needs 8",
+        ),
+        ("compute-resources", "NamespaceQuota", "exceeded quota: compute-resources, requested: "),
+    ],
 )
-async def test_a_quota_that_refuses_pods_is_known_as_ours_or_the_sites(quota: str, code: str) -> None:
+async def test_a_quota_that_refuses_pods_is_known_as_ours_or_the_sites(
+    quota: str, code: str, text: str
+) -> None:
     events = refused(QUOTA.format(quota))
     objects = {
         JOB: job(suspend=False),
@@ -77,7 +94,7 @@ async def test_a_quota_that_refuses_pods_is_known_as_ours_or_the_sites(quota: st
         "/api/v1/namespaces/nlp/events": events,
     }
     facts = await found(objects)
-    assert facts.code == code and quota in facts.findings[0].text
+    assert facts.code == code and facts.findings[0].text.startswith(text)
 
 
 def queue(stop: str = "None", manager: str = "kubectl-patch", **status: Any) -> dict[str, Any]:
@@ -116,6 +133,41 @@ async def test_an_inactive_queue_has_its_real_cause(local: Any, cluster: Any, co
     assert facts.code == code and any(text in f.text for f in facts.findings) == bool(text)
 
 
+def queued(name: str, gpus: int, message: str = "", created: str = "2026-11-17T11:00:00Z") -> dict[str, Any]:
+    (own,) = workload(message)
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    pod_set = {"count": 1, "template": {"spec": {"containers": [{"resources": limits}]}}}
+    owner = {"kind": "Job", "name": name, "uid": "u1" if name == "train" else name, "controller": True}
+    meta = {"name": name, "creationTimestamp": created, "ownerReferences": [owner]}
+    conditions = own["status"]["conditions"] if message else []
+    return {
+        "metadata": {**own["metadata"], **meta},
+        "spec": {"active": True, "queueName": "main", "podSets": [pod_set]},
+        "status": {"conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "code", "same_as", "ahead"),
+    [(8, "QuotaInUse", "nlp/first", ()), (4, "NotItsTurn", "", ("nlp/first",))],
+)
+async def test_a_job_that_kueue_never_tried_waits_as_its_like_or_behind_others(
+    gpus: int, code: str, same_as: str, ahead: tuple[str, ...]
+) -> None:
+    """Kueue 0.19 sets a Workload aside, without any condition, while one that asks for the same waits."""
+    own = queued("train", 8, created="2026-11-17T12:00:00Z")
+    first = queued(
+        "first", gpus, "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"
+    )
+    objects = {
+        JOB: job(suspend=True),
+        JOB.replace("train", "first"): job(suspend=True, metadata={"name": "first"}),
+        f"{KUEUE}/namespaces/nlp/workloads": [own, first],
+    }
+    facts = await found(objects)
+    assert (facts.code, facts.same_as, facts.ahead) == (code, same_as, ahead)
+
+
 async def test_a_child_of_a_jobset_waits_for_its_owner() -> None:
     owner = {"kind": "JobSet", "name": "gang", "uid": "s1", "controller": True}
     facts = await found({JOB: job(suspend=True, metadata={"labels": {}, "ownerReferences": [owner]})})
@@ -130,3 +182,24 @@ async def test_a_job_without_a_queue_is_in_none() -> None:
     }
     facts = await found(objects)
     assert facts.code == "NotQueued" and "has no label kueue.x-k8s.io/queue-name" in facts.findings[-1].text
+
+
+async def test_without_the_right_to_read_events_the_answer_says_so() -> None:
+    objects = {JOB: job(suspend=False), f"{KUEUE}/namespaces/nlp/workloads": workload(status="True")}
+    facts = await found(objects, "/api/v1/namespaces/nlp/events")
+    assert not facts.code and "may not list events" in facts.hidden_by
+
+
+@pytest.mark.parametrize(("asked", "code"), [(16, "NoNodeFits"), (8, "NotEnoughFree")])
+async def test_more_than_any_node_has_never_starts_though_kueue_speaks_of_room(asked: int, code: str) -> None:
+    message = (
+        'topology "a100" doesn\'t allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource "x": 4'
+    )
+    pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": str(asked)}}}]}
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "8"}}}
+    objects = {
+        JOB: job(suspend=True, template={"spec": pod}),
+        f"{KUEUE}/namespaces/nlp/workloads": workload(message),
+        "/api/v1/nodes": [node],
+    }
+    assert (await found(objects)).code == code

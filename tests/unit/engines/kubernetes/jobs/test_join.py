@@ -245,6 +245,7 @@ def test_a_gang_is_charged_for_the_pods_that_run() -> None:
     stuck = a_pod("b", index=1, reported=containers(waiting("ErrImagePull"), phase="Pending"))
     job = seen(a_job(2), runs, stuck)
     assert (job.state, job.reason) == (JobState.RUNNING, "ErrImagePull")
+    assert job.reason_code == "ImagePullFailed"
     assert [(a.devices, a.nodes) for a in job.attempts] == [(2, ("node-a",))]
 
 

@@ -89,3 +89,15 @@ def test_a_flavor_that_people_made_stays_and_its_jobs_are_named() -> None:
     assert ("create", "ResourceFlavor a100.2") in changes(fleet(), found)
     said = {n.code: n.message for n in translate(fleet(), CLOUD, found).notices}
     assert "12 GPUs in ResourceFlavor a100" in said["OldFlavorInUse"]
+
+
+def test_jobs_in_a_flavor_of_another_name_over_the_same_nodes_are_named() -> None:
+    """They count against no guarantee, whatever people called it (K8s F5)."""
+    for labels, is_named in (
+        (LABELS, True),
+        ({"spec.nodeLabels[nvidia.com/gpu.product]": "Tesla-T4"}, False),
+    ):
+        handmade = FoundObject(ObjectKey("ResourceFlavor", "gpu-large"), labels, ours=False)
+        found = replace(nothing(**{"used.gpu-large": "12"}), objects=(handmade,))
+        said = {n.code: n.message for n in translate(fleet(), CLOUD, found).notices}
+        assert ("12 GPUs in ResourceFlavor gpu-large" in said.get("OldFlavorInUse", "")) == is_named
