@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from fairway.engines.slurm.policy import names
@@ -53,12 +54,15 @@ class SiteFields:
         *,
         counts_all: bool = True,
         stoppable: Collection[TeamName] = (),
+        partition_qos: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> tuple[WantedObject, ...]:
         """Return the wanted objects with what the site has set on them already.
 
         `gpus` are the resources by which GPUs of the pools are limited; `counts_all`: no pool is without one;
-        `stoppable` are teams that are stopped, or may be by a spent budget.
+        `stoppable` are teams that are stopped, or may be by a spent budget; `partition_qos` are the QOS that
+        the site has on the partitions of each of these resources, empty where one has none.
         """
+        of_user = {tres: self._user_limit(tres, qos) for tres, qos in partition_qos.items()}
         kept = tuple(wanted)
         accounts = {o.key.name for o in kept if o.key.kind == "account"}
         usual = self._usual_limits(kept)
@@ -79,7 +83,7 @@ class SiteFields:
                 result.append(account_object)
             else:
                 member = found or FoundObject(o.key, {}, ours=True)  # a new one inherits what the account has
-                result.append(self._member(o, member, usual.get(account, {}), gpus))
+                result.append(self._member(o, member, usual.get(account, {}), gpus, of_user))
         return (*result, *self._by_partition(result))
 
     def site_stops(self, account: FoundObject) -> dict[str, Value]:
@@ -150,7 +154,12 @@ class SiteFields:
         return replace(wanted, fields=fields)
 
     def _member(
-        self, wanted: WantedObject, found: FoundObject, usual: Mapping[str, Value], gpus: Collection[str]
+        self,
+        wanted: WantedObject,
+        found: FoundObject,
+        usual: Mapping[str, Value],
+        gpus: Collection[str],
+        of_user: Mapping[str, int | None],
     ) -> WantedObject:
         others = self._others(found)
         if len(gpus) == 1 and any(f"GrpTRES.{tres}" in wanted.fields for tres in gpus):
@@ -169,16 +178,20 @@ class SiteFields:
         default = self.objects.get(names.qos_key(self._default_qos(found)))
         for tres in gpus:
             # Teams' GPU jobs no longer run as this QOS, but what it lets one user have is still the limit.
-            limit = (
-                default.fields.get(f"MaxTRESPerUser.{tres}", default.fields.get(_USER_GPUS))
-                if default
-                else None
-            )
+            # That of a partition is counted twice, by the gate and by the second partition.
+            limits = [_user_gpus(default, tres) if default else None, of_user.get(tres)]
             field = f"GrpTRES.{tres}"
-            if isinstance(limit, int) and field not in wanted.fields:
-                kept = fields.get(field)
-                fields[field] = min(limit, kept) if isinstance(kept, int) else limit
+            known = [limit for limit in (*limits, fields.get(field)) if isinstance(limit, int)]
+            if field not in wanted.fields and any(limit is not None for limit in limits):
+                fields[field] = min(known)
         return replace(wanted, fields=fields)
+
+    def _user_limit(self, tres: str, partition_qos: Collection[str]) -> int | None:
+        """Return what the QOS of all partitions of a resource let one user have, if each has a limit."""
+        qos = [self.objects.get(names.qos_key(name)) for name in partition_qos]
+        limits = [None if o is None else _user_gpus(o, tres) for o in qos]
+        known = [limit for limit in limits if limit is not None]
+        return sum(known) if known and len(known) == len(limits) else None
 
     def _others(self, found: FoundObject) -> dict[str, Value]:
         """Return fields of the found object that a fleet cannot express."""
@@ -243,6 +256,11 @@ class SiteFields:
             if (member := members.get(f"{account}/{user}")) is not None:
                 qos = self._qos(member, found)
                 yield WantedObject(found.key, {**found.fields, **qos}, after=member.after, team=member.team)
+
+
+def _user_gpus(qos: FoundObject, tres: str) -> int | None:
+    limit = qos.fields.get(f"MaxTRESPerUser.{tres}", qos.fields.get(_USER_GPUS))
+    return limit if isinstance(limit, int) else None
 
 
 def _usual(members: Collection[FoundObject]) -> dict[str, Value]:

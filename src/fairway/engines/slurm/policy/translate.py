@@ -143,7 +143,18 @@ def wanted_objects(context: PolicyContext, found: Iterable[FoundObject] = ()) ->
         {s.tres for s in context.sites if s.is_limited},
         counts_all=all(s.is_limited for s in context.sites),
         stoppable={team.name for team in context.teams if _may_stop(team)},
+        partition_qos=_partition_qos(context),
     )
+
+
+def _partition_qos(context: PolicyContext) -> dict[str, list[str]]:
+    """Return the QOS of the site on the partitions of each GPU resource; empty for a partition without."""
+    partitions: dict[str, dict[str, str]] = {}
+    for site in context.sites:
+        if site.is_limited:
+            here = partitions.setdefault(site.tres, {})
+            here |= {partition: context.partition_qos(partition) for partition in site.partitions}
+    return {tres: list(of_tres.values()) for tres, of_tres in partitions.items()}
 
 
 def _may_stop(team: Team) -> bool:

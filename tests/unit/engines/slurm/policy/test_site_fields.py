@@ -106,6 +106,18 @@ def test_what_a_default_qos_lets_a_user_have_is_still_the_limit() -> None:
     assert objects["association vision/alice"]["GrpTRES.gres/gpu:a100"] == 4  # the fleet says so
 
 
+def test_what_the_qos_of_a_partition_lets_a_user_have_is_not_counted_twice() -> None:
+    """The gate and the second partition have that limit too, and each counts for itself."""
+    limit = FoundObject(ObjectKey("qos", "gpupart"), {"MaxTRESPerUser.gres/gpu": 4}, ours=False)
+    objects = (*SITE, limit, found("account", "vision", Parent="root"), found("association", "vision/alice"))
+    with_qos = ground(TEAMS, settings={**ROOT, "partition/gpu/QOS": "gpupart"})
+    assert (
+        by_name(wanted_objects(with_qos, objects))["association vision/alice"]["GrpTRES.gres/gpu:a100"] == 4
+    )
+    without = by_name(wanted_objects(ground(TEAMS, settings=ROOT), objects))
+    assert "GrpTRES.gres/gpu:a100" not in without["association vision/alice"]
+
+
 def test_an_account_stays_inside_one_that_is_no_team() -> None:
     science = found("account", "Science", Parent="root", QOS=("debug",))
     objects = wanted(science, found("account", "vision", Parent="Science"))
