@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
+KNOWN = {
+    "mixed": pytest.mark.xfail(
+        reason="a partition's limit of a user counts by account: one in two accounts has it twice"
+    )
+}
+"""Sites where the promise is not kept, and why; the plan says so by PartitionLimitsOfUsers."""
 SITES = [name for name in site_names() if Site(name).has_accounting]
 
 
 @pytest.mark.nightly("a cluster for each site; tests/contract has import and plan on the lab's own in CI")
-@pytest.mark.parametrize("name", SITES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=KNOWN.get(name, ())) for name in SITES])
 async def test_a_site_is_unharmed(name: str) -> None:
     instance = up("slurm", f"unharmed-{name}", "--site", name)
     try:

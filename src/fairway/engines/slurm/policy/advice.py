@@ -7,6 +7,7 @@ compared says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,6 +17,7 @@ from fairway.engines.slurm.policy.partition_lines import is_right, partition_lin
 from fairway.engines.slurm.policy.partition_settings import partition_settings
 from fairway.engines.slurm.policy.translate import UNTYPED, PolicyContext, ceiling_of
 from fairway.model.team import DEFAULT_FAIRNESS
+from fairway.model.text import first_few
 from fairway.policy.objects import Advice, Notice
 
 UNSEEN: Final = "not shown by slurmrestd"
@@ -261,6 +263,7 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
     yield from _unknown_types(context)
     yield from _several_types(context)
     yield from _site_qos(context)
+    yield from _partition_limits(context)
     if (private := context.settings.get("PrivateData")) is not None and not _has_all(private, "jobs,usage"):
         yield Notice(
             "JobsVisible",
@@ -329,6 +332,26 @@ def _site_qos(context: PolicyContext) -> Iterator[Notice]:
             "GPU jobs of teams run by priority in pools' partitions, not as QOS of the site: limits of "
             f"{', '.join(lost)} do not count for them; MaxWall and the GPUs of one user do",
             "say what should hold in the fleet file, as  limits  of a team:  fairway plan -o wide",
+        )
+
+
+def _partition_limits(context: PolicyContext) -> Iterator[Notice]:
+    """Yield a notice of limits of one user that the site has on a partition: two partitions have them now."""
+    teams = Counter(user for team in context.teams for user in team.members)
+    in_several = sorted(user for user, count in teams.items() if count > 1)
+    for partition in context.partitions:
+        qos = context.partition_qos(partition)
+        gpus = context.settings.get(f"{names.QOS_USER_GPUS}{qos}")
+        others = [w for w in context.settings.get(f"{names.QOS_LIMITS}{qos}", "").split() if "PerUser" in w]
+        if not qos or not (others or (gpus and in_several)):
+            continue
+        twice = f"{' '.join(others)} counts in each of {partition} and {names.lent_partition(partition)}"
+        by_team = f"the {gpus} GPUs of one user count in each team of {first_few(in_several, 5)}"
+        found = [*([twice] if others else []), *([by_team] if gpus and in_several else [])]
+        yield Notice(
+            "PartitionLimitsOfUsers",
+            f"QOS {qos} limits each user in partition {partition}, which gets a second: {'; '.join(found)}",
+            "say what a user may have in the fleet file:  limits: { user: { gpus: N } }  of a team",
         )
 
 

@@ -147,6 +147,16 @@ def test_an_adopted_account_is_told_from_one_that_fairway_made() -> None:
     assert names.is_created(names.mark(None))
 
 
+def test_limits_of_users_that_two_partitions_have_now_are_named() -> None:
+    limits = {"MaxTRESPerUser.gres/gpu": 4, "MaxJobsPerUser": 10, "Priority": 9}
+    gpupart = FoundObject(ObjectKey("qos", "gpupart"), limits, ours=False)
+    settings = {**SiteFields.of((gpupart,), ROOT).settings(), "partition/gpu/QOS": "gpupart"}
+    here = [n for n in notices(ground(TEAMS, settings=settings)) if n.code == "PartitionLimitsOfUsers"]
+    (notice,) = here
+    assert "MaxJobsPerUser=10 counts in each of gpu and gpu-lent" in notice.message
+    assert not [n for n in notices(ground(TEAMS, settings=ROOT)) if n.code == "PartitionLimitsOfUsers"]
+
+
 def test_limits_of_a_qos_that_do_not_count_any_more_are_named() -> None:
     debug = FoundObject(
         ObjectKey("qos", "debug"), {"MaxJobsPerUser": 1, "MaxWall": 30, "Priority": 9}, ours=False
