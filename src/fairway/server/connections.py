@@ -123,6 +123,16 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         self._follow()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; whoever is answering an earlier part of it need not go on."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._write_timer = self.loop.call_later(RESPONSE_SECONDS, self.transport.abort)
