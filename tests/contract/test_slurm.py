@@ -175,13 +175,13 @@ async def seen_by(engine: SlurmEngine) -> Observation:
 async def slurmrestd_without_slurmctld(slurm: SlurmDriver) -> AsyncIterator[str]:
     """A second, real slurmrestd whose configuration names a port where no slurmctld is."""
     root = Path(slurm.instance.facts()["root"])
-    config = root / "tmp" / f"contract-{os.getpid()}.conf"
+    config = root / "etc/slurm" / f"contract-{os.getpid()}.conf"  # beside the file that it includes
     lines = (root / "etc/slurm/slurm.conf").read_text().splitlines()
     here, nowhere = unused_port(), unused_port()
     config.write_text(
         "\n".join(f"SlurmctldPort={nowhere}" if line.startswith("SlurmctldPort=") else line for line in lines)
     )
-    variables = ("SLURM_JWT=daemon", f"SLURM_CONF=/tmp/{config.name}")
+    variables = ("SLURM_JWT=daemon", f"SLURM_CONF=/etc/slurm/{config.name}")
     command = slurm.instance.command(
         "env", *variables, "slurmrestd", "-a", "rest_auth/jwt", f"127.0.0.1:{here}", user="slurmrest"
     )

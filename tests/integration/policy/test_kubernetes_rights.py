@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
-from fairway.engines.port import Refused
+from fairway.engines.port import Refused, Unreachable
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet, KubernetesConnection
 from fairway.model.job import GpuRequest, JobId, JobSpec, Order, engine_name
@@ -25,6 +25,7 @@ from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.integration.policy.policy_lab import governed
 from tests.integration.policy.test_kubernetes_policy import FLEET
 from tests.plans import apply_plan
+from tests.waiting import Deadline
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
 
@@ -137,7 +138,15 @@ async def test_the_loops_run_a_job_and_a_server_cannot(rights: Rights) -> None:
     with pytest.raises(Refused) as refused:
         _ = [sent async for sent in rights.api.submit([order], rights.fleet)]
     assert refused.value.code == "Forbidden"
-    (sent,) = [sent async for sent in rights.loops.submit([order], rights.fleet)]
+    deadline = Deadline(20)
+    while True:
+        try:
+            (sent,) = [sent async for sent in rights.loops.submit([order], rights.fleet)]
+            break
+        except Unreachable as error:  # an API server puts a policy in force some seconds after it is made
+            assert error.code == "QueuesNotAssigned"
+            assert not deadline.passed
+            await asyncio.sleep(0.2)
     assert (sent.refusal, sent.engine_id) == (None, f"rights/{order.engine_name}")
     assert sent.engine_id is not None
     assert not await rights.loops.cancel([sent.engine_id])

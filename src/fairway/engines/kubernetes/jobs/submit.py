@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_job, parse_pod_id
 from fairway.engines.kubernetes.jobs.manifest import GATED_BY, HOLD_GATE, job_manifest
 from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, JobObject, held_waiting
-from fairway.engines.kubernetes.policy.admission_policies import JOB
+from fairway.engines.kubernetes.policy.admission_policies import JOB, NEEDS_QUEUE
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
 from fairway.engines.port import LogPart, Refused, SubmitResult, Unreachable
 from fairway.model.errors import FairwayError
@@ -260,6 +260,12 @@ def _create_error(code: int, body: bytes, call: ApiCall, order: Order) -> Except
     error = request_error(code, body, call)
     if lacks_right(error):
         return error
+    if NEEDS_QUEUE in message:
+        return Unreachable(
+            "QueuesNotAssigned",
+            f"the API server does not assign queues to jobs yet: {message}",
+            "wait some seconds after an apply; after that:  fairway get drift",
+        )
     if code in {400, 403, 413, 422}:
         _, _, reason = message.partition("denied request: ")
         return Refused(

@@ -40,6 +40,8 @@ REVISION_LABELS: Final = {"pod-template-hash": "Deployment", "rollouts-pod-templ
 
 JOBS, PODS, STRAYS, QUEUES = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-queues"
 QUEUE: Final = "main"
+NEEDS_QUEUE: Final = f"a GPU job needs a queue: label {QUEUE_NAME}"
+"""Jobs get one by `mutating_policy`, once an API server has it in force."""
 """The queue of a team's jobs where a mutating policy can assign it."""
 KUEUES_QUEUE: Final = "default"
 """The same where only Kueue can: it assigns a queue of this name to every job of the namespace."""
@@ -162,7 +164,7 @@ def _job_policy(
 ) -> Json:
     own_queues = _list(queued)
     checks = [
-        ("variables.queue != ''", f"a GPU job needs a queue: label {QUEUE_NAME}"),
+        ("variables.queue != ''", NEEDS_QUEUE),
         (
             "!has(variables.pod.nodeName) && "
             "(!has(variables.pod.schedulerName) || variables.pod.schedulerName == 'default-scheduler')",
