@@ -47,7 +47,7 @@ TEXTS = (
     "null",
     "[]",
 )
-VALUES = (None, True, -1, 0, 10**30, 1.5e308, [], {}, [[[[]]]], {"a": {"b": {}}})
+VALUES: tuple[object, ...] = (None, True, -1, 0, 10**30, 1.5e308, [], {}, [[[[]]]], {"a": {"b": {}}})
 PAGE_PATHS = ("/jobs", "/cost", "/policy/history", "/teams", "/pools/{}", "/jobs/{}", "/policy/revisions/{}")
 RAW_REQUESTS = (
     b"",
