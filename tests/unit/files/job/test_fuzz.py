@@ -122,7 +122,8 @@ def test_broken_files() -> None:
             assert list(SCHEMA.iter_errors(plain(text))) == []
 
     run()
-    assert min(outcomes.values()) > 15
+    # Hypothesis also draws constants of the modules that happen to be loaded, so the share varies.
+    assert min(outcomes.values()) > SOME.max_examples // 10
 
 
 @settings(SOME, max_examples=examples(100))
