@@ -20,16 +20,9 @@ from tests.unharmed.report import Report
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 
-KNOWN = {
-    "queues": pytest.mark.xfail(reason="not played to its end since LocalQueues are made anew (F3)"),
-}
-"""Sites where the promise is not known to be kept, and why."""
-
-
-def sites() -> list[object]:
+def sites() -> list[str]:
     """Every site with Kueue: without it there is nothing to govern."""
-    names = [name for name in site_names() if Site(name).kueue is not None]
-    return [pytest.param(name, marks=KNOWN.get(name, ())) for name in names]
+    return [name for name in site_names() if Site(name).kueue is not None]
 
 
 @pytest.mark.nightly("a cluster for each site, and every probe four times")

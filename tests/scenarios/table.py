@@ -64,6 +64,8 @@ def _table(results: Results, engines: Mapping[str, str]) -> Iterator[str]:
 
 
 def _sites(results: Results) -> Iterator[str]:
+    if not any(site in found for found in results.values() for site in SITES):
+        return  # played nightly, and not before this page
     yield "## On clusters as sites have them\n"
     yield "The same scenarios on clusters that were set up without Fairway in mind, with others' work beside"
     yield "(`lab/slurm/sites`, `lab/kubernetes/sites`); played nightly.\n"

@@ -25,6 +25,8 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 WAIT_SECONDS = 40.0
 CALM_SECONDS = 4.0
 """Kueue, the controllers and the scheduler answer within this time, on a machine that is not busy."""
+BEHIND_OTHERS = "no condition"
+"""Kueue has not considered the job: it looks only at the first of a queue with StrictFIFO."""
 OUTSIDE = "default"
 """A namespace that nobody set up; the administrator works there."""
 KINDS = ("jobs.batch", "deployments.apps", "statefulsets.apps", "cronjobs.batch", "pods")
@@ -321,7 +323,7 @@ def _outcome(name: str, snapshot: Snapshot) -> Outcome:
         owners = [o["name"] for o in workload["metadata"].get("ownerReferences", ())]
         if name in owners:
             quota = [c for c in workload["status"].get("conditions", ()) if c["type"] == "QuotaReserved"]
-            return Outcome(Result.WAITS, _words(quota[-1]["message"] if quota else "no condition", name))
+            return Outcome(Result.WAITS, _words(quota[-1]["message"] if quota else BEHIND_OTHERS, name))
     return Outcome(Result.WAITS, f"{len(pods)} pods" if pods else "no pods")
 
 
@@ -409,6 +411,8 @@ def harms(
         now = after[probe]
         # A team's Job whose pods were refused may wait in a queue now: it runs no more than before.
         widened = was.result is Result.REFUSED and now.result is Result.RAN
+        if was == Outcome(Result.WAITS, BEHIND_OTHERS) and now.result is Result.RAN:
+            continue  # no limit held it, only a job before it in a strict queue, which has started since
         if widened or (not _may_change(probe, teams) and now.result is not was.result):
             found.append(f"{probe}: {was} -> {now}")
     return found
