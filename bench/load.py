@@ -146,6 +146,8 @@ async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str
     environment = {"FAIRWAY_LEASE_SECONDS": "15", "FAIRWAY_OBSERVE_SECONDS": "10"}
     server = home.start("-f", str(FLEET), "--listen", "127.0.0.1:0", **environment)
     try:
+        applied = home.fairway("apply", "-f", str(FLEET), "--yes")
+        assert applied.returncode == 0, applied.stderr
         host, port = server.url.removeprefix("http://").split(":")
         token = home.token_file.read_text().strip()
         tally = Tally()
