@@ -30,7 +30,7 @@ _MAX_ADDRESSES: Final = 10_000
 _MAX_VALID: Final = 10_000
 """How many of each are stored; the oldest are dropped first."""
 _MAX_LOOK_UPS: Final = 3
-"""Unknown tokens that are looked up at once, of the ten connections that a server has."""
+"""Unknown tokens that are looked up at once, which leaves most of a server's connections to others."""
 
 
 class WrongTokenLimiter:

@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import pytest
 
-from tests.integration.server.test_rights import FLEET, ROLES, Api
-from tests.integration.server_process import Server, temporary_home
+from tests.integration.server.test_rights import ROLES, Api, serving
+from tests.integration.server_process import Server
 from tests.waiting import Deadline
 
 SEED = 15
@@ -70,16 +70,9 @@ RAW_REQUESTS = (
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Server, Api]]:
-    with temporary_home() as home:
-        file = home.folder / "fleet.yaml"
-        file.write_text(FLEET)
-        server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
-        applied = home.fairway("apply", "-f", str(file), "--yes")
-        assert applied.returncode == 0, applied.stderr
-        api = Api(server.url, home.token_file.read_text().strip())
+    with serving() as (server, api):
         api.submit("my-member", 20)
         yield server, api
-        assert server.stop() == 0, server.log
 
 
 def test_nothing_is_answered_by_500_and_probes_are_answered_in_time(served: tuple[Server, Api]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.integration.server_process import temporary_home
+from tests.integration.server_process import Server, temporary_home
 
 ROLES = ("viewer", "member", "lead", "operator", "admin")
 
@@ -156,16 +157,23 @@ class Api:
         return self.ask("root", "GET", f"/v1/jobs/{id}", 200)
 
 
-@pytest.fixture(scope="module")
-def api() -> Iterator[Api]:
+@contextmanager
+def serving() -> Iterator[tuple[Server, Api]]:
+    """A server that the fleet was applied to; it stops without a fault."""
     with temporary_home() as home:
         file = home.folder / "fleet.yaml"
         file.write_text(FLEET)
         server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
         applied = home.fairway("apply", "-f", str(file), "--yes")
         assert applied.returncode == 0, applied.stderr
-        yield Api(server.url, home.token_file.read_text().strip())
+        yield server, Api(server.url, home.token_file.read_text().strip())
         assert server.stop() == 0, server.log
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with serving() as (_, made):
+        yield made
 
 
 def owner_of(role: str, relation: str) -> str:

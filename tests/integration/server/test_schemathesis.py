@@ -26,8 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fairway.api.openapi import document
-from tests.integration.server.test_rights import FLEET, Api
-from tests.integration.server_process import temporary_home
+from tests.integration.server.test_rights import serving
 
 CHECKS: Final = [
     not_a_server_error,
@@ -70,16 +69,9 @@ class Door:
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[Door]:
-    with temporary_home() as home, requests.Session() as session:
-        file = home.folder / "fleet.yaml"
-        file.write_text(FLEET)
-        server = home.start("-f", str(file), "--listen", "127.0.0.1:0")
-        applied = home.fairway("apply", "-f", str(file), "--yes")
-        assert applied.returncode == 0, applied.stderr
-        api = Api(server.url, home.token_file.read_text().strip())
+    with serving() as (server, api), requests.Session() as session:
         (job,) = api.submit("my-member")
         yield Door(server.url, {r: api.tokens[r] for r in ("member", "admin")}, job, session)
-        assert server.stop() == 0, server.log
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fits", "not"])
