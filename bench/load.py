@@ -25,13 +25,13 @@ from bench.figure import Figure
 from tests.integration import server_process
 from tests.integration.server_process import Home, temporary_home
 
-SIZES: Final = {"small": (20, 10.0), "200": (200, 60.0)}
+SIZES: Final = {"small": (20, 10.0), "200": (200, 60.0), "1000": (1000, 60.0)}
 TARGET: Final = 1.0
 FLEET: Final = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 READS: Final = ("/v1/jobs?limit=50", "/v1/clusters", "/v1/pools", "/v1/jobs/counts", "/v1/nodes", "/v1/teams")
 SAMPLE: Final = 300
 UNBOUNDED: Final = (
-    "from fairway.api import load; from fairway.cli.__main__ import main;"
+    "from fairway.api import load; from fairway.cli import main;"
     "load.LIMITS.update({k: load.QueueLimits(10**6, 10**6, 10**6, 10**6) for k in load.LIMITS}); main()"
 )
 BUSY_CORE: Final = "import time; end = time.time() + {seconds}\nwhile time.time() < end: pass"
@@ -42,6 +42,8 @@ class Tally:
     """What clients were answered."""
 
     statuses: Counter[int] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """The codes of answers with status 503."""
     seconds: list[float] = field(default_factory=list)
     """Of reads and submits that were not refused."""
     submitted: list[str] = field(default_factory=list)
@@ -63,6 +65,7 @@ class Connection:
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, float, bytes]:
         """The status, how long to wait before asking again, and the body."""
+        kept = self.streams is not None
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.host, self.port)
         reader, writer = self.streams
@@ -75,6 +78,8 @@ class Connection:
             content = await reader.readexactly(int(length[1])) if length else b""
         except (OSError, asyncio.IncompleteReadError):
             self.close()
+            if kept:  # the server closes connections that were silent for a while: ask once more on a new one
+                return await self.ask(method, path, body)
             return 0, 1.0, b""
         after = re.search(r"\r\nretry-after: (\d+)", answer)
         if "\r\nconnection: close" in answer:
@@ -92,7 +97,7 @@ async def _client(number: int, connection: Connection, until: float, tally: Tall
     while time.monotonic() < until:
         began = time.monotonic()
         if number % 4:
-            status, after, _ = await connection.ask("GET", random.choice(READS))
+            status, after, content = await connection.ask("GET", random.choice(READS))
         else:
             made += 1
             job = {"name": "load", "team": "research", "gpus": {"count": 1}, "command": ["sleep", "600"]}
@@ -103,7 +108,9 @@ async def _client(number: int, connection: Connection, until: float, tally: Tall
         tally.statuses[status] += 1
         if status in (200, 201):
             tally.seconds.append(time.monotonic() - began)
-        elif after:
+        elif status == 503:
+            tally.refusals[json.loads(content)["code"]] += 1
+        if after:
             await asyncio.sleep(after * (1 + random.random() / 2))
     connection.close()
 
@@ -166,6 +173,7 @@ async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str
         looking.close()
         return tally, {
             "answers": dict(sorted(tally.statuses.items())),
+            "refusals": dict(tally.refusals),
             "goodput": f"{len(tally.seconds) / seconds:.1f} a second",
             "accepted": f"p50 {tally.p(0.5):.2f} s, p99 {tally.p(0.99):.2f} s",
             "submitted": len(tally.submitted),

@@ -54,8 +54,8 @@ class QueueLimits:
 
 
 LIMITS: Final[Mapping[RequestKind, QueueLimits]] = {
-    RequestKind.READ: QueueLimits(5, 100, 5, 25),
-    RequestKind.WRITE: QueueLimits(3, 100, 10, 25),
+    RequestKind.READ: QueueLimits(5, 500, 5, 25),
+    RequestKind.WRITE: QueueLimits(3, 500, 10, 25),
     RequestKind.REPORT: QueueLimits(2, 10, 10, 60),
     RequestKind.ENGINE: QueueLimits(8, 20, 10, 120),
 }

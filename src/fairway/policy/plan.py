@@ -319,6 +319,7 @@ def _jobs(pairs: ChangedJobs) -> str:
 # --- fingerprint ------------------------------------------------------------------------------------------
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_LONG_LIST: Final = 100
 
 
 def fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) -> str:
@@ -337,11 +338,28 @@ def fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) ->
         else:
             fields = _set_fields(have.fields)
             actual[have.key] = "as wanted" if fields == desired[have.key] else fields
-    rows = [
-        (key.kind, key.name, desired.get(key, False), actual.get(key))
-        for key in sorted(desired.keys() | actual.keys())
-    ]
-    return hashlib.sha256(_encode(rows)).hexdigest()
+    digest = hashlib.sha256()
+    before = b"["  # one JSON list, row by row: as one text it has hundreds of megabytes
+    encoded: dict[int, msgspec.Raw] = {}
+    for key in sorted(desired.keys() | actual.keys()):
+        want = _with_encoded_lists(desired.get(key, False), encoded)
+        digest.update(before)
+        digest.update(_encode((key.kind, key.name, want, actual.get(key))))
+        before = b","
+    digest.update(b"]" if before == b"," else b"[]")
+    return digest.hexdigest()
+
+
+def _with_encoded_lists(fields: object, encoded: dict[int, msgspec.Raw]) -> object:
+    """Encode each long list once: all guarantees of a pool share that of the QOS they preempt."""
+    if not isinstance(fields, dict):
+        return fields
+    long = [n for n, value in fields.items() if isinstance(value, tuple) and len(value) > _LONG_LIST]
+    for name in long:
+        value = fields[name]
+        if id(value) not in encoded:
+            encoded[id(value)] = msgspec.Raw(_encode(value))
+    return fields | {name: encoded[id(fields[name])] for name in long} if long else fields
 
 
 def _set_fields(fields: Mapping[str, Value]) -> dict[str, Value]:
