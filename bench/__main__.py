@@ -24,6 +24,7 @@ BENCHMARKS = {
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
+    "soak": "a server at its full rate for the minutes given, against its own memory earlier on",
     "startup": "`fairway --help`, against importing click and rich",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
 }
@@ -34,10 +35,11 @@ def show(figure: Figure, only_json: bool) -> None:
     """People read the first lines, programs the last one."""
     if not only_json:
         verdict = "met" if figure.met else "MISSED"
+        most = "" if figure.most is None else f" and {figure.most:.4g} {figure.unit}"
         print(
             f"{figure.name} [{figure.size}]: {figure.figure:.4g} {figure.unit},"
             f" bare {figure.bare:.4g} {figure.unit} = {figure.ratio:.2f} ×"
-            f" (target {figure.target} ×: {verdict})"
+            f" (target {figure.target} ×{most}: {verdict})"
         )
         for key, value in figure.details.items():
             print(f"  {key}: {value}")

@@ -115,7 +115,7 @@ async def _client(number: int, connection: Connection, until: float, tally: Tall
     connection.close()
 
 
-async def _probe(connection: Connection, until: float, tally: Tally) -> None:
+async def probe(connection: Connection, until: float, tally: Tally) -> None:
     while time.monotonic() < until:
         began = time.monotonic()
         await connection.ask("GET", "/healthz")
@@ -134,7 +134,7 @@ async def _busy_core(seconds: float) -> AsyncIterator[None]:
         await busy.wait()
 
 
-def _memory(pid: int) -> int:
+def memory_mb(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) // 1024
 
@@ -162,11 +162,11 @@ async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str
         def connection() -> Connection:
             return Connection(host, int(port), token)
 
-        before = _memory(server.process.pid)
+        before = memory_mb(server.process.pid)
         until = time.monotonic() + seconds
         async with _busy_core(seconds):
             asking = [_client(number, connection(), until, tally) for number in range(clients)]
-            await asyncio.gather(_probe(connection(), until, tally), *asking)
+            await asyncio.gather(probe(connection(), until, tally), *asking)
         looking = connection()
         sample = random.sample(tally.submitted, min(SAMPLE, len(tally.submitted)))
         lost = [job for job in sample if (await looking.ask("GET", f"/v1/jobs/{job}"))[0] == 404]
@@ -180,7 +180,7 @@ async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str
             "lost": f"{len(lost)} of {len(sample)} looked up",
             "healthz": f"at most {max(tally.probes):.2f} s",
             "leases lost": server.log.count("lease lost"),
-            "memory": f"{before} to {_memory(server.process.pid)} MiB",
+            "memory": f"{before} to {memory_mb(server.process.pid)} MiB",
         }
     finally:
         server.stop()
