@@ -16,7 +16,15 @@ from zoneinfo import ZoneInfo
 
 from fairway.engines.port import Explains, LogPart, Refused, Runs, Unreachable
 from fairway.ledger import HeldByRole, KeyReused, Ledger, Token
-from fairway.ledger.records.jobs import DesiredState, JobCount, JobDetail, JobFilter, JobRow, NewJob
+from fairway.ledger.records.jobs import (
+    DesiredState,
+    EventKind,
+    JobCount,
+    JobDetail,
+    JobFilter,
+    JobRow,
+    NewJob,
+)
 from fairway.model.access import JobPermission, Role
 from fairway.model.apply import Lifted
 from fairway.model.errors import PermanentError
@@ -650,6 +658,15 @@ def possible_changes(who: Person, row: JobRow) -> tuple[DesiredState, ...]:
     return (
         (DesiredState.CANCEL,) if row.state is JobState.RUNNING else (DesiredState.HOLD, DesiredState.CANCEL)
     )
+
+
+def release_refusal(who: Person, found: JobDetail) -> str:
+    """Return why this person may not release a held job; empty if they may."""
+    holder = found.hold_role
+    if holder is None or who.role.may(holder):
+        return ""
+    by = next(e.by for e in reversed(found.events) if e.kind is EventKind.HELD)
+    return f"{by} held it as {holder}, and your role is {who.role}: ask them to release it."
 
 
 def no_such_job(words: Sequence[str], what_for: str = "") -> RequestError:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.connection import Connections
 from fairway.ledger.errors import HeldByRole, KeyReused
-from fairway.ledger.records.jobs import DesiredState, EventKind, NewJob
+from fairway.ledger.records.jobs import HOLD_ROLE, DesiredState, EventKind, NewJob, parse_hold_role
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import arrays, json_rows
@@ -193,9 +193,6 @@ _HOLDS = text("""
     WHERE job = ANY(CAST(:ids AS bigint[])) AND kind = 'held' ORDER BY job, id DESC
 """)
 
-_AS: Final = "as "
-"""Before the role of who held a job, in the text of the event."""
-
 _REQUESTS: Final = {
     DesiredState.RUN: (EventKind.RELEASED, JobState.QUEUED),
     DesiredState.HOLD: (EventKind.HELD, JobState.HELD),
@@ -291,12 +288,13 @@ def _held_as(role: Role | None) -> str:
     """Return the text of a hold that a member may not release; an operator may release an admin's."""
     if role is None or not role.may(Role.LEAD):
         return ""
-    return f"{_AS}{Role.OPERATOR if role.may(Role.OPERATOR) else role}"
+    return f"{HOLD_ROLE}{Role.OPERATOR if role.may(Role.OPERATOR) else role}"
 
 
 def _outranks(role: Role | None, holder: Role | None) -> bool:
     """Return whether a second hold is one that fewer may release than the first."""
-    return _held_as(role) != "" and (holder is None or not holder.may(Role(_held_as(role).removeprefix(_AS))))
+    new = parse_hold_role(_held_as(role))
+    return new is not None and (holder is None or not holder.may(new))
 
 
 async def _hold_roles(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Role]:
@@ -304,7 +302,7 @@ async def _hold_roles(connection: AsyncConnection, jobs: Sequence[int]) -> dict[
     if not jobs:
         return {}
     rows = await connection.execute(_HOLDS, {"ids": list(jobs)})
-    return {row.job: Role(row.text.removeprefix(_AS)) for row in rows if row.text.startswith(_AS)}
+    return {row.job: role for row in rows if (role := parse_hold_role(row.text)) is not None}
 
 
 def _require_may_release(role: Role, holders: Mapping[int, Role]) -> None:

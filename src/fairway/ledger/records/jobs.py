@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
+from fairway.model.access import Role
 from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Order, Placement
 from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
@@ -96,6 +98,15 @@ class StoredAttempt:
     attempt: Attempt
 
 
+HOLD_ROLE: Final = "as "
+"""Before the role of who held a job, in the text of the event."""
+
+
+def parse_hold_role(text: str) -> Role | None:
+    """Return the role in the text of a hold; None: whoever may change the job may release it."""
+    return Role(text.removeprefix(HOLD_ROLE)) if text.startswith(HOLD_ROLE) else None
+
+
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """One event in a job's timeline."""
@@ -119,6 +130,14 @@ class JobDetail:
     attempts: tuple[StoredAttempt, ...]
     events: tuple[JobEvent, ...]
     """The newest 200, oldest first."""
+
+    @property
+    def hold_role(self) -> Role | None:
+        """Return the role that a release needs at least, if a lead or an operator holds the job."""
+        if self.row.desired_state is not DesiredState.HOLD:
+            return None
+        held = [event.text for event in self.events if event.kind is EventKind.HELD]
+        return parse_hold_role(held[-1]) if held else None
 
 
 @dataclass(frozen=True, slots=True)

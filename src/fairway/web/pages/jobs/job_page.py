@@ -95,6 +95,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
     person = person_of(caller, fleet)
     readable = person.may(JobPermission.READ, row)
     job = await job_services.describe_job(site.ledger, site.fleets, found, person)
+    changes = job_services.possible_changes(person, row)
+    refusal = job_services.release_refusal(person, found) if DesiredState.RUN in changes else ""
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
     tasks = None
     if row.array is not None:
@@ -120,8 +122,11 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "after": await job_services.dependencies_of(site.ledger, job),
         "readable": readable,
         "refusal": "" if readable else forbidden_jobs(person, JobPermission.READ, [row]).hint,
+        "release_refusal": clean(refusal),
         "deeds": [
-            _action_values(_ACTIONS[desired], row) for desired in job_services.possible_changes(person, row)
+            _action_values(_ACTIONS[desired], row)
+            for desired in changes
+            if not (desired is DesiredState.RUN and refusal)
         ],
         "clean": clean,
     }

@@ -317,6 +317,32 @@ async def test_cancel_hold_and_release(ledger: Ledger, member: httpx2.AsyncClien
     assert "was cancelled" in over
 
 
+async def test_release_is_offered_only_to_who_may(ledger: Ledger, sign_in: SignIn) -> None:
+    owner, lead = await sign_in(Role.MEMBER), await sign_in(Role.LEAD)
+    operator, viewer = await sign_in(Role.OPERATOR, name="oper"), await sign_in(Role.VIEWER)
+    (word,) = await submit(ledger, job(array=(0, 1)))
+    release = f"/jobs/{word}/release"
+
+    async def change(client: httpx2.AsyncClient, deed: str) -> int:
+        csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', await get(client, f"/jobs/{word}"))[0]
+        return (await client.post(f"/jobs/{word}/{deed}", data={"csrf": csrf})).status_code
+
+    assert await change(owner, "hold") == 303
+    assert release in await get(owner, f"/jobs/{word}")
+    assert await change(operator, "hold") == 303
+    for client, role in ((owner, "member"), (lead, "lead")):
+        page = await get(client, f"/jobs/{word}")
+        assert release not in page
+        assert "disabled" in page
+        assert f"oper held it as operator, and your role is {role}: ask them to release it." in page
+        assert "fairway release" not in page
+        assert await change(client, "release") == 403
+    assert "ask them to release it" not in await get(viewer, f"/jobs/{word}")
+    assert release in await get(operator, f"/jobs/{word}")
+    assert (await change(operator, "release"), await change(owner, "hold")) == (303, 303)
+    assert release in await get(owner, f"/jobs/{word}")  # the operator's hold is over
+
+
 async def test_an_array_is_cancelled_by_its_first_task(ledger: Ledger, member: httpx2.AsyncClient) -> None:
     (word,) = await submit(ledger, job(array=(0, 1, 2)))
     page = await get(member, f"/jobs/{word}")
