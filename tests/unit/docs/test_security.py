@@ -1,4 +1,4 @@
-"""What the documents say of roles, credentials and open routes is all of them."""
+"""What the documents say of roles, credentials, open routes and findings is all of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.unit.api.test_auth import EXPECTED
 ROOT = Path(__file__).parents[3]
 POLICY = (ROOT / "SECURITY.md").read_text()
 PAGE = (ROOT / "docs" / "operating" / "security.md").read_text()
+REVIEW = (ROOT / "docs" / "operating" / "security-review.md").read_text()
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -35,3 +36,15 @@ def test_the_policy_names_every_route_that_is_open() -> None:
     for (_, path), role in EXPECTED.items():
         if role is None:
             assert f"`{path}`" in POLICY
+
+
+def test_every_finding_has_its_row_and_the_tests_it_names_exist() -> None:
+    rows = dict(re.findall(r"^\| ([HML]\d+) \|(.*)$", REVIEW, re.MULTILINE))
+    assert list(rows) == [
+        f"{letter}{n}" for letter, last in (("H", 5), ("M", 8), ("L", 13)) for n in range(1, last + 1)
+    ]
+    for finding, row in rows.items():
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert named, finding
+        for path, name in named:
+            assert f"def {name}(" in (ROOT / path).read_text(), (finding, path, name)

@@ -22,14 +22,22 @@ from fairway.model.job import JobId, format_job_id
 from tests.unit.api.conftest import build_policy_services
 from tests.unit.api.governed import Memory
 from tests.unit.web.conftest import SignIn, token
+from tests.unit.web.pages.jobs.test_pages import app
 from tests.unit.web.pages.teams.test_page import fleet as fleet_of_teams
 from tests.unit.web.pages.teams.test_page import work
 
-__all__ = ["work"]
+__all__ = ["app", "work"]
 
 WAITS = format_job_id(JobId(102))
-PAGES = ("/", "/jobs", "/jobs?team=product", "/pools/a100", "/teams", "/policy/history/1")
-ROUTES = ("/v1/jobs", f"/v1/jobs/{WAITS}", "/v1/applies/1", "/v1/budgets", "/v1/teams")
+PAGES = ("/", "/jobs", "/jobs?team=product", f"/jobs/{WAITS}", "/pools/a100", "/teams", "/policy/history/1")
+ROUTES = (
+    "/v1/jobs",
+    f"/v1/jobs/{WAITS}",
+    f"/v1/jobs/{WAITS}/why",
+    "/v1/applies/1",
+    "/v1/budgets",
+    "/v1/teams",
+)
 AMOUNTS = re.compile(r"\b2,?5(33|00)\b")
 
 

@@ -134,6 +134,18 @@ def test_the_checkpoint_folder_is_the_jobs_own(folder: str, volume: dict[str, An
     assert variables(job)["FAIRWAY_CHECKPOINT_DIR"] == mount["mountPath"]
 
 
+@pytest.mark.parametrize("folder", [None, "pvc/shared", "/mnt/checkpoints"])
+def test_jobs_are_baseline_unless_checkpoints_are_a_host_path(folder: str | None) -> None:
+    """The level baseline of the Pod Security Standards, which an admin may enforce on a team's namespace."""
+    job = made(cluster=replace(CLUSTER, folders=Folders(checkpoints=folder)))
+    pod = job["spec"]["template"]["spec"]
+    assert any("hostPath" in volume for volume in pod.get("volumes", ())) == (folder == "/mnt/checkpoints")
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
+    assert pod["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert container(job)["securityContext"] == {"allowPrivilegeEscalation": False}
+    assert "ports" not in container(job)
+
+
 @pytest.mark.parametrize(
     ("spec", "code"),
     [
