@@ -121,6 +121,7 @@ def release(cluster: Cluster, ledger_url: str, images: None) -> Iterator[Release
         "migrations": small,
         **{part: {"replicas": 1, "port": port, **small} for part, port in own.items()},
     }
+    values["server"] |= {"engineServer": f"http://127.0.0.1:{own['control']}"}
     release = Release(cluster, own, IMAGE, values)
     release.kubectl("create", "namespace", NAMESPACE)
     try:

@@ -108,12 +108,21 @@ class Release:
         assert status == 200, body
         return json.loads(body)
 
-    def _answer(self, part: str, path: str, token: str) -> tuple[int, bytes]:
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.ports[part]}{path}")
+    def post(self, path: str, token: str, body: object) -> Any:
+        status, answer = self._answer("server", path, token, json.dumps(body).encode(), seconds=60)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    def _answer(
+        self, part: str, path: str, token: str, body: bytes | None = None, seconds: float = 10
+    ) -> tuple[int, bytes]:
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.ports[part]}{path}", data=body)
+        if body is not None:
+            asked.add_header("Content-Type", "application/json")
         if token:
             asked.add_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(asked, timeout=10) as answer:
+            with urllib.request.urlopen(asked, timeout=seconds) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read()

@@ -87,6 +87,20 @@ def test_who_answers_runs_no_loops_and_who_runs_loops_answers_nobody(installed: 
     assert [installed.status(part, "/v1/pools", token) for part in PARTS] == [200, 404]
 
 
+def test_a_server_asks_control_about_the_cluster(installed: Release, token: str) -> None:
+    """It has no kubeconfig and no account: what it tells of the cluster, control read there."""
+    imported = installed.post("/v1/imports", token, {"cluster": "cloud"})
+    assert "cloud" in imported["fleet"]
+    look = "ls /etc/fairway /var/run/secrets/kubernetes.io 2>&1 || true"
+    seen = {
+        part: installed.kubectl("exec", f"deploy/{NAME}-fairway-{part}", "--", "sh", "-c", look)
+        for part in PARTS
+    }
+    assert "credentials" in seen["control"]
+    assert "credentials" not in seen["server"]
+    assert "No such file" in seen["server"]
+
+
 def test_a_container_may_do_next_to_nothing(installed: Release) -> None:
     code = (
         "import os, pathlib\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from fairway import __version__
+from fairway.server.listen import ServerOptions, check_engine_server
 from fairway.settings import SETTINGS, read_settings
 from lab import helm
 from lab.kubernetes import Cluster
@@ -29,6 +31,8 @@ GIVEN_BY_THE_CHART = {
     "state_dir",
     "serve",
     "migrate",
+    "engine_server",
+    "engine_server_ca",
 }
 OPERATORS = {"ServiceMonitor"}
 """Kinds that somebody else's operator brings."""
@@ -136,8 +140,9 @@ def test_pods_are_closed(name: str) -> None:
                 "capabilities": {"drop": ["ALL"]},
             }
             assert container["resources"]["limits"]["memory"]
-            secret = [value for value in container["env"] if "://" in value["value"]]
-            assert secret == []
+            urls = {value["name"]: value["value"] for value in container["env"] if "://" in value["value"]}
+            assert "@" not in urls.pop("FAIRWAY_ENGINE_SERVER", "")  # values.schema.json refuses it, too
+            assert urls == {}
 
 
 def rules_of(objects: Any) -> dict[str, Any]:
@@ -151,6 +156,11 @@ def rules_of(objects: Any) -> dict[str, Any]:
 
 def test_rights_are_those_of_the_documented_manifest_and_no_more() -> None:
     documented = rules_of(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rights.yaml").read_text()))
+    # Those of servers that only answer and ask clusters themselves: here control does that for them.
+    del documented["read"], documented["logs"]
+    for rule in documented["govern"]:
+        if rule["resources"] == ["clusterroles"]:
+            rule["resourceNames"].remove("fairway-logs")
     assert rules_of(example("smallest")) == documented
     assert rules_of(example("other-clusters")) == {}
     assert not any(pod["automountServiceAccountToken"] for pod in pods(example("other-clusters")))
@@ -161,16 +171,11 @@ def test_rights_are_those_of_the_documented_manifest_and_no_more() -> None:
         for one in example("smallest")
         if one["kind"].endswith("Binding")
     }
-    loops, server = ("fairway", "fw-fairway"), ("fairway", "fw-fairway-server")
-    assert given == {
-        "observe": [loops, server],
-        "govern": [loops],
-        "read": [server],
-        "kueue-config": [loops, server],
-    }
+    loops = ("fairway", "fw-fairway")
+    assert given == {"observe": [loops], "govern": [loops], "kueue-config": [loops]}
 
 
-def test_pods_that_only_answer_have_an_account_that_only_reads() -> None:
+def test_pods_that_only_answer_have_an_account_without_rights() -> None:
     """Jobs are made, and logs read, by whom an apply binds in the namespaces of teams."""
     accounts = {
         one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["template"]["spec"][
@@ -185,30 +190,82 @@ def test_pods_that_only_answer_have_an_account_that_only_reads() -> None:
         for one in example("smallest")
         if one["kind"] == "ClusterRole" and "annotations" in one["metadata"]
     }
-    assert bound == {
-        "fairway-run": "system:serviceaccount:fairway:fw-fairway",
-        "fairway-logs": "system:serviceaccount:fairway:fw-fairway-server",
-    }
-    rules = rules_of(example("smallest"))
-    read = [*rules["observe"], *rules["read"], *rules["logs"], *rules["kueue-config"]]
-    assert {verb for rule in read for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert bound == {"fairway-run": "system:serviceaccount:fairway:fw-fairway"}
     everywhere = rendered("--values", EXAMPLES / "smallest.yaml", "--set", "rbac.run=everywhere")
     (own,) = [o for o in everywhere if o["kind"] == "ClusterRoleBinding" and "run" in o["metadata"]["name"]]
     assert [subject["name"] for subject in own["subjects"]] == ["fw-fairway"]
 
 
-def test_a_server_may_have_credentials_of_its_own() -> None:
-    said = ("--set", "credentials={cloud,hpc}", "--set", "server.credentials.cloud=cloud-reads")
-    mounted = {
-        one["metadata"]["name"]: [
-            volume["secret"]["secretName"]
-            for volume in one["spec"]["template"]["spec"]["volumes"]
-            if volume["name"].startswith("credentials-")
-        ]
-        for one in rendered("--values", EXAMPLES / "smallest.yaml", *said)
-        if one["kind"] == "Deployment"
+def part_of(objects: Iterable[dict[str, Any]], kind: str, part: str) -> dict[str, Any]:
+    (found,) = [
+        one
+        for one in objects
+        if one["kind"] == kind and one["metadata"]["labels"].get("app.kubernetes.io/component") == part
+    ]
+    return found
+
+
+def pod_of(objects: Iterable[dict[str, Any]], part: str) -> dict[str, Any]:
+    pod: dict[str, Any] = part_of(objects, "Deployment", part)["spec"]["template"]["spec"]
+    return pod
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_pods_that_only_answer_carry_nothing_of_a_cluster(name: str) -> None:
+    """Not even what Kubernetes itself would mount."""
+    given = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    own = {"fairway-database"} | {given["tls"].get("existingSecret")} - {None}
+    own |= set(given.get("server", {}).get("credentials", []))
+    server, control = (pod_of(example(name), part) for part in ("server", "control"))
+    assert server["automountServiceAccountToken"] is False
+    mounted = [
+        {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        for pod in (server, control)
+    ]
+    assert mounted[0] == own
+    assert set(given.get("credentials", [])) <= mounted[1]
+    assert not set(given.get("credentials", [])) & mounted[0]
+    # Nor by a way that the line above does not know.
+    assert {kind for volume in server["volumes"] for kind in volume} <= {
+        "name",
+        "emptyDir",
+        "configMap",
+        "secret",
     }
-    assert mounted == {"fw-fairway-server": ["cloud-reads", "hpc"], "fw-fairway-control": ["cloud", "hpc"]}
+    assert all("valueFrom" not in value for value in server["containers"][0]["env"])
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_pods_that_only_answer_ask_control(name: str) -> None:
+    objects = example(name)
+    environment = {v["name"]: v["value"] for v in pod_of(objects, "server")["containers"][0]["env"]}
+    service = part_of(objects, "Service", "control")
+    (port,) = service["spec"]["ports"]
+    assert service["spec"]["type"] == "ClusterIP"
+    scheme = "https" if "tls" in [v["name"] for v in pod_of(objects, "server")["volumes"]] else "http"
+    url = f"{scheme}://{service['metadata']['name']}:{port['port']}"
+    assert environment["FAIRWAY_ENGINE_SERVER"] == url
+    assert ("FAIRWAY_ENGINE_SERVER_CA" in environment) == (scheme == "https")
+    options = {"HOME": "/nowhere", "XDG_CONFIG_HOME": "/nowhere"}
+    settings = read_settings({}, {"FAIRWAY_SERVE": "api", "FAIRWAY_ENGINE_SERVER": url} | options)
+    check_engine_server(ServerOptions(settings, insecure_listen=scheme == "http"))
+    control = {v["name"] for v in pod_of(objects, "control")["containers"][0]["env"]}
+    assert "FAIRWAY_ENGINE_SERVER" not in control
+
+
+def test_only_pods_that_answer_and_prometheus_reach_control() -> None:
+    server = {**part_of(example("smallest"), "Deployment", "server")["spec"]["selector"]}
+    for name, more in (("smallest", 0), ("whole", 1)):
+        walls = {
+            part: part_of(example(name), "NetworkPolicy", part)["spec"] for part in ("server", "control")
+        }
+        (way_in,) = walls["control"]["ingress"]
+        assert way_in["from"][0] == {"podSelector": server}
+        assert len(way_in["from"]) == 1 + more
+        assert way_in["ports"] == [{"port": 8471, "protocol": "TCP"}]
+        out = walls["server"]["egress"][-1]
+        assert out["ports"] == way_in["ports"]
+        assert out["to"] == [{"podSelector": walls["control"]["podSelector"]}]
 
 
 def test_two_of_each_with_a_budget_and_a_wall() -> None:
@@ -243,6 +300,7 @@ def test_two_of_each_with_a_budget_and_a_wall() -> None:
         (("--set", "database.url=postgresql://a:b@c/d"), "url"),
         (("--set", "settings.database_url=x"), "database_url"),
         (("--set", "server.replicas=0"), "replicas"),
+        (("--set", "server.engineServer=https://a:b@c"), "engineServer"),
         (("--set", "setings.log_level=debug"), "setings"),
     ],
 )

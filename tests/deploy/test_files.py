@@ -110,6 +110,23 @@ def test_units_say_only_what_fairway_knows() -> None:
         assert (settings.serve, settings.migrate) == (part, False)
 
 
+def test_the_server_cannot_read_what_belongs_to_control() -> None:
+    users = {
+        name: re.findall(r"^(?:User|Group)=(.+)$", (ROOT / "deploy/systemd" / name).read_text(), re.MULTILINE)
+        for name in ("fairway-server.service", "fairway-control.service")
+    }
+    assert users == {
+        "fairway-server.service": ["fairway"] * 2,
+        "fairway-control.service": ["fairway-control"] * 2,
+    }
+    made = re.findall(r"^u (\S+)", (ROOT / "deploy/systemd/fairway.sysusers").read_text(), re.MULTILINE)
+    assert made == ["fairway", "fairway-control"]
+    environment = (ROOT / "deploy/systemd/server.env.example").read_text()
+    control = (ROOT / "deploy/systemd/control.env.example").read_text()
+    (listens,) = re.findall(r"^FAIRWAY_LISTEN=(\S+)$", control, re.MULTILINE)
+    assert f"\nFAIRWAY_ENGINE_SERVER=http://{listens}\n" in environment
+
+
 def test_examples_of_the_environment_can_be_used() -> None:
     for file in (ROOT / "deploy" / "systemd").glob("*.example"):
         lines = [

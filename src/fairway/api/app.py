@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from fairway import __version__
 from fairway.api.auth import GuardedRoute, require_rules
 from fairway.api.bodies import LargeBodies
+from fairway.api.forward import EngineServer
 from fairway.api.load import RequestQueues
 from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
@@ -31,35 +32,12 @@ def create_app(
     fleets: Fleets,
     policy: PolicyServices,
     jobs: JobServices,
+    engine_server: EngineServer | None = None,
 ) -> FastAPI:
-    """Create the API of one ledger. It has no state of its own: any number of replicas may share a ledger."""
-    app = _new_app()
-    app.state.ledger = ledger
-    app.state.fleets = fleets
-    fleet_routes.add_fleet_routes(app, ledger, fleets)
-    policy_routes.add_plan_routes(app, ledger, fleets, policy)
-    policy_routes.add_history_routes(app, ledger, fleets)
-    job_routes.add_submit_routes(app, ledger, jobs)
-    job_routes.add_job_routes(app, ledger, fleets, jobs)
-    job_routes.add_change_routes(app, ledger, fleets)
-    costs = CostQueries(ledger, fleets)
-    cost_routes.add_report_routes(app, costs)
-    cost_routes.add_statement_routes(app, costs)
-    cost_routes.add_price_routes(app, costs)
-    fleet_routes.add_token_routes(app, ledger, fleets)
-    fleet_routes.add_status_routes(app, ledger, registry)
-    return _guarded(app, registry)
+    """Create the API of one ledger. It has no state of its own: any number of replicas may share a ledger.
 
-
-def create_status_app(ledger: Ledger, registry: CollectorRegistry) -> FastAPI:
-    """Create the app of a server that only runs loops: health and metrics."""
-    app = _new_app()
-    app.state.ledger = ledger
-    fleet_routes.add_status_routes(app, ledger, registry)
-    return _guarded(app, registry)
-
-
-def _new_app() -> FastAPI:
+    With an `engine_server`, that one answers what asks an engine.
+    """
     app = FastAPI(
         title="Fairway",
         version=__version__,
@@ -74,10 +52,21 @@ def _new_app() -> FastAPI:
     app.router.route_class = GuardedRoute
     app.state.token_limiter = WrongTokenLimiter()
     app.state.large_bodies = LargeBodies()
-    return app
-
-
-def _guarded(app: FastAPI, registry: CollectorRegistry) -> FastAPI:
+    app.state.engine_server = engine_server
+    app.state.ledger = ledger
+    app.state.fleets = fleets
+    fleet_routes.add_fleet_routes(app, ledger, fleets)
+    policy_routes.add_plan_routes(app, ledger, fleets, policy)
+    policy_routes.add_history_routes(app, ledger, fleets)
+    job_routes.add_submit_routes(app, ledger, jobs)
+    job_routes.add_job_routes(app, ledger, fleets, jobs)
+    job_routes.add_change_routes(app, ledger, fleets)
+    costs = CostQueries(ledger, fleets)
+    cost_routes.add_report_routes(app, costs)
+    cost_routes.add_statement_routes(app, costs)
+    cost_routes.add_price_routes(app, costs)
+    fleet_routes.add_token_routes(app, ledger, fleets)
+    fleet_routes.add_status_routes(app, ledger, registry)
     require_rules(app)
     app.state.queues = RequestQueues(registry)
     app.state.registry = registry

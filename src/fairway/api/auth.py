@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from fairway.api.bodies import TypedRequest
+from fairway.api.forward import EngineServer
 from fairway.api.load import RequestKind, RequestQueues
 from fairway.api.problems import ApiError
 from fairway.api.rate_limit import WrongTokenLimiter
@@ -33,15 +34,22 @@ class AccessRule:
 
     An instance is the route's dependency, so a declared rule cannot differ from the enforced one.
     `max_body_bytes` allows authorized callers a larger body than the middleware's default. `kind` is what the
-    request costs, if that does not follow from its method.
+    request costs, if that does not follow from its method. `asks_engine`: a server without engines forwards
+    it; so it does with every request of kind ENGINE.
     """
 
     def __init__(
-        self, role: Role | None, max_body_bytes: int | None = None, kind: RequestKind | None = None
+        self,
+        role: Role | None,
+        max_body_bytes: int | None = None,
+        kind: RequestKind | None = None,
+        *,
+        asks_engine: bool = False,
     ) -> None:
         self.role = role
         self.max_body_bytes = max_body_bytes
         self.kind = kind
+        self.asks_engine = asks_engine or kind is RequestKind.ENGINE
 
     def __repr__(self) -> str:
         return f"Rule({self.role or 'public'})"
@@ -66,6 +74,10 @@ class AccessRule:
         request.state.passed = self
         if self.max_body_bytes is not None:
             request.state.max_body_bytes = self.max_body_bytes
+
+    def credentials_of(self, request: Request) -> Mapping[str, str]:
+        """Return the headers that identify an authorized caller to another server of the same ledger."""
+        return {"Authorization": request.headers["authorization"]}
 
     async def identify(self, request: Request) -> Token:
         """Return the token of the caller. Raises ApiError if there is none, or it is not valid."""
@@ -104,10 +116,18 @@ class GuardedRoute(APIRoute):
                 return await handle(request)
             queues: RequestQueues = request.app.state.queues
             kind = rule.kind_of(request)
+            engine_server: EngineServer | None = request.app.state.engine_server if rule.asks_engine else None
+
+            async def answer() -> Response:
+                if engine_server is None:
+                    return await handle(request)
+                seconds = queues.by_kind[kind].limits.total_seconds
+                return await engine_server.answer(request, rule.credentials_of(request), seconds)
+
             if request.method in ("GET", "HEAD"):
                 async with queues.place(kind):  # before the ledger is asked who the caller is
                     await rule(request)
-                    return await handle(request)
+                    return await answer()
             queues.check(kind)
             await rule(request)
             model: object = self.body_field.field_info.annotation if self.body_field else None
@@ -115,7 +135,7 @@ class GuardedRoute(APIRoute):
                 request = TypedRequest(request, model)
             await request.body()  # without a place: a slow client must not keep others from theirs
             async with queues.place(kind):
-                return await handle(request)
+                return await answer()
 
         return guarded
 
@@ -127,10 +147,14 @@ def caller_of(request: Request) -> Token:
 
 
 def allow(
-    role: Role | None, *, max_body_bytes: int | None = None, kind: RequestKind | None = None
+    role: Role | None,
+    *,
+    max_body_bytes: int | None = None,
+    kind: RequestKind | None = None,
+    asks_engine: bool = False,
 ) -> Sequence[DependsParam]:
     """Return the `dependencies=` of a route."""
-    return [DependsParam(AccessRule(role, max_body_bytes, kind))]
+    return [DependsParam(AccessRule(role, max_body_bytes, kind, asks_engine=asks_engine))]
 
 
 PUBLIC = allow(None, kind=RequestKind.UNLIMITED)
@@ -156,6 +180,15 @@ def require_rules(app: FastAPI) -> None:
             f"no access rule on {', '.join(unguarded)}",
             "give each route exactly one of dependencies=PUBLIC or dependencies=allow(Role.…)",
         )
+
+
+def keep_engine_routes(app: FastAPI) -> None:
+    """Drop every route but those that ask engines, and those of the server's own status."""
+
+    def kept(rule: AccessRule | None) -> bool:
+        return rule is not None and (rule.asks_engine or rule.kind is RequestKind.UNLIMITED)
+
+    app.router.routes[:] = [route for route in app.routes if kept(rule_of(route))]
 
 
 def _name(route: Any) -> str:

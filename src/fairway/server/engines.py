@@ -32,13 +32,15 @@ def build_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
 class EngineFactory:
     """The engines of one server. A virtual cluster lives in memory, so all loops must share its engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine_server: str | None = None) -> None:
+        """With an `engine_server`, which asks engines for this one, none is ever built here."""
+        self._engine_server = engine_server
         self._virtual: dict[ClusterName, tuple[tuple[Pool, ...], VirtualEngine]] = {}
 
     def __call__(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
         """Return the engine for the loops; a virtual cluster's is reused, resized if its pools changed."""
-        if cluster.engine is not EngineKind.VIRTUAL:
-            return build_engine(cluster, pools)
+        if cluster.engine is not EngineKind.VIRTUAL or self._engine_server:
+            return self._build(cluster, pools)
         from fairway.engines.virtual.engine import VirtualEngine  # noqa: PLC0415
 
         entry = self._virtual.get(cluster.name)
@@ -54,4 +56,10 @@ class EngineFactory:
         entry = self._virtual.get(cluster.name)
         if cluster.engine is EngineKind.VIRTUAL and entry is not None:
             return entry[1]
+        return self._build(cluster, pools)
+
+    def _build(self, cluster: Cluster, pools: tuple[Pool, ...]) -> Engine:
+        if self._engine_server:
+            # No FairwayError, which a caller might take for a cluster that is away: it is a defect.
+            raise RuntimeError(f"{cluster.name} is to be asked by {self._engine_server} alone")
         return build_engine(cluster, pools)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fairway.model.errors import PermanentError
 from fairway.model.hosts import is_loopback
@@ -74,6 +75,26 @@ def require_tls(options: ServerOptions) -> None:
             "OpenWithoutTls",
             f"{host} can be reached from elsewhere, and tokens would travel unencrypted",
             "give --tls-cert and --tls-key, or --insecure-listen if something in front speaks TLS",
+        )
+
+
+def check_engine_server(options: ServerOptions) -> None:
+    """Check the setting `engine_server`. Raises PermanentError if it cannot work or is not private."""
+    settings = options.settings
+    if settings.engine_server is None:
+        return
+    if settings.serve != "api":
+        raise PermanentError(
+            "EngineServerSettings",
+            f"engine_server is for servers that only answer, and this one has  serve: {settings.serve}",
+            "set FAIRWAY_SERVE=api, or leave FAIRWAY_ENGINE_SERVER out",
+        )
+    address = urlsplit(settings.engine_server)
+    if address.scheme != "https" and not options.insecure_listen and not is_loopback(address.hostname or ""):
+        raise PermanentError(
+            "EngineServerSettings",
+            f"tokens would travel unencrypted to {settings.engine_server}",
+            "give an https: URL, or --insecure-listen if the network between the servers is private",
         )
 
 

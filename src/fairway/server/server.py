@@ -14,7 +14,8 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from fairway.api.app import create_app, create_status_app
+from fairway.api.app import create_app
+from fairway.api.forward import EngineServer
 from fairway.control import Runner
 from fairway.files import parse_fleet, read_fleet
 from fairway.ledger import Ledger, LedgerNotMigrated, embedded
@@ -23,7 +24,7 @@ from fairway.server.embedded import EmbeddedWatch
 from fairway.server.engines import EngineFactory
 from fairway.server.first_admin import ADMIN_TOKEN, make_first_admin
 from fairway.server.fleet_file import keep_fleet_file
-from fairway.server.listen import ServerOptions, listening, own_url, require_tls
+from fairway.server.listen import ServerOptions, check_engine_server, listening, own_url, require_tls
 from fairway.server.services import build_job_services, build_policy_services
 from fairway.server.shutdown import Shutdown
 from fairway.server.uvicorn import UvicornServer
@@ -31,7 +32,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import OpenJobLimits
 from fairway.services.wakeup import Wakeup
 from fairway.settings import Settings
-from fairway.web.app import add_pages, stop_pages
+from fairway.web.app import add_engine_pages, add_pages, stop_pages
 
 _LOOPS_END_SECONDS: Final = 8
 _TABLES_SECONDS: Final = 60
@@ -73,6 +74,7 @@ def serve(
         read_fleet(options.fleet_file)  # raises InvalidFile with every fault
         text = options.fleet_file.read_text(encoding="utf-8")
     require_tls(options)
+    check_engine_server(options)
     collect_garbage_less_often()
     with listening(options.settings) as listener:
         asyncio.run(_serve(options, text, listener, on_started, side_task, prepare))
@@ -116,22 +118,24 @@ async def _serve(
             registry = CollectorRegistry()
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
-            engines, wakeup = EngineFactory(), Wakeup()
+            engines, wakeup = EngineFactory(settings.engine_server), Wakeup()
             if options.insecure_listen and settings.public_url is None and settings.serve != "loops":
                 log.warning(
                     "pages do not know that something in front speaks TLS",
                     hint="set  public_url: https://HOST , or have it send X-Forwarded-Proto",
                 )
-            if settings.serve == "loops":
-                app = create_status_app(ledger, registry)
-            else:
-                policy = build_policy_services(folder, engines, ledger)
-                limits = OpenJobLimits(settings.max_open_jobs_user, settings.max_open_jobs_team)
-                jobs = await parts.enter_async_context(
-                    build_job_services(ledger, engines, fleets, wakeup, limits)
-                )
-                app = create_app(ledger, registry, fleets, policy, jobs)
-                add_pages(app, ledger, fleets, policy, jobs, settings)
+            policy = build_policy_services(folder, engines, ledger)
+            limits = OpenJobLimits(settings.max_open_jobs_user, settings.max_open_jobs_team)
+            jobs = await parts.enter_async_context(
+                build_job_services(ledger, engines, fleets, wakeup, limits)
+            )
+            engine_server = None
+            if settings.engine_server is not None:
+                engine_server = EngineServer(settings.engine_server, settings.engine_server_ca)
+                parts.push_async_callback(engine_server.close)
+            app = create_app(ledger, registry, fleets, policy, jobs, engine_server)
+            pages = add_engine_pages if settings.serve == "loops" else add_pages
+            pages(app, ledger, fleets, policy, jobs, settings)
             if settings.serve != "api":
                 runner = Runner(for_loops, engines, settings, registry, fleets, wakeup=wakeup)
                 await parts.enter_async_context(_background(runner.run(), "the runner of loops", stop))

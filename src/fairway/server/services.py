@@ -17,7 +17,7 @@ from fairway.ledger import Ledger
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
-from fairway.server.engines import EngineFactory, build_engine
+from fairway.server.engines import EngineFactory
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets, with_budget_holds
 from fairway.services.import_cluster import import_cluster
@@ -59,15 +59,15 @@ def build_policy_services(folder: Path, engines: EngineFactory, ledger: Ledger) 
     return PolicyServices(
         check=lambda text, source: check_text(text, source, folder),
         planner=Planner(engines.for_reads, with_holds=lambda fleet: with_budget_holds(fleet, ledger)),
-        render=_render,
+        render=partial(_render, engines),
         import_policy=partial(_import, engines),
     )
 
 
-async def _render(fleet: Fleet, cluster: ClusterName) -> Mapping[str, str]:
+async def _render(engines: EngineFactory, fleet: Fleet, cluster: ClusterName) -> Mapping[str, str]:
     from fairway.engines.slurm.policy.render import render_slurm  # noqa: PLC0415
 
-    engine = build_engine(fleet.cluster(cluster), fleet.pools_of(cluster))
+    engine = engines.for_reads(fleet.cluster(cluster), fleet.pools_of(cluster))
     version, settings = "", dict[str, str]()
     try:
         async with asyncio.timeout(_RENDER_READ_SECONDS):

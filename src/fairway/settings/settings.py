@@ -156,6 +156,18 @@ class Settings:
         "all",
         one_of("all", "api", "loops"),
     )
+    engine_server: str | None = _setting(
+        "URL of a server that looks after the clusters. One with  serve: api  then needs no credentials of"
+        " clusters: it forwards what asks one.",
+        "none",
+        optional(web_address),
+    )
+    """None: this server asks engines itself."""
+    engine_server_ca: Path | None = _setting(  # noqa: RUF009 - it returns a field
+        "File with the certificate authority of that server; none: those of the machine.",
+        "none",
+        optional(folder),
+    )
     migrate: bool = _setting(
         "Whether a server brings the ledger's tables forward when it starts; no: something else did.",
         "yes",

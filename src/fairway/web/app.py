@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from fairway.api.auth import GuardedRoute, require_rules
+from fairway.api.auth import GuardedRoute, keep_engine_routes, require_rules
 from fairway.ledger import Ledger
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
@@ -37,12 +37,7 @@ def add_pages(
 ) -> None:
     """Add every page, the static files, and sign-in."""
     static = StaticFiles()
-    pages = PageRenderer(static)
-    app.state.pages = pages
-    app.state.public_url = settings.public_url
-    app.state.error_page = error_page_with_navigation
-    app.router.route_class = PageRoute
-    site = PageContext(app, ledger, fleets, pages, policy, jobs, settings)
+    site = _page_context(app, ledger, fleets, policy, jobs, settings, static)
     static.add_route(app)
     sign_in.add_sign_in(site)
     oidc_pages.add_oidc(site)
@@ -57,6 +52,40 @@ def add_pages(
     server_page.add_server_page(site)
     app.router.route_class = GuardedRoute
     require_rules(app)
+
+
+def add_engine_pages(
+    app: FastAPI,
+    ledger: Ledger,
+    fleets: Fleets,
+    policy: PolicyServices,
+    jobs: JobServices,
+    settings: Settings,
+) -> None:
+    """Add the pages that ask engines, and drop every route that asks none: others answer those."""
+    site = _page_context(app, ledger, fleets, policy, jobs, settings, StaticFiles())
+    list_page.add_job_pages(site)
+    policy_page.add_policy_pages(site)
+    app.router.route_class = GuardedRoute
+    require_rules(app)
+    keep_engine_routes(app)
+
+
+def _page_context(
+    app: FastAPI,
+    ledger: Ledger,
+    fleets: Fleets,
+    policy: PolicyServices,
+    jobs: JobServices,
+    settings: Settings,
+    static: StaticFiles,
+) -> PageContext:
+    pages = PageRenderer(static)
+    app.state.pages = pages
+    app.state.public_url = settings.public_url
+    app.state.error_page = error_page_with_navigation
+    app.router.route_class = PageRoute
+    return PageContext(app, ledger, fleets, pages, policy, jobs, settings)
 
 
 def stop_pages(app: FastAPI) -> None:

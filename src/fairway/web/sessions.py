@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -49,6 +49,14 @@ class PageRule(AccessRule):
             await check_csrf(request, secret)
         request.state.csrf = csrf_of(secret)
         return caller
+
+    def credentials_of(self, request: Request) -> Mapping[str, str]:
+        """Return the session, by both names: browsers may use https here and the other server none.
+
+        Where the request came from was checked here, by headers that mean nothing to the other server.
+        """
+        secret = session_secret(request)
+        return {"Cookie": f"{COOKIE}={secret}; __Host-{COOKIE}={secret}", CSRF_HEADER: csrf_of(secret)}
 
 
 def is_secure(request: Request) -> bool:

@@ -8,7 +8,7 @@ played by the scenarios `isolation` and `access` in tests/scenarios, on real Slu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,10 +170,33 @@ def serving() -> Iterator[tuple[Server, Api]]:
         assert server.stop() == 0, server.log
 
 
-@pytest.fixture(scope="module")
-def api() -> Iterator[Api]:
-    with serving() as (_, made):
-        yield made
+@contextmanager
+def serving_apart(database_url: str) -> Iterator[tuple[Server, Server, Api]]:
+    """A server that looks after clusters, one that only answers, and its API; both stop without a fault."""
+    given = {"FAIRWAY_DATABASE_URL": database_url}
+    with temporary_home() as home:
+        file = home.folder / "fleet.yaml"
+        file.write_text(FLEET)
+        at = ("--listen", "127.0.0.1:0")
+        control = home.start("-f", str(file), *at, FAIRWAY_SERVE="loops", **given)
+        given |= {"FAIRWAY_SERVE": "api", "FAIRWAY_MIGRATE": "no", "FAIRWAY_ENGINE_SERVER": control.url}
+        server = home.start(*at, **given)
+        applied = home.fairway("apply", "-f", str(file), "--yes")
+        assert applied.returncode == 0, applied.stderr
+        yield control, server, Api(server.url, home.token_file.read_text().strip())
+        for process in (server, control):
+            assert process.process.poll() is not None or process.stop() == 0, process.log
+            assert "Traceback" not in process.log  # also: no engine was built where there are none
+
+
+@pytest.fixture(scope="module", params=["one server", "servers apart"])
+def api(request: pytest.FixtureRequest, make_database: Callable[[str | None], str]) -> Iterator[Api]:
+    if request.param == "one server":
+        with serving() as (_, made):
+            yield made
+    else:
+        with serving_apart(make_database(None)) as (_, _, made):
+            yield made
 
 
 def owner_of(role: str, relation: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fairway.files import parse_fleet
 from fairway.model.fleet import VirtualPlace
 from fairway.model.names import ClusterName
@@ -57,3 +59,10 @@ async def test_a_cluster_that_gets_more_nodes_keeps_its_policy() -> None:
     resized = engines(LARGER.clusters[0], LARGER.pools)
     assert len((await resized.observe()).nodes) == 3
     assert (await plan_cluster(resized, LARGER, DEMO)).fingerprint == before.fingerprint
+
+
+@pytest.mark.parametrize("how", ["for_reads", "__call__"])
+def test_a_server_whose_engines_are_elsewhere_builds_none(how: str) -> None:
+    engines = EngineFactory("https://control.test")
+    with pytest.raises(RuntimeError, match=r"demo is to be asked by https://control\.test alone"):
+        getattr(engines, how)(FLEET.clusters[0], FLEET.pools)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from fairway.server.listen import listening
+import pytest
+
+from fairway.model.errors import PermanentError
+from fairway.server.listen import ServerOptions, check_engine_server, listening
 from fairway.settings import read_settings
 
 
@@ -23,3 +26,24 @@ async def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
             _, writer = await asyncio.open_connection(*listener.getsockname())
             assert await accepted
             writer.close()
+
+
+def options(insecure: bool = False, **given: str) -> ServerOptions:
+    return ServerOptions(read_settings(given, {"HOME": "/nowhere"}), insecure_listen=insecure)
+
+
+def test_engines_elsewhere_are_for_servers_that_only_answer() -> None:
+    for serve in ("all", "loops"):
+        with pytest.raises(PermanentError, match=f"serve: {serve}"):
+            check_engine_server(options(serve=serve, engine_server="https://control.test"))
+    check_engine_server(options(serve="api", engine_server="https://control.test"))
+    check_engine_server(options(serve="api"))
+
+
+def test_tokens_do_not_travel_unencrypted_to_the_other_server() -> None:
+    given = {"serve": "api", "engine_server": "http://control.test:8471"}
+    with pytest.raises(PermanentError, match="unencrypted") as caught:
+        check_engine_server(options(**given))
+    assert "https:" in (caught.value.hint or "")
+    check_engine_server(options(insecure=True, **given))  # said to be private, as is the network before it
+    check_engine_server(options(**given | {"engine_server": "http://127.0.0.1:8471"}))

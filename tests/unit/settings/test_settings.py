@@ -67,6 +67,8 @@ def test_defaults(tmp_path: Path) -> None:
         "oidc_roles": (),
         "oidc_default_role": "member",
         "serve": "all",
+        "engine_server": None,
+        "engine_server_ca": None,
         "migrate": True,
         "log_level": "info",
         "log_format": "text",

@@ -35,7 +35,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
-{{/* The account of pods that only answer: it reads, and writes nothing. */}}
+{{/* Where pods that only answer reach those that have the credentials of clusters. */}}
+{{- define "fairway.engineServer" -}}
+{{- $scheme := ternary "https" "http" (ne .Values.tls.existingSecret "") }}
+{{- .Values.server.engineServer | default (printf "%s://%s-control:%v" $scheme (include "fairway.fullname" .) .Values.control.port) }}
+{{- end }}
+
+{{/* The account of pods that only answer: it may nothing, and its token is not mounted. */}}
 {{- define "fairway.serverAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- printf "%s-server" (include "fairway.serviceAccount" .) }}

@@ -3,6 +3,7 @@
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
 {{- $fleet := include "fairway.fleetMap" $root -}}
+{{- $credentials := ternary $values.server.credentials $values.credentials (eq .part "server") -}}
 metadata:
   labels:
     {{- include "fairway.labels" $root | nindent 4 }}
@@ -14,7 +15,12 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include (ternary "fairway.serverAccount" "fairway.serviceAccount" (eq .part "server")) $root }}
+  {{- if eq .part "server" }}
+  # It asks no cluster: control does that for it.
+  automountServiceAccountToken: false
+  {{- else }}
   automountServiceAccountToken: {{ include "fairway.usesCluster" $root }}
+  {{- end }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
   {{- if $values.hostNetwork }}
@@ -53,6 +59,12 @@ spec:
       workingDir: {{ if $fleet }}/etc/fairway/fleet{{ else }}/tmp{{ end }}
       env:
         - { name: FAIRWAY_SERVE, value: {{ .serve }} }
+        {{- if eq .part "server" }}
+        - { name: FAIRWAY_ENGINE_SERVER, value: {{ include "fairway.engineServer" $root | quote }} }
+        {{- if and $values.tls.existingSecret $values.tls.caKey }}
+        - { name: FAIRWAY_ENGINE_SERVER_CA, value: /etc/fairway/tls/{{ $values.tls.caKey }} }
+        {{- end }}
+        {{- end }}
         - { name: FAIRWAY_MIGRATE, value: "no" }
         - { name: FAIRWAY_CONFIG, value: /etc/fairway/settings/server.yaml }
         - { name: FAIRWAY_DATABASE_URL_FILE, value: /etc/fairway/database/{{ $values.database.key }} }
@@ -93,7 +105,7 @@ spec:
         {{- if $fleet }}
         - { name: fleet, mountPath: /etc/fairway/fleet, readOnly: true }
         {{- end }}
-        {{- range $number, $secret := $values.credentials }}
+        {{- range $number, $secret := $credentials }}
         - { name: credentials-{{ $number }}, mountPath: /etc/fairway/credentials/{{ $secret }}, readOnly: true }
         {{- end }}
   volumes:
@@ -106,8 +118,8 @@ spec:
     {{- if $fleet }}
     - { name: fleet, configMap: { name: {{ $fleet }} } }
     {{- end }}
-    {{- range $number, $secret := $values.credentials }}
-    - { name: credentials-{{ $number }}, secret: { secretName: {{ get ($.own.credentials | default dict) $secret | default $secret }}, defaultMode: 288 } }
+    {{- range $number, $secret := $credentials }}
+    - { name: credentials-{{ $number }}, secret: { secretName: {{ $secret }}, defaultMode: 288 } }
     {{- end }}
   topologySpreadConstraints:
     {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}

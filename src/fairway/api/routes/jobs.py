@@ -35,8 +35,8 @@ _LOG_BYTES: Final = 64 * 1024
 
 MEMBER = allow(Role.MEMBER)
 ASKS_ENGINE = allow(Role.VIEWER, kind=RequestKind.ENGINE)
-MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES)
-MEMBER_WITH_JOB = allow(Role.MEMBER, max_body_bytes=_MAX_JOB_BYTES)
+MEMBER_WITH_BATCH = allow(Role.MEMBER, max_body_bytes=MAX_BATCH_BYTES, asks_engine=True)
+MEMBER_WITH_JOB = allow(Role.MEMBER, max_body_bytes=_MAX_JOB_BYTES, kind=RequestKind.ENGINE)
 MEMBER_WITH_IDS = allow(Role.MEMBER, max_body_bytes=_MAX_IDS_BYTES)
 
 _NOT_FOUND = problems(
