@@ -119,9 +119,14 @@ def release(cluster: Cluster, ledger_url: str, images: None) -> Iterator[Release
         "rbac": {"member": False, "run": False},  # the lab's cluster has these roles
         "fleet": {"content": FLEET},
         "migrations": small,
-        **{part: {"replicas": 1, "port": port, **small} for part, port in own.items()},
+        "control": {"replicas": 1, "port": own["control"], **small},
+        "server": {
+            "replicas": 1,
+            "port": own["server"],
+            "engineServer": f"http://127.0.0.1:{own['control']}",
+            **small,
+        },
     }
-    values["server"] |= {"engineServer": f"http://127.0.0.1:{own['control']}"}
     release = Release(cluster, own, IMAGE, values)
     release.kubectl("create", "namespace", NAMESPACE)
     try:

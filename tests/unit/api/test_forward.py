@@ -95,7 +95,7 @@ def names(app: FastAPI, *, asks_engine: bool | None = None) -> set[str]:
         assert isinstance(route, APIRoute)
         assert rule is not None
         if asks_engine in (None, rule.asks_engine):
-            found |= {f"{method} {route.path}" for method in route.methods}
+            found |= {f"{method} {route.path}" for method in route.methods or ()}
     return found
 
 

@@ -28,22 +28,23 @@ async def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
             writer.close()
 
 
-def options(insecure: bool = False, **given: str) -> ServerOptions:
+def options(serve: str, engine_server: str | None, insecure: bool = False) -> ServerOptions:
+    given = {"serve": serve, "engine_server": engine_server}
     return ServerOptions(read_settings(given, {"HOME": "/nowhere"}), insecure_listen=insecure)
 
 
 def test_engines_elsewhere_are_for_servers_that_only_answer() -> None:
     for serve in ("all", "loops"):
         with pytest.raises(PermanentError, match=f"serve: {serve}"):
-            check_engine_server(options(serve=serve, engine_server="https://control.test"))
-    check_engine_server(options(serve="api", engine_server="https://control.test"))
-    check_engine_server(options(serve="api"))
+            check_engine_server(options(serve, "https://control.test"))
+    check_engine_server(options("api", "https://control.test"))
+    check_engine_server(options("api", None))
 
 
 def test_tokens_do_not_travel_unencrypted_to_the_other_server() -> None:
-    given = {"serve": "api", "engine_server": "http://control.test:8471"}
+    url = "http://control.test:8471"
     with pytest.raises(PermanentError, match="unencrypted") as caught:
-        check_engine_server(options(**given))
+        check_engine_server(options("api", url))
     assert "https:" in (caught.value.hint or "")
-    check_engine_server(options(insecure=True, **given))  # said to be private, as is the network before it
-    check_engine_server(options(**given | {"engine_server": "http://127.0.0.1:8471"}))
+    check_engine_server(options("api", url, insecure=True))  # said to be private, as is the network before it
+    check_engine_server(options("api", "http://127.0.0.1:8471"))
