@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from fairway.web.sessions import csrf_of
 from tests.integration.server.test_rights import FLEET, Api, serving_apart
-from tests.integration.server_process import Server
+from tests.integration.server_process import Server, temporary_home
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -137,3 +138,36 @@ def test_the_other_server_is_away(make_database: Callable[[str | None], str]) ->
             assert time.monotonic() - started < 10
         assert api.job(held)["state"] == "held"  # the ledger is still there
         api.ask("member", "POST", "/v1/jobs/cancel", 200, {"jobs": [held]})
+
+
+def test_the_other_server_is_known_by_its_certificate(empty_database_url: str) -> None:
+    with temporary_home() as home:
+        key, cert = home.folder / "key.pem", home.folder / "cert.pem"
+        certificate = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+        names = ["-subj", "/CN=control", "-addext", "subjectAltName=DNS:localhost"]
+        files = ["-keyout", str(key), "-out", str(cert)]
+        subprocess.run([*certificate.split(), *names, *files], check=True, capture_output=True)
+        file = home.folder / "fleet.yaml"
+        file.write_text(FLEET)
+        given = {"FAIRWAY_DATABASE_URL": empty_database_url}
+        at = ("--listen", "127.0.0.1:0")
+        tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+        control = home.start("-f", str(file), *at, *tls, FAIRWAY_SERVE="loops", **given)
+        port = control.url.rpartition(":")[2]
+        given |= {"FAIRWAY_SERVE": "api", "FAIRWAY_MIGRATE": "no"}
+        headers = {"Authorization": f"Bearer {home.token_file.read_text().strip()}"}
+        for host, ca, status in (
+            ("localhost", str(cert), 200),
+            ("localhost", "none", 503),  # no authority of the machine knows it
+            ("127.0.0.1", str(cert), 503),  # not the name in the certificate
+        ):
+            given |= {"FAIRWAY_ENGINE_SERVER": f"https://{host}:{port}", "FAIRWAY_ENGINE_SERVER_CA": ca}
+            # Not by a proxy, which would see the token.
+            server = home.start(
+                *at, **given, HTTPS_PROXY="http://127.0.0.1:9", ALL_PROXY="http://127.0.0.1:9"
+            )
+            body = {"fleet": FLEET, "source": "fleet.yaml"}
+            answer = httpx2.post(f"{server.url}/v1/plans", json=body, headers=headers, timeout=30)
+            assert answer.status_code == status, answer.text
+            assert server.stop() == 0
+        assert control.stop() == 0
