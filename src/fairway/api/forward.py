@@ -27,7 +27,7 @@ _KEPT_SECONDS: Final = 5.0
 """Half of what a server gives a silent connection: it is not used again while the other end closes it."""
 _MAX_CONNECTIONS: Final = 100
 _RETRY_SECONDS: Final = 5
-_REQUEST_HEADERS: Final = ("accept", "content-type", "hx-request", "hx-target")
+_REQUEST_HEADERS: Final = frozenset({b"accept", b"content-type", b"hx-request", b"hx-target"})
 """What routes read, besides the caller's credential."""
 _OWN_HEADERS: Final = frozenset(
     {
@@ -73,16 +73,15 @@ class EngineServer:
         for longer afterwards.
         """
         is_read = request.method in ("GET", "HEAD")
-        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
+        own = {"Accept-Encoding": "identity", "X-Request-Id": request.state.request_id}
+        headers = [
+            *((name, value) for name, value in request.headers.raw if name in _REQUEST_HEADERS),
+            *((name.encode(), value.encode("latin-1")) for name, value in {**credentials, **own}.items()),
+        ]
         forwarded = self._http.build_request(
             request.method,
             self._target(request.scope),
-            headers={
-                **headers,
-                **credentials,
-                "Accept-Encoding": "identity",
-                "X-Request-Id": request.state.request_id,
-            },
+            headers=headers,
             content=None if is_read else await request.body(),
             timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
         )
@@ -103,7 +102,8 @@ class EngineServer:
         """Return the URL of the same path and query on the other server, whatever they are."""
         query: bytes = scope["query_string"]
         path = self._url.raw_path.rstrip(b"/") + scope["raw_path"]
-        return self._url.copy_with(raw_path=path + b"?" + query if query else path)
+        target = path + b"?" + query if query else path
+        return self._url.copy_with(raw_path=target.replace(b"#", b"%23"))  # no fragment reaches a server
 
 
 class _RelayedResponse(StreamingResponse):

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
+from starlette.types import Message
 
 from fairway.api.app import create_app
 from fairway.api.auth import keep_engine_routes, rule_of
@@ -138,6 +140,46 @@ async def test_what_is_sent(http: httpx2.AsyncClient, ledger: Ledger, other: Oth
         "connection": "keep-alive",
         "x-request-id": "my-own-id",
     }
+
+
+async def test_whatever_a_target_or_a_header_holds_is_sent_on(
+    app: FastAPI, ledger: Ledger, other: Other
+) -> None:
+    token = (await bearer(ledger, Role.VIEWER))["Authorization"].encode()
+    printable = bytes(range(0x21, 0x7F)).replace(b"?", b"").replace(b"/", b"").replace(b"%", b"")
+    for raw, query in ((b"a" + printable, b"x=" + printable), (b"%00%ff%2e%2E", b"%zz&;=&&"), (b"..", b"?")):
+        headers = [(b"authorization", token), (b"accept", b"\xe9\xff"), (b"hx-target", b"\xc3\xa9")]
+        path = b"/v1/jobs/" + raw + b"/why"
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("fairway.test", 80),
+        }
+        statuses: list[int] = []
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()  # nothing more comes, and the caller stays
+            raise AssertionError
+
+        async def send(message: Message, seen: list[int] = statuses) -> None:
+            if message["type"] == "http.response.start":
+                seen.append(message["status"])
+
+        await app(scope, receive, send)
+        assert statuses == [200], raw
+        sent = other.requests[-1]
+        assert sent.url.host == "control.test"
+        assert sent.headers.raw[0] in ((b"Host", b"control.test:8471"), (b"accept", b"\xe9\xff"))
+        if raw != b"..":  # not a job; the way to it is shortened
+            assert unquote_to_bytes(sent.url.raw_path.partition(b"?")[0]) == unquote_to_bytes(path)
+        assert unquote_to_bytes(sent.url.query) == unquote_to_bytes(query)
 
 
 @pytest.mark.parametrize("path", ["//evil.test/v1/plans", "/v1//plans", "/v1/plans/"])
