@@ -152,7 +152,8 @@ class Settings:
         one_of("member", "none"),
     )
     serve: str = _setting(
-        "What this server does: all, api (answer only) or loops (look after the clusters only).",
+        "What this server does: all, api (answer only) or loops (look after the clusters, and answer only"
+        " what other servers ask about them: see engine_server).",
         "all",
         one_of("all", "api", "loops"),
     )
