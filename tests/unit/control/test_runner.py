@@ -249,10 +249,11 @@ async def test_what_is_queued_is_applied_and_what_is_changed_by_hand_is_seen(led
         stage.kept[hpc].remove_by_hand(key)
 
         async def drifted() -> bool:
-            return [d.entry.key for d in await ledger.drift.page()] == [key]
+            """The ledger has it, and a moment later the metric."""
+            shown = registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"})
+            return shown == 1 and [d.entry.key for d in await ledger.drift.page()] == [key]
 
         await _until(drifted)
-        assert registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"}) == 1
         done = {"cluster": "hpc", "state": "done"}
         assert registry.get_sample_value("fairway_applies_total", done) == 1
 
