@@ -15,15 +15,16 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from bench.figure import Figure
 from tests.integration import server_process
-from tests.integration.server_process import Home, temporary_home
+from tests.integration.server_process import Home, Server, temporary_home
 
 SIZES: Final = {"small": (20, 10.0), "200": (200, 60.0), "1000": (1000, 60.0)}
 TARGET: Final = 1.0
@@ -92,7 +93,20 @@ class Connection:
             self.streams = None
 
 
-async def _client(number: int, connection: Connection, until: float, tally: Tally) -> None:
+def _order() -> dict[str, object]:
+    """A job that waits or runs for longer than the measurement lasts."""
+    job = {"name": "load", "team": "research", "gpus": {"count": 1}, "command": ["sleep", "600"]}
+    return {"jobs": [job], "as": "alice"}
+
+
+async def client(
+    number: int,
+    connection: Connection,
+    until: float,
+    tally: Tally,
+    order: Callable[[], dict[str, object]] = _order,
+) -> None:
+    """Ask without a pause until the time is up; every fourth client submits, the others read."""
     made = 0
     while time.monotonic() < until:
         began = time.monotonic()
@@ -100,9 +114,8 @@ async def _client(number: int, connection: Connection, until: float, tally: Tall
             status, after, content = await connection.ask("GET", random.choice(READS))
         else:
             made += 1
-            job = {"name": "load", "team": "research", "gpus": {"count": 1}, "command": ["sleep", "600"]}
-            order = {"jobs": [job], "as": "alice", "key": f"{number}-{made}"}
-            status, after, content = await connection.ask("POST", "/v1/jobs", json.dumps(order).encode())
+            body = json.dumps(order() | {"key": f"{number}-{made}"}).encode()
+            status, after, content = await connection.ask("POST", "/v1/jobs", body)
             if status == 201:
                 tally.submitted.append(json.loads(content)["jobs"][0]["id"])
         tally.statuses[status] += 1
@@ -110,6 +123,8 @@ async def _client(number: int, connection: Connection, until: float, tally: Tall
             tally.seconds.append(time.monotonic() - began)
         elif status == 503:
             tally.refusals[json.loads(content)["code"]] += 1
+        else:
+            after = after or 1.0
         if after:
             await asyncio.sleep(after * (1 + random.random() / 2))
     connection.close()
@@ -149,23 +164,27 @@ async def _played(clients: int, seconds: float, *, bounded: bool) -> tuple[Tally
         server_process.FAIRWAY = command
 
 
-async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str, object]]:
+@contextmanager
+def serving(home: Home) -> Iterator[tuple[Server, Callable[[], Connection]]]:
+    """A server that the fleet was applied to, and what makes connections to it."""
     environment = {"FAIRWAY_LEASE_SECONDS": "15", "FAIRWAY_OBSERVE_SECONDS": "10"}
     server = home.start("-f", str(FLEET), "--listen", "127.0.0.1:0", **environment)
     try:
         applied = home.fairway("apply", "-f", str(FLEET), "--yes")
         assert applied.returncode == 0, applied.stderr
         host, port = server.url.removeprefix("http://").split(":")
-        token = home.token_file.read_text().strip()
+        yield server, partial(Connection, host, int(port), home.token_file.read_text().strip())
+    finally:
+        server.stop()
+
+
+async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str, object]]:
+    with serving(home) as (server, connection):
         tally = Tally()
-
-        def connection() -> Connection:
-            return Connection(host, int(port), token)
-
         before = memory_mb(server.process.pid)
         until = time.monotonic() + seconds
         async with _busy_core(seconds):
-            asking = [_client(number, connection(), until, tally) for number in range(clients)]
+            asking = [client(number, connection(), until, tally) for number in range(clients)]
             await asyncio.gather(probe(connection(), until, tally), *asking)
         looking = connection()
         sample = random.sample(tally.submitted, min(SAMPLE, len(tally.submitted)))
@@ -182,8 +201,6 @@ async def _on(home: Home, clients: int, seconds: float) -> tuple[Tally, dict[str
             "leases lost": server.log.count("lease lost"),
             "memory": f"{before} to {memory_mb(server.process.pid)} MiB",
         }
-    finally:
-        server.stop()
 
 
 async def run(size: str) -> list[Figure]:

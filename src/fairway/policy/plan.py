@@ -338,15 +338,13 @@ def fingerprint(wanted: Iterable[WantedObject], found: Iterable[FoundObject]) ->
         else:
             fields = _set_fields(have.fields)
             actual[have.key] = "as wanted" if fields == desired[have.key] else fields
-    digest = hashlib.sha256()
-    before = b"["  # one JSON list, row by row: as one text it has hundreds of megabytes
+    digest = hashlib.sha256(b"[")  # one JSON list, row by row: as one text it has hundreds of megabytes
     encoded: dict[int, msgspec.Raw] = {}
-    for key in sorted(desired.keys() | actual.keys()):
+    for number, key in enumerate(sorted(desired.keys() | actual.keys())):
         want = _with_encoded_lists(desired.get(key, False), encoded)
-        digest.update(before)
+        digest.update(b"," if number else b"")
         digest.update(_encode((key.kind, key.name, want, actual.get(key))))
-        before = b","
-    digest.update(b"]" if before == b"," else b"[]")
+    digest.update(b"]")
     return digest.hexdigest()
 
 
@@ -354,12 +352,11 @@ def _with_encoded_lists(fields: object, encoded: dict[int, msgspec.Raw]) -> obje
     """Encode each long list once: all guarantees of a pool share that of the QOS they preempt."""
     if not isinstance(fields, dict):
         return fields
-    long = [n for n, value in fields.items() if isinstance(value, tuple) and len(value) > _LONG_LIST]
-    for name in long:
-        value = fields[name]
+    long = {n: value for n, value in fields.items() if isinstance(value, tuple) and len(value) > _LONG_LIST}
+    for value in long.values():
         if id(value) not in encoded:
             encoded[id(value)] = msgspec.Raw(_encode(value))
-    return fields | {name: encoded[id(fields[name])] for name in long} if long else fields
+    return fields | {name: encoded[id(value)] for name, value in long.items()} if long else fields
 
 
 def _set_fields(fields: Mapping[str, Value]) -> dict[str, Value]:

@@ -32,7 +32,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import OpenJobLimits
 from fairway.services.wakeup import Wakeup
 from fairway.settings import Settings
-from fairway.web.app import add_engine_pages, add_pages, stop_pages
+from fairway.web.app import add_pages, stop_pages
 
 _LOOPS_END_SECONDS: Final = 8
 _TABLES_SECONDS: Final = 60
@@ -134,8 +134,8 @@ async def _serve(
                 engine_server = EngineServer(settings.engine_server, settings.engine_server_ca)
                 parts.push_async_callback(engine_server.close)
             app = create_app(ledger, registry, fleets, policy, jobs, engine_server)
-            pages = add_engine_pages if settings.serve == "loops" else add_pages
-            pages(app, ledger, fleets, policy, jobs, settings)
+            loops_only = settings.serve == "loops"
+            add_pages(app, ledger, fleets, policy, jobs, settings, only_engine_routes=loops_only)
             if settings.serve != "api":
                 runner = Runner(for_loops, engines, settings, registry, fleets, wakeup=wakeup)
                 await parts.enter_async_context(_background(runner.run(), "the runner of loops", stop))

@@ -34,58 +34,38 @@ def add_pages(
     policy: PolicyServices,
     jobs: JobServices,
     settings: Settings,
+    *,
+    only_engine_routes: bool = False,
 ) -> None:
-    """Add every page, the static files, and sign-in."""
+    """Add every page, the static files, and sign-in.
+
+    With `only_engine_routes`, add the pages that ask engines, and drop every route that asks none: other
+    servers answer those.
+    """
     static = StaticFiles()
-    site = _page_context(app, ledger, fleets, policy, jobs, settings, static)
-    static.add_route(app)
-    sign_in.add_sign_in(site)
-    oidc_pages.add_oidc(site)
-    live.add_live(app, ledger)
-    fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
-    fleet_page.add_fleet_pages(site, fleet_cache, plots)
-    pool_page.add_pool_pages(site, fleet_cache, plots)
-    team_page.add_team_pages(site)
-    list_page.add_job_pages(site)
-    cost_page.add_cost_pages(site)
-    policy_page.add_policy_pages(site)
-    server_page.add_server_page(site)
-    app.router.route_class = GuardedRoute
-    require_rules(app)
-
-
-def add_engine_pages(
-    app: FastAPI,
-    ledger: Ledger,
-    fleets: Fleets,
-    policy: PolicyServices,
-    jobs: JobServices,
-    settings: Settings,
-) -> None:
-    """Add the pages that ask engines, and drop every route that asks none: others answer those."""
-    site = _page_context(app, ledger, fleets, policy, jobs, settings, StaticFiles())
-    list_page.add_job_pages(site)
-    policy_page.add_policy_pages(site)
-    app.router.route_class = GuardedRoute
-    require_rules(app)
-    keep_engine_routes(app)
-
-
-def _page_context(
-    app: FastAPI,
-    ledger: Ledger,
-    fleets: Fleets,
-    policy: PolicyServices,
-    jobs: JobServices,
-    settings: Settings,
-    static: StaticFiles,
-) -> PageContext:
     pages = PageRenderer(static)
     app.state.pages = pages
     app.state.public_url = settings.public_url
     app.state.error_page = error_page_with_navigation
     app.router.route_class = PageRoute
-    return PageContext(app, ledger, fleets, pages, policy, jobs, settings)
+    site = PageContext(app, ledger, fleets, pages, policy, jobs, settings)
+    list_page.add_job_pages(site)
+    policy_page.add_policy_pages(site)
+    if not only_engine_routes:
+        static.add_route(app)
+        sign_in.add_sign_in(site)
+        oidc_pages.add_oidc(site)
+        live.add_live(app, ledger)
+        fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
+        fleet_page.add_fleet_pages(site, fleet_cache, plots)
+        pool_page.add_pool_pages(site, fleet_cache, plots)
+        team_page.add_team_pages(site)
+        cost_page.add_cost_pages(site)
+        server_page.add_server_page(site)
+    app.router.route_class = GuardedRoute
+    require_rules(app)
+    if only_engine_routes:
+        keep_engine_routes(app)
 
 
 def stop_pages(app: FastAPI) -> None:

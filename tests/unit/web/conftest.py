@@ -84,10 +84,17 @@ def memory() -> Memory:
 @pytest.fixture
 async def app(ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings) -> FastAPI:
     """The API and the pages, with `fleet` as the newest revision."""
+    return await make_app(ledger, memory, fleet, settings)
+
+
+async def make_app(
+    ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings, *, only_engine_routes: bool = False
+) -> FastAPI:
     await ledger.revisions.add("the text does not matter here", "digest", "test")
     policy = api.build_policy_services(memory)
     made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOB_SERVICES)
-    add_pages(made, ledger, made.state.fleets, policy, NO_JOB_SERVICES, settings)
+    fleets = made.state.fleets
+    add_pages(made, ledger, fleets, policy, NO_JOB_SERVICES, settings, only_engine_routes=only_engine_routes)
     return made
 
 

@@ -18,11 +18,10 @@ from fairway.model.access import Role
 from fairway.model.fleet import Fleet
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
-from fairway.web.app import add_engine_pages, add_pages
+from fairway.web.app import add_pages
 from fairway.web.sessions import csrf_of
-from tests.unit.api import conftest as api
 from tests.unit.api.governed import Memory
-from tests.unit.web.conftest import SignIn, browser
+from tests.unit.web.conftest import SignIn, browser, make_app
 
 FILE = """\
 apiVersion: fairway/v1alpha1
@@ -50,11 +49,7 @@ class Counted(httpx2.AsyncBaseTransport):
 @pytest.fixture
 async def control(ledger: Ledger, memory: Memory, fleet: Fleet, settings: Settings) -> FastAPI:
     """A server that looks after clusters."""
-    await ledger.revisions.add("the text does not matter here", "digest", "test")
-    policy = api.build_policy_services(memory)
-    made = create_app(ledger, CollectorRegistry(), Fleets(ledger, lambda _: fleet), policy, NO_JOB_SERVICES)
-    add_engine_pages(made, ledger, made.state.fleets, policy, NO_JOB_SERVICES, settings)
-    return made
+    return await make_app(ledger, memory, fleet, settings, only_engine_routes=True)
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ REVISION_LABELS: Final = {"pod-template-hash": "Deployment", "rollouts-pod-templ
 
 JOBS, PODS, STRAYS, QUEUES = "fairway-jobs", "fairway-pods", "fairway-strays", "fairway-queues"
 QUEUE: Final = "main"
+"""The queue of a team's jobs where a mutating policy can assign it."""
 NEEDS_QUEUE: Final = f"a GPU job needs a queue: label {QUEUE_NAME}"
 """Jobs get one by `mutating_policy`, once an API server has it in force."""
-"""The queue of a team's jobs where a mutating policy can assign it."""
 KUEUES_QUEUE: Final = "default"
 """The same where only Kueue can: it assigns a queue of this name to every job of the namespace."""
 
