@@ -106,6 +106,20 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Where the metrics of a cluster's GPUs are: a Prometheus, or what speaks its query API."""
+
+    prometheus: str
+    """Its address, without /api/v1."""
+    select: str = ""
+    """Label matchers that select this cluster's series, where it has those of several: `cluster="hpc"`."""
+    token_file: str | None = None
+    """File with a bearer token, read again whenever it is needed."""
+    ca_file: str | None = None
+    """File with the certificates that it is trusted by; None for the system's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster of one engine: a Slurm ClusterName, a Kubernetes API server, or a virtual cluster."""
 
@@ -114,6 +128,8 @@ class Cluster:
     folders: Folders = Folders()
     overhead: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({}))
     """Monthly costs other than GPUs, by name: power, space, people, storage."""
+    telemetry: Telemetry | None = None
+    """None: what its GPUs do is not measured."""
 
     @property
     def engine(self) -> EngineKind:

@@ -15,7 +15,7 @@ from fairway.model.access import Role
 from fairway.model.apply import ApplyKind, ApplyState
 from fairway.model.condition import ConditionType
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import EngineKind, Fleet
+from fairway.model.fleet import Cluster, EngineKind, Fleet
 from fairway.model.names import ClusterName
 from fairway.policy.fleet_diff import BUDGET_FIELDS, describe
 from fairway.policy.objects import ObjectKey
@@ -287,7 +287,7 @@ def valid_fleet(report: Report) -> Fleet:
 
 
 async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) -> None:
-    """Refuse a fleet with new or changed connections or folders unless the caller is an admin.
+    """Refuse a fleet with new or changed connections, folders or telemetry unless the caller is an admin.
 
     Anyone who can set a URL and a path could otherwise have any file that the server can read sent anywhere,
     or, by a kubeconfig, any program run; and a folder is read by the server or mounted into jobs. Everyone
@@ -297,10 +297,7 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
         return
     known = {c.name: c for c in (await fleets.current()).clusters}
     changed = [
-        c.name
-        for c in fleet.clusters
-        if c.name not in known
-        or (c.connection, c.folders) != (known[c.name].connection, known[c.name].folders)
+        c.name for c in fleet.clusters if c.name not in known or _reached(c) != _reached(known[c.name])
     ]
     if changed:
         require_role(
@@ -309,6 +306,10 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
             f"{', '.join(changed)} is reached in another way, or has other folders, than the server's fleet "
             "says",
         )
+
+
+def _reached(cluster: Cluster) -> object:
+    return cluster.connection, cluster.folders, cluster.telemetry
 
 
 def cluster_of(fleet: Fleet, name: str) -> ClusterName:

@@ -42,6 +42,7 @@ from fairway.model.fleet import (
     Pool,
     SlurmConnection,
     SlurmPlace,
+    Telemetry,
     VirtualConnection,
     VirtualPlace,
 )
@@ -171,6 +172,8 @@ class _Paths:
             paths = [cluster.value.found(fs.KUBECONFIG), cluster.value.found(fs.SLURM_TOOLS)]
             if credentials:
                 paths += [credentials.found(fs.JWT_KEY_FILE), credentials.found(fs.TOKEN_FILE)]
+            if telemetry := cluster.value.get(fs.TELEMETRY):
+                paths += [telemetry.found(fs.TELEMETRY_TOKEN), telemetry.found(fs.TELEMETRY_CA)]
             for found in paths:
                 if found and not found.value.startswith("/"):
                     self.faults.add(
@@ -219,6 +222,7 @@ def _build(
                 _connection(found.value, paths),
                 Folders(*(found.value.get(key) for key in fs.FOLDERS)),
                 overhead_of(found.value),
+                _telemetry(found.value, paths),
             )
             for name, found in file.require(fs.CLUSTERS).items()
         ),
@@ -232,6 +236,18 @@ def _build(
         chosen_teams=chosen_teams_of(file),
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,
+    )
+
+
+def _telemetry(cluster: Section, paths: _Paths) -> Telemetry | None:
+    section = cluster.get(fs.TELEMETRY)
+    if section is None:
+        return None
+    return Telemetry(
+        prometheus=section.require(fs.PROMETHEUS),
+        select=section.get(fs.SELECT) or "",
+        token_file=paths.absolute(section.get(fs.TELEMETRY_TOKEN)),
+        ca_file=paths.absolute(section.get(fs.TELEMETRY_CA)),
     )
 
 

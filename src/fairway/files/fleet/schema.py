@@ -77,7 +77,28 @@ CHECKPOINTS: Final = Key(
     "Shared folder for checkpoints, as the nodes see it; on Kubernetes also pvc/CLAIM.",
 )
 FOLDERS: Final = (LOGS, LOGS_SEEN_AT, CHECKPOINTS)
-_COMMON: Final = (*FOLDERS, ps.OVERHEAD)
+PROMETHEUS: Final = Key(
+    "prometheus",
+    values.PROMETHEUS_URL,
+    "Address of a Prometheus (or Thanos, Mimir, VictoriaMetrics) that has dcgm-exporter's metrics.",
+    example="https://prometheus.example.org:9090",
+    required=True,
+)
+SELECT: Final = Key(
+    "select",
+    values.LABEL_MATCHERS,
+    "Label matchers of this cluster's series, where Prometheus has those of several clusters.",
+    example='cluster="hpc"',
+)
+TELEMETRY_TOKEN: Final = Key("token_file", values.PATH, "File with a bearer token for Prometheus.")
+TELEMETRY_CA: Final = Key("ca_file", values.PATH, "File with the certificates that Prometheus is trusted by.")
+TELEMETRY: Final = Key(
+    "telemetry",
+    Record("Where the GPUs' metrics are", (PROMETHEUS, SELECT, TELEMETRY_TOKEN, TELEMETRY_CA)),
+    "Where the metrics of the cluster's GPUs are; without it, what they do is not measured.",
+    example="{ prometheus: https://prometheus.example.org:9090 }",
+)
+_COMMON: Final = (*FOLDERS, ps.OVERHEAD, TELEMETRY)
 CLUSTER: Final = variants(
     "A cluster: one engine's domain",
     ENGINE,

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Final
 
@@ -24,6 +25,7 @@ from fairway.model.fleet import (
     Pool,
     SlurmConnection,
     SlurmPlace,
+    Telemetry,
     VirtualConnection,
     VirtualPlace,
 )
@@ -148,8 +150,13 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
         "logs_seen_at": folders.logs_seen_at,
         "checkpoints": folders.checkpoints,
         "overhead": _amounts(cluster.overhead),
+        "telemetry": _telemetry(cluster.telemetry),
     }
     return _connection(cluster.connection) | _given(rest)
+
+
+def _telemetry(source: Telemetry | None) -> Value | None:
+    return None if source is None else _given(asdict(source))
 
 
 def _connection(connection: Connection) -> dict[str, Value]:

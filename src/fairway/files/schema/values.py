@@ -351,31 +351,42 @@ def _path_rule(text: str) -> Problem | None:
     return None
 
 
-def _url_rule(text: str) -> Problem | None:
+def _url_rule(text: str, server: str, example: str) -> Problem | None:
+    """Check the address of a server that tokens are sent to."""
+    hint = f"write scheme, host and port, for example {example}"
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        return Problem(FaultCode.BAD_URL, f"{shown(text)} is not a URL: {shown(str(error))}", _URL_HINT)
+        return Problem(FaultCode.BAD_URL, f"{shown(text)} is not a URL: {shown(str(error))}", hint)
     if parts.username is not None or parts.password is not None:
         return Problem(
             FaultCode.SECRET_IN_FILE,
             "the URL holds a user name or password",
-            "take it out of the URL and name a file under credentials: { token_file: PATH }",
+            "take it out of the URL and name a file with a token:  token_file: PATH",
         )
     if not host or parts.query or parts.fragment:
-        return Problem(FaultCode.BAD_URL, f"{shown(text)} is not the address of a slurmrestd", _URL_HINT)
+        return Problem(FaultCode.BAD_URL, f"{shown(text)} is not the address of a {server}", hint)
     if parts.scheme == "http" and not (is_loopback(host) or host.endswith(".localhost")):
         return Problem(
             FaultCode.PLAIN_HTTP,
             f"tokens for {shown(host)} would cross the network unencrypted",
-            f"serve slurmrestd behind TLS and write https://{shown(host)}",
+            f"serve {server} behind TLS and write https://{shown(host)}",
             Severity.WARNING,
         )
     return None
 
 
-_URL_HINT: Final = "write scheme, host and port, for example https://slurm.example.org:6820"
+def _url(server: str, example: str) -> Text:
+    return Text(
+        "an http or https URL",
+        r"https?://[^\s\\]+",
+        2048,
+        FaultCode.BAD_URL,
+        normalize=lambda text: text if "://" in text else f"https://{text}",
+        rule=lambda text: _url_rule(text, server, example),
+        examples=(example,),
+    )
 
 
 NAME: Final = Text(NAME_RULE, NAME_PATTERN[1:-1], 40, FaultCode.BAD_NAME, normalize=as_name)
@@ -399,14 +410,16 @@ CHECKPOINTS: Final = Text(
     examples=("/shared/checkpoints", "pvc/checkpoints"),
 )
 
-URL: Final = Text(
-    "an http or https URL",
-    r"https?://[^\s\\]+",
-    2048,
-    FaultCode.BAD_URL,
-    normalize=lambda text: text if "://" in text else f"https://{text}",
-    rule=_url_rule,
-    examples=("https://slurm.example.org:6820",),
+URL: Final = _url("slurmrestd", "https://slurm.example.org:6820")
+
+PROMETHEUS_URL: Final = _url("Prometheus", "https://prometheus.example.org:9090")
+
+LABEL_MATCHERS: Final = Text(
+    "label matchers of PromQL",
+    r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"[^"\\{}]*"'
+    r'(\s*,\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"[^"\\{}]*")*',
+    1024,
+    examples=('cluster="hpc"',),
 )
 
 CURRENCY: Final = Text(

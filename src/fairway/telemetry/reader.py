@@ -1,0 +1,190 @@
+"""Read one window of a cluster's GPU metrics and attribute it: a fixed number of queries, one a metric.
+
+Only hosts whose GPUs changed hands within the window, or are shared, are read sample by sample, some hundred
+hosts a query.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from fairway.telemetry import queries
+from fairway.telemetry.attribution import (
+    Device,
+    Holders,
+    Holding,
+    JobDevices,
+    Reading,
+    Sample,
+    ambiguous,
+    attribute,
+)
+from fairway.telemetry.metrics import BY_CODE, METRICS, MetricCode
+from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow, parse_number
+from fairway.telemetry.queries import Window
+
+HOSTS_A_QUERY: Final = 200
+DEFAULT_INTERVAL: Final = 30.0
+"""dcgm-exporter's own, where a window has too few samples to tell."""
+
+_ENGINE: Final = BY_CODE[MetricCode.ENGINE]
+_FALLBACK: Final = _ENGINE.fallback or ("", 1.0)
+_ALL_NAMES: Final = (*(name for metric in METRICS for name in metric.names), _FALLBACK[0])
+_CODES: Final = {name: metric.code for metric in METRICS for name in metric.names}
+
+FindHoldings = Callable[[Collection[str]], Awaitable[Sequence[Holding]]]
+"""Finds who held GPUs in a window: jobs that the exporter names, and those whose GPUs the ledger knows."""
+
+_Key = tuple[Device, str]
+"""A device and its holder."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowUse:
+    """What a cluster's GPUs did in one window."""
+
+    window: Window
+    interval: float
+    """Seconds between two samples."""
+    jobs: JobDevices
+    readings: tuple[Reading, ...]
+    """Of every device, held or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """Maps the host names of exporters to the engine's: one may have a domain where the other has none."""
+
+    known: Collection[str]
+    _short: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        short: dict[str, str] = {}
+        for name in self.known:
+            # Two nodes of one short name are told apart by the whole one only.
+            first = name.partition(".")[0]
+            short[first] = "" if first in short else name
+        object.__setattr__(self, "_short", short)
+
+    def node(self, host: str) -> str:
+        """Return the engine's name of a host, or the host's own name if the engine has none like it."""
+        return host if host in self.known else self._short.get(host.partition(".")[0]) or host
+
+
+class WindowReader:
+    """Reads windows from one cluster's Prometheus."""
+
+    def __init__(self, prometheus: Prometheus, select: str, nodes: NodeNames) -> None:
+        self._prometheus = prometheus
+        self._select = select
+        self._nodes = nodes
+
+    async def read(
+        self, window: Window, find_holdings: FindHoldings, interval: float = DEFAULT_INTERVAL
+    ) -> WindowUse:
+        """Read a window; `interval` is that of an earlier one, for a window with too few samples."""
+        counted = await self._vector(queries.counts(_ENGINE.names, self._select, window), window)
+        instead = await self._vector(queries.counts((_FALLBACK[0],), self._select, window), window)
+        samples = {self._key(row.metric): row for row in instead}
+        engine = {self._key(row.metric): row for row in counted}
+        without_engine = samples.keys() - engine.keys()
+        samples |= engine
+        if not samples:
+            return WindowUse(window, interval, {}, ())
+        most = max(samples.values(), key=lambda row: row.number)
+        interval = await self._interval(most.metric, window) or interval
+        holders = Holders(await find_holdings({holder for _, holder in samples if holder}), window)
+        readings = await self._readings(window, samples, without_engine)
+        devices = ambiguous(readings, holders, interval)
+        hosts = {row.metric.host_name: row.metric for (d, _), row in samples.items() if d in devices}
+        each = await self._samples(hosts, devices, window)
+        return WindowUse(window, interval, attribute(readings, each, holders, interval), readings)
+
+    async def _readings(
+        self, window: Window, samples: Mapping[_Key, VectorRow], without_engine: Collection[_Key]
+    ) -> tuple[Reading, ...]:
+        means: dict[_Key, dict[MetricCode, float]] = {key: {} for key in samples}
+
+        async def take(query: str, code: MetricCode, factor: float, only: Collection[_Key]) -> None:
+            for row in await self._vector(query, window):
+                key = self._key(row.metric)
+                if key in only and not math.isnan(row.number):
+                    means[key][code] = row.number * factor
+
+        for metric in METRICS:
+            await take(queries.means(metric, self._select, window), metric.code, 1.0, means)
+        if without_engine:
+            query = queries.mean_of(_FALLBACK[0], self._select, window)
+            await take(query, MetricCode.ENGINE, _FALLBACK[1], without_engine)
+        peaks = await self._vector(queries.peaks(BY_CODE[MetricCode.MEMORY], self._select, window), window)
+        peak = {self._key(row.metric): row.number for row in peaks}
+        return tuple(
+            Reading(device, holder, row.number, means[device, holder], peak.get((device, holder)))
+            for (device, holder), row in samples.items()
+        )
+
+    async def _interval(self, series: Labels, window: Window) -> float | None:
+        """Return the usual time between two samples of a host. Returns None if there are too few."""
+        query = queries.samples(
+            (*_ENGINE.names, _FALLBACK[0]), self._select, series.host_label, (series.host_name,), window
+        )
+        rows = await self._prometheus.matrix(query, window.at)
+        longest = max((row.values for row in rows), key=len, default=())
+        gaps = [later - earlier for (earlier, _), (later, _) in pairwise(longest)]
+        return statistics.median(gaps) if gaps else None
+
+    async def _samples(
+        self, hosts: Mapping[str, Labels], devices: Collection[Device], window: Window
+    ) -> dict[Device, tuple[Sample, ...]]:
+        """Return every sample of some devices, in the order of time."""
+        found: dict[Device, list[MatrixRow]] = {}
+        names = sorted(hosts)
+        for start in range(0, len(names), HOSTS_A_QUERY):
+            some = names[start : start + HOSTS_A_QUERY]
+            for label in sorted({hosts[name].host_label for name in some}):
+                query = queries.samples(_ALL_NAMES, self._select, label, some, window)
+                for row in await self._prometheus.matrix(query, window.at):
+                    device = self._device(row.metric)
+                    if device in devices:
+                        found.setdefault(device, []).append(row)
+        return {device: _merged(rows) for device, rows in found.items()}
+
+    async def _vector(self, query: str, window: Window) -> tuple[VectorRow, ...]:
+        return await self._prometheus.vector(query, window.at)
+
+    def _key(self, labels: Labels) -> _Key:
+        return self._device(labels), labels.holder
+
+    def _device(self, labels: Labels) -> Device:
+        return Device(self._nodes.node(labels.host_name), labels.gpu, labels.instance_id)
+
+
+def _merged(rows: Iterable[MatrixRow]) -> tuple[Sample, ...]:
+    """Put the metrics of a device together by time: an exporter's answer has one time for all of them.
+
+    A GPU that several hold has each series once for every holder, with the same values.
+    """
+    values: dict[float, dict[MetricCode, float]] = {}
+    holders: dict[float, set[str]] = {}
+    parts: dict[tuple[float, MetricCode], dict[str, float]] = {}
+    for row in rows:
+        name = row.metric.name
+        code = _CODES.get(name, MetricCode.ENGINE)
+        factor = 1.0 if name in _CODES else _FALLBACK[1]
+        for at, text in row.values:
+            number = parse_number(text) * factor
+            if math.isnan(number):
+                continue
+            if row.metric.holder:
+                holders.setdefault(at, set()).add(row.metric.holder)
+            parts.setdefault((at, code), {})[name] = number
+    for (at, code), named in parts.items():
+        if len(named) > 1 and _FALLBACK[0] in named:
+            named.pop(_FALLBACK[0])
+        values.setdefault(at, {})[code] = sum(named.values())
+    return tuple(Sample(at, tuple(sorted(holders.get(at, ()))), values[at]) for at in sorted(values))
