@@ -9,29 +9,12 @@ No job is measured for longer than it held GPUs: measured and unmeasured GPU-sec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from itertools import pairwise
 
+from fairway.model.gpu_use import Device, GpuUse, Holding, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
-from fairway.telemetry.metrics import MetricCode
-from fairway.telemetry.queries import Window
-
-IDLE_RATIO: Final = 0.01
-"""A GPU whose engine is busy for less than this share of a window does nothing."""
-_SHARED: Final = 1.05
-"""Samples of all holders of a GPU, as a multiple of those that fit a window: more means at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A GPU, or a MIG instance of one."""
-
-    node: str
-    gpu: str
-    """Its index, as the driver counts."""
-    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,73 +39,12 @@ class Sample:
     values: Mapping[MetricCode, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """A time in which a job held devices: an attempt."""
-
-    job: JobId
-    devices: int
-    since: float
-    until: float
-    """Of a running attempt, the end of the window or later."""
-    holders: frozenset[str] = frozenset()
-    """What an exporter may call it."""
-    gpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The indices of its GPUs by node, where the engine tells."""
-
-    def seconds_in(self, window: Window) -> float:
-        """Return how long it lasted within a window."""
-        return max(0.0, min(self.until, window.end) - max(self.since, window.start))
-
-
-@dataclass(slots=True)
-class Sums:
-    """Integrals of metrics over the time in which they were measured."""
-
-    integrals: dict[MetricCode, float] = field(default_factory=dict)
-    seconds: dict[MetricCode, float] = field(default_factory=dict)
-    """How long each metric was measured."""
-    peak_memory_mib: float | None = None
-
-    @property
-    def measured(self) -> float:
-        """Return the GPU-seconds in which it is known whether the GPU was busy."""
-        return self.seconds.get(MetricCode.ENGINE, 0.0)
-
-    @property
-    def engine_ratio(self) -> float | None:
-        """Return how much of that time the engine was busy. Returns None if nothing was measured."""
-        return self.integrals[MetricCode.ENGINE] / self.measured if self.measured else None
-
-    @property
-    def idle(self) -> float:
-        """Return the measured seconds if the GPU did nothing in them, else 0."""
-        ratio = self.engine_ratio
-        return self.measured if ratio is not None and ratio < IDLE_RATIO else 0.0
-
-    def add(self, values: Mapping[MetricCode, float], seconds: float, peak_memory_mib: float | None) -> None:
-        for code, value in values.items():
-            if not math.isnan(value):
-                self.integrals[code] = self.integrals.get(code, 0.0) + value * seconds
-                self.seconds[code] = self.seconds.get(code, 0.0) + seconds
-        if peak_memory_mib is not None and not math.isnan(peak_memory_mib):
-            self.peak_memory_mib = max(self.peak_memory_mib or 0.0, peak_memory_mib)
-
-    def scale(self, factor: float) -> None:
-        self.integrals = {code: value * factor for code, value in self.integrals.items()}
-        self.seconds = {code: value * factor for code, value in self.seconds.items()}
-
-
-JobDevices = dict[JobId, dict[Device, Sums]]
-"""What each job did on each of its devices."""
-
-
 class Holders:
     """Finds the jobs that held a device, by the exporter's label or by the ledger's indices."""
 
     def __init__(self, holdings: Iterable[Holding], window: Window) -> None:
         self.window = window
-        self._jobs: dict[str, JobId] = {}
+        self._named: dict[str, list[Holding]] = {}
         self._on_gpu: dict[tuple[str, str], list[Holding]] = {}
         self.held: dict[JobId, float] = {}
         """GPU-seconds within the window."""
@@ -132,13 +54,19 @@ class Holders:
                 continue
             self.held[holding.job] = self.held.get(holding.job, 0.0) + seconds * holding.devices
             for holder in holding.holders:
-                self._jobs[holder] = holding.job
+                self._named.setdefault(holder, []).append(holding)
             for node, gpus in holding.gpus.items():
                 for gpu in gpus:
                     self._on_gpu.setdefault((node, str(gpu)), []).append(holding)
 
     def by_name(self, holder: str) -> JobId | None:
-        return self._jobs.get(holder)
+        found = self._named.get(holder)
+        return found[0].job if found else None
+
+    def overlap(self, names: Iterable[str], seconds: float) -> bool:
+        """Return whether some of the named held GPUs at the same time, for longer than `seconds`."""
+        every = sorted((h for name in names for h in self._named.get(name, ())), key=lambda h: h.since)
+        return any(later.since + seconds < earlier.until for earlier, later in pairwise(every))
 
     def on(self, device: Device) -> Sequence[Holding]:
         """Return who held a whole GPU within the window; indices of MIG instances are Slurm's own."""
@@ -155,12 +83,11 @@ class Holders:
 
 def ambiguous(readings: Iterable[Reading], holders: Holders, interval: float) -> set[Device]:
     """Return the devices whose readings must be divided sample by sample."""
-    most = _SHARED * holders.window.seconds / interval + 1
     found: set[Device] = set()
     for device, on_device in _by_device(readings).items():
-        named = [reading for reading in on_device if reading.holder]
+        named = [reading.holder for reading in on_device if reading.holder]
         if named:
-            if sum(reading.samples for reading in named) > most:
+            if len(named) > 1 and holders.overlap(named, interval):
                 found.add(device)
         elif holders.on(device) and holders.throughout(device) is None:
             found.add(device)
@@ -176,8 +103,8 @@ def attribute(
     """Return what each job's devices did; `samples` are those of the ambiguous devices."""
     jobs: JobDevices = {}
 
-    def sums(job: JobId, device: Device) -> Sums:
-        return jobs.setdefault(job, {}).setdefault(device, Sums())
+    def sums(job: JobId, device: Device) -> GpuUse:
+        return jobs.setdefault(job, {}).setdefault(device, GpuUse())
 
     for device, on_device in _by_device(readings).items():
         if device in samples:
@@ -207,7 +134,7 @@ def _holding(sample: Sample, device: Device, holders: Holders) -> list[JobId]:
     return list({h.job for h in holders.on(device) if h.since <= sample.at < h.until})
 
 
-def _limit(devices: Iterable[Sums], held: float) -> None:
+def _limit(devices: Iterable[GpuUse], held: float) -> None:
     """Scale what was measured down to what was held: samples at both ends may stand for more."""
     every = list(devices)
     measured: dict[MetricCode, float] = {}

@@ -8,21 +8,9 @@ are asked for and added up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-
-class MetricCode(StrEnum):
-    """A metric by the name that tables, reports and pages use."""
-
-    ENGINE = "engine"
-    SM = "sm"
-    TENSOR = "tensor"
-    DRAM = "dram"
-    MEMORY = "memory"
-    POWER = "power"
-    PCIE = "pcie"
-    NVLINK = "nvlink"
+from fairway.model.gpu_use import MetricCode
 
 
 @dataclass(frozen=True, slots=True)

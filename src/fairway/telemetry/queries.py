@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from fairway.model.gpu_use import Window
 from fairway.telemetry.metrics import GpuMetric
-
-WINDOW_SECONDS: Final = 600
-"""Windows begin at multiples of this since 1970, so that each lies within one hour of UTC."""
 
 _BY: Final = (
     "node, Hostname, hostname, gpu, UUID, uuid, GPU_I_ID, GPU_I_PROFILE, modelName, hpc_job,"
@@ -20,26 +17,14 @@ _NAME: Final = "fairway_name"
 """A label that keeps metrics of two names apart until they are put together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Seconds since 1970; a sample at the very end belongs to the next window."""
+def moment(window: Window) -> float:
+    """Return the time to ask for."""
+    return window.end - 0.001
 
-    start: int
-    end: int
 
-    @property
-    def seconds(self) -> int:
-        return self.end - self.start
-
-    @property
-    def range(self) -> str:
-        """The range of a selector: a millisecond short, since Prometheus 2 counts samples at both ends."""
-        return f"{self.seconds * 1000 - 1}ms"
-
-    @property
-    def at(self) -> float:
-        """The time to ask for."""
-        return self.end - 0.001
+def _range(window: Window) -> str:
+    """Return the range of a selector: a millisecond short, since Prometheus 2 counts samples at both ends."""
+    return f"{window.seconds * 1000 - 1}ms"
 
 
 def means(metric: GpuMetric, select: str, window: Window) -> str:
@@ -66,12 +51,12 @@ def peaks(metric: GpuMetric, select: str, window: Window) -> str:
 def samples(names: Sequence[str], select: str, host_label: str, hosts: Sequence[str], window: Window) -> str:
     """Return the query for every sample of some hosts; `host_label` is the label that names them."""
     matchers = [f'__name__=~"{"|".join(names)}"', f'{host_label}=~"{_alternatives(hosts)}"']
-    return f"{{{', '.join([*matchers, *filter(None, [select])])}}}[{window.range}]"
+    return f"{{{', '.join([*matchers, *filter(None, [select])])}}}[{_range(window)}]"
 
 
 def _each(how: str, over_time: str, names: Sequence[str], select: str, window: Window) -> str:
     parts = [
-        f'label_replace({over_time}({name}{{{select}}}[{window.range}]), "{_NAME}", "{number}", "", "")'
+        f'label_replace({over_time}({name}{{{select}}}[{_range(window)}]), "{_NAME}", "{number}", "", "")'
         for number, name in enumerate(names)
     ]
     return f"{how} by ({_BY}) ({' or '.join(parts)})"

@@ -13,20 +13,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from fairway.model.gpu_use import Device, Holding, JobDevices, MetricCode, Window
 from fairway.telemetry import queries
 from fairway.telemetry.attribution import (
-    Device,
     Holders,
-    Holding,
-    JobDevices,
     Reading,
     Sample,
     ambiguous,
     attribute,
 )
-from fairway.telemetry.metrics import BY_CODE, METRICS, MetricCode
+from fairway.telemetry.metrics import BY_CODE, METRICS
 from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow, parse_number
-from fairway.telemetry.queries import Window
 
 HOSTS_A_QUERY: Final = 200
 DEFAULT_INTERVAL: Final = 30.0
@@ -133,7 +130,7 @@ class WindowReader:
         query = queries.samples(
             (*_ENGINE.names, _FALLBACK[0]), self._select, series.host_label, (series.host_name,), window
         )
-        rows = await self._prometheus.matrix(query, window.at)
+        rows = await self._prometheus.matrix(query, queries.moment(window))
         longest = max((row.values for row in rows), key=len, default=())
         gaps = [later - earlier for (earlier, _), (later, _) in pairwise(longest)]
         return statistics.median(gaps) if gaps else None
@@ -148,14 +145,14 @@ class WindowReader:
             some = names[start : start + HOSTS_A_QUERY]
             for label in sorted({hosts[name].host_label for name in some}):
                 query = queries.samples(_ALL_NAMES, self._select, label, some, window)
-                for row in await self._prometheus.matrix(query, window.at):
+                for row in await self._prometheus.matrix(query, queries.moment(window)):
                     device = self._device(row.metric)
                     if device in devices:
                         found.setdefault(device, []).append(row)
         return {device: _merged(rows) for device, rows in found.items()}
 
     async def _vector(self, query: str, window: Window) -> tuple[VectorRow, ...]:
-        return await self._prometheus.vector(query, window.at)
+        return await self._prometheus.vector(query, queries.moment(window))
 
     def _key(self, labels: Labels) -> _Key:
         return self._device(labels), labels.holder
