@@ -35,6 +35,7 @@ from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
+from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
 from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
@@ -54,6 +55,7 @@ class FencedTransaction:
         self.metering: Final = MeteringWriter(connection, lease)
         self.capacity: Final = CapacityWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
+        self.gpu_use: Final = GpuUseWriter(connection, lease)
 
 
 class Ledger:
@@ -79,6 +81,7 @@ class Ledger:
         self.prices: Final = PriceStore(connections)
         self.months: Final = MonthStore(connections)
         self.budgets: Final = BudgetStore(connections)
+        self.gpu_use: Final = GpuUseStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

@@ -1,0 +1,89 @@
+"""What GPUs did is stored by job, hour, team and node."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+LOSES = "what was measured of jobs' GPUs: Prometheus has it for as long as it keeps samples"
+
+_METRICS = ("engine", "sm", "tensor", "dram", "memory", "power", "pcie", "nvlink")
+_ADDED = (*(name for metric in _METRICS for name in (metric, f"{metric}_seconds")), "idle")
+_USE = ", ".join(f"{name} double precision NOT NULL DEFAULT 0" for name in _ADDED)
+_USE += ", memory_peak double precision"
+
+TABLES = f"""
+CREATE TABLE job_use (
+    job bigint NOT NULL,
+    hour timestamptz NOT NULL,
+    {_USE},
+    CONSTRAINT job_use_pkey PRIMARY KEY (job, hour)
+);
+CREATE TABLE gpu_use (
+    job bigint NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    gpu text COLLATE "C" NOT NULL,
+    instance text COLLATE "C" NOT NULL,
+    {_USE},
+    CONSTRAINT gpu_use_pkey PRIMARY KEY (job, node, gpu, instance)
+);
+CREATE TABLE use_hour (
+    hour timestamptz NOT NULL,
+    class integer NOT NULL,
+    {_USE},
+    CONSTRAINT use_hour_pkey PRIMARY KEY (hour, class)
+);
+CREATE TABLE use_day (
+    day date NOT NULL,
+    class integer NOT NULL,
+    {_USE},
+    CONSTRAINT use_day_pkey PRIMARY KEY (day, class)
+);
+CREATE TABLE node_use (
+    cluster text COLLATE "C" NOT NULL,
+    hour timestamptz NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    measured double precision NOT NULL,
+    busy double precision NOT NULL,
+    CONSTRAINT node_use_pkey PRIMARY KEY (cluster, hour, node)
+);
+CREATE TABLE job_window (
+    job bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    measured double precision NOT NULL,
+    busy double precision NOT NULL,
+    gpus integer NOT NULL,
+    idle_gpus integer NOT NULL,
+    memory_peak double precision,
+    CONSTRAINT job_window_pkey PRIMARY KEY (job, started_at)
+);
+CREATE INDEX job_window_old_idx ON job_window (cluster, started_at);
+CREATE TABLE telemetry_mark (
+    cluster text COLLATE "C" NOT NULL,
+    read_to timestamptz NOT NULL,
+    interval_seconds double precision NOT NULL,
+    CONSTRAINT telemetry_mark_pkey PRIMARY KEY (cluster)
+);
+CREATE TABLE attempt_gpu (
+    job bigint NOT NULL,
+    attempt integer NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    gpus integer[] NOT NULL,
+    ended_at timestamptz,
+    CONSTRAINT attempt_gpu_pkey PRIMARY KEY (job, attempt, node)
+);
+CREATE INDEX attempt_gpu_cluster_idx ON attempt_gpu (cluster, ended_at);
+"""
+
+
+def upgrade() -> None:
+    op.execute(TABLES)
+
+
+def downgrade() -> None:
+    op.execute(
+        "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu"
+    )

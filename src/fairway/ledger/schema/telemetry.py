@@ -1,0 +1,91 @@
+"""Define the tables of GPU use. A test compares them with what the migrations create.
+
+Each metric has two columns: its integral over time, and the seconds in which it was measured. What nobody
+measured is not stored: it is what usage has beyond `engine_seconds`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, BigInteger, Column, Date, Double, Index, Integer, Table, text
+
+from fairway.ledger.schema.tables import Moment, Name, metadata
+from fairway.model.gpu_use import MetricCode
+
+SUMS: Final = tuple(name for code in MetricCode for name in (code.value, f"{code.value}_seconds"))
+"""The integral of each metric and how long it was measured."""
+ADDED: Final = (*SUMS, "idle")
+"""Columns that are added up."""
+PEAK: Final = "memory_peak"
+
+
+def _use() -> tuple[Column[Any], ...]:
+    added = tuple(Column(name, Double, nullable=False, server_default=text("0")) for name in ADDED)
+    return *added, Column(PEAK, Double)
+
+
+def _key(name: str, kind: Any = Name) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False)
+
+
+# By job and hour of UTC, for the course of a job.
+job_use: Final = Table("job_use", metadata, _key("job", BigInteger()), _key("hour", Moment), *_use())
+
+# By job and GPU over its whole life, so that one that lags behind the others is seen.
+gpu_use: Final = Table(
+    "gpu_use", metadata, _key("job", BigInteger()), _key("node"), _key("gpu"), _key("instance"), *_use()
+)
+
+# By class, as `usage_hour` and `usage_day` are.
+use_hour: Final = Table("use_hour", metadata, _key("hour", Moment), _key("class", Integer()), *_use())
+use_day: Final = Table("use_day", metadata, _key("day", Date()), _key("class", Integer()), *_use())
+
+# By node and hour, whoever held its GPUs.
+node_use: Final = Table(
+    "node_use",
+    metadata,
+    _key("cluster"),
+    _key("hour", Moment),
+    _key("node"),
+    Column("measured", Double, nullable=False),
+    Column("busy", Double, nullable=False),
+)
+
+# The last day of running jobs, window by window, for rules about idle GPUs.
+job_window: Final = Table(
+    "job_window",
+    metadata,
+    _key("job", BigInteger()),
+    _key("started_at", Moment),
+    Column("cluster", Name, nullable=False),
+    Column("measured", Double, nullable=False),
+    Column("busy", Double, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("idle_gpus", Integer, nullable=False),
+    Column("memory_peak", Double),
+    Index("job_window_old_idx", "cluster", "started_at"),
+)
+
+# Up to when a cluster is read; moved in the transaction that adds the window.
+telemetry_mark: Final = Table(
+    "telemetry_mark",
+    metadata,
+    _key("cluster"),
+    Column("read_to", Moment, nullable=False),
+    Column("interval_seconds", Double, nullable=False),
+)
+
+# Which GPUs an attempt was given, where the engine tells and the exporter does not.
+attempt_gpu: Final = Table(
+    "attempt_gpu",
+    metadata,
+    _key("job", BigInteger()),
+    _key("attempt", Integer()),
+    _key("node"),
+    Column("cluster", Name, nullable=False),
+    Column("gpus", ARRAY(Integer), nullable=False),
+    # Of an attempt that ended; NULL while it runs.
+    Column("ended_at", Moment),
+    Index("attempt_gpu_cluster_idx", "cluster", "ended_at"),
+)

@@ -1,0 +1,1 @@
+"""What GPUs did, by job, hour, team and node."""

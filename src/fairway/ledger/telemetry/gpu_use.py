@@ -1,0 +1,248 @@
+"""Read and write what GPUs did while jobs held them.
+
+A window is added once: the mark that says up to when a cluster is read moves in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from sqlalchemy import text
+
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter, lost
+from fairway.ledger.schema.telemetry import ADDED, PEAK
+from fairway.ledger.sql_values import arrays, moment, seconds
+from fairway.model.gpu_use import Device, GpuUse, Holding, JobDevices, MetricCode, Window
+from fairway.model.job import JobId
+
+KEEP_WINDOWS_SECONDS: Final = 86_400
+_HOUR: Final = 3600
+
+_VALUES: Final = (*ADDED, PEAK)
+
+
+def _rows(keys: Mapping[str, str]) -> str:
+    """Return SQL of rows that are passed as one array per column."""
+    types = {**keys, **dict.fromkeys(_VALUES, "float8")}
+    columns = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in types.items())
+    return f"unnest({columns}) AS row ({', '.join(types)})"
+
+
+def _added(table: str, keys: Sequence[str], select: str) -> str:
+    """Return SQL that adds rows to those of the same keys."""
+    sets = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in ADDED)
+    return f"""
+        INSERT INTO {table} ({", ".join((*keys, *_VALUES))}) {select}
+        ON CONFLICT ({", ".join(keys)}) DO UPDATE
+        SET {sets}, {PEAK} = greatest({table}.{PEAK}, excluded.{PEAK})
+    """  # noqa: S608
+
+
+_SUMMED: Final = ", ".join([*(f"sum(row.{name})" for name in ADDED), f"max(row.{PEAK})"])
+_PLAIN: Final = ", ".join(f"row.{name}" for name in _VALUES)
+_BY_GPU: Final = {"job": "bigint", "node": "text", "gpu": "text", "instance": "text"}
+
+_ADD_GPUS = text(
+    _added(
+        "gpu_use",
+        tuple(_BY_GPU),
+        f"SELECT row.job, row.node, row.gpu, row.instance, {_PLAIN} FROM {_rows(_BY_GPU)}"  # noqa: S608
+        " ORDER BY 1, 2, 3, 4",
+    )
+)
+_ADD_JOBS = text(
+    _added(
+        "job_use",
+        ("job", "hour"),
+        f"SELECT row.job, CAST(:hour AS timestamptz), {_SUMMED} FROM {_rows(_BY_GPU)}"  # noqa: S608
+        " GROUP BY row.job ORDER BY 1",
+    )
+)
+_BY_CLASS: Final = f"FROM {_rows(_BY_GPU)} JOIN job ON job.id = row.job GROUP BY job.class ORDER BY 2"
+_ADD_HOUR = text(
+    _added(
+        "use_hour",
+        ("hour", "class"),
+        f"SELECT CAST(:hour AS timestamptz), job.class, {_SUMMED} {_BY_CLASS}",
+    )
+)
+_ADD_DAY = text(
+    _added(
+        "use_day",
+        ("day", "class"),
+        f"SELECT CAST(:day AS date), job.class, {_SUMMED} {_BY_CLASS}",
+    )
+)
+_ADD_NODES = text("""
+    INSERT INTO node_use (cluster, hour, node, measured, busy)
+    SELECT :cluster, :hour, row.* FROM unnest(
+        CAST(:node AS text[]), CAST(:measured AS float8[]), CAST(:busy AS float8[])
+    ) AS row ORDER BY 3
+    ON CONFLICT (cluster, hour, node)
+    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy
+""")
+_ADD_WINDOWS = text("""
+    INSERT INTO job_window (job, started_at, cluster, measured, busy, gpus, idle_gpus, memory_peak)
+    SELECT row.job, :start, :cluster, row.measured, row.busy, row.gpus, row.idle_gpus, row.memory_peak
+    FROM unnest(
+        CAST(:job AS bigint[]), CAST(:measured AS float8[]), CAST(:busy AS float8[]), CAST(:gpus AS int[]),
+        CAST(:idle_gpus AS int[]), CAST(:memory_peak AS float8[])
+    ) AS row (job, measured, busy, gpus, idle_gpus, memory_peak)
+    ORDER BY 1
+""")
+_FORGET_WINDOWS = text("DELETE FROM job_window WHERE cluster = :cluster AND started_at < :before")
+
+_MARK = text("SELECT read_to, interval_seconds FROM telemetry_mark WHERE cluster = :cluster")
+_START = text("""
+    INSERT INTO telemetry_mark (cluster, read_to, interval_seconds) VALUES (:cluster, :at, :interval)
+    ON CONFLICT (cluster) DO UPDATE SET read_to = excluded.read_to
+""")
+_MOVE = text("""
+    UPDATE telemetry_mark SET read_to = :end, interval_seconds = :interval
+    WHERE cluster = :cluster AND read_to = :start RETURNING 1
+""")
+
+# An exporter names Slurm's own id of a job, or a pod: whose engine job that may be is for the caller to say.
+_HOLDINGS = text("""
+    WITH named AS (
+        SELECT engine_job.job, array_agg(DISTINCT word.holder) AS holders
+        FROM unnest(CAST(:ids AS text[]), CAST(:holders AS text[])) AS word (id, holder)
+        JOIN engine_job ON engine_job.cluster = :cluster AND engine_job.engine_id = word.id
+        GROUP BY engine_job.job
+    ), located AS (
+        SELECT job, attempt, jsonb_object_agg(node, gpus) AS gpus FROM attempt_gpu
+        WHERE cluster = :cluster AND (ended_at IS NULL OR ended_at > :start)
+        GROUP BY job, attempt
+    ), wanted AS (
+        SELECT job FROM named UNION SELECT job FROM located
+    )
+    SELECT attempt.job, attempt.devices, attempt.started_at, attempt.ended_at, named.holders, located.gpus
+    FROM wanted
+    CROSS JOIN LATERAL (
+        SELECT job, number, devices, started_at, ended_at FROM attempt
+        WHERE attempt.job = wanted.job AND attempt.started_at < :end
+            AND (attempt.ended_at > :start OR attempt.ended_at IS NULL AND attempt.ending IS NULL)
+        OFFSET 0
+    ) AS attempt
+    LEFT JOIN named ON named.job = attempt.job
+    LEFT JOIN located ON located.job = attempt.job AND located.attempt = attempt.number
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryMark:
+    """Up to when a cluster's metrics are read, and the seconds between two samples."""
+
+    read_to: int
+    interval: float
+
+
+class GpuUseStore(LedgerStore):
+    """Reads what GPUs did."""
+
+    async def mark(self, cluster: str) -> TelemetryMark | None:
+        """Return up to when a cluster is read. Returns None if it never was."""
+        row = await self._fetch_first(_MARK, {"cluster": cluster})
+        return None if row is None else TelemetryMark(seconds(row.read_to), row.interval_seconds)
+
+    async def holdings(
+        self, cluster: str, window: Window, candidates: Iterable[tuple[str, str]]
+    ) -> list[Holding]:
+        """Return who held GPUs in a window, of the engine jobs given as (engine id, an exporter's name)."""
+        values = arrays(candidates, "ids", "holders") | {
+            "cluster": cluster,
+            "start": moment(window.start),
+            "end": moment(window.end),
+        }
+        return [
+            Holding(
+                JobId(row.job),
+                row.devices,
+                row.started_at.timestamp(),
+                float(window.end) if row.ended_at is None else row.ended_at.timestamp(),
+                frozenset(row.holders or ()),
+                {node: tuple(gpus) for node, gpus in (row.gpus or {}).items()},
+            )
+            for row in await self._fetch(_HOLDINGS, values)
+        ]
+
+
+class GpuUseWriter(FencedWriter):
+    """Writes what the GPUs of the lease's cluster did."""
+
+    async def start(self, at: int, interval: float) -> None:
+        """Begin to read a cluster at `at`."""
+        values = {"cluster": self._lease.cluster, "at": moment(at), "interval": interval}
+        await self._connection.execute(_START, values)
+
+    async def add(
+        self,
+        window: Window,
+        day: date,
+        jobs: JobDevices,
+        nodes: Mapping[str, tuple[float, float]],
+        interval: float,
+    ) -> None:
+        """Add a window; `nodes` have measured and busy GPU-seconds.
+
+        Raises LeaseLost, and then nothing is added, if the window is not the next one: it was added before.
+        """
+        cluster = self._lease.cluster
+        moved = await self._connection.execute(
+            _MOVE,
+            {
+                "cluster": cluster,
+                "start": moment(window.start),
+                "end": moment(window.end),
+                "interval": interval,
+            },
+        )
+        if moved.first() is None:
+            raise lost(self._lease)
+        hour = moment(window.start - window.start % _HOUR)
+        rows = [
+            (job, device.node, device.gpu, device.instance, *_values(use))
+            for job, devices in jobs.items()
+            for device, use in devices.items()
+        ]
+        if rows:
+            columns = arrays(rows, *_BY_GPU, *_VALUES)
+            await self._connection.execute(_ADD_GPUS, columns)
+            await self._connection.execute(_ADD_JOBS, columns | {"hour": hour})
+            await self._connection.execute(_ADD_HOUR, columns | {"hour": hour})
+            await self._connection.execute(_ADD_DAY, columns | {"day": day})
+            windows = arrays(
+                (_window(job, devices) for job, devices in jobs.items()),
+                *("job", "measured", "busy", "gpus", "idle_gpus", "memory_peak"),
+            )
+            at = {"start": moment(window.start), "cluster": cluster}
+            await self._connection.execute(_ADD_WINDOWS, windows | at)
+        if nodes:
+            each = arrays(((node, *both) for node, both in nodes.items()), "node", "measured", "busy")
+            await self._connection.execute(_ADD_NODES, each | {"cluster": cluster, "hour": hour})
+        before = moment(window.end - KEEP_WINDOWS_SECONDS)
+        await self._connection.execute(_FORGET_WINDOWS, {"cluster": cluster, "before": before})
+
+
+def _values(use: GpuUse) -> tuple[float | None, ...]:
+    """Return the columns of `ADDED` and the peak."""
+    sums = (
+        value for code in MetricCode for value in (use.integrals.get(code, 0.0), use.seconds.get(code, 0.0))
+    )
+    return *sums, use.idle, use.peak_memory_mib
+
+
+def _window(job: JobId, devices: Mapping[Device, GpuUse]) -> tuple[object, ...]:
+    uses: Collection[GpuUse] = devices.values()
+    return (
+        job,
+        sum(use.measured for use in uses),
+        sum(use.integrals.get(MetricCode.ENGINE, 0.0) for use in uses),
+        len(devices),
+        sum(use.idle > 0 for use in uses),
+        max((use.peak_memory_mib for use in uses if use.peak_memory_mib is not None), default=None),
+    )
