@@ -25,6 +25,7 @@ from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.nudge import NudgeCluster
 from fairway.control.loops.observe import ObserveCluster
+from fairway.control.loops.telemetry import ReadTelemetry
 from fairway.control.metrics import BudgetMetrics, JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
 from fairway.engines.port import Governs, Mirrors, Observes, Runs
 from fairway.ledger import FLEET, Ledger
@@ -46,6 +47,7 @@ DISPATCH: Final = "dispatch"
 MIRROR: Final = "mirror"
 METER: Final = "meter"
 HOLD: Final = "hold"
+TELEMETRY: Final = "telemetry"
 BUDGET: Final = "budget"
 ARCHIVE: Final = "archive"
 POLL_SECONDS: Final = 2.0
@@ -58,6 +60,8 @@ MIRROR_SECONDS: Final = 0.2
 """Pause between reads of changes; a read itself waits up to a second for changes."""
 METER_SECONDS: Final = 5.0
 """How often to meter usage and capacity; a few small queries each time."""
+TELEMETRY_SECONDS: Final = 15.0
+"""How often to check whether another window of GPU metrics has closed; one small query each time."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -217,6 +221,11 @@ class Runner:
         yield self._loop(MIRROR, name, self._job_pace(MIRROR_SECONDS), mirror, mirror.close)
         meter = MeterCluster(name, self._ledger, applied, self._usage_metrics)
         yield self._loop(METER, name, self._job_pace(METER_SECONDS), meter, meter.close)
+        if cluster.telemetry is not None:
+            read = ReadTelemetry(name, cluster.telemetry, self._ledger, applied)
+            yield self._loop(
+                TELEMETRY, name, self._pace(TELEMETRY_SECONDS, JOBS_STEP_SECONDS), read, read.close
+            )
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(

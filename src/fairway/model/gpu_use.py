@@ -10,8 +10,8 @@ from typing import Final
 
 from fairway.model.job import JobId
 
-WINDOW_SECONDS: Final = 600
-"""Windows begin at multiples of this since 1970, so that each lies within one hour of UTC."""
+WINDOW_SECONDS: Final = 300
+"""Windows begin at multiples of this since 1970, so that each lies within one hour of any time zone."""
 IDLE_RATIO: Final = 0.01
 """A GPU whose engine is busy for less than this share of a window does nothing."""
 

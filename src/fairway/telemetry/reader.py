@@ -7,6 +7,7 @@ hosts a query.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,14 @@ FindHoldings = Callable[[Collection[str]], Awaitable[Sequence[Holding]]]
 
 _Key = tuple[Device, str]
 """A device and its holder."""
+
+
+def engine_ids(holder: str) -> tuple[str, ...]:
+    """Return the engine's ids that a holder may have: a Slurm job's own, or the Job whose pod it is."""
+    if "/" not in holder:
+        return (holder,)
+    without_random = re.sub(r"-[a-z0-9]{5}$", "", holder)
+    return tuple(dict.fromkeys((re.sub(r"-\d+$", "", without_random), without_random)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from fairway.model.gpu_use import Device, GpuUse, Holding, JobDevices, MetricCod
 from fairway.model.job import JobId
 
 KEEP_WINDOWS_SECONDS: Final = 86_400
-_HOUR: Final = 3600
 
 _VALUES: Final = (*ADDED, PEAK)
 
@@ -96,6 +95,8 @@ _ADD_WINDOWS = text("""
 """)
 _FORGET_WINDOWS = text("DELETE FROM job_window WHERE cluster = :cluster AND started_at < :before")
 
+_NODES = text("SELECT name FROM node WHERE cluster = :cluster")
+
 _MARK = text("SELECT read_to, interval_seconds FROM telemetry_mark WHERE cluster = :cluster")
 _START = text("""
     INSERT INTO telemetry_mark (cluster, read_to, interval_seconds) VALUES (:cluster, :at, :interval)
@@ -144,6 +145,10 @@ class TelemetryMark:
 class GpuUseStore(LedgerStore):
     """Reads what GPUs did."""
 
+    async def nodes(self, cluster: str) -> frozenset[str]:
+        """Return the names of a cluster's nodes."""
+        return frozenset(row.name for row in await self._fetch(_NODES, {"cluster": cluster}))
+
     async def mark(self, cluster: str) -> TelemetryMark | None:
         """Return up to when a cluster is read. Returns None if it never was."""
         row = await self._fetch_first(_MARK, {"cluster": cluster})
@@ -182,12 +187,13 @@ class GpuUseWriter(FencedWriter):
     async def add(
         self,
         window: Window,
+        hour: int,
         day: date,
         jobs: JobDevices,
         nodes: Mapping[str, tuple[float, float]],
         interval: float,
     ) -> None:
-        """Add a window; `nodes` have measured and busy GPU-seconds.
+        """Add a window to an hour and a day; `nodes` have measured and busy GPU-seconds.
 
         Raises LeaseLost, and then nothing is added, if the window is not the next one: it was added before.
         """
@@ -203,7 +209,7 @@ class GpuUseWriter(FencedWriter):
         )
         if moved.first() is None:
             raise lost(self._lease)
-        hour = moment(window.start - window.start % _HOUR)
+        in_hour = {"hour": moment(hour)}
         rows = [
             (job, device.node, device.gpu, device.instance, *_values(use))
             for job, devices in jobs.items()
@@ -212,8 +218,8 @@ class GpuUseWriter(FencedWriter):
         if rows:
             columns = arrays(rows, *_BY_GPU, *_VALUES)
             await self._connection.execute(_ADD_GPUS, columns)
-            await self._connection.execute(_ADD_JOBS, columns | {"hour": hour})
-            await self._connection.execute(_ADD_HOUR, columns | {"hour": hour})
+            await self._connection.execute(_ADD_JOBS, columns | in_hour)
+            await self._connection.execute(_ADD_HOUR, columns | in_hour)
             await self._connection.execute(_ADD_DAY, columns | {"day": day})
             windows = arrays(
                 (_window(job, devices) for job, devices in jobs.items()),
@@ -223,7 +229,7 @@ class GpuUseWriter(FencedWriter):
             await self._connection.execute(_ADD_WINDOWS, windows | at)
         if nodes:
             each = arrays(((node, *both) for node, both in nodes.items()), "node", "measured", "busy")
-            await self._connection.execute(_ADD_NODES, each | {"cluster": cluster, "hour": hour})
+            await self._connection.execute(_ADD_NODES, each | in_hour | {"cluster": cluster})
         before = moment(window.end - KEEP_WINDOWS_SECONDS)
         await self._connection.execute(_FORGET_WINDOWS, {"cluster": cluster, "before": before})
 
