@@ -49,7 +49,7 @@ async def add(ledger: Ledger, lease: Lease, window: Window, jobs: JobDevices) ->
 
 
 def one(db: psycopg.Connection[Any], query: str) -> Any:
-    row = db.execute(query).fetchone()  # type: ignore[call-overload]
+    row = db.execute(query).fetchone()
     assert row is not None
     return row if len(row) > 1 else row[0]
 
