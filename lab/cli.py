@@ -51,7 +51,13 @@ def lab() -> None:
 @click.option(
     "--real-nodes", type=click.IntRange(0, 50), help="Kubernetes: how many nodes that run real pods."
 )
-@click.option("--gpus", type=click.IntRange(1, 64), help="Kubernetes: how many GPUs a node has.")
+@click.option("--gpus", type=click.IntRange(1, 64), help="Kubernetes and gpus: how many GPUs a node has.")
+@click.option("--mig-nodes", type=click.IntRange(0, 1000), help="gpus: how many nodes with MIG instances.")
+@click.option("--interval", type=click.IntRange(1, 300), help="gpus: seconds between two scrapes.")
+@click.option("--new-names", is_flag=True, default=None, help="gpus: metrics as DCGM 4.6 names them.")
+@click.option("--lower-hostname", is_flag=True, default=None, help="gpus: the label hostname, not Hostname.")
+@click.option("--pods", is_flag=True, default=None, help="gpus: labels of pods instead of hpc_job.")
+@click.option("--no-hpc-job", is_flag=True, default=None, help="gpus: no label that names a job.")
 @click.option("--site", help="Set up as a site has it: a folder in lab/slurm/sites or lab/kubernetes/sites.")
 @click.option(
     "--kueue",
@@ -67,6 +73,12 @@ def up(
     spot_nodes: int | None,
     real_nodes: int | None,
     gpus: int | None,
+    mig_nodes: int | None,
+    interval: int | None,
+    new_names: bool | None,
+    lower_hostname: bool | None,
+    pods: bool | None,
+    no_hpc_job: bool | None,
     site: str | None,
     kueue: TextIO | None,
 ) -> None:
@@ -76,9 +88,15 @@ def up(
         "spot_nodes": spot_nodes,
         "real_nodes": real_nodes,
         "gpus": gpus,
+        "mig_nodes": mig_nodes,
+        "interval": interval,
+        "new_names": new_names,
+        "lower_hostname": lower_hostname,
+        "pods": pods,
+        "no_hpc_job": no_hpc_job,
     }
     instance = obtain(
-        kind, name, version, {what: count for what, count in options.items() if count is not None}
+        kind, name, version, {what: int(count) for what, count in options.items() if count is not None}
     )
     if kueue:
         _keep_kueue(instance, kueue.read())
@@ -116,7 +134,7 @@ def _choose_site(instance: Instance, site: str) -> None:
 @lab.command()
 def build() -> None:
     """Build and download what instances need, so that `up` only starts daemons. Cached by version."""
-    from lab import helm, oidc
+    from lab import gpus, helm, oidc
     from lab.kubernetes import builds, images
     from lab.slurm import root
 
@@ -129,6 +147,7 @@ def build() -> None:
         for version in SLURM_SUITES:
             root.installed(version)
         images.images()
+        gpus.build()
         if oidc.has_node():
             oidc.program()
 

@@ -19,6 +19,7 @@ MODULES = {
     "kubernetes": "lab.kubernetes",
     "postgres": "lab.postgres",
     "prometheus": "lab.prometheus",
+    "gpus": "lab.gpus",
 }
 
 

@@ -25,6 +25,7 @@ PROMETHEUS_OPERATOR = "v0.85.0"
 NODE_IMAGE_SUITE = "trixie"
 NODE_IMAGES = 1
 
-# PostgreSQL and Prometheus are what the machine's own Debian carries: see `versions` of each kind.
+# These are what the machine's own Debian carries: see `versions` of each kind.
 POSTGRES_PACKAGE = "postgresql"
 PROMETHEUS_PACKAGE = "prometheus"
+ALERTMANAGER_PACKAGE = "prometheus-alertmanager"
