@@ -78,7 +78,7 @@ def configure(instance: Instance, text: str) -> None:
     (instance.folder / "prometheus.yml").write_text(text)
 
 
-def serve(instance: Instance, version: str) -> None:
+def serve(instance: Instance, version: str, *more: str) -> None:
     """Start an instance's Prometheus and return when it answers."""
     command: list[str | Path] = [
         unpacked(version) / "usr/bin/prometheus",
@@ -87,6 +87,7 @@ def serve(instance: Instance, version: str) -> None:
         f"--web.listen-address=127.0.0.1:{instance.port('http')}",
         "--web.enable-lifecycle",
         "--web.enable-remote-write-receiver",
+        *more,
     ]
     launch(instance, "prometheus", command, f"{url(instance)}/-/ready")
 

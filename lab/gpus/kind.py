@@ -69,6 +69,8 @@ receivers:
       - url: http://127.0.0.1:{receiver}/lab
         send_resolved: true
 """
+# After a reload Prometheus knows no Alertmanager for up to 5 s; by default it sends again after a minute.
+RESEND: Final = "--rules.alert.resend-delay=5s"
 # Debian's reads its templates from here. In the unpacked one it is a relative path, of the same length.
 TEMPLATES: Final = b"/usr/share/prometheus/alertmanager"
 TEMPLATES_BELOW: Final = b"usr//share/prometheus/alertmanager"
@@ -127,7 +129,7 @@ class Gpus:
         python: list[str | Path] = [sys.executable, "-m"]
         match daemon:
             case "prometheus":
-                prometheus.serve(instance, instance.version.partition("+")[0])
+                prometheus.serve(instance, instance.version.partition("+")[0], RESEND)
             case "alertmanager":
                 command: list[str | Path] = [
                     of_alertmanager / "usr/bin/prometheus-alertmanager",
