@@ -1,4 +1,4 @@
-"""Real engines on one machine: Slurm, Kubernetes with Kueue, PostgreSQL, Prometheus.
+"""Real engines on one machine: Slurm, Kubernetes with Kueue, PostgreSQL, Prometheus, GPU telemetry.
 
 For developers, tests and the curious; no part of the product. `python -m lab --help` shows what it can do;
 from Python:

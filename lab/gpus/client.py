@@ -141,10 +141,10 @@ class Exporter:
 
     def truth(self, job: str | None = None) -> Truth:
         holds = []
-        for raw in self._call("GET", "truth"):
+        for raw in self._call("GET", f"truth/{job}" if job else "truth"):
             figures = {code: Figure(**sums) for code, sums in raw.pop("figures").items()}
             holds.append(Held(**raw, figures=figures))
-        return Truth([hold for hold in holds if job in (None, hold.job)])
+        return Truth(holds)
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         return _call(method, f"{self.url}/{path}", body)
@@ -186,10 +186,17 @@ class Receiver:
         _call("PUT", self.url, {"status": status})
 
 
-def points(file: Path) -> list[Point]:
-    """A recorded series for a replay: a CSV file with the columns second, duty (percent) and memory (MiB)."""
+def points(file: Path, pod: str | None = None) -> list[Point]:
+    """Read a recorded series for a replay: CSV with the columns second, duty (percent) and memory_mib.
+
+    Of a file with a column pod, only the rows of that pod.
+    """
     with file.open() as lines:
-        return [(float(a), float(b), float(c)) for a, b, c, *_ in list(csv.reader(lines))[1:]]
+        return [
+            (float(row["second"]), float(row["duty"]), float(row["memory_mib"] or 0))
+            for row in csv.DictReader(lines)
+            if pod in (None, row.get("pod"))
+        ]
 
 
 def _call(method: str, url: str, body: object = None) -> Any:

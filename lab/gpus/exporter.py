@@ -3,7 +3,7 @@
 GET    /sd, /sd/host         the nodes as targets of Prometheus' http_sd
 GET    /n/NODE/metrics       what the node's dcgm-exporter serves
 GET    /n/NODE/host          what its cgroup_exporter and node_exporter serve (Kubernetes: its kubelet)
-GET    /truth                what was held, and sums of what Prometheus was served, by job and GPU
+GET    /truth, /truth/JOB    what was held, and sums of what Prometheus was served, by job and GPU
 PUT    /jobs                 [{"job": "17", "node": "gpu001", "gpus": [0, 1], "shape": "io"}], see `Hold`
 DELETE /jobs/JOB, /jobs      end a job; forget all jobs and what was served of them
 PUT    /nodes                [{"name": "gpu001", "gpus": 8}]: another fleet, see `Node`
@@ -52,16 +52,16 @@ class Handler(BaseHTTPRequestHandler):
                 self._metrics(name)
             case ["n", name, "host"]:
                 self._locked(lambda fleet: fleet.host(fleet.node(name), time.time()))
-            case ["truth"]:
-                self._locked(lambda fleet: fleet.truth(time.time()))
+            case ["truth", *job]:
+                self._locked(lambda fleet: fleet.truth(time.time(), *job))
             case ["sd", *host]:
                 self._locked(lambda fleet: self._targets(fleet, "host" if host else "metrics"))
             case _:
                 self.send_error(404)
 
     def do_PUT(self) -> None:
-        said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self._locked(lambda fleet: _put(fleet, self._parts(), said, time.time()))
+        said = self.rfile.read(int(self.headers["content-length"]))
+        self._locked(lambda fleet: _put(fleet, self._parts(), json.loads(said), time.time()))
 
     def do_DELETE(self) -> None:
         match self._parts():

@@ -221,8 +221,10 @@ class Fleet:
             lines += _host_lines(hold, node.cpu_seconds[hold.job], cpus[hold.job], self.options)
         return "\n".join(lines) + "\n"
 
-    def truth(self, now: float) -> list[dict[str, Any]]:
-        return [hold.truth(now) for node in self.nodes.values() for hold in node.holds]
+    def truth(self, now: float, job: str | None = None) -> list[dict[str, Any]]:
+        """What was held and served, of one job or of all; one that was requeued has held more than once."""
+        holds = [hold for node in self.nodes.values() for hold in node.holds]
+        return [hold.truth(now) for hold in holds if job in (None, hold.job)]
 
 
 def _host_lines(hold: Hold, seconds: float, cpus: float, options: Options) -> list[str]:

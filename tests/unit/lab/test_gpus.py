@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.gpus import points
 from lab.gpus.dcgm import METRICS, Options, Refused
 from lab.gpus.fleet import Fleet, Node
 from lab.gpus.shapes import SHAPE_NAMES, Load, blur, load
@@ -160,6 +161,14 @@ def test_jobs_begin_and_end_as_scheduled() -> None:
     assert [('hpc_job="17"' in text(held, NOW + at)) for at in (9, 10, 19, 20)] == [False, True, True, False]
 
 
+def test_a_requeued_job_has_held_twice() -> None:
+    held = fleet()
+    hold(held, "17", 0)
+    held.end("17", NOW + 5)
+    hold(held, "17", 1, at=NOW + 7)
+    assert [(one["gpu"], one["held"]) for one in held.truth(NOW + 10, "17")] == [("0", 5), ("1", 3)]
+
+
 def test_a_job_goes_on_in_another_shape() -> None:
     held = fleet()
     hold(held, "17", 0, noise=0)
@@ -198,10 +207,15 @@ def test_an_xid_counts_after_the_next_one() -> None:
 
 
 def test_a_replay_starts_again_at_its_end() -> None:
-    points = [(0, 10.0, 1000.0), (60, 90.0, 2000.0)]
-    engines = [load("replay", 0, second, points, 10_000).engine for second in (0, 59, 60, 119, 120)]
+    recorded = [(0, 10.0, 1000.0), (60, 90.0, 2000.0)]
+    engines = [load("replay", 0, second, recorded, 10_000).engine for second in (0, 59, 60, 119, 120)]
     assert engines == [0.1, 0.1, 0.9, 0.9, 0.1]
-    assert load("replay", 0, 60, points, 10_000).memory == 0.2
+    assert load("replay", 0, 60, recorded, 10_000).memory == 0.2
+
+
+def test_a_series_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "pods.csv").write_text("pod,second,duty,memory_mib\n0,0,1,2\n1,0,3.5,\n1,57,4,20618\n")
+    assert points(tmp_path / "pods.csv", pod="1") == [(0, 3.5, 0), (57, 4, 20618)]
 
 
 # What diagnoses each shape: the decision table of the telemetry facts.
