@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 
-class Receiver(HTTPServer):
+class RecordingServer(HTTPServer):
     def __init__(self, port: int, file: Path) -> None:
         self.file = file
         self.status = 200
@@ -22,7 +22,7 @@ class Receiver(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Receiver
+    server: RecordingServer
 
     def do_POST(self) -> None:
         body = json.loads(self._body())
@@ -56,4 +56,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    Receiver(int(sys.argv[1]), Path(sys.argv[2])).serve_forever()
+    RecordingServer(int(sys.argv[1]), Path(sys.argv[2])).serve_forever()
