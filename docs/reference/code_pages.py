@@ -9,13 +9,15 @@ from typing import Any
 import yaml
 
 from docs.reference.collect import Code, collect
+from fairway.advise.diagnosis import DIAGNOSES, DiagnosisRule
 from fairway.explain.engine_reasons import ENGINE_REASONS
-from fairway.explain.reasons import REASONS
+from fairway.explain.reasons import REASONS, WaitReason
 from fairway.files.diagnostics import FaultCode
 
 HERE = Path(__file__).parent
 _KINDS = {
     "wait": "why a job waits",
+    "diagnosis": "what a running job does with its GPUs",
     "objection": "stands against a plan",
     "notice": "a note beside a plan",
     "fault": "a fault of a file",
@@ -23,6 +25,7 @@ _KINDS = {
 }
 _ORDER = tuple(_KINDS)
 _ROOMS = {
+    "advise": "`fairway why`",
     "api": "the server's API",
     "cli": "the command line",
     "client": "the command line and the Python client",
@@ -62,10 +65,10 @@ def words() -> dict[str, Any]:
 
 
 def written_words() -> dict[str, Any]:
-    """What each code means: a job's reasons as the code has them, all others as codes.yaml does."""
+    """What each code means: a job's reasons and diagnoses as the code has them, all others as codes.yaml does."""
+    own: list[WaitReason | DiagnosisRule] = [*REASONS.values(), *DIAGNOSES.values()]
     reasons = {
-        code: {"means": one.means, "do": f"{one.remedy[0].upper()}{one.remedy[1:]}."}
-        for code, one in REASONS.items()
+        one.code: {"means": one.means, "do": f"{one.remedy[0].upper()}{one.remedy[1:]}."} for one in own
     }
     return {**words()["codes"], **reasons}
 

@@ -15,7 +15,15 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src/fairway"
 _CODE = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
-_KINDS = {"Notice": "notice", "Objection": "objection", "WaitReason": "wait", "Wait": "wait"}
+_KINDS = {
+    "Notice": "notice",
+    "Objection": "objection",
+    "WaitReason": "wait",
+    "Wait": "wait",
+    "DiagnosisRule": "diagnosis",
+}
+_OWN_WORDS = {"WaitReason", "DiagnosisRule"}
+"""Classes whose words are the page's own."""
 _MAX_SAYINGS = 4
 
 
@@ -125,7 +133,7 @@ def _of_call(node: ast.Call, takers: dict[str, int], *, thrown: bool) -> Iterato
     after = node.args[place + 1 :]
     message = given.get("message") or (after[0] if after else None)
     hint = given.get("hint") or (after[1] if len(after) > 1 else None)
-    if callee == "WaitReason":  # its words are the page's own
+    if callee in _OWN_WORDS:
         message = hint = None
     for name in _codes(code):
         yield name, _KINDS.get(callee, "error"), _text(message), _text(hint)

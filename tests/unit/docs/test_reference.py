@@ -14,6 +14,7 @@ import pytest
 from docs.reference import code_pages, shapes
 from docs.reference.collect import collect
 from docs.reference.generate import HERE
+from fairway.advise.diagnosis import DIAGNOSES
 from fairway.api.middleware import REQUESTS
 from fairway.cli.root import root
 from fairway.control.metrics import METRICS
@@ -52,7 +53,9 @@ def test_the_pages_of_codes_are_up_to_date(made: dict[Path, str]) -> None:
 
 def test_every_code_of_the_source_has_words_and_no_word_is_without_a_code() -> None:
     written = set(code_pages.written_words())
-    assert not set(code_pages.words()["codes"]) & set(REASONS), "a reason's words stand in one place"
+    own = {*REASONS, *DIAGNOSES}
+    assert not set(code_pages.words()["codes"]) & own, "a reason's words stand in one place"
+    assert not set(REASONS) & set(DIAGNOSES), "a code means one thing"
     found = set(collect())
 
     assert sorted(found - written) == [], (
