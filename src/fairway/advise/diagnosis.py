@@ -8,7 +8,7 @@ guess.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
@@ -43,10 +43,17 @@ class Thresholds:
     abandoned_cpu: float = 0.05
     waiting_engine: float = 0.5
     """A GPU that is busy less than this waits for something."""
-    cpu_busy: float = 0.85
+    cpu_busy: float = 0.7
+    """Less than all: the loaders of a gang wait for the slowest of them, which lowers their mean."""
     cpu_free: float = 0.5
     io_pressure: float = 0.1
-    copy_bytes_per_second: float = 1e9
+    io_explains: float = 0.4
+    """The least part of the GPUs' waiting time that waiting for storage must account for.
+
+    Pressure is measured per node, so it may be that of other jobs.
+    """
+    copy_bytes_per_second: float = 2e9
+    """The rate of copies while the engine is not busy: the least with which pageable memory is copied."""
     copy_sm: float = 0.3
     copy_engine: float = 0.7
     """Copies do not keep the engine busy. Above this ratio they are not what limits the job."""
@@ -54,9 +61,12 @@ class Thresholds:
     communication_tensor: float = 0.1
     communication_dram: float = 0.2
     nvlink_bytes_per_second: float = 10e9
-    network_bytes_per_second: float = 1e9
+    network_bytes_per_second: float = 0.3e9
+    spinning_dram: float = 0.01
+    """Below this the kernels move no data at all: they wait for GPUs that never come."""
     small_kernel_engine: float = 0.4
-    small_kernel_sm: float = 0.25
+    small_kernel_sm: float = 0.3
+    """The part of the multiprocessors with work while kernels run, that is SM divided by engine."""
     large_gpu_engine: float = 0.15
     large_gpu_memory_mib: float = 10_240
     large_gpu_memory_ratio: float = 0.25
@@ -64,9 +74,7 @@ class Thresholds:
     """More busy cores than this, and something else than the size of the GPU is likely."""
     memory_bound_dram: float = 0.5
     memory_bound_sm: float = 0.5
-    saturated_dram: float = 0.65
-    """Above this the memory interface is the limit even if all multiprocessors have work."""
-    saturated_tensor: float = 0.1
+    memory_bound_tensor: float = 0.1
     no_tensor_sm: float = 0.5
     no_tensor: float = 0.01
     low_engine: float = 0.25
@@ -135,14 +143,18 @@ class _Case:
             return None
         return host.cpu_ratio * host.cpus * self.figures.nodes
 
+    @property
+    def engine_lately(self) -> float | None:
+        """The engine ratio over the last windows; over the span where none of them was measured."""
+        windows = [w for w in self.figures.last_windows(self.limits.lately_seconds) if w is not None]
+        return sum(windows) / len(windows) if windows and self.mean.engine is not None else self.mean.engine
+
     def engine_below(self, limit: float) -> _Condition:
         """Compare the engine ratio over the span, and also over the last windows, with `limit`."""
-        if self.mean.engine is None:
+        if self.mean.engine is None or self.engine_lately is None:
             return _UNKNOWN
-        windows = [w for w in self.figures.last_windows(self.limits.lately_seconds) if w is not None]
-        lately = sum(windows) / len(windows) if windows else self.mean.engine
-        what = f"GPU engine busy {_percent(self.mean.engine)} of the time"
-        return _below(what, max(self.mean.engine, lately), limit, _percent(limit))
+        highest = max(self.mean.engine, self.engine_lately)
+        return _below(_engine_text(self.mean.engine), highest, limit, _percent(limit))
 
     def engine_at_least(self, limit: float) -> _Condition:
         return _at_least(_engine_text(self.mean.engine), self.mean.engine, limit, _percent(limit))
@@ -196,7 +208,9 @@ def diagnoses(
     """Yield the diagnosis of every rule that holds, in the order of the table."""
     if figures.span_seconds < thresholds.min_span_seconds or figures.held_gpu_seconds <= 0:
         return
-    case = _Case(figures, thresholds, gpu, figures.mean())
+    # GPUs that are not used at all say nothing about those that are.
+    used = tuple(g for g in figures.gpus if (g.figures.engine or 0.0) >= thresholds.idle_engine)
+    case = _Case(figures, thresholds, gpu, replace(figures, gpus=used or figures.gpus).mean())
     if figures.coverage < thresholds.min_coverage:
         yield _diagnosis(_NOT_MEASURED, tuple(_NOT_MEASURED.conditions(case)), case)
         return
@@ -308,8 +322,9 @@ def _some_unused(case: _Case) -> Iterator[_Condition]:
 def _abandoned(case: _Case) -> Iterator[_Condition]:
     limits, host = case.limits, case.figures.host
     windows = case.figures.last_windows(limits.idle_seconds)
-    enough = len(windows) >= round(limits.idle_seconds / WINDOW_SECONDS)
-    engine = _max_of_all(list(windows)) if enough else None
+    measured = [window for window in windows if window is not None]
+    enough = len(measured) >= limits.min_coverage * limits.idle_seconds / WINDOW_SECONDS
+    engine = max(measured) if measured and enough else None
     what = f"GPU engine busy at most {_percent(engine)} in any window of the last {span(limits.idle_seconds)}"
     yield _below(what, engine, limits.idle_engine, _percent(limits.idle_engine))
     used = case.mean.memory_used_mib
@@ -331,14 +346,13 @@ def _io_bound(case: _Case) -> Iterator[_Condition]:
     what = f"CPU cores busy {_percent(host.cpu_ratio)}"
     yield _below(what, host.cpu_ratio, limits.cpu_free, _percent(limits.cpu_free))
     what = f"tasks waited for storage {_percent(host.io_pressure)} of the time"
-    yield _at_least(
-        what, host.io_pressure, limits.io_pressure, _percent(limits.io_pressure), most=4 * limits.io_pressure
-    )
+    limit = max(limits.io_pressure, limits.io_explains * (1 - (case.mean.engine or 0.0)))
+    yield _at_least(what, host.io_pressure, limit, _percent(limit))
 
 
 def _copy_bound(case: _Case) -> Iterator[_Condition]:
     limits = case.limits
-    yield case.pcie_at_least(limits.copy_bytes_per_second)
+    yield case.pcie_at_least(limits.copy_bytes_per_second * (1 - (case.mean.engine or 0.0)))
     yield case.sm_below(limits.copy_sm)
     yield case.engine_below(limits.copy_engine)
 
@@ -346,24 +360,42 @@ def _copy_bound(case: _Case) -> Iterator[_Condition]:
 def _communication_bound(case: _Case) -> Iterator[_Condition]:
     """Collectives keep the engine busy and compute nothing.
 
-    SM is no criterion: a collective's kernel takes 16 to 32 multiprocessors of 108 to 132, whatever it waits
-    for, so the mean lies anywhere between those and the ratio of the computing part.
+    SM alone is no criterion: a collective's kernel takes 16 to 32 multiprocessors of 108 to 132, so the mean
+    lies anywhere between those and the ratio of the computing part.
     """
     limits, mean = case.limits, case.mean
     if len(case.figures.gpus) < 2:
         return
+    if all(condition.holds for condition in _no_tensor_cores(case)):  # it computes, in FP32
+        return
+    spinning = tuple(_spinning(case))
+    if all(condition.holds for condition in spinning):
+        yield from spinning
+        return
     yield case.engine_at_least(limits.communication_engine)
     yield case.tensor_below(limits.communication_tensor)
-    dram = mean.dram
-    yield _below(_dram_text(dram), dram, limits.communication_dram, _percent(limits.communication_dram))
+    limit = limits.communication_dram
+    yield _below(_dram_text(mean.dram), mean.dram, limit, _percent(limit))
     rate, limit = mean.nvlink_bytes_per_second, limits.nvlink_bytes_per_second
     nvlink = _at_least(f"NVLink traffic {_rate(rate)} per GPU", rate, limit, _rate(limit), most=4 * limit)
     yield nvlink if nvlink.holds else case.pcie_at_least(limits.network_bytes_per_second)
 
 
+def _spinning(case: _Case) -> Iterator[_Condition]:
+    """A collective that hangs keeps the engine busy, and no data moves at all."""
+    limits, engine, dram = case.limits, case.engine_lately, case.mean.dram
+    limit = limits.communication_engine
+    yield _at_least(f"GPU engine busy {_percent(engine)} of the time lately", engine, limit, _percent(limit))
+    yield case.tensor_below(limits.no_tensor)
+    yield _below(_dram_text(dram), dram, limits.spinning_dram, _percent(limits.spinning_dram))
+
+
 def _small_kernels(case: _Case) -> Iterator[_Condition]:
+    engine, sm, limit = case.mean.engine, case.mean.sm, case.limits.small_kernel_sm
     yield case.engine_at_least(case.limits.small_kernel_engine)
-    yield case.sm_below(case.limits.small_kernel_sm)
+    filled = sm / engine if sm is not None and engine else None
+    what = f"kernels fill {_percent(filled)} of the multiprocessors (SM) while they run"
+    yield _below(what, filled, limit, _percent(limit))
 
 
 def _large_gpu(case: _Case) -> Iterator[_Condition]:
@@ -382,14 +414,11 @@ def _large_gpu(case: _Case) -> Iterator[_Condition]:
 
 
 def _memory_bound(case: _Case) -> Iterator[_Condition]:
-    """Either few multiprocessors have work at all, or all of them wait for memory, which counts as work."""
+    """A multiprocessor that waits for memory counts as busy, so few busy tensor cores show it as well."""
     limits = case.limits
-    saturated = (case.dram_at_least(limits.saturated_dram), case.tensor_below(limits.saturated_tensor))
-    if all(condition.holds for condition in saturated):
-        yield from saturated
-        return
     yield case.dram_at_least(limits.memory_bound_dram)
-    yield case.sm_below(limits.memory_bound_sm)
+    sm = case.sm_below(limits.memory_bound_sm)
+    yield sm if sm.holds else case.tensor_below(limits.memory_bound_tensor)
 
 
 def _no_tensor_cores(case: _Case) -> Iterator[_Condition]:
