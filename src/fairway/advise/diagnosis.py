@@ -46,7 +46,6 @@ class Thresholds:
     cpu_busy: float = 0.7
     """Less than all: the loaders of a gang wait for the slowest of them, which lowers their mean."""
     cpu_free: float = 0.5
-    io_pressure: float = 0.1
     io_explains: float = 0.4
     """The least part of the GPUs' waiting time that waiting for storage must account for.
 
@@ -346,7 +345,7 @@ def _io_bound(case: _Case) -> Iterator[_Condition]:
     what = f"CPU cores busy {_percent(host.cpu_ratio)}"
     yield _below(what, host.cpu_ratio, limits.cpu_free, _percent(limits.cpu_free))
     what = f"tasks waited for storage {_percent(host.io_pressure)} of the time"
-    limit = max(limits.io_pressure, limits.io_explains * (1 - (case.mean.engine or 0.0)))
+    limit = limits.io_explains * (1 - (case.mean.engine or 0.0))
     yield _at_least(what, host.io_pressure, limit, _percent(limit))
 
 

@@ -72,7 +72,7 @@ class Loop:
         return self.nodes * self.gpus_per_node
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """Where the time of one step goes on one GPU, and how busy its parts are, as sums of seconds."""
 
@@ -92,10 +92,11 @@ class Step:
     core_seconds: float = 0.0
     reading: float = 0.0
 
-    @property
-    def own(self) -> float:
-        parts = (self.decode, self.read, self.copy, self.serial, self.compute, self.collectives)
-        return sum(parts)
+    own: float = field(init=False)
+    """The time of the step without `spin`."""
+
+    def __post_init__(self) -> None:
+        self.own = self.decode + self.read + self.copy + self.serial + self.compute + self.collectives
 
     @property
     def seconds(self) -> float:
@@ -238,12 +239,16 @@ def simulate(loop: Loop, life: Life, rng: random.Random) -> Series:
             decode, read = sum(s.decode for s in steps), sum(s.read for s in steps)
             late = "collectives" if decode + read == 0 else "decode" if decode >= read else "read"
             for one in steps:
-                for cause in ("decode", "read", "copy", "serial", "collectives"):
-                    lost[cause] += getattr(one, cause) / one.seconds
+                seconds = one.seconds
+                lost["decode"] += one.decode / seconds
+                lost["read"] += one.read / seconds
+                lost["copy"] += one.copy / seconds
+                lost["serial"] += one.serial / seconds
+                lost["collectives"] += one.collectives / seconds
                 # Who waits in a collective for a GPU that waits for its data, waits for data.
-                lost[late] += one.spin / one.seconds
-                filled += one.kernels * loop.filled / one.seconds
-                computing += one.compute / one.seconds
+                lost[late] += one.spin / seconds
+                filled += one.kernels * loop.filled / seconds
+                computing += one.compute / seconds
             lost["idle"] += used if not steps else 0
         if silent[minute]:
             continue
