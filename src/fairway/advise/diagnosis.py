@@ -16,7 +16,7 @@ from typing import Final
 from fairway.advise.request import request_text, smallest_request
 from fairway.model.gpu import GpuType
 from fairway.model.telemetry import WINDOW_SECONDS, GpuFigures, JobFigures
-from fairway.model.text import span
+from fairway.model.text import first_few, span
 
 _GB: Final = 1e9
 
@@ -297,25 +297,23 @@ def _never_opened(case: _Case) -> Iterator[_Condition]:
 
 
 def _some_unused(case: _Case) -> Iterator[_Condition]:
-    limits, gpus = case.limits, case.figures.gpus
-    known = [(gpu, gpu.figures.engine) for gpu in gpus if gpu.figures.engine is not None]
-    unused = [(gpu, engine) for gpu, engine in known if engine < limits.idle_engine]
-    busiest = max((engine for _, engine in known), default=0.0)
-    where = ", ".join(f"{gpu.node}:{gpu.index}" for gpu, _ in unused[:8]) + (" …" if len(unused) > 8 else "")
-    lowest = max((engine for _, engine in unused), default=None)
-    what = (
-        f"{len(unused)} of {len(gpus)} GPUs busy at most {_percent(lowest)} for {span(limits.idle_seconds)}"
-    )
+    limits, gpus, seconds = case.limits, case.figures.gpus, case.figures.span_seconds
+    limit, measured = limits.idle_engine, limits.min_coverage * seconds
+    known = [
+        (gpu, gpu.figures.engine)
+        for gpu in gpus
+        if gpu.figures.engine is not None and gpu.figures.measured_seconds >= measured
+    ]
+    unused = [(gpu, engine) for gpu, engine in known if engine < limit]
+    highest = max((engine for _, engine in unused), default=None)
+    where = first_few([f"{gpu.node}:{gpu.index}" for gpu, _ in unused], most=8)
+    what = f"{len(unused)} of {len(gpus)} GPUs busy at most {_percent(highest)} for {span(seconds)}: {where}"
     yield case.span_at_least(limits.idle_seconds)
-    yield _below(f"{what}: {where}", lowest, limits.idle_engine, _percent(limits.idle_engine))
+    yield _below(what, highest, limit, _percent(limit))
     # A GPU that is barely above the threshold itself does not prove that the job uses some and not others.
-    yield _at_least(
-        f"the busiest GPU busy {_percent(busiest)} of the time",
-        busiest,
-        limits.idle_engine,
-        _percent(limits.idle_engine),
-        most=10 * limits.idle_engine,
-    )
+    busiest = max((engine for _, engine in known), default=0.0)
+    what = f"the busiest GPU busy {_percent(busiest)} of the time"
+    yield _at_least(what, busiest, limit, _percent(limit), most=10 * limit)
 
 
 def _abandoned(case: _Case) -> Iterator[_Condition]:
@@ -493,7 +491,8 @@ _RULES: Final = (
     DiagnosisRule(
         "CommunicationBound",
         "The GPUs look busy, but mostly wait for each other in collectives such as all-reduce.",
-        "a larger batch per GPU, gradient accumulation with  model.no_sync(), or fewer GPUs:  FEWER",
+        "a larger batch per GPU, gradient accumulation with  model.no_sync(), or fewer GPUs:  FEWER; if  "
+        "fairway logs JOB  stands still, it hangs:  fairway cancel JOB",
         _communication_bound,
     ),
     DiagnosisRule(

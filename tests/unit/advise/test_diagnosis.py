@@ -57,6 +57,7 @@ CASES = [
         [
             job(GOOD, gpu(engine=0.011)),
             job(GOOD, IDLE, seconds=7100),
+            job(*[GOOD] * 7, replace(IDLE, measured_seconds=5700), coverage=0.97),
             job(GOOD, IDLE, is_service=True),
             job(IDLE, IDLE),
         ],
