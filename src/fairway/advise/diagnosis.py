@@ -324,8 +324,8 @@ def _abandoned(case: _Case) -> Iterator[_Condition]:
     engine = max(measured) if measured and enough else None
     what = f"GPU engine busy at most {_percent(engine)} in any window of the last {span(limits.idle_seconds)}"
     yield _below(what, engine, limits.idle_engine, _percent(limits.idle_engine))
-    used = case.mean.memory_used_mib
-    limit = limits.opened_memory_mib
+    held = [g.figures.memory_used_mib for g in case.figures.gpus if g.figures.memory_used_mib is not None]
+    used, limit = max(held, default=None), limits.opened_memory_mib
     yield _at_least(f"{_memory(used)} of GPU memory held", used, limit, _memory(limit), most=2 * limit)
     what = f"CPU cores busy {_percent(host.cpu_ratio)}"
     yield _below(what, host.cpu_ratio, limits.abandoned_cpu, _percent(limits.abandoned_cpu))
