@@ -13,7 +13,7 @@ from fairway.model.telemetry import WINDOW_SECONDS, GpuFigures, HeldGpu, HostFig
 from tests.unit.advise.matrix import ACME, SHARED, AcmeKernels, Kernels, Matrix, matrix
 
 SEED = 20261117
-"""Not one of the seeds (1 to 4) with which the thresholds were tuned."""
+"""Not one of the seeds (1 to 4) read while thresholds, simulation and right answers were revised."""
 GENTD26 = SHARED / "gentd26" / "gentd26-pods.csv.zst"
 HOUR = 3600
 
