@@ -24,6 +24,7 @@ BENCHMARKS = {
     "observe": "observing a cluster through Fairway, against the bare call to its engine",
     "report": "a month of usage by team and the top users of one, against the same SQL on the raw rows",
     "submit": "jobs through Fairway until the engine has them, against the same jobs sent bare",
+    "telemetry": "one window of GPU metrics of many GPUs, against sums by job in bare PromQL",
     "soak": "a server at its full rate for the minutes given, against its own memory earlier on",
     "startup": "`fairway --help`, against importing click and rich",
     "virtual": "jobs through the virtual engine under a policy, against a bare queue",
