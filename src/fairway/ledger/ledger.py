@@ -31,6 +31,7 @@ from fairway.ledger.jobs.mirror import MirrorStore, MirrorWriter
 from fairway.ledger.jobs.store import JobStore
 from fairway.ledger.leases import LeaseStore
 from fairway.ledger.migrate import TableVersion
+from fairway.ledger.notices import NoticeStore, NoticeWriter
 from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
@@ -56,6 +57,7 @@ class FencedTransaction:
         self.capacity: Final = CapacityWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
+        self.notices: Final = NoticeWriter(connection, lease)
 
 
 class Ledger:
@@ -82,6 +84,7 @@ class Ledger:
         self.months: Final = MonthStore(connections)
         self.budgets: Final = BudgetStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
+        self.notices: Final = NoticeStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

@@ -76,6 +76,30 @@ CREATE TABLE attempt_gpu (
     CONSTRAINT attempt_gpu_pkey PRIMARY KEY (job, attempt, node)
 );
 CREATE INDEX attempt_gpu_cluster_idx ON attempt_gpu (cluster, ended_at);
+CREATE TABLE notice (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    key text COLLATE "C" NOT NULL,
+    subject text NOT NULL,
+    text text NOT NULL,
+    team text COLLATE "C",
+    "user" text COLLATE "C",
+    job bigint,
+    operators boolean NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    due_at timestamptz DEFAULT now(),
+    CONSTRAINT notice_pkey PRIMARY KEY (id),
+    CONSTRAINT notice_key_key UNIQUE (key)
+);
+CREATE INDEX notice_due_idx ON notice (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX notice_old_idx ON notice (created_at);
+CREATE TABLE notice_delivery (
+    notice bigint NOT NULL,
+    channel text COLLATE "C" NOT NULL,
+    attempts integer NOT NULL,
+    delivered_at timestamptz,
+    error text,
+    CONSTRAINT notice_delivery_pkey PRIMARY KEY (notice, channel)
+);
 """
 
 
@@ -85,5 +109,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute(
-        "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu"
+        "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
+        " notice, notice_delivery"
     )
