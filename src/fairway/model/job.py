@@ -218,6 +218,17 @@ def engine_name(mark: str, job: JobId, submission: int, name: str) -> EngineName
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of an attempt on one node, as exporters of GPU metrics name them."""
+
+    node: NodeName
+    holders: tuple[str, ...]
+    """What an exporter may call the attempt there: a Slurm job id, or `namespace/pod`."""
+    indices: tuple[int, ...] = ()
+    """Whole GPUs, as the driver counts them; empty if the engine does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job on its engine, with times by the engine's clock."""
 
@@ -231,6 +242,8 @@ class Attempt:
     signal: int | None = None
     reason: str = ""
     """The engine's text for how it ended."""
+    gpus: tuple[NodeGpus, ...] = field(default=(), compare=False, hash=True)
+    """Where exporters show it, as far as the engine tells; kept apart from the attempt, so not compared."""
 
 
 @dataclass(frozen=True, slots=True)

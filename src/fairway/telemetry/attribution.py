@@ -1,8 +1,9 @@
 """Attribute what GPUs did in one window to the jobs that held them. Pure.
 
 An exporter either says who holds a GPU (`hpc_job`, or namespace and pod), or the ledger knows which GPUs a
-job was given on which node. What a window's mean cannot divide, because the holder changed within it or
-several hold the GPU at once, is divided sample by sample.
+job was given on which node; a name that nobody held GPUs by in the window says nothing. What a window's mean
+cannot divide, because the holder changed within it or several hold the GPU at once, is divided sample by
+sample.
 
 No job is measured for longer than it held GPUs: measured and unmeasured GPU-seconds add up to those held.
 """
@@ -40,7 +41,7 @@ class Sample:
 
 
 class Holders:
-    """Finds the jobs that held a device, by the exporter's label or by the ledger's indices."""
+    """Finds the jobs that held a device, by the exporter's label or by the engine's indices."""
 
     def __init__(self, holdings: Iterable[Holding], window: Window) -> None:
         self.window = window
@@ -59,9 +60,16 @@ class Holders:
                 for gpu in gpus:
                     self._on_gpu.setdefault((node, str(gpu)), []).append(holding)
 
-    def by_name(self, holder: str) -> JobId | None:
-        found = self._named.get(holder)
-        return found[0].job if found else None
+    def by_name(self, holder: str) -> set[JobId]:
+        """Return the jobs of a name: one, unless a name was given again; none if the ledger knows none."""
+        return {holding.job for holding in self._named.get(holder, ())}
+
+    def by_name_at(self, holder: str, at: float) -> set[JobId]:
+        """Return the job that had a name at a time; of one name that only one had, that one."""
+        found = self.by_name(holder)
+        if len(found) > 1:
+            return {h.job for h in self._named[holder] if h.since <= at < h.until}
+        return found
 
     def overlap(self, names: Iterable[str], seconds: float) -> bool:
         """Return whether some of the named held GPUs at the same time, for longer than `seconds`."""
@@ -85,9 +93,14 @@ def ambiguous(readings: Iterable[Reading], holders: Holders, interval: float) ->
     """Return the devices whose readings must be divided sample by sample."""
     found: set[Device] = set()
     for device, on_device in _by_device(readings).items():
-        named = [reading.holder for reading in on_device if reading.holder]
-        if named:
-            if len(named) > 1 and holders.overlap(named, interval):
+        names = {reading.holder for reading in on_device}
+        jobs = {name: known for name in names if (known := holders.by_name(name))}
+        if jobs:
+            unnamed = bool(names - jobs.keys()) and {h.job for h in holders.on(device)} - set().union(
+                *jobs.values()
+            )
+            shared = len(jobs) > 1 and holders.overlap(jobs, interval)
+            if unnamed or shared or any(len(known) > 1 for known in jobs.values()):
                 found.add(device)
         elif holders.on(device) and holders.throughout(device) is None:
             found.add(device)
@@ -114,11 +127,11 @@ def attribute(
                     memory = sample.values.get(MetricCode.MEMORY)
                     sums(job, device).add(sample.values, interval / len(found), memory)
             continue
-        named = [reading for reading in on_device if reading.holder]
+        named = [reading for reading in on_device if holders.by_name(reading.holder)]
         holding = holders.throughout(device)
         for reading in named or on_device:
-            owner = holders.by_name(reading.holder) if named else holding.job if holding else None
-            if owner is not None:
+            owners = holders.by_name(reading.holder) if named else {holding.job} if holding else set()
+            for owner in owners:
                 seconds = min(reading.samples * interval, holders.window.seconds)
                 sums(owner, device).add(reading.means, seconds, reading.peak_memory_mib)
     for job_id, devices in jobs.items():
@@ -127,11 +140,12 @@ def attribute(
 
 
 def _holding(sample: Sample, device: Device, holders: Holders) -> list[JobId]:
-    """Return the jobs that held a device when a sample was taken."""
-    if sample.holders:
-        named = {holders.by_name(holder) for holder in sample.holders}
-        return [job for job in named if job is not None]
-    return list({h.job for h in holders.on(device) if h.since <= sample.at < h.until})
+    """Return the jobs that held a device when a sample was taken.
+
+    A name that the ledger does not know, such as that of a job whose epilog failed, counts as none.
+    """
+    named = {job for holder in sample.holders for job in holders.by_name_at(holder, sample.at)}
+    return list(named or {h.job for h in holders.on(device) if h.since <= sample.at < h.until})
 
 
 def _limit(devices: Iterable[GpuUse], held: float) -> None:

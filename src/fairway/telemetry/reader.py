@@ -7,9 +7,8 @@ hosts a query.
 from __future__ import annotations
 
 import math
-import re
 import statistics
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -35,19 +34,8 @@ _FALLBACK: Final = _ENGINE.fallback or ("", 1.0)
 _ALL_NAMES: Final = (*(name for metric in METRICS for name in metric.names), _FALLBACK[0])
 _CODES: Final = {name: metric.code for metric in METRICS for name in metric.names}
 
-FindHoldings = Callable[[Collection[str]], Awaitable[Sequence[Holding]]]
-"""Finds who held GPUs in a window: jobs that the exporter names, and those whose GPUs the ledger knows."""
-
 _Key = tuple[Device, str]
 """A device and its holder."""
-
-
-def engine_ids(holder: str) -> tuple[str, ...]:
-    """Return the engine's ids that a holder may have: a Slurm job's own, or the Job whose pod it is."""
-    if "/" not in holder:
-        return (holder,)
-    without_random = re.sub(r"-[a-z0-9]{5}$", "", holder)
-    return tuple(dict.fromkeys((re.sub(r"-\d+$", "", without_random), without_random)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +79,7 @@ class WindowReader:
         self._nodes = nodes
 
     async def read(
-        self, window: Window, find_holdings: FindHoldings, interval: float = DEFAULT_INTERVAL
+        self, window: Window, holdings: Iterable[Holding], interval: float = DEFAULT_INTERVAL
     ) -> WindowUse:
         """Read a window; `interval` is that of an earlier one, for a window with too few samples."""
         counted = await self._vector(queries.counts(_ENGINE.names, self._select, window), window)
@@ -104,7 +92,7 @@ class WindowReader:
             return WindowUse(window, interval, {}, ())
         most = max(samples.values(), key=lambda row: row.number)
         interval = await self._interval(most.metric, window) or interval
-        holders = Holders(await find_holdings({holder for _, holder in samples if holder}), window)
+        holders = Holders(holdings, window)
         readings = await self._readings(window, samples, without_engine)
         devices = ambiguous(readings, holders, interval)
         hosts = {row.metric.host_name: row.metric for (d, _), row in samples.items() if d in devices}

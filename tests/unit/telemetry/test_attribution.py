@@ -187,3 +187,48 @@ def test_a_metric_that_is_not_exported_has_no_seconds(missing: MetricCode) -> No
     (sums,) = attribute([Reading(GPU, "1", 40, means)], {}, holders, INTERVAL)[JobId(1)].values()
     assert missing not in sums.seconds
     assert sums.seconds[MetricCode.TENSOR] == 600
+
+
+def test_a_name_that_an_epilog_left_behind_says_nothing() -> None:
+    """The job that is named has ended; the engine says who holds the GPU now."""
+    holders = Holders([Holding(JobId(2), 1, 0, 2e9, frozenset({"2"}), {"n1": (0,)})], WINDOW)
+    stale = Reading(GPU, "1", 40, {MetricCode.ENGINE: 0.6})
+    assert ambiguous([stale], holders, INTERVAL) == set()
+    assert _measured(attribute([stale], {}, holders, INTERVAL), 2) == 600
+
+
+def test_a_name_that_is_missing_for_a_while() -> None:
+    """The prolog of the second job failed: its half has no name, and the engine knows whose it is."""
+    middle = WINDOW.start + 300
+    first = Holding(JobId(1), 1, 0, middle, frozenset({"1"}), {"n1": (0,)})
+    second = Holding(JobId(2), 1, middle, 2e9, frozenset({"2"}), {"n1": (0,)})
+    holders = Holders([first, second], WINDOW)
+    readings = [
+        Reading(GPU, "1", 20, {MetricCode.ENGINE: 1.0}),
+        Reading(GPU, "", 20, {MetricCode.ENGINE: 0.5}),
+    ]
+    assert ambiguous(readings, holders, INTERVAL) == {GPU}
+    samples = [
+        Sample(at, ("1",) if at < middle else (), {MetricCode.ENGINE: 1.0 if at < middle else 0.5})
+        for at in _times(7)
+    ]
+    found = attribute(readings, {GPU: samples}, holders, INTERVAL)
+    assert (_measured(found, 1), _measured(found, 2)) == (300, 300)
+    assert (_busy(found, 1), _busy(found, 2)) == (300, 150)
+
+
+def test_a_name_that_was_given_again_is_divided_by_time() -> None:
+    """A pod of a set has the name of the one before it."""
+    middle = WINDOW.start + 300
+    holders = Holders(
+        [
+            Holding(JobId(1), 1, 0, middle, frozenset({"ns/web-0"})),
+            Holding(JobId(2), 1, middle, 2e9, frozenset({"ns/web-0"})),
+        ],
+        WINDOW,
+    )
+    reading = Reading(GPU, "ns/web-0", 40, {MetricCode.ENGINE: 0.5})
+    assert ambiguous([reading], holders, INTERVAL) == {GPU}
+    samples = [Sample(at, ("ns/web-0",), {MetricCode.ENGINE: 0.5}) for at in _times(7)]
+    found = attribute([reading], {GPU: samples}, holders, INTERVAL)
+    assert (_measured(found, 1), _measured(found, 2)) == (300, 300)

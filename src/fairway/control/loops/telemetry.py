@@ -1,14 +1,14 @@
 """The step of the telemetry loop: read the windows of GPU metrics that have closed, each exactly once.
 
 A window is read some time after its end, when scrapes that were under way have arrived. What Prometheus does
-not have is not measured; while it does not answer, the loop waits and then catches up.
+not have is not measured; while it does not answer, or the mirror does not follow the cluster's jobs, the loop
+waits and then catches up.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,11 +16,11 @@ import structlog
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Lease, Ledger
 from fairway.model.fleet import Fleet, Telemetry
-from fairway.model.gpu_use import WINDOW_SECONDS, Holding, MetricCode, Window
+from fairway.model.gpu_use import WINDOW_SECONDS, MetricCode, Window
 from fairway.model.names import ClusterName
 from fairway.services.fleets import LastApplied
 from fairway.telemetry.prometheus import Prometheus
-from fairway.telemetry.reader import DEFAULT_INTERVAL, NodeNames, WindowReader, WindowUse, engine_ids
+from fairway.telemetry.reader import DEFAULT_INTERVAL, NodeNames, WindowReader, WindowUse
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
@@ -41,6 +41,8 @@ class ReadTelemetry:
         applied: LastApplied,
         *,
         clock: Callable[[], float] = time.time,
+        window_seconds: int = WINDOW_SECONDS,
+        delay_seconds: int = DELAY_SECONDS,
         prometheus: Callable[[Telemetry], Prometheus] = Prometheus,
     ) -> None:
         self._cluster = cluster
@@ -48,6 +50,8 @@ class ReadTelemetry:
         self._ledger = ledger
         self._applied = applied
         self._clock = clock
+        self._window_seconds = window_seconds
+        self._delay_seconds = delay_seconds
         self._build = prometheus
         self._prometheus: Prometheus | None = None
 
@@ -56,15 +60,18 @@ class ReadTelemetry:
         fleet = await self._applied.fleet()
         if fleet is None:
             return
-        until = int(self._clock()) - DELAY_SECONDS
+        until = int(self._clock()) - self._delay_seconds
+        # While jobs are not followed, nobody knows who held GPUs.
+        if (followed_to := await self._ledger.mirror.complete_at(self._cluster)) is not None:
+            until = min(until, followed_to)
         mark = await self._ledger.gpu_use.mark(self._cluster)
         if mark is None:
             async with self._ledger.writing(lease) as tx:
-                await tx.gpu_use.start(until - until % WINDOW_SECONDS, DEFAULT_INTERVAL)
+                await tx.gpu_use.start(until - until % self._window_seconds, DEFAULT_INTERVAL)
             return
         read_to, interval = mark.read_to, mark.interval
         for _ in range(MAX_WINDOWS):
-            window = Window(read_to, read_to + WINDOW_SECONDS)
+            window = Window(read_to, read_to + self._window_seconds)
             if window.end > until:
                 return
             interval = await self._read(lease, fleet, window, interval)
@@ -81,7 +88,8 @@ class ReadTelemetry:
             self._prometheus = self._build(self._source)
         nodes = NodeNames(await self._ledger.gpu_use.nodes(self._cluster))
         reader = WindowReader(self._prometheus, self._source.select, nodes)
-        use = await reader.read(window, partial(self._holdings, window), interval)
+        holdings = await self._ledger.gpu_use.holdings(self._cluster, window)
+        use = await reader.read(window, holdings, interval)
         calendar = calendar_of(fleet)
         async with self._ledger.writing(lease) as tx:
             await tx.gpu_use.add(
@@ -93,10 +101,6 @@ class ReadTelemetry:
                 use.interval,
             )
         return use.interval
-
-    async def _holdings(self, window: Window, holders: Collection[str]) -> list[Holding]:
-        candidates = [(engine_id, holder) for holder in holders for engine_id in engine_ids(holder)]
-        return await self._ledger.gpu_use.holdings(self._cluster, window, candidates)
 
 
 def _by_node(use: WindowUse) -> dict[str, tuple[float, float]]:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.explainer import SlurmExplainer
+from fairway.engines.slurm.jobs.gpu_indices import GpuIndexReader
 from fairway.engines.slurm.jobs.logs import SlurmLogReader
 from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
@@ -69,7 +70,7 @@ class SlurmEngine:
         self._installed = InstalledScript(self._rest)
         self._detached = 0
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
-        self._mirror = SlurmMirror(commands, self._pools)
+        self._mirror = SlurmMirror(commands, self._pools, GpuIndexReader(self._rest))
         self._runner = SlurmRunner(self._rest, cluster)
         self._explainer = SlurmExplainer(self._rest, commands, cluster)
         self._reader = SlurmLogReader(self._rest, commands, cluster.folders)

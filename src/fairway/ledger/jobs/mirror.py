@@ -8,6 +8,8 @@ dispatch loop writes the same rows at the same time.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -41,13 +43,15 @@ from fairway.ledger.jobs.submit import (
     settle_dependencies,
 )
 from fairway.ledger.leases import FencedWriter
-from fairway.ledger.records.jobs import DesiredState, EventKind, MirrorResult
+from fairway.ledger.records.jobs import DesiredState, EventKind, MirrorResult, StoredAttempt
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
-from fairway.ledger.sql_values import AnyRow, arrays, json_rows
+from fairway.ledger.sql_values import AnyRow, arrays, json_rows, seconds
 from fairway.ledger.usage import metering
-from fairway.model.job import EngineId, JobId, JobState, SeenJob
+from fairway.model.job import EngineId, JobId, JobState, NodeGpus, SeenJob
 
 _MARK = text("SELECT mark FROM mirror_mark WHERE cluster = :cluster")
+
+_COMPLETE_AT = text("SELECT at FROM mirror_mark WHERE cluster = :cluster")
 
 _SET_MARK = text("""
     INSERT INTO mirror_mark (cluster, mark, at) VALUES (:cluster, :mark, now())
@@ -123,6 +127,10 @@ _LOST = text("""
     ), ended AS (
         UPDATE attempt SET ending = 'lost', ended_at = greatest(started_at, last_seen.at)
         FROM last_seen WHERE job = ANY(CAST(:ids AS bigint[])) AND ending IS NULL
+        RETURNING job, number, ended_at
+    ), left_gpus AS (
+        UPDATE attempt_gpu SET ended_at = ended.ended_at
+        FROM ended WHERE attempt_gpu.job = ended.job AND attempt_gpu.attempt = ended.number
     )
     UPDATE job SET state = 'lost', code = 'Lost', asked = false,
         reason = 'the engine knows nothing of it any more', reason_code = '',
@@ -147,9 +155,40 @@ _PUT_ATTEMPTS = text("""
 """)
 
 _DELETE_ATTEMPTS = text("""
-    DELETE FROM attempt USING unnest(CAST(:jobs AS bigint[]), CAST(:numbers AS int[])) AS gone (job, number)
-    WHERE attempt.job = gone.job AND attempt.number = gone.number
+    WITH gone AS MATERIALIZED (
+        SELECT * FROM unnest(CAST(:jobs AS bigint[]), CAST(:numbers AS int[])) AS gone (job, number)
+    ), left_gpus AS (
+        DELETE FROM attempt_gpu USING gone WHERE attempt_gpu.job = gone.job AND attempt = gone.number
+    )
+    DELETE FROM attempt USING gone WHERE attempt.job = gone.job AND attempt.number = gone.number
 """)
+
+# An engine tells a running attempt's GPUs, of an ended one maybe no more.
+_PUT_GPUS = text("""
+    WITH reported AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS reported (
+            job bigint, attempt int, node text, holders jsonb, gpus jsonb, ended_at timestamptz
+        )
+    ), moved AS (
+        DELETE FROM attempt_gpu USING (SELECT DISTINCT job, attempt FROM reported) AS now
+        WHERE attempt_gpu.job = now.job AND attempt_gpu.attempt = now.attempt AND NOT EXISTS (
+            SELECT FROM reported WHERE reported.job = attempt_gpu.job
+                AND reported.attempt = attempt_gpu.attempt AND reported.node = attempt_gpu.node
+        )
+    )
+    INSERT INTO attempt_gpu (job, attempt, node, cluster, holders, gpus, ended_at)
+    SELECT job, attempt, node, :cluster, ARRAY(SELECT jsonb_array_elements_text(holders)),
+        ARRAY(SELECT CAST(jsonb_array_elements_text(gpus) AS int)), ended_at
+    FROM reported ORDER BY job, attempt, node
+    ON CONFLICT (job, attempt, node) DO UPDATE SET holders = excluded.holders, ended_at = excluded.ended_at,
+        gpus = CASE WHEN excluded.gpus = '{}' THEN attempt_gpu.gpus ELSE excluded.gpus END
+""")
+
+_FORGET_GPUS = text("""
+    DELETE FROM attempt_gpu WHERE cluster = :cluster AND ended_at < now() - CAST(:kept AS interval)
+""")
+KEEP_GPUS: Final = timedelta(days=31)
+"""How long it is known where an ended attempt ran: longer than Prometheus usually keeps samples."""
 
 
 class MirrorStore(LedgerStore):
@@ -159,6 +198,11 @@ class MirrorStore(LedgerStore):
         """Return where the mirror of a cluster resumes. Returns None if it has not run yet."""
         row = await self._fetch_first(_MARK, {"cluster": cluster})
         return None if row is None else str(row.mark)
+
+    async def complete_at(self, cluster: str) -> int | None:
+        """Return when every job of a cluster was last seen. Returns None if the mirror has not run yet."""
+        row = await self._fetch_first(_COMPLETE_AT, {"cluster": cluster})
+        return None if row is None else seconds(row.at)
 
 
 class MirrorWriter(FencedWriter):
@@ -271,10 +315,20 @@ class MirrorWriter(FencedWriter):
             rows = [columns_of(id_, record) for id_, record in changes.jobs.items()]
             await self._connection.execute(_UPDATE, {"rows": json_rows(rows)})
         await _write_attempts(self._connection, changes.attempts)
+        await self._write_gpus(changes)
         await metering.queue(self._connection, self._lease.cluster, changes.to_meter(stored))
         await dispatch.link(self._connection, self._lease, changes.links)
         await add_events(self._connection, changes.events)
         await settle_dependencies(self._connection, sorted(changes.ended))
+
+    async def _write_gpus(self, changes: JobChanges) -> None:
+        """Write where exporters show attempts that changed or were found on their GPUs."""
+        put = [(job, attempt) for job, merged in changes.attempts for attempt in merged.put]
+        rows = [row for job, attempt in (*put, *changes.located) for row in _gpu_rows(job, attempt)]
+        if rows:
+            cluster = {"cluster": self._lease.cluster}
+            await self._connection.execute(_PUT_GPUS, {"rows": json_rows(rows)} | cluster)
+            await self._connection.execute(_FORGET_GPUS, {"kept": KEEP_GPUS} | cluster)
 
     async def _insert_new(self, stored: StoredJobs, changes: JobChanges) -> None:
         """Insert native jobs, in order of submission, so that ids reflect it as far as possible."""
@@ -340,3 +394,22 @@ async def _write_attempts(
     ]
     if rows:
         await connection.execute(_PUT_ATTEMPTS, {"rows": json_rows(rows)})
+
+
+def _gpu_rows(job: int, stored: StoredAttempt) -> list[dict[str, object]]:
+    """Return a row for each node; exporters call a job by the engine's id, unless the engine tells more."""
+    attempt = stored.attempt
+    ended_at = None if attempt.ending is None else attempt.ended_at or attempt.started_at
+    gpus = attempt.gpus or tuple(NodeGpus(node, (stored.engine_id,)) for node in attempt.nodes)
+    return [
+        {
+            "job": job,
+            "attempt": stored.number,
+            "node": here.node,
+            "holders": here.holders,
+            "gpus": here.indices,
+            "ended_at": ended_at,
+        }
+        for here in gpus
+        if attempt.devices
+    ]

@@ -88,6 +88,8 @@ class MergedAttempts:
     gone: tuple[int, ...]
     total: int
     """The number of the last attempt."""
+    located: tuple[StoredAttempt, ...] = ()
+    """Unchanged ones that run, with the GPUs that the engine tells now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class JobChanges:
 
     jobs: dict[int, JobRecord] = field(default_factory=dict)
     attempts: list[tuple[int, MergedAttempts]] = field(default_factory=list)
+    located: list[tuple[int, StoredAttempt]] = field(default_factory=list)
+    """Attempts that are as they were, with the GPUs that the engine tells now."""
     links: list[tuple[EngineId, int, int, int, bool]] = field(default_factory=list)
     failed: list[tuple[int, SeenJob]] = field(default_factory=list)
     """Fairway's jobs that ended and were open: they may be retried."""
@@ -188,6 +192,7 @@ def _update(
                 changes.failed.append((row.id, report))
     if merged.put or merged.gone:
         changes.attempts.append((row.id, merged))
+    changes.located += [(row.id, attempt) for attempt in merged.located]
 
 
 def _add_double(
@@ -343,10 +348,12 @@ def merge_attempts(
         now = [*closed, *now]
     old = {s.number: s.attempt for s in stored}
     stays = {s.number for s in earlier} | {n.number for n in now}
+    put = tuple(n for n in now if old.get(n.number) != n.attempt)
     return MergedAttempts(
-        put=tuple(n for n in now if old.get(n.number) != n.attempt),
+        put=put,
         gone=tuple(number for number in old if number not in stays),
         total=offset + len(report.attempts),
+        located=tuple(n for n in now if n not in put and n.attempt.gpus and n.attempt.ending is None),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Column, Date, Double, Index, Integer, Table, text
+from sqlalchemy import ARRAY, BigInteger, Column, Date, Double, Index, Integer, Table, Text, text
 
 from fairway.ledger.schema.tables import Moment, Name, metadata
 from fairway.model.gpu_use import MetricCode
@@ -76,7 +76,7 @@ telemetry_mark: Final = Table(
     Column("interval_seconds", Double, nullable=False),
 )
 
-# Which GPUs an attempt was given, where the engine tells and the exporter does not.
+# Where exporters show an attempt: what they may call it, and its GPUs where the engine tells. For a month.
 attempt_gpu: Final = Table(
     "attempt_gpu",
     metadata,
@@ -84,6 +84,7 @@ attempt_gpu: Final = Table(
     _key("attempt", Integer()),
     _key("node"),
     Column("cluster", Name, nullable=False),
+    Column("holders", ARRAY(Text), nullable=False),
     Column("gpus", ARRAY(Integer), nullable=False),
     # Of an attempt that ended; NULL while it runs.
     Column("ended_at", Moment),

@@ -5,7 +5,7 @@ A window is added once: the mark that says up to when a cluster is read moves in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
@@ -107,30 +107,16 @@ _MOVE = text("""
     WHERE cluster = :cluster AND read_to = :start RETURNING 1
 """)
 
-# An exporter names Slurm's own id of a job, or a pod: whose engine job that may be is for the caller to say.
 _HOLDINGS = text("""
-    WITH named AS (
-        SELECT engine_job.job, array_agg(DISTINCT word.holder) AS holders
-        FROM unnest(CAST(:ids AS text[]), CAST(:holders AS text[])) AS word (id, holder)
-        JOIN engine_job ON engine_job.cluster = :cluster AND engine_job.engine_id = word.id
-        GROUP BY engine_job.job
-    ), located AS (
-        SELECT job, attempt, jsonb_object_agg(node, gpus) AS gpus FROM attempt_gpu
-        WHERE cluster = :cluster AND (ended_at IS NULL OR ended_at > :start)
+    SELECT attempt.job, attempt.devices, attempt.started_at, attempt.ended_at, located.holders, located.gpus
+    FROM (
+        SELECT job, attempt, jsonb_agg(holders) AS holders, jsonb_object_agg(node, gpus) AS gpus
+        FROM attempt_gpu WHERE cluster = :cluster AND (ended_at IS NULL OR ended_at > :start)
         GROUP BY job, attempt
-    ), wanted AS (
-        SELECT job FROM named UNION SELECT job FROM located
-    )
-    SELECT attempt.job, attempt.devices, attempt.started_at, attempt.ended_at, named.holders, located.gpus
-    FROM wanted
-    CROSS JOIN LATERAL (
-        SELECT job, number, devices, started_at, ended_at FROM attempt
-        WHERE attempt.job = wanted.job AND attempt.started_at < :end
-            AND (attempt.ended_at > :start OR attempt.ended_at IS NULL AND attempt.ending IS NULL)
-        OFFSET 0
-    ) AS attempt
-    LEFT JOIN named ON named.job = attempt.job
-    LEFT JOIN located ON located.job = attempt.job AND located.attempt = attempt.number
+    ) AS located
+    JOIN attempt ON attempt.job = located.job AND attempt.number = located.attempt
+    WHERE attempt.started_at < :end
+        AND (attempt.ended_at > :start OR attempt.ended_at IS NULL AND attempt.ending IS NULL)
 """)
 
 
@@ -154,23 +140,17 @@ class GpuUseStore(LedgerStore):
         row = await self._fetch_first(_MARK, {"cluster": cluster})
         return None if row is None else TelemetryMark(seconds(row.read_to), row.interval_seconds)
 
-    async def holdings(
-        self, cluster: str, window: Window, candidates: Iterable[tuple[str, str]]
-    ) -> list[Holding]:
-        """Return who held GPUs in a window, of the engine jobs given as (engine id, an exporter's name)."""
-        values = arrays(candidates, "ids", "holders") | {
-            "cluster": cluster,
-            "start": moment(window.start),
-            "end": moment(window.end),
-        }
+    async def holdings(self, cluster: str, window: Window) -> list[Holding]:
+        """Return who held GPUs in a window, and where exporters show them."""
+        values = {"cluster": cluster, "start": moment(window.start), "end": moment(window.end)}
         return [
             Holding(
                 JobId(row.job),
                 row.devices,
                 row.started_at.timestamp(),
                 float(window.end) if row.ended_at is None else row.ended_at.timestamp(),
-                frozenset(row.holders or ()),
-                {node: tuple(gpus) for node, gpus in (row.gpus or {}).items()},
+                frozenset(holder for holders in row.holders for holder in holders),
+                {node: tuple(gpus) for node, gpus in row.gpus.items() if gpus},
             )
             for row in await self._fetch(_HOLDINGS, values)
         ]

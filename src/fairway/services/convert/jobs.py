@@ -46,7 +46,9 @@ def job_detail(found: JobDetail, *, readable: bool) -> wire.JobDetail:
 
 def attempt(stored: StoredAttempt) -> wire.Attempt:
     """Convert one attempt."""
-    return wire.Attempt(number=stored.number, engine_id=stored.engine_id, **asdict(stored.attempt))
+    known = asdict(stored.attempt)
+    del known["gpus"]  # for the telemetry loop alone
+    return wire.Attempt(number=stored.number, engine_id=stored.engine_id, **known)
 
 
 def event(e: JobEvent) -> wire.Event:

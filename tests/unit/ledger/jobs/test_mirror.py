@@ -13,8 +13,8 @@ import pytest
 from fairway.explain.reasons import WAITS_FOR_CAPACITY
 from fairway.ledger import DesiredState, EventKind, JobFilter, LeaseLost, Ledger
 from fairway.model.errors import PermanentError
-from fairway.model.job import AttemptEnd, Ending, EngineId, JobId, JobState, SeenJob, Tolerates
-from fairway.model.names import PoolName, UserName
+from fairway.model.job import AttemptEnd, Ending, EngineId, JobId, JobState, NodeGpus, SeenJob, Tolerates
+from fairway.model.names import NodeName, PoolName, UserName
 from fairway.model.team import Supply
 from tests.unit.ledger.job_samples import Desk, at, new_job, retries, run, seen
 
@@ -550,3 +550,56 @@ async def test_a_large_batch_is_quick(desk: Desk) -> None:
     started = clock()
     await desk.see(*over)
     assert clock() - started < 5
+
+
+GPUS = "SELECT attempt, node, holders, gpus, ended_at FROM attempt_gpu WHERE job = %s ORDER BY 1, 2"
+
+
+def gpus_of(database_url: str, id_: JobId) -> list[tuple[object, ...]]:
+    with psycopg.connect(database_url) as connection:
+        return connection.execute(GPUS, [id_]).fetchall()
+
+
+async def test_where_exporters_show_an_attempt(desk: Desk, database_url: str) -> None:
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(5)))
+    assert gpus_of(database_url, id_) == [(1, "n1", [engine_id], [], None)]
+    located = NodeGpus(NodeName("n1"), ("13", "12_1"), (2, 3))
+    await desk.see(seen(engine_id, name, RUNNING, run(5, gpus=(located,))))
+    assert gpus_of(database_url, id_) == [(1, "n1", ["13", "12_1"], [2, 3], None)]
+    # A server that starts does not know it at first.
+    unknown = replace(located, indices=())
+    await desk.see(seen(engine_id, name, RUNNING, run(5, gpus=(unknown,))))
+    assert gpus_of(database_url, id_) == [(1, "n1", ["13", "12_1"], [2, 3], None)]
+    second = NodeGpus(NodeName("n1"), ("13",), (7,))
+    first = run(5, 9, Ending.REQUEUED, gpus=(unknown,))
+    await desk.see(seen(engine_id, name, RUNNING, first, run(20, gpus=(second,))))
+    assert gpus_of(database_url, id_) == [
+        (1, "n1", ["13", "12_1"], [2, 3], at(9)),
+        (2, "n1", ["13"], [7], None),
+    ]
+    await desk.see(seen(engine_id, name, DONE, first, run(20, 30, gpus=(second,))))
+    assert [row[4] for row in gpus_of(database_url, id_)] == [at(9), at(30)]
+
+
+async def test_an_attempt_that_is_lost_leaves_its_gpus_until_it_is_found(
+    desk: Desk, database_url: str
+) -> None:
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(5)), mark="m")
+    async with desk.ledger.writing(desk.mirror) as tx:
+        await tx.mirror.mark_lost([EngineId(engine_id)])
+    assert gpus_of(database_url, id_)[0][4] is not None
+    await desk.see(seen(engine_id, name, RUNNING, run(5)))
+    assert gpus_of(database_url, id_)[0][4] is None
+
+
+async def test_where_exporters_showed_old_attempts_is_forgotten(desk: Desk, database_url: str) -> None:
+    id_, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(5)))
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE attempt_gpu SET ended_at = now() - interval '32 days'")
+    other, engine_id, name = await submitted(desk)
+    await desk.see(seen(engine_id, name, RUNNING, run(5)))
+    assert gpus_of(database_url, id_) == []
+    assert len(gpus_of(database_url, other)) == 1

@@ -118,15 +118,21 @@ async def test_holdings_by_the_exporters_name_and_by_gpu(
     hand.attempt(named, 2, NOON + 200, devices=2)
     hand.attempt(located, 1, NOON - 100, devices=1)
     hand.attempt(elsewhere, 1, NOON - 100, devices=4)
-    db.execute(
-        "INSERT INTO engine_job (cluster, engine_id, job, submission) VALUES ('hpc', '17', %s, 1)", [named]
-    )
-    db.execute("INSERT INTO attempt_gpu VALUES (%s, 1, 'n1', 'hpc', '{3}', NULL)", [located])
-    found = await ledger.gpu_use.holdings(CLUSTER, FIRST, [("17", "17"), ("18", "18")])
+    rows = [
+        (named, 1, "n1", CLUSTER, ["17"], [], datetime.fromtimestamp(NOON + 100, UTC)),
+        (named, 2, "n1", CLUSTER, ["17"], [], None),
+        (named, 2, "n2", CLUSTER, ["17", "16_1"], [], None),
+        (located, 1, "n1", CLUSTER, ["18"], [3], None),
+        (elsewhere, 1, "n1", "other", ["19"], [], None),
+    ]
+    for row in rows:
+        db.execute("INSERT INTO attempt_gpu VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
+    found = await ledger.gpu_use.holdings(CLUSTER, FIRST)
     assert sorted(
         (h.job, h.devices, h.seconds_in(FIRST), sorted(h.holders), dict(h.gpus)) for h in found
     ) == [
+        (named, 2, 100.0, ["16_1", "17"], {}),
         (named, 2, 100.0, ["17"], {}),
-        (named, 2, 100.0, ["17"], {}),
-        (located, 1, 300.0, [], {"n1": (3,)}),
+        (located, 1, 300.0, ["18"], {"n1": (3,)}),
     ]
+    assert len(await ledger.gpu_use.holdings(CLUSTER, SECOND)) == 2

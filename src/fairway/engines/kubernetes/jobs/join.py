@@ -17,7 +17,16 @@ from fairway.engines.kubernetes.jobs.objects import JobFacts, PodFacts, Workload
 from fairway.engines.kubernetes.nodes.devices import resources_of, slice_of
 from fairway.explain.engine_reasons import kueue_code
 from fairway.model.fleet import Fleet, KubernetesPlace, Pool
-from fairway.model.job import ENDED_JOBS, Attempt, AttemptEnd, Ending, EngineId, JobState, SeenJob
+from fairway.model.job import (
+    ENDED_JOBS,
+    Attempt,
+    AttemptEnd,
+    Ending,
+    EngineId,
+    JobState,
+    NodeGpus,
+    SeenJob,
+)
 from fairway.model.names import ClusterName, NodeName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
@@ -230,12 +239,22 @@ def _attempt(
         ended = max(started, *(_pod_end(observed, p, replaced_at) for p in ended_pods))
     nodes = tuple(NodeName(n) for n in sorted({f.node for f in facts if f.node}))
     devices = sum(n for f in facts for _, n in f.devices[:1])
+    gpus = _node_gpus(observed.namespace, facts)
     if ended is None:
-        return Attempt(started, nodes, devices)
+        return Attempt(started, nodes, devices, gpus=gpus)
     ending, reason = _ending(observed, ended_pods, started, ended, waiting_since, last=not after)
     worst = _failure(ended_pods) or ended_pods[0].facts
     code, signal = (0, None) if ending is Ending.DONE else (worst.exit_code, worst.signal)
-    return Attempt(started, nodes, devices, ended, ending, code, signal, reason[:_MAX_REASON_LENGTH])
+    return Attempt(started, nodes, devices, ended, ending, code, signal, reason[:_MAX_REASON_LENGTH], gpus)
+
+
+def _node_gpus(namespace: str, pods: Iterable[PodFacts]) -> tuple[NodeGpus, ...]:
+    """Return the pods with GPUs by node, as dcgm-exporter names them."""
+    on_node: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.node and pod.devices:
+            on_node.setdefault(pod.node, []).append(f"{namespace}/{pod.name}")
+    return tuple(NodeGpus(NodeName(node), tuple(sorted(on_node[node]))) for node in sorted(on_node))
 
 
 def _is_unfinished(observed: ObservedJob, pods: AttemptPods) -> bool:

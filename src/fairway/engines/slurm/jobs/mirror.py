@@ -19,6 +19,7 @@ from typing import Final
 from fairway.engines.port import MirrorBatch, Unreachable
 from fairway.engines.slurm.jobs import sacct, squeue
 from fairway.engines.slurm.jobs.commands import SlurmCommands
+from fairway.engines.slurm.jobs.gpu_indices import GpuIndexReader
 from fairway.engines.slurm.jobs.sacct import IDS_A_CALL, SacctRow
 from fairway.engines.slurm.jobs.squeue import FleetLookup, SqueueRow
 from fairway.engines.slurm.nodes.devices import PoolMatcher
@@ -65,9 +66,14 @@ class SlurmMirror:
     """The jobs of one cluster as last polled. One caller of `changes` at a time."""
 
     def __init__(
-        self, commands: SlurmCommands, pools: PoolMatcher, clock: Callable[[], float] = time.monotonic
+        self,
+        commands: SlurmCommands,
+        pools: PoolMatcher,
+        indices: GpuIndexReader,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._commands = commands
+        self._indices = indices
         self._pools = pools
         self._clock = clock
         # after a character that is no digit: squeue takes digits there for the width of a field
@@ -105,6 +111,9 @@ class SlurmMirror:
             ids = self._due_ids(limit=None)
             histories = await self._histories_if_up(ids)
         jobs |= self._completed(ids, histories, lookup)
+        for job_id in await self._indices.step():
+            if line := self._lines.get(job_id.encode()):
+                jobs[job_id] = self._job(squeue.parse(line), lookup)
         jobs = {**await self._catch_up(lookup), **jobs}
         self._polled = True
         return MirrorBatch(tuple(jobs.values()), self._mark(), snapshot)
@@ -157,7 +166,10 @@ class SlurmMirror:
                     continue
                 if row.restarts > old.restarts:
                     self._submitted.setdefault(row.jobarrayid, old.submittime)
+                if row.restarts > old.restarts or row.job_state not in OPEN_JOBS:
+                    self._indices.forget(old)
             self._update_latest(row)
+            self._indices.want(row)
             jobs[row.jobarrayid] = self._job(row, lookup)
         for key in previous.keys() - lines.keys():
             self._handle_dropped(previous[key])
@@ -166,7 +178,7 @@ class SlurmMirror:
 
     def _job(self, row: SqueueRow, lookup: FleetLookup) -> SeenJob:
         """Return a job with all its attempts, or, until the accounting has them, with their number."""
-        job = squeue.to_job(row, lookup)
+        job = squeue.to_job(row, lookup, self._indices.of(row))
         if not row.restarts:
             self._pending.pop(row.jobarrayid, None)
             return job
@@ -181,6 +193,7 @@ class SlurmMirror:
     def _handle_dropped(self, line: bytes) -> None:
         """Handle a job that slurmctld dropped: if its end was reported, nothing is left to query."""
         row = squeue.parse(line)
+        self._indices.forget(row)
         complete = len(self._past.get(row.jobarrayid, ())) >= row.restarts
         if row.job_state in OPEN_JOBS or not complete:
             self._pending.setdefault(row.jobarrayid, _PendingQuery(self._latest)).last_line = line
@@ -235,7 +248,7 @@ class SlurmMirror:
             return None
         self._past[job_id] = past
         self._submitted[job_id] = history[0].submit
-        job = squeue.to_job(row, lookup)
+        job = squeue.to_job(row, lookup, self._indices.of(row))
         return replace(
             job,
             submitted_at=squeue.parse_time(history[0].submit) or job.submitted_at,

@@ -27,6 +27,7 @@ class SacctRow(NamedTuple):
     """One attempt, or one wait for it. The attributes have the names of sacct's fields."""
 
     jobid: str
+    jobidraw: str
     jobname: str
     state: str
     submit: str
@@ -97,7 +98,9 @@ def to_attempt(record: SacctRow, lookup: FleetLookup) -> Attempt | None:
     started = parse_time(record.start)
     if not nodes or started is None:
         return None
-    attempt = Attempt(started, nodes, _job_devices(record, lookup).devices)
+    devices = _job_devices(record, lookup).devices
+    gpus = squeue.node_gpus(nodes, devices, record.jobidraw, record.jobid)
+    attempt = Attempt(started, nodes, devices, gpus=gpus)
     if squeue.to_ending(record.state) is None:
         return attempt
     return squeue.end_attempt(attempt, record.state, record.end, record.exitcode, record.reason)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -18,13 +18,17 @@ from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.explain.engine_reasons import slurm_code
 from fairway.model.fleet import Fleet
-from fairway.model.job import OPEN_JOBS, Attempt, Ending, EngineId, JobState, SeenJob
-from fairway.model.names import PriorityName, TeamName, UserName
+from fairway.model.job import OPEN_JOBS, Attempt, Ending, EngineId, JobState, NodeGpus, SeenJob
+from fairway.model.names import NodeName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 
 ARGUMENTS: Final = ("--noheader", "--array", "--states=all", "--all", "--local")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 WAITING_STATES: Final = frozenset({JobState.WAITING, JobState.HELD})
+
+GpuIndices = Mapping[NodeName, tuple[int, ...]]
+"""The indices of a job's GPUs by node."""
+NO_INDICES: Final[GpuIndices] = {}
 
 _SEPARATOR: Final = "\x1f"
 _UNSET: Final = frozenset({"(null)", "N/A", "None", "n/a"})
@@ -57,6 +61,8 @@ class SqueueRow(NamedTuple):
     """One job, as squeue prints it. The attributes have the names of squeue's fields."""
 
     jobarrayid: str
+    jobid: str
+    """Slurm's own number; that of an array's task has nothing to do with `jobarrayid`."""
     state: str
     starttime: str
     endtime: str
@@ -181,10 +187,10 @@ def starts_completing(before: SqueueRow, row: SqueueRow) -> bool:
     return running and row.state == "COMPLETING" and before.restartcnt == row.restartcnt
 
 
-def to_job(row: SqueueRow, lookup: FleetLookup) -> SeenJob:
+def to_job(row: SqueueRow, lookup: FleetLookup, indices: GpuIndices = NO_INDICES) -> SeenJob:
     """Return the job with the one attempt squeue has; `earlier_attempts` counts the others."""
     state = row.job_state
-    attempt = to_attempt(row, lookup)
+    attempt = to_attempt(row, lookup, indices)
     held = _job_devices(row, lookup)
     nodes = max(1, parse_int(row.numnodes))
     ended = state not in OPEN_JOBS
@@ -212,17 +218,27 @@ def to_job(row: SqueueRow, lookup: FleetLookup) -> SeenJob:
     )
 
 
-def to_attempt(row: SqueueRow, lookup: FleetLookup) -> Attempt | None:
+def to_attempt(row: SqueueRow, lookup: FleetLookup, indices: GpuIndices = NO_INDICES) -> Attempt | None:
     """Return the current or last attempt. Returns None before the job has nodes."""
     nodes = expand(row.nodelist)
     started = parse_time(row.starttime)
     state = row.job_state
     if not nodes or started is None or state in WAITING_STATES:
         return None
-    attempt = Attempt(started, nodes, _job_devices(row, lookup).devices)
+    devices = _job_devices(row, lookup).devices
+    gpus = node_gpus(nodes, devices, row.jobid, row.jobarrayid, indices)
+    attempt = Attempt(started, nodes, devices, gpus=gpus)
     if state is JobState.RUNNING:
         return attempt
     return end_attempt(attempt, row.state, row.endtime, row.exit_code, row.reason)
+
+
+def node_gpus(
+    nodes: Sequence[NodeName], devices: int, raw_id: str, engine_id: str, indices: GpuIndices = NO_INDICES
+) -> tuple[NodeGpus, ...]:
+    """Return what exporters call a job on its nodes; a task of an array has two ids. Empty without GPUs."""
+    holders = tuple(dict.fromkeys((raw_id, engine_id)))
+    return tuple(NodeGpus(node, holders, indices.get(node, ())) for node in nodes) if devices else ()
 
 
 def end_attempt(attempt: Attempt, state: str, end: str, exit_code: str, reason: str) -> Attempt:

@@ -71,6 +71,7 @@ CREATE TABLE attempt_gpu (
     attempt integer NOT NULL,
     node text COLLATE "C" NOT NULL,
     cluster text COLLATE "C" NOT NULL,
+    holders text[] NOT NULL,
     gpus integer[] NOT NULL,
     ended_at timestamptz,
     CONSTRAINT attempt_gpu_pkey PRIMARY KEY (job, attempt, node)

@@ -346,6 +346,10 @@ def test_a_node_lost_under_a_gang() -> None:
         (Ending.NODE_LOST, 4, ("node-a", "node-b")),
         (None, 4, ("node-a", "node-c")),
     ]
+    assert [[(g.node, g.holders) for g in a.gpus] for a in job.attempts] == [
+        [("node-a", ("research/a",)), ("node-b", ("research/b",))],
+        [("node-a", ("research/a",)), ("node-c", ("research/c",))],
+    ]
     assert job.attempts[1].started_at == T0 + timedelta(seconds=21)
 
 

@@ -14,7 +14,7 @@ from fairway.engines.slurm.jobs.squeue import FleetLookup, JobDevices, SqueueRow
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.files import parse_fleet
-from fairway.model.job import Attempt, Ending, JobState
+from fairway.model.job import Attempt, Ending, JobState, NodeGpus
 from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.team import Supply
 
@@ -48,6 +48,7 @@ SECRET = "\x1e0123"
 def row(**said: str) -> SqueueRow:
     plain = {
         "jobarrayid": "12",
+        "jobid": "12",
         "state": "RUNNING",
         "starttime": "1000",
         "endtime": "9000",
@@ -79,6 +80,19 @@ def test_a_running_job() -> None:
     assert job.attempts == (Attempt(at(1000), (NodeName("gpu001"), NodeName("gpu002")), 4),)
     assert (job.state, job.team, job.supply, job.gpus, job.nodes) == (JobState.RUNNING, "research", GPU, 2, 2)
     assert (job.priority, job.time_seconds, job.ended_at) == ("normal", 93784, None)
+
+
+def test_exporters_name_a_task_by_its_own_number() -> None:
+    (attempt,) = squeue.to_job(
+        row(jobarrayid="12_1", jobid="13"), WORDS, {NodeName("gpu002"): (4, 5)}
+    ).attempts
+    assert attempt.gpus == (
+        NodeGpus(NodeName("gpu001"), ("13", "12_1")),
+        NodeGpus(NodeName("gpu002"), ("13", "12_1"), (4, 5)),
+    )
+    assert squeue.to_job(row(tres_alloc="cpu=2", tres_per_node="N/A"), WORDS).attempts[0].gpus == ()
+    (attempt,) = sacct.to_job([record(jobid="12_1", jobidraw="13")], WORDS).attempts
+    assert attempt.gpus == (NodeGpus(NodeName("gpu001"), ("13", "12_1")),)
 
 
 @pytest.mark.parametrize(
