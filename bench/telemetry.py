@@ -131,7 +131,7 @@ async def _measure(instance: Instance, gpus: int, *, labelled: bool) -> list[Fig
         await asyncio.sleep(left)
     bare = await _bare(instance, window)
     async with own_ledger() as (ledger, url):
-        _fill(url, holds, labelled=labelled)
+        _fill(url, holds)
         lease = await ledger.leases.take("telemetry", CLUSTER, "bench", 600)
         assert lease is not None
         ours = await _ours(instance, ledger, lease, url, window)
@@ -168,7 +168,7 @@ def _held(holds: list[Hold], window: Window) -> float:
     )
 
 
-def _fill(url: str, holds: list[Hold], *, labelled: bool) -> None:
+def _fill(url: str, holds: list[Hold]) -> None:
     """The jobs as the mirror would have stored them."""
     with psycopg.connect(url, autocommit=True) as db, db.cursor() as cursor:
         db.execute(
@@ -193,13 +193,12 @@ def _fill(url: str, holds: list[Hold], *, labelled: bool) -> None:
         with cursor.copy("COPY engine_job (cluster, engine_id, job, submission) FROM STDIN") as rows:
             for h in holds:
                 rows.write_row((CLUSTER, str(h.job), h.job, 0))
-        if not labelled:
-            with cursor.copy(
-                "COPY attempt_gpu (job, attempt, node, cluster, gpus, ended_at) FROM STDIN"
-            ) as rows:
-                for h in holds:
-                    end = None if h.end is None else _at(h.end)
-                    rows.write_row((h.job, 1, h.node, CLUSTER, list(h.gpus), end))
+        with cursor.copy(
+            "COPY attempt_gpu (job, attempt, node, cluster, holders, gpus, ended_at) FROM STDIN"
+        ) as rows:
+            for h in holds:
+                end = None if h.end is None else _at(h.end)
+                rows.write_row((h.job, 1, h.node, CLUSTER, [str(h.job)], list(h.gpus), end))
         db.execute("VACUUM ANALYZE job, attempt, engine_job, attempt_gpu, job_class")
 
 
