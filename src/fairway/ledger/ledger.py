@@ -36,6 +36,7 @@ from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
+from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
 from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
@@ -85,6 +86,7 @@ class Ledger:
         self.budgets: Final = BudgetStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
         self.notices: Final = NoticeStore(connections)
+        self.figures: Final = FiguresStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, DiagnosisSettings
 from fairway.model.gpu import GpuType
 from fairway.model.names import (
     ClusterName,
@@ -228,6 +229,7 @@ class Fleet:
     chosen_teams: Mapping[UserName, TeamName] = field(default_factory=lambda: MappingProxyType({}))
     """Default teams set under `users` in the file; required for members of several teams."""
     cost: CostRules = DEFAULT_COST_RULES
+    diagnosis: DiagnosisSettings = DEFAULT_DIAGNOSIS
     partial: bool = False
     """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
 

@@ -118,5 +118,21 @@ class GpuUse:
         self.seconds = {code: value * factor for code, value in self.seconds.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What the hosts of a job did around its GPUs in a time; no seconds: not measured."""
+
+    cpu: float = 0.0
+    """Core-seconds that were busy."""
+    cpu_given: float = 0.0
+    """Core-seconds that the job was given."""
+    cpu_seconds: float = 0.0
+    """The seconds in which both were measured."""
+    io_wait: float = 0.0
+    """Seconds in which a task on one of its nodes waited for storage, as a sum over nodes."""
+    io_wait_seconds: float = 0.0
+    """The seconds in which that was measured, as a sum over nodes."""
+
+
 JobDevices = dict[JobId, dict[Device, GpuUse]]
 """What each job did on each of its devices."""

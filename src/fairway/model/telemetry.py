@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.names import NodeName
-
-WINDOW_SECONDS: Final = 600
-"""The length of one window in which figures are collected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""Explain why a job waits, from its engine, the ledger and the policy together."""
+"""Explain why a job waits, from its engine, the ledger and the policy together, and how it uses its GPUs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from fairway.advise.diagnosis import diagnose
 from fairway.cost.budget_text import SPENT_CODE
 from fairway.engines.port import Explains
 from fairway.explain.findings import NO_FACTS, TURN, Finding, WaitFacts, decide
@@ -21,6 +22,7 @@ from fairway.model.names import TeamName
 from fairway.model.team import Supply, TeamTree
 from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
+from fairway.services.gpu_use import job_figures
 from fairway.services.jobs import FleetSource
 from fairway.views.conditions import with_conditions
 from fairway.views.why import WaitAnswer, build_why
@@ -34,13 +36,25 @@ _STOPS: Final = frozenset({"TeamHeld", "QueueInactive"})
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class JobExplainer:
     """Explains jobs of every cluster. Safe for concurrent use."""
 
-    def __init__(self, ledger: Ledger, fleets: FleetSource, engines: EngineCache) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        fleets: FleetSource,
+        engines: EngineCache,
+        *,
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
         self._ledger = ledger
         self._fleets = fleets
         self._engines = engines
+        self._clock = clock
 
     async def why(self, job: wire.JobDetail, found: JobDetail) -> wire.Why:
         """Explain a job. `job` is what the caller may read of `found`, with or without its spec."""
@@ -62,8 +76,10 @@ class JobExplainer:
         if row.state is JobState.WAITING and not plain and job.code != SPENT_CODE:
             answer = await self._answer(row, fleet)
         why = build_why(
-            job, dependencies, unreachable, datetime.now(UTC), left_by=left_by, plain=plain, answer=answer
+            job, dependencies, unreachable, self._clock(), left_by=left_by, plain=plain, answer=answer
         )
+        diagnosis = await self._diagnosis(row, job, fleet)
+        why = why.model_copy(update={"diagnosis": diagnosis}) if diagnosis else why
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
 
@@ -73,6 +89,17 @@ class JobExplainer:
             return None
         which = JobFilter(array=row.id, states=_NOT_STARTED)
         return next(iter(await self._ledger.jobs.page(which, limit=1)), None)
+
+    async def _diagnosis(self, row: JobRow, job: wire.JobDetail, fleet: Fleet) -> wire.Diagnosis | None:
+        """Diagnose how a job uses its GPUs, or used them. Returns None if there is nothing to say."""
+        if row.started_at is None or job.last_seen_at is not None:
+            return None
+        figures = (await job_figures(self._ledger, [row.id], fleet, self._clock())).get(row.id)
+        if figures is None:
+            return None
+        gpu = next((pool.gpu for pool in fleet.pools if pool.name == row.pool), None)
+        found = diagnose(figures, fleet.diagnosis.thresholds, gpu)
+        return None if found is None else convert.diagnosis(found, row.id)
 
     async def _answer(self, row: JobRow, fleet: Fleet) -> WaitAnswer:
         facts, problem = await self._facts(row, fleet)

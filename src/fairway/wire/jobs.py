@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -386,6 +386,18 @@ class WhyReason(Wire):
     engine: str = Field(description="the engine's own words, if they are others; empty: none")
 
 
+class Diagnosis(Wire):
+    """What limits a job's use of its GPUs."""
+
+    code: str = Field(examples=["CpuBound"], description="stays the same, for scripts to match on")
+    text: str = Field(description="what it means, for people")
+    evidence: list[str] = Field(description="the figures that show it, each with its threshold")
+    confidence: Literal["low", "medium", "high"] = Field(
+        description="from the distance to the thresholds, and from how much was measured"
+    )
+    hint: str = Field(description="what to change, with flags for this job")
+
+
 class Why(Wire):
     """Why a job waits; of one that runs or is over, how it stands."""
 
@@ -401,6 +413,11 @@ class Why(Wire):
     started_at: Moment | None = Field(description="of the last attempt")
     ended_at: Moment | None
     reasons: list[WhyReason] = Field(description="what keeps it from starting, or ended it; may be empty")
+    diagnosis: Diagnosis | None = Field(
+        default=None,
+        description="of a job that runs, what limits its use of its GPUs in the last hours; of one that is "
+        "over, what limited it; null: nothing to say, or its cluster has no telemetry",
+    )
 
 
 class Changed(Wire):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.names import NodeName
-from fairway.model.telemetry import WINDOW_SECONDS, GpuFigures, HeldGpu, HostFigures, JobFigures
+from fairway.model.telemetry import GpuFigures, HeldGpu, HostFigures, JobFigures
 
 HOUR = 3600.0
 GOOD = GpuFigures(

@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.advise.diagnosis import (
-    DEFAULT_THRESHOLDS,
-    DIAGNOSES,
-    Confidence,
-    Thresholds,
-    diagnose,
-    diagnoses,
-)
+from fairway.advise.diagnosis import DIAGNOSES, Confidence, diagnose, diagnoses
+from fairway.model.diagnosis import DEFAULT_THRESHOLDS, Thresholds
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.names import NodeName
 from fairway.model.telemetry import GpuFigures, HeldGpu, HostFigures, JobFigures
@@ -67,8 +61,8 @@ CASES = [
         job(IDLE, cpu=0.01),
         [
             job(IDLE, cpu=0.051),
-            job(IDLE, cpu=0.01, recent=(0.0,) * 11 + (0.02,)),
-            job(IDLE, cpu=0.01, recent=(0.0,) * 9),
+            job(IDLE, cpu=0.01, recent=(0.0,) * 23 + (0.02,)),
+            job(IDLE, cpu=0.01, recent=(0.0,) * 19),
             job(IDLE, cpu=0.01, is_service=True),
             job(UNOPENED, cpu=0.01),
         ],
@@ -79,7 +73,7 @@ CASES = [
         [
             job(WAITING, WAITING, cpu=0.69),
             job(gpu(engine=0.51), cpu=0.97),
-            job(WAITING, cpu=0.97, recent=(0.0,) * 9 + (0.7,) * 3),  # it has begun to compute
+            job(WAITING, cpu=0.97, recent=(0.0,) * 18 + (0.7,) * 6),  # it has begun to compute
         ],
     ),
     (
@@ -149,7 +143,7 @@ CASES = [
         [
             job(gpu(engine=0.26)),
             job(gpu(engine=0.2), seconds=3500),
-            job(gpu(engine=0.2), recent=(0.0,) * 9 + (0.5,) * 3),
+            job(gpu(engine=0.2), recent=(0.0,) * 18 + (0.5,) * 6),
             job(gpu(engine=0.2), is_service=True),
         ],
     ),
@@ -172,9 +166,9 @@ JUST = [
     ("NotMeasured", job(coverage=0.79)),
     ("GpuNeverOpened", job(replace(UNOPENED, memory_peak_mib=599.0, engine=0.009), seconds=1810)),
     ("SomeGpusUnused", job(gpu(engine=0.011), gpu(engine=0.009))),
-    ("Abandoned", job(replace(IDLE, memory_used_mib=610.0), cpu=0.049, recent=(0.009,) * 10)),
+    ("Abandoned", job(replace(IDLE, memory_used_mib=610.0), cpu=0.049, recent=(0.009,) * 20)),
     ("CpuBound", job(gpu(engine=0.49), cpu=0.71)),
-    ("CpuBound", job(WAITING, cpu=0.71, recent=(0.9,) * 9 + (0.49,) * 3)),
+    ("CpuBound", job(WAITING, cpu=0.71, recent=(0.9,) * 18 + (0.49,) * 6)),
     ("IoBound", job(WAITING, cpu=0.49, io=0.31)),
     ("CopyBound", job(replace(COPYING, engine=0.69, sm=0.29, pcie_bytes_per_second=0.65e9))),
     (
@@ -363,7 +357,7 @@ def jobs(draw: st.DrawFn) -> JobFigures:
         host=HostFigures(draw(RATIO), draw(RATIO), draw(st.one_of(st.none(), st.integers(1, 128)))),
         is_service=draw(st.booleans()),
         is_slice=draw(st.booleans()),
-        recent=tuple(draw(st.lists(RATIO, max_size=18))),
+        recent=tuple(draw(st.lists(RATIO, max_size=36))),
     )
 
 

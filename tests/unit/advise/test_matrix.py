@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fairway.advise.diagnosis import Confidence, diagnose
+from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.names import NodeName
-from fairway.model.telemetry import WINDOW_SECONDS, GpuFigures, HeldGpu, HostFigures, JobFigures
+from fairway.model.telemetry import GpuFigures, HeldGpu, HostFigures, JobFigures
 from tests.unit.advise.matrix import ACME, SHARED, AcmeKernels, Kernels, Matrix, matrix
 
 SEED = 20261117

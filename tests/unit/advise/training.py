@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.names import NodeName
-from fairway.model.telemetry import WINDOW_SECONDS, GpuFigures, HeldGpu, HostFigures, JobFigures
+from fairway.model.telemetry import GpuFigures, HeldGpu, HostFigures, JobFigures
 
 MINUTE = 60.0
 TOTAL_MIB = 81_920.0
-RECENT = 18
+RECENT = 36
 """The number of last windows that figures have."""
 QUEUES = 0.4
 """What is left of a GPU's own noise of its data: queues of batches that were read ahead smooth the rest."""

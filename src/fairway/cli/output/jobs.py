@@ -204,7 +204,17 @@ def why_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
         lines += folded(reason.text + _evidence(reason), width)
         if reason.hint:
             lines += folded(f"hint: {reason.hint}", width)
+    if found.diagnosis is not None:
+        lines += [ScreenLine(), *diagnosis_lines(found.diagnosis, width)]
     return lines
+
+
+def diagnosis_lines(found: wire.Diagnosis, width: int | None) -> list[ScreenLine]:
+    """Format a diagnosis: what it means with code and confidence, evidence, remedy."""
+    lines = folded(f"{found.text} ({found.code}, {found.confidence} confidence)", width, "yellow")
+    for text in found.evidence:
+        lines += folded(f"  {text}", width)
+    return lines + folded(f"hint: {found.hint}", width)
 
 
 def _evidence(reason: wire.WhyReason) -> str:

@@ -18,23 +18,45 @@ SUMS: Final = tuple(name for code in MetricCode for name in (code.value, f"{code
 ADDED: Final = (*SUMS, "idle")
 """Columns that are added up."""
 PEAK: Final = "memory_peak"
+HOST: Final = ("cpu", "cpu_given", "cpu_seconds", "io_wait", "io_wait_seconds")
+"""What is known of the host around a job's GPUs."""
+
+
+def _sum(name: str) -> Column[Any]:
+    return Column(name, Double, nullable=False, server_default=text("0"))
 
 
 def _use() -> tuple[Column[Any], ...]:
-    added = tuple(Column(name, Double, nullable=False, server_default=text("0")) for name in ADDED)
-    return *added, Column(PEAK, Double)
+    return *(_sum(name) for name in ADDED), Column(PEAK, Double)
 
 
 def _key(name: str, kind: Any = Name) -> Column[Any]:
     return Column(name, kind, primary_key=True, autoincrement=False)
 
 
-# By job and hour of UTC, for the course of a job.
-job_use: Final = Table("job_use", metadata, _key("job", BigInteger()), _key("hour", Moment), *_use())
+# By job and hour, for the course of a job; with core-seconds busy and given of the seconds in which both were
+# measured, and node-seconds in which tasks waited for storage of those measured.
+job_use: Final = Table(
+    "job_use", metadata, _key("job", BigInteger()), _key("hour", Moment), *_use(), *(_sum(n) for n in HOST)
+)
 
 # By job and GPU over its whole life, so that one that lags behind the others is seen.
 gpu_use: Final = Table(
     "gpu_use", metadata, _key("job", BigInteger()), _key("node"), _key("gpu"), _key("instance"), *_use()
+)
+
+# The same by hour, for the last hours of running jobs.
+gpu_hour: Final = Table(
+    "gpu_hour",
+    metadata,
+    _key("job", BigInteger()),
+    _key("hour", Moment),
+    _key("node"),
+    _key("gpu"),
+    _key("instance"),
+    Column("cluster", Name, nullable=False),
+    *_use(),
+    Index("gpu_hour_old_idx", "cluster", "hour"),
 )
 
 # By class, as `usage_hour` and `usage_day` are.

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import text
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter, lost
-from fairway.ledger.schema.telemetry import ADDED, PEAK
+from fairway.ledger.schema.telemetry import ADDED, HOST, PEAK
 from fairway.ledger.sql_values import arrays, moment, seconds
-from fairway.model.gpu_use import Device, GpuUse, Holding, JobDevices, MetricCode, Window
+from fairway.model.gpu_use import Device, GpuUse, Holding, HostUse, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
 
 KEEP_WINDOWS_SECONDS: Final = 86_400
+KEEP_GPU_HOURS_SECONDS: Final = 4 * 3600
+"""A diagnosis is about the last two to three hours."""
 
 _VALUES: Final = (*ADDED, PEAK)
 
@@ -31,11 +34,11 @@ def _rows(keys: Mapping[str, str]) -> str:
     return f"unnest({columns}) AS row ({', '.join(types)})"
 
 
-def _added(table: str, keys: Sequence[str], select: str) -> str:
-    """Return SQL that adds rows to those of the same keys."""
+def _added(table: str, keys: Sequence[str], select: str, *more: str) -> str:
+    """Return SQL that adds rows to those of the same keys; `more`: columns that stay as they are."""
     sets = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in ADDED)
     return f"""
-        INSERT INTO {table} ({", ".join((*keys, *_VALUES))}) {select}
+        INSERT INTO {table} ({", ".join((*keys, *_VALUES, *more))}) {select}
         ON CONFLICT ({", ".join(keys)}) DO UPDATE
         SET {sets}, {PEAK} = greatest({table}.{PEAK}, excluded.{PEAK})
     """  # noqa: S608
@@ -60,6 +63,25 @@ _ADD_JOBS = text(
         f"SELECT row.job, CAST(:hour AS timestamptz), {_SUMMED} FROM {_rows(_BY_GPU)}"  # noqa: S608
         " GROUP BY row.job ORDER BY 1",
     )
+)
+_ADD_GPU_HOURS = text(
+    _added(
+        "gpu_hour",
+        ("job", "hour", "node", "gpu", "instance"),
+        "SELECT row.job, CAST(:hour AS timestamptz), row.node, row.gpu, row.instance,"  # noqa: S608
+        f" {_PLAIN}, :cluster FROM {_rows(_BY_GPU)} ORDER BY 1, 3, 4, 5",
+        "cluster",
+    )
+)
+_FORGET_GPU_HOURS = text("DELETE FROM gpu_hour WHERE cluster = :cluster AND hour < :before")
+_ADD_HOSTS = text(
+    f"""
+    UPDATE job_use SET {", ".join(f"{name} = job_use.{name} + row.{name}" for name in HOST)}
+    FROM unnest(
+        CAST(:job AS bigint[]), {", ".join(f"CAST(:{name} AS float8[])" for name in HOST)}
+    ) AS row (job, {", ".join(HOST)})
+    WHERE job_use.job = row.job AND job_use.hour = :hour
+    """  # noqa: S608
 )
 _BY_CLASS: Final = f"FROM {_rows(_BY_GPU)} JOIN job ON job.id = row.job GROUP BY job.class ORDER BY 2"
 _ADD_HOUR = text(
@@ -172,6 +194,7 @@ class GpuUseWriter(FencedWriter):
         jobs: JobDevices,
         nodes: Mapping[str, tuple[float, float]],
         interval: float,
+        hosts: Mapping[JobId, HostUse] = MappingProxyType({}),
     ) -> None:
         """Add a window to an hour and a day; `nodes` have measured and busy GPU-seconds.
 
@@ -198,6 +221,7 @@ class GpuUseWriter(FencedWriter):
         if rows:
             columns = arrays(rows, *_BY_GPU, *_VALUES)
             await self._connection.execute(_ADD_GPUS, columns)
+            await self._connection.execute(_ADD_GPU_HOURS, columns | in_hour | {"cluster": cluster})
             await self._connection.execute(_ADD_JOBS, columns | in_hour)
             await self._connection.execute(_ADD_HOUR, columns | in_hour)
             await self._connection.execute(_ADD_DAY, columns | {"day": day})
@@ -210,8 +234,15 @@ class GpuUseWriter(FencedWriter):
         if nodes:
             each = arrays(((node, *both) for node, both in nodes.items()), "node", "measured", "busy")
             await self._connection.execute(_ADD_NODES, each | in_hour | {"cluster": cluster})
-        before = moment(window.end - KEEP_WINDOWS_SECONDS)
-        await self._connection.execute(_FORGET_WINDOWS, {"cluster": cluster, "before": before})
+        if hosts:
+            host_rows = ((job, *(getattr(host, name) for name in HOST)) for job, host in hosts.items())
+            await self._connection.execute(_ADD_HOSTS, arrays(host_rows, "job", *HOST) | in_hour)
+        for forget, kept in (
+            (_FORGET_WINDOWS, KEEP_WINDOWS_SECONDS),
+            (_FORGET_GPU_HOURS, KEEP_GPU_HOURS_SECONDS),
+        ):
+            before = moment(window.end - kept)
+            await self._connection.execute(forget, {"cluster": cluster, "before": before})
 
 
 def _values(use: GpuUse) -> tuple[float | None, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple, TypeVar
 
+from fairway.advise.diagnosis import Diagnosis
 from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_hint, spent_text
 from fairway.engines.port import LogPart
 from fairway.ledger.records.fleet import LeftCluster
@@ -54,6 +55,17 @@ def attempt(stored: StoredAttempt) -> wire.Attempt:
 def event(e: JobEvent) -> wire.Event:
     """Convert an event of a job's timeline."""
     return wire.Event(at=e.at, kind=e.kind, by=e.by, text=e.text)
+
+
+def diagnosis(found: Diagnosis, job_id: JobId) -> wire.Diagnosis:
+    """Convert what limits a job's use of its GPUs."""
+    return wire.Diagnosis(
+        code=found.code,
+        text=found.means,
+        evidence=list(found.evidence),
+        confidence=found.confidence.word,
+        hint=found.remedy_for(format_job_id(job_id)),
+    )
 
 
 def submitted(spec: JobSpec, ids: tuple[JobId, ...], where: Placement) -> wire.SubmittedJob:

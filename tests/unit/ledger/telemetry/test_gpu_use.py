@@ -72,6 +72,7 @@ async def test_windows_are_added_up(
     assert one(db, "SELECT engine, engine_seconds FROM use_hour") == (300.0, 750.0)
     assert one(db, "SELECT engine, engine_seconds, sm_seconds FROM use_day") == (300.0, 750.0, 0.0)
     assert one(db, "SELECT engine, engine_seconds FROM gpu_use WHERE gpu = '0'") == (300.0, 450.0)
+    assert one(db, "SELECT engine, engine_seconds FROM gpu_hour WHERE gpu = '0'") == (300.0, 450.0)
     assert one(db, "SELECT measured, busy FROM node_use") == (1200.0, 600.0)
     assert db.execute("SELECT measured, gpus, idle_gpus FROM job_window ORDER BY started_at").fetchall() == [
         (600.0, 2, 1),
@@ -107,6 +108,7 @@ async def test_old_windows_are_forgotten_and_sums_stay(
         await tx.gpu_use.start(later.start, 30.0)
     await add(ledger, lease, later, {})
     assert one(db, "SELECT count(*) FROM job_window") == 0
+    assert one(db, "SELECT count(*) FROM gpu_hour") == 0
     assert one(db, "SELECT sum(engine_seconds) FROM job_use") == 300.0
 
 

@@ -18,6 +18,11 @@ CREATE TABLE job_use (
     job bigint NOT NULL,
     hour timestamptz NOT NULL,
     {_USE},
+    cpu double precision NOT NULL DEFAULT 0,
+    cpu_given double precision NOT NULL DEFAULT 0,
+    cpu_seconds double precision NOT NULL DEFAULT 0,
+    io_wait double precision NOT NULL DEFAULT 0,
+    io_wait_seconds double precision NOT NULL DEFAULT 0,
     CONSTRAINT job_use_pkey PRIMARY KEY (job, hour)
 );
 CREATE TABLE gpu_use (
@@ -28,6 +33,17 @@ CREATE TABLE gpu_use (
     {_USE},
     CONSTRAINT gpu_use_pkey PRIMARY KEY (job, node, gpu, instance)
 );
+CREATE TABLE gpu_hour (
+    job bigint NOT NULL,
+    hour timestamptz NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    gpu text COLLATE "C" NOT NULL,
+    instance text COLLATE "C" NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    {_USE},
+    CONSTRAINT gpu_hour_pkey PRIMARY KEY (job, hour, node, gpu, instance)
+);
+CREATE INDEX gpu_hour_old_idx ON gpu_hour (cluster, hour);
 CREATE TABLE use_hour (
     hour timestamptz NOT NULL,
     class integer NOT NULL,
@@ -109,6 +125,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP TABLE gpu_hour")
     op.execute(
         "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
         " notice, notice_delivery"

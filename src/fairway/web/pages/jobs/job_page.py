@@ -98,6 +98,7 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
     changes = job_services.possible_changes(person, row)
     refusal = job_services.release_refusal(person, found) if DesiredState.RUN in changes else ""
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
+    why = await site.jobs.explainer.why(job, found)
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -107,7 +108,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "name": views.name_text(job),
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
-        "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
+        "reasons": why.reasons if waits else [],
+        "diagnosis": why.diagnosis,
         "next": views.next_step(job),
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),
