@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from fairway.advise.diagnosis import diagnose
 from fairway.cost.budget_text import SPENT_CODE
 from fairway.engines.port import Explains
 from fairway.explain.findings import NO_FACTS, TURN, Finding, WaitFacts, decide
@@ -20,9 +19,9 @@ from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.job import JobState, format_job_id
 from fairway.model.names import TeamName
 from fairway.model.team import Supply, TeamTree
+from fairway.services.advice import diagnose_job
 from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
-from fairway.services.gpu_use import job_figures
 from fairway.services.jobs import FleetSource
 from fairway.views.conditions import with_conditions
 from fairway.views.why import WaitAnswer, build_why
@@ -78,8 +77,9 @@ class JobExplainer:
         why = build_why(
             job, dependencies, unreachable, self._clock(), left_by=left_by, plain=plain, answer=answer
         )
-        diagnosis = await self._diagnosis(row, job, fleet)
-        why = why.model_copy(update={"diagnosis": diagnosis}) if diagnosis else why
+        if job.last_seen_at is None:
+            diagnosis = await diagnose_job(self._ledger, row, fleet, self._clock())
+            why = why.model_copy(update={"diagnosis": diagnosis})
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
 
@@ -89,17 +89,6 @@ class JobExplainer:
             return None
         which = JobFilter(array=row.id, states=_NOT_STARTED)
         return next(iter(await self._ledger.jobs.page(which, limit=1)), None)
-
-    async def _diagnosis(self, row: JobRow, job: wire.JobDetail, fleet: Fleet) -> wire.Diagnosis | None:
-        """Diagnose how a job uses its GPUs, or used them. Returns None if there is nothing to say."""
-        if row.started_at is None or job.last_seen_at is not None:
-            return None
-        figures = (await job_figures(self._ledger, [row.id], fleet, self._clock())).get(row.id)
-        if figures is None:
-            return None
-        gpu = next((pool.gpu for pool in fleet.pools if pool.name == row.pool), None)
-        found = diagnose(figures, fleet.diagnosis.thresholds, gpu)
-        return None if found is None else convert.diagnosis(found, row.id)
 
     async def _answer(self, row: JobRow, fleet: Fleet) -> WaitAnswer:
         facts, problem = await self._facts(row, fleet)

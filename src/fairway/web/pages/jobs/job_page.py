@@ -18,6 +18,7 @@ from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
 from fairway.services import jobs as job_services
+from fairway.services.advice import diagnose_job
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import forbidden_jobs, person_of, require_permission, visible_teams
@@ -98,7 +99,6 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
     changes = job_services.possible_changes(person, row)
     refusal = job_services.release_refusal(person, found) if DesiredState.RUN in changes else ""
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
-    why = await site.jobs.explainer.why(job, found)
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -108,8 +108,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "name": views.name_text(job),
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
-        "reasons": why.reasons if waits else [],
-        "diagnosis": why.diagnosis,
+        "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
+        "diagnosis": await diagnose_job(site.ledger, row, fleet, now) if job.last_seen_at is None else None,
         "next": views.next_step(job),
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),
