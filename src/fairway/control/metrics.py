@@ -138,6 +138,13 @@ LEVEL: Final = Metric(
     f"{_BUDGETS}",
     ("team", "state"),
 )
+NOTICES: Final = Metric(
+    "fairway_notices_total",
+    "counter",
+    "Attempts to deliver a notice by a kind of channel, by how: `delivered`, `failed` (it is tried again), "
+    "`given-up`.",
+    ("kind", "result"),
+)
 METRICS: Final = (
     AGE,
     HELD,
@@ -159,6 +166,7 @@ METRICS: Final = (
     BURN,
     RUNS_OUT,
     LEVEL,
+    NOTICES,
 )
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -279,6 +287,17 @@ class JobMetrics:
     def refused(self, cluster: str, jobs: int) -> None:
         """Count jobs that the engine refused."""
         self._refused.labels(cluster).inc(jobs)
+
+
+class NoticeMetrics:
+    """The metrics of the notify loop."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._attempts = Counter(NOTICES.name, NOTICES.help, NOTICES.labels, registry=registry)
+
+    def tried(self, kind: str, result: str) -> None:
+        """Count an attempt to deliver a notice."""
+        self._attempts.labels(kind, result).inc()
 
 
 class UsageMetrics:

@@ -23,10 +23,18 @@ from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
 from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
+from fairway.control.loops.notify import DeliverNotices
 from fairway.control.loops.nudge import NudgeCluster
 from fairway.control.loops.observe import ObserveCluster
 from fairway.control.loops.telemetry import ReadTelemetry
-from fairway.control.metrics import BudgetMetrics, JobMetrics, LoopMetrics, PolicyMetrics, UsageMetrics
+from fairway.control.metrics import (
+    BudgetMetrics,
+    JobMetrics,
+    LoopMetrics,
+    NoticeMetrics,
+    PolicyMetrics,
+    UsageMetrics,
+)
 from fairway.engines.port import Governs, Mirrors, Observes, Runs
 from fairway.ledger import FLEET, Ledger
 from fairway.model.errors import FairwayError
@@ -49,6 +57,7 @@ METER: Final = "meter"
 HOLD: Final = "hold"
 TELEMETRY: Final = "telemetry"
 BUDGET: Final = "budget"
+NOTIFY: Final = "notify"
 ARCHIVE: Final = "archive"
 POLL_SECONDS: Final = 2.0
 """How often to check for a new fleet; one small query each time."""
@@ -62,6 +71,8 @@ METER_SECONDS: Final = 5.0
 """How often to meter usage and capacity; a few small queries each time."""
 TELEMETRY_SECONDS: Final = 15.0
 """How often to check whether another window of GPU metrics has closed; one small query each time."""
+NOTIFY_SECONDS: Final = 5.0
+"""How often to check for notices to deliver; one small query each time."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -126,6 +137,7 @@ class Runner:
         self._job_metrics = JobMetrics(registry)
         self._usage_metrics = UsageMetrics(registry)
         self._budget_metrics = BudgetMetrics(registry)
+        self._notice_metrics = NoticeMetrics(registry)
         # Unique among all servers, past and present: a restarted one must not take its former self's leases.
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -191,6 +203,8 @@ class Runner:
     def _fleet_loops(self) -> Iterator[LeasedLoop]:
         track = TrackBudgets(self._ledger, self._fleets, Costs(self._ledger), self._budget_metrics)
         yield self._loop(BUDGET, FLEET, self._pace(self._settings.budget_seconds), track, track.close)
+        deliver = DeliverNotices(self._ledger, self._fleets, self._settings, self._notice_metrics)
+        yield self._loop(NOTIFY, FLEET, self._pace(NOTIFY_SECONDS), deliver, deliver.close)
         if self._settings.archive_url is not None:
             archive = ArchiveUsage(self._ledger, self._settings.keep_usage_months)
             yield self._loop(ARCHIVE, FLEET, self._pace(ARCHIVE_SECONDS, step_seconds=None), archive)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from fairway.model.channel import Channels
 from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, DiagnosisSettings
 from fairway.model.gpu import GpuType
 from fairway.model.names import (
@@ -232,6 +233,8 @@ class Fleet:
     diagnosis: DiagnosisSettings = DEFAULT_DIAGNOSIS
     partial: bool = False
     """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
+    notify: Channels | None = None
+    """Where notices to the operators go."""
 
     def is_reserved(self, user: str) -> bool:
         """Return whether nobody may submit as `user`: a system user, or Fairway's own on a Slurm cluster."""

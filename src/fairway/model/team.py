@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.model.budget import Budget, Hold
+from fairway.model.channel import Channels
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 
 
@@ -108,6 +109,8 @@ class Team:
     """Set for a spent budget, its own or an ancestor's. Resolved; never from a file."""
     account: str | None = None
     """The team's account on Slurm, if that is not called like the team."""
+    notify: Channels | None = None
+    """Where notices to it go; None: to the channels of the nearest team above it that has some."""
 
     @property
     def account_name(self) -> str:
@@ -165,6 +168,13 @@ class TeamTree:
         while above is not None:
             yield above
             above = self.parent(above)
+
+    def channels(self, team: Team) -> tuple[TeamName, Channels] | None:
+        """Return the channels of the team, or of the nearest one above it with some, and whose they are."""
+        for own in (team, *self.ancestors(team)):
+            if own.notify is not None:
+                return own.name, own.notify
+        return None
 
     def subtree(self, team: Team) -> Iterator[Team]:
         """Yield the team and all its descendants, parents first."""

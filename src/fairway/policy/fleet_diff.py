@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.model.budget import AtLimit, Budget, Running
+from fairway.model.channel import Channels
 from fairway.model.fleet import (
     Cluster,
     Connection,
@@ -121,6 +122,7 @@ def _new_team(team: Team, new: _TeamIndex) -> Iterator[FieldDiff]:
     if team.priorities != parent.priorities:
         yield from _differ("priorities", None, _names(team.priorities))
     yield from _budget(None, team.budget)
+    yield from _differ("notices go to", None, _channels(team.notify))
     if team.draining and not parent.draining:
         yield from _differ("draining", None, "yes")
     for member in team.members:
@@ -142,6 +144,7 @@ def _team(was: Team, now: Team, old: _TeamIndex, new: _TeamIndex) -> Iterator[Fi
     if was.priorities != parent_was.priorities or now.priorities != parent.priorities:
         yield from _differ("priorities", _names(was.priorities), _names(now.priorities))
     yield from _budget(was.budget, now.budget)
+    yield from _differ("notices go to", _channels(was.notify), _channels(now.notify))
     if was.draining != parent_was.draining or now.draining != parent.draining:
         yield from _differ("draining", _yes(was.draining), _yes(now.draining))
     before, after = set(was.members), set(now.members)
@@ -199,6 +202,20 @@ def _at_limit(budget: Budget) -> str:
     return f"{budget.at_limit}, and what runs is ended" if ends else budget.at_limit
 
 
+def _channels(channels: Channels | None) -> str | None:
+    """Format channels: `slack by /etc/fairway/slack.url, mail to ops@example.org`. Returns None for none."""
+    if channels is None:
+        return None
+    webhook, slack, mail = channels.webhook, channels.slack, channels.mail
+    texts = (
+        f"webhook {webhook.url or f'by {webhook.url_file}'}" if webhook else "",
+        f"with {webhook.token_file}" if webhook and webhook.token_file else "",
+        f"slack by {slack.url_file}" if slack else "",
+        f"mail to {' '.join(mail.to)}" if mail else "",
+    )
+    return ", ".join(text for text in texts if text) or None
+
+
 def _limit_texts(was: Limits, now: Limits) -> tuple[tuple[str, str, str], ...]:
     return (
         ("GPUs of a job", _limit(was.job_gpus), _limit(now.job_gpus)),
@@ -219,6 +236,9 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     yield from _priorities(before, after)
     half_lives = [duration_text(f.fairness.half_life_seconds) if f else None for f in (before, after)]
     yield from _differ("half-life", *half_lives)
+    yield from _differ(
+        "operators' notices go to", *(_channels(f.notify) if f else None for f in (before, after))
+    )
     chosen_before, chosen = (dict(f.chosen_teams) if f else {} for f in (before, after))
     for user in chosen_before | chosen:
         yield from _differ(f"default team of {user}", chosen_before.get(user), chosen.get(user))

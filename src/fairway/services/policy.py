@@ -287,7 +287,7 @@ def valid_fleet(report: Report) -> Fleet:
 
 
 async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) -> None:
-    """Refuse a fleet with new or changed connections, folders or telemetry unless the caller is an admin.
+    """Refuse a fleet with new or changed connections, folders, telemetry or channels unless by an admin.
 
     Anyone who can set a URL and a path could otherwise have any file that the server can read sent anywhere,
     or, by a kubeconfig, any program run; and a folder is read by the server or mounted into jobs. Everyone
@@ -295,7 +295,8 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
     """
     if caller.role.may(Role.ADMIN):
         return
-    known = {c.name: c for c in (await fleets.current()).clusters}
+    current = await fleets.current()
+    known = {c.name: c for c in current.clusters}
     changed = [
         c.name for c in fleet.clusters if c.name not in known or _reached(c) != _reached(known[c.name])
     ]
@@ -305,6 +306,14 @@ async def require_known_clusters(caller: Token, fleet: Fleet, fleets: Fleets) ->
             Role.ADMIN,
             f"{', '.join(changed)} is reached in another way, or has other folders, than the server's fleet "
             "says",
+        )
+    channels = {t.name: t.notify for t in current.teams}
+    told = [t.name for t in fleet.teams if t.notify is not None and t.notify != channels.get(t.name)]
+    if told or fleet.notify not in (None, current.notify):
+        require_role(
+            caller,
+            Role.ADMIN,
+            f"notices to {', '.join(told) or 'the operators'} go elsewhere than the server's fleet says",
         )
 
 

@@ -18,6 +18,8 @@ from fairway.settings.values import (
     database,
     folder,
     group_roles,
+    mail_address,
+    mail_server,
     number,
     one_of,
     optional,
@@ -150,6 +152,25 @@ class Settings:
         "Role of who is in none of these groups: member, or none, who cannot sign in.",
         "member",
         one_of("member", "none"),
+    )
+    smtp_url: str | None = _setting(
+        "Mail server for notices: smtp://HOST:PORT, which must offer STARTTLS unless it is on this machine,"
+        " or smtps://HOST:PORT. Without it, nothing is sent by mail.",
+        "none",
+        optional(mail_server),
+    )
+    smtp_from: str = _setting("Sender of notices by mail.", "fairway@localhost", mail_address)
+    smtp_user: str | None = _setting(
+        "User at the mail server; none: it asks for no password.", "none", optional(words)
+    )
+    smtp_password_file: Path | None = _setting(  # noqa: RUF009 - it returns a field
+        "File with the password of smtp_user.", "none", optional(folder)
+    )
+    mail_domain: str | None = _setting(
+        "Domain of users' mail addresses: who is concerned by a notice gets it at USER@DOMAIN. none: only the"
+        " channels of the fleet file do.",
+        "none",
+        optional(words),
     )
     serve: str = _setting(
         "What this server does: all, api (answer only) or loops (look after the clusters, and answer only"

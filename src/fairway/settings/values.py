@@ -78,6 +78,22 @@ def web_address(value: object) -> str:
     return url
 
 
+def mail_server(value: object) -> str:
+    """Parse the URL of a mail server."""
+    url = words(value)
+    if not re.fullmatch(r"smtps?://([^\s/?#@:]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?", url):
+        raise ValueError("a URL such as smtp://mail.example.org:587 or smtps://mail.example.org")
+    return url
+
+
+def mail_address(value: object) -> str:
+    """Parse a mail address."""
+    address = words(value)
+    if not re.fullmatch(r"[^\s@<>,;:\"]+@[A-Za-z0-9.-]+", address):
+        raise ValueError("a mail address such as fairway@example.org")
+    return address
+
+
 def optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
     """Return a parser that returns None for `none`."""
     return lambda value: None if value == "none" else parse(value)

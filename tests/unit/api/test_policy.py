@@ -183,6 +183,8 @@ MOVED = [
     FLEET.replace("  hpc:\n", "  hpc2:\n", 1).replace("cluster: hpc,", "cluster: hpc2,"),
     FLEET.replace("dream: { engine: virtual }", "dream: { engine: virtual }\n  more: { engine: kubernetes }"),
     FLEET.replace("dream: { engine: virtual }", "dream: { engine: virtual }\n  more: { engine: virtual }"),
+    FLEET + "notify: { webhook: { url: https://elsewhere.example.org, token_file: /srv/hpc.jwt } }\n",
+    FLEET.replace("members:", "notify: { slack: { url_file: /srv/a } }, members:", 1),
 ]
 
 

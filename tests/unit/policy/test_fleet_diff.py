@@ -43,6 +43,16 @@ def line(change: FieldDiff) -> str:
             ],
         ),
         ("[bob]", "[bob, dana]", [("product", "+ member dana")]),
+        (
+            "share: 2,",
+            "share: 2, notify: { slack: { url_file: /s }, mail: { to: [a@b.org, c@d.org] } },",
+            [("nlp", "+ notices go to slack by /s, mail to a@b.org c@d.org")],
+        ),
+        (
+            "fairness:",
+            "notify: { webhook: { url: https://a.org/, token_file: /t } }\nfairness:",
+            [(None, "+ operators' notices go to webhook https://a.org/, with /t")],
+        ),
         ("[bob]", "[dana]", [("product", "+ member dana"), ("product", "- member bob")]),
         (
             "borrow: { hpc-a100: 16 }",

@@ -19,6 +19,7 @@ from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue, Problem
 from fairway.model.budget import Budget
+from fairway.model.channel import Channels, Mail, Slack, Webhook
 from fairway.model.gpu import GpuType
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, Commitment, CostRules, PriceStep, Pricing
@@ -205,6 +206,7 @@ def _walk(
                 draining=section.get(ts.DRAINING) is True or bool(parent_team and parent_team.draining),
                 budget=_budget(section),
                 account=_account(section, name),
+                notify=channels_of(section.get(ts.TEAM_NOTIFY)),
             ),
         )
         yield team
@@ -256,6 +258,21 @@ def _budget(section: Section) -> Budget | None:
         budget.get(ts.WARN_AT) or default.warn_at,
         budget.get(ts.AT_LIMIT) or default.at_limit,
         budget.get(ts.RUNNING) or default.running,
+    )
+
+
+def channels_of(section: Section | None) -> Channels | None:
+    """Build the channels of a team or of the fleet."""
+    if section is None:
+        return None
+    webhook, slack, mail = (section.get(key) for key in (ts.WEBHOOK, ts.SLACK, ts.MAIL))
+    url_file = slack.get(ts.SLACK_URL_FILE) if slack else None
+    return Channels(
+        webhook=Webhook(*(webhook.get(key) for key in (ts.HOOK_URL, ts.HOOK_URL_FILE, ts.HOOK_TOKEN_FILE)))
+        if webhook
+        else None,
+        slack=None if url_file is None else Slack(url_file),
+        mail=Mail(tuple(found.value for found in mail.get(ts.MAIL_TO) or ())) if mail else None,
     )
 
 

@@ -11,9 +11,11 @@ from typing import Final
 
 from fairway.files.diagnostics import Fault, FaultCode, Faults, InvalidFile, Location, shown
 from fairway.files.fleet import schema as fs
+from fairway.files.fleet import schema_teams as ts
 from fairway.files.fleet.build import (
     Supplies,
     TeamSection,
+    channels_of,
     check_prices,
     chosen_teams_of,
     cost_rules_of,
@@ -236,6 +238,7 @@ def _build(
         chosen_teams=chosen_teams_of(file),
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,
+        notify=channels_of(file.get(ts.NOTIFY)),
     )
 
 

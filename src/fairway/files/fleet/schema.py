@@ -272,6 +272,7 @@ FLEET: Final = Record(
         ts.FAIRNESS,
         ts.TEAMS,
         ts.USERS,
+        ts.NOTIFY,
     ),
 )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.files.diagnostics import FaultCode, shown
-from fairway.files.schema.containers import Key, ListOf, MapOf, Record, Recursive, Section
+from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, Recursive, Section
 from fairway.files.schema.values import (
     ACCOUNT,
+    MAIL_ADDRESS,
     NAME,
     PERSON,
+    SHARED_PATH,
     SLICE,
+    WEBHOOK_URL,
     Boolean,
     DurationValue,
     Integer,
@@ -138,6 +141,53 @@ BUDGET: Final = Key(
     Record("A budget", (AMOUNT, EVERY, WARN_AT, AT_LIMIT, RUNNING)),
     "What the team, with all teams inside it, may spend.",
 )
+HOOK_URL: Final = Key("url", WEBHOOK_URL, "Address that gets each notice as JSON by POST.")
+HOOK_URL_FILE: Final = Key(
+    "url_file", SHARED_PATH, "File with the address, where that contains a secret; read for each notice."
+)
+HOOK_TOKEN_FILE: Final = Key("token_file", SHARED_PATH, "File with a bearer token for it.")
+SLACK_URL_FILE: Final = Key(
+    "url_file",
+    SHARED_PATH,
+    "File with the address of an incoming webhook, which is a secret; read for each notice.",
+    example="/etc/fairway/slack.url",
+    required=True,
+)
+MAIL_TO: Final = Key(
+    "to",
+    ListOf(MAIL_ADDRESS, "mail addresses"),
+    "Who gets it; smtp_url of the server's settings says how.",
+    example="[gpu-ops@example.org]",
+    required=True,
+)
+WEBHOOK: Final = Key(
+    "webhook",
+    Record(
+        "A webhook",
+        (HOOK_URL, HOOK_URL_FILE, HOOK_TOKEN_FILE),
+        ExactlyOne(
+            (HOOK_URL, HOOK_URL_FILE), "name one:  webhook: { url: https://hooks.example.org/fairway }"
+        ),
+    ),
+    "Any address that takes JSON.",
+)
+SLACK: Final = Key(
+    "slack", Record("A Slack channel", (SLACK_URL_FILE,)), "Slack, or what takes the same JSON."
+)
+MAIL: Final = Key("mail", Record("Mail", (MAIL_TO,)), "Mail.")
+_CHANNELS: Final = Record("Channels", (WEBHOOK, SLACK, MAIL))
+TEAM_NOTIFY: Final = Key(
+    "notify",
+    _CHANNELS,
+    "Where notices to the team go; left out: where those of the team above it go.",
+    example="{ slack: { url_file: /etc/fairway/slack.url } }",
+)
+NOTIFY: Final = Key(
+    "notify",
+    _CHANNELS,
+    "Where notices to the operators of the fleet go.",
+    example="{ mail: { to: [gpu-ops@example.org] } }",
+)
 ACCOUNT_NAME: Final = Key(
     "account", ACCOUNT, "Its account on Slurm, where that has another name than the team."
 )
@@ -145,7 +195,19 @@ TEAM: Final[Recursive[Section]] = Recursive("team", lambda: _TEAM)
 INNER_TEAMS: Final = Key("teams", MapOf(TEAM_NAME, TEAM, "teams"), "The teams inside it, by name.")
 _TEAM: Final[Record] = Record(
     "A team: a tenant; teams nest",
-    (ACCOUNT_NAME, SHARE, GUARANTEE, BORROW, LIMITS, TEAM_PRIORITIES, MEMBERS, BUDGET, DRAINING, INNER_TEAMS),
+    (
+        ACCOUNT_NAME,
+        SHARE,
+        GUARANTEE,
+        BORROW,
+        LIMITS,
+        TEAM_PRIORITIES,
+        MEMBERS,
+        BUDGET,
+        TEAM_NOTIFY,
+        DRAINING,
+        INNER_TEAMS,
+    ),
 )
 DEFINITIONS: Final = {TEAM.name: _TEAM}
 """Recursive shapes, for `$defs` of the schema."""

@@ -14,6 +14,7 @@ from fairway.files.fleet.checks.pools import RESOURCES
 from fairway.files.fleet.schema_prices import BEFORE
 from fairway.files.schema.values import UNLIMITED, percent_text
 from fairway.model.budget import Budget
+from fairway.model.channel import Channels
 from fairway.model.fleet import (
     Cluster,
     Connection,
@@ -106,6 +107,8 @@ class _Composer:
         if fleet.chosen_teams:
             users = {str(user): {"default_team": str(team)} for user, team in fleet.chosen_teams.items()}
             yield from _section("users", users)
+        if fleet.notify is not None:
+            yield from ("", "notify:", *_block(_channels(fleet.notify), "  "))
 
     def _team(self, team: Team, parent: Team | None, indent: str) -> Iterator[str]:
         yield from self._comments(team.name, indent)
@@ -261,6 +264,7 @@ def _team(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) 
     rest: dict[str, Value | None] = {
         "members": team.members,
         "budget": _budget(team.budget) if team.budget is not None else None,
+        "notify": _channels(team.notify) if team.notify is not None else None,
         "draining": _Unquoted("true") if draining else None,
     }
     return keys | _given(rest)
@@ -290,6 +294,11 @@ def _limits(limits: Limits, inherited: Limits) -> dict[str, Value]:
     if limits.user_gpus != inherited.user_gpus:
         user["gpus"] = UNLIMITED if limits.user_gpus is None else limits.user_gpus
     return _given({"job": job, "user": user})
+
+
+def _channels(channels: Channels) -> dict[str, Value]:
+    written = asdict(channels)
+    return {kind: _given(keys) for kind, keys in written.items() if keys is not None}
 
 
 def _budget(budget: Budget) -> dict[str, Value]:

@@ -414,6 +414,15 @@ URL: Final = _url("slurmrestd", "https://slurm.example.org:6820")
 
 PROMETHEUS_URL: Final = _url("Prometheus", "https://prometheus.example.org:9090")
 
+WEBHOOK_URL: Final = _url("receiver", "https://hooks.example.org/fairway")
+
+MAIL_ADDRESS: Final = Text(
+    "a mail address",
+    r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?",
+    254,
+    examples=("gpu-ops@example.org",),
+)
+
 LABEL_MATCHERS: Final = Text(
     "label matchers of PromQL",
     r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"[^"\\{}]*"'

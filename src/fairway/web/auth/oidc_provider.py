@@ -17,7 +17,7 @@ import httpx2
 from joserfc.jwk import KeySet
 
 from fairway.model.errors import PermanentError
-from fairway.model.hosts import is_loopback
+from fairway.services.outgoing import is_confidential
 from fairway.settings import Settings
 from fairway.web.auth.oidc_flow import OidcError, SignInAttempt, claim_of, not_proven
 from fairway.web.auth.oidc_token import UnknownKey, read_keys, verified_claims
@@ -71,16 +71,6 @@ def client_of(settings: Settings) -> OidcClient | None:
 
 def _unusable(message: str, hint: str) -> PermanentError:
     return PermanentError("OidcSettings", f"nobody could sign in by OpenID Connect: {message}", hint)
-
-
-def is_confidential(url: object) -> bool:
-    """Return whether requests to the URL are confidential: https, or loopback."""
-    if not isinstance(url, str) or len(url) > 2000 or not url.isprintable():
-        return False
-    parts = urlsplit(url)
-    return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-    )
 
 
 class _WrongClient(OidcError):

@@ -39,7 +39,6 @@ from fairway.web.auth.oidc_provider import (
     Provider,
     auth_methods,
     client_of,
-    is_confidential,
     token_request,
 )
 from fairway.web.auth.oidc_token import UnknownKey, read_keys, verified_claims
@@ -286,25 +285,6 @@ def test_who_is_in_no_group_may_be_kept_out() -> None:
 
 
 # the provider
-
-
-@pytest.mark.parametrize(
-    ("url", "may"),
-    [
-        ("https://id.acme.test", True),
-        ("http://127.0.0.1:9000/x", True),
-        ("http://[::1]:9000", True),
-        ("http://localhost:9000", True),
-        ("http://id.acme.test", False),
-        ("http://127.0.0.1.acme.test", False),
-        ("http://localhost.acme.test", False),
-        ("file:///etc/passwd", False),
-        ("https://", False),
-        (None, False),
-    ],
-)
-def test_only_what_stays_between_us(url: object, may: bool) -> None:
-    assert is_confidential(url) is may
 
 
 def test_settings_that_cannot_work(settings: Settings, tmp_path: Path) -> None:
