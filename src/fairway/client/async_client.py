@@ -272,6 +272,10 @@ class AsyncClient:
         """Report unused capacity by reason, and its cost."""
         return await self._send(requests.waste(**filters))
 
+    async def report_efficiency(self, **filters: Unpack[CostFilters]) -> cost_wire.EfficiencyReport:
+        """Report what became of held GPU time: busy, poorly used, idle, not measured; and its energy."""
+        return await self._send(requests.efficiency(**filters))
+
     async def report_capacity(self, **filters: Unpack[CostFilters]) -> cost_wire.CapacityReport:
         """Report the capacity by day and pool, used or not, and its cost."""
         return await self._send(requests.capacity(**filters))

@@ -275,6 +275,10 @@ class Client:
         """Report unused capacity by reason, and its cost; `by` pool, cluster, slice or day."""
         return self._send(requests.waste(**filters))
 
+    def report_efficiency(self, **filters: Unpack[CostFilters]) -> cost_wire.EfficiencyReport:
+        """Report what became of held GPU time: busy, poorly used, idle, not measured; and its energy."""
+        return self._send(requests.efficiency(**filters))
+
     def report_capacity(self, **filters: Unpack[CostFilters]) -> cost_wire.CapacityReport:
         """Report the capacity by day and pool, used or not, and its cost."""
         return self._send(requests.capacity(**filters))

@@ -380,6 +380,11 @@ def waste(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.WasteReport]:
     return _report("waste", cost_wire.WasteReport, filters)
 
 
+def efficiency(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.EfficiencyReport]:
+    """Request what became of the held GPU time."""
+    return _report("efficiency", cost_wire.EfficiencyReport, filters)
+
+
 def capacity(**filters: Unpack[CostFilters]) -> ApiRequest[cost_wire.CapacityReport]:
     """Request the capacity and its cost by day and pool."""
     return _report("capacity", cost_wire.CapacityReport, filters)

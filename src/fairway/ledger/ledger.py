@@ -38,6 +38,7 @@ from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
 from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
+from fairway.ledger.telemetry.totals import GpuUseTotals
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
 from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
@@ -87,6 +88,7 @@ class Ledger:
         self.gpu_use: Final = GpuUseStore(connections)
         self.notices: Final = NoticeStore(connections)
         self.figures: Final = FiguresStore(connections)
+        self.gpu_use_totals: Final = GpuUseTotals(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

@@ -122,6 +122,16 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteEnergy:
+    """What a site adds to the energy of its GPUs, and how its electricity is generated."""
+
+    co2_grams_per_kwh: Decimal | None = None
+    """The grid's factor; None: not known, and no carbon dioxide is reported."""
+    pue: Decimal = Decimal(1)
+    """Power usage effectiveness: the energy of the whole site for each unit that its machines take."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster of one engine: a Slurm ClusterName, a Kubernetes API server, or a virtual cluster."""
 
@@ -132,6 +142,7 @@ class Cluster:
     """Monthly costs other than GPUs, by name: power, space, people, storage."""
     telemetry: Telemetry | None = None
     """None: what its GPUs do is not measured."""
+    energy: SiteEnergy = SiteEnergy()
 
     @property
     def engine(self) -> EngineKind:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from fairway.model.job import JobId
+from fairway.model.team import Supply
 
 WINDOW_SECONDS: Final = 300
 """Windows begin at multiples of this since 1970, so that each lies within one hour of any time zone."""
@@ -132,6 +133,48 @@ class HostUse:
     """Seconds in which a task on one of its nodes waited for storage, as a sum over nodes."""
     io_wait_seconds: float = 0.0
     """The seconds in which that was measured, as a sum over nodes."""
+
+
+class HeldKind(StrEnum):
+    """What became of GPU time that somebody held. The kinds add up to what was held."""
+
+    BUSY = "busy"
+    """The engine was busy."""
+    POOR = "poorly_used"
+    """The GPU did some work, and its engine waited in between."""
+    IDLE = "idle"
+    """The GPU did nothing in a whole window."""
+    UNMEASURED = "not_measured"
+    """Nobody knows: this is never called idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUseSum:
+    """What the devices of one supply did in one span, by the requested labels; in device-seconds."""
+
+    span: int
+    """Index into the requested spans of this pool."""
+    supply: Supply
+    labels: tuple[str, ...]
+    use: GpuUse
+    idle: float
+    """Device-seconds of windows in which a device did nothing."""
+
+    def plus(self, other: GpuUseSum) -> GpuUseSum:
+        """Add what the same devices did at another time."""
+        return replace(self, use=merged((self.use, other.use)), idle=self.idle + other.idle)
+
+
+def merged(uses: Iterable[GpuUse]) -> GpuUse:
+    """Add up what GPUs did."""
+    found = GpuUse()
+    for use in uses:
+        for code, value in use.integrals.items():
+            found.integrals[code] = found.integrals.get(code, 0.0) + value
+            found.seconds[code] = found.seconds.get(code, 0.0) + use.seconds.get(code, 0.0)
+        if use.peak_memory_mib is not None:
+            found.peak_memory_mib = max(found.peak_memory_mib or 0.0, use.peak_memory_mib)
+    return found
 
 
 JobDevices = dict[JobId, dict[Device, GpuUse]]

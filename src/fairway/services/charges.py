@@ -15,6 +15,7 @@ from fairway.cost.report import ReportEntry
 from fairway.ledger import Ledger, UsageFilter, UsageView
 from fairway.model.charge import CapacitySum, Charge, ChargeKind, Label, Span, UsageSum
 from fairway.model.fleet import Fleet, Pool
+from fairway.model.gpu_use import GpuUseSum, MetricCode
 from fairway.model.names import PoolName, TeamName
 from fairway.model.price import PricePoint, Sharing
 from fairway.model.team import TeamTree
@@ -155,6 +156,12 @@ class Costs:
         if which == EVERYBODY and _FROM_SPANS.issuperset(by):
             return priced.labelled(await self.everyone(priced), by)
         return (await self._views(priced, UsageView(priced.spans, tuple(by), which)))[0]
+
+    async def gpu_use(
+        self, priced: PricedWindow, view: UsageView, codes: Sequence[MetricCode]
+    ) -> tuple[GpuUseSum, ...]:
+        """Return what GPUs did in each span of the view, by its labels."""
+        return await self._ledger.gpu_use_totals.sums(view, codes, local=priced.calendar)
 
     async def everyone(self, priced: PricedWindow) -> tuple[UsageSum, ...]:
         """Return all usage in each span of the rates, without labels."""

@@ -94,6 +94,12 @@ class CostQueries:
         _check_places(query)
         return convert.waste(fleet, query, await _result(self._reports.waste(fleet, query)), common)
 
+    async def efficiency(self, caller: Token, request: CostRequest) -> wire.EfficiencyReport:
+        """Report what the GPUs did that were held."""
+        fleet, query, common = await self._query(caller, request)
+        found = await _result(self._reports.efficiency(fleet, query))
+        return convert.efficiency(fleet, query, found, common)
+
     async def cost_by_day(
         self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.CostReport, wire.CostReport]:

@@ -9,15 +9,27 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
 
+from fairway.advise.right_size import name_pattern
 from fairway.cost.calendar import Window, calendar_of, parse_window
+from fairway.cost.efficiency import (
+    EfficiencyEntry,
+    EfficiencyTable,
+    Energy,
+    divided,
+    efficiency_table,
+    energy_of,
+    scaled,
+)
 from fairway.cost.report import ReportEntry, ReportTable, hours, table
 from fairway.cost.rounding import apportion_paths
-from fairway.ledger import UsageFilter
+from fairway.ledger import UsageFilter, UsageView
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.fleet import Fleet
+from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode
 from fairway.model.names import PoolName
 from fairway.model.price import cent
-from fairway.services.charges import EVERYBODY, Costs, or_now, own_labels
+from fairway.model.team import Supply
+from fairway.services.charges import EVERYBODY, Costs, PricedWindow, or_now, own_labels
 
 PLACE_LABELS: Final = (Label.POOL, Label.CLUSTER, Label.SLICE, Label.DAY)
 """Labels that unused devices can have."""
@@ -55,6 +67,9 @@ class WasteRow:
     used_hours: Decimal
     hours: Mapping[ChargeKind, Decimal]
     amounts: Mapping[ChargeKind, Decimal]
+    held_hours: Mapping[HeldKind, Decimal]
+    """What became of the used hours; they sum to `used_hours`."""
+    held_amounts: Mapping[HeldKind, Decimal]
 
     @property
     def capacity_hours(self) -> Decimal:
@@ -64,6 +79,7 @@ class WasteRow:
 
     @property
     def amount(self) -> Decimal:
+        """Return the cost of the unused hours."""
         return sum(self.amounts.values(), Decimal(0))
 
 
@@ -74,6 +90,14 @@ class WasteResult:
     window: Window
     rows: tuple[WasteRow, ...]
     total: WasteRow
+
+
+@dataclass(frozen=True, slots=True)
+class EfficiencyResult:
+    """A report of what became of the held GPU time, and its window."""
+
+    window: Window
+    table: EfficiencyTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +143,18 @@ class CostReports:
         window, finer = window_of(fleet, query.window, now), _finer(query, label)
         return _both(fleet, window, query, finer, label, await self._usage(fleet, window, finer))
 
+    async def efficiency(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> EfficiencyResult:
+        """Report what the GPUs did that were held. Names of jobs are grouped by their pattern: `train-*`."""
+        window = window_of(fleet, query.window, now)
+        entries: list[EfficiencyEntry] = []
+        for priced in await self._costs.priced(fleet, window.span, window.now):
+            entries += await self._efficiency(
+                priced if Label.DAY in query.by else priced.over_days(), query.by, query.which
+            )
+        days = [i for i, label in enumerate(query.by) if label is Label.DAY]
+        table = efficiency_table(entries, cent(fleet.currency), max_rows=query.max_rows, sort_labels=days)
+        return EfficiencyResult(window, table)
+
     async def waste(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> WasteResult:
         """Report unused capacity by reason; `query.by` has only labels of PLACE_LABELS."""
         window = window_of(fleet, query.window, now)
@@ -149,21 +185,66 @@ class CostReports:
             found += [priced.usage_entry(row, len(query.by)) for row in usage]
         return found
 
-    async def _waste(self, fleet: Fleet, window: Window, query: ReportQuery) -> tuple[_ByPath, _ByPath]:
-        """Sum device-seconds and amounts by labels and then reason."""
+    async def _efficiency(
+        self, priced: PricedWindow, by: tuple[Label, ...], which: UsageFilter
+    ) -> list[EfficiencyEntry]:
+        # What was measured is read first: what is added to it meanwhile was held already.
+        measured = await self._measured(priced, by, which, tuple(MetricCode))
+        sites = {cluster.name: cluster.energy for cluster in priced.fleet.clusters}
+        patterns = [i for i, label in enumerate(by) if label is Label.NAME]
+        found = []
+        for row in await self._costs.usage(priced, by, which):
+            pool, rates = priced.pools[row.supply.pool], priced.rates[row.supply.pool][row.span]
+            part, rate = rates.part(pool, row.supply.slice), rates.rate(pool, row.supply.slice)
+            one = measured.get((row.span, row.supply, row.labels))
+            kinds = divided(row.device_seconds, one)
+            site = sites[pool.cluster]
+            found.append(
+                EfficiencyEntry(
+                    tuple(name_pattern(x) if i in patterns else x for i, x in enumerate(row.labels)),
+                    {kind: seconds * part for kind, seconds in kinds.items()},
+                    {kind: seconds * rate for kind, seconds in kinds.items()},
+                    GpuUse() if one is None else scaled(one.use, part),
+                    Energy() if one is None else energy_of(one.use, part, site.pue, site.co2_grams_per_kwh),
+                )
+            )
+        return found
+
+    async def _measured(
+        self, priced: PricedWindow, by: tuple[Label, ...], which: UsageFilter, codes: Sequence[MetricCode]
+    ) -> dict[tuple[int, Supply, tuple[str, ...]], GpuUseSum]:
+        rows = await self._costs.gpu_use(priced, UsageView(priced.spans, by, which), codes)
+        return {(row.span, row.supply, row.labels): row for row in rows}
+
+    async def _waste(
+        self, fleet: Fleet, window: Window, query: ReportQuery
+    ) -> tuple[_ByPath, _ByPath, _ByPath]:
+        """Sum device-seconds and amounts by labels and then reason; and amounts of what was held, by kind.
+
+        The seconds of what was held have two elements after the labels: `used`, and the kind.
+        """
         pools = query.which.pools
         seconds: _ByPath = {}
         amounts: _ByPath = {}
+        held: _ByPath = {}
         for priced in await self._costs.priced(fleet, window.span, window.now):
             # The usage of all users: capacity does not depend on who reads the report.
-            for row in await self._costs.usage(priced, query.by, UsageFilter(pools=pools)):
-                _add(seconds, (*row.labels, _USED), Fraction(row.device_seconds))
+            which = UsageFilter(pools=pools)
+            measured = await self._measured(priced, query.by, which, (MetricCode.ENGINE,))
+            for row in await self._costs.usage(priced, query.by, which):
+                one = measured.get((row.span, row.supply, row.labels))
+                rate = priced.rates[row.supply.pool][row.span].rate(
+                    priced.pools[row.supply.pool], row.supply.slice
+                )
+                for kind, part in divided(row.device_seconds, one).items():
+                    _add(seconds, (*row.labels, _USED, kind.value), part)
+                    _add(held, (*row.labels, kind.value), part * rate)
             for charge in await self._costs.unused(priced):
                 if pools is None or charge.pool in pools:
                     path = (*own_labels(charge, query.by, priced.calendar), charge.kind.value)
                     _add(seconds, path, Fraction(charge.device_seconds))
                     _add(amounts, path, charge.amount)
-        return seconds, amounts
+        return seconds, amounts, held
 
     async def capacity(
         self, fleet: Fleet, query: ReportQuery, now: int | None = None
@@ -232,18 +313,18 @@ def _both(
 
 
 def _summed(by_path: _ByPath, query: ReportQuery, finer: ReportQuery) -> _ByPath:
-    """Sum over the labels of `finer` that `query` does not have; the reason stays last."""
-    kept = [*(finer.by.index(label) for label in query.by), -1]
+    """Sum over the labels of `finer` that `query` does not have; what follows the labels stays last."""
+    kept = [finer.by.index(label) for label in query.by]
     sums: _ByPath = {}
     for path, value in by_path.items():
-        _add(sums, tuple(path[i] for i in kept), value)
+        _add(sums, (*(path[i] for i in kept), *path[len(finer.by) :]), value)
     return sums
 
 
 def _waste_result(
-    fleet: Fleet, window: Window, query: ReportQuery, seconds: _ByPath, amounts: _ByPath
+    fleet: Fleet, window: Window, query: ReportQuery, seconds: _ByPath, amounts: _ByPath, held: _ByPath
 ) -> WasteResult:
-    rows = _waste_rows(seconds, amounts, cent(fleet.currency))
+    rows = _waste_rows(len(query.by), seconds, amounts, held, cent(fleet.currency))
     total = _waste_total(rows)
     days = [i for i, label in enumerate(query.by) if label is Label.DAY]
     ranked = sorted(rows, key=lambda r: ([r.labels[i] for i in days], -r.amount, r.labels))
@@ -256,21 +337,27 @@ def _table(fleet: Fleet, query: ReportQuery, found: Iterable[ReportEntry]) -> Re
 
 
 def _waste_rows(
-    seconds: Mapping[tuple[str, ...], Fraction], amounts: Mapping[tuple[str, ...], Fraction], quantum: Decimal
+    count: int, seconds: _ByPath, amounts: _ByPath, held: _ByPath, quantum: Decimal
 ) -> list[WasteRow]:
+    """Round the sums, whose paths begin with `count` labels."""
     paths = sorted({*seconds, *amounts})
     rounded_hours = hours({path: seconds.get(path, Fraction(0)) for path in paths})
     rounded = apportion_paths({path: amounts.get(path, Fraction(0)) for path in paths}, quantum)
+    # Apart from the others: what was held is no part of what unused capacity cost.
+    rounded_held = apportion_paths({path: held[path] for path in sorted(held)}, quantum)
     rows = []
-    for labels in dict.fromkeys(path[:-1] for path in paths):
-        used = rounded_hours.get((*labels, _USED), Decimal(0))
+    for labels in dict.fromkeys(path[:count] for path in paths):
+        held_kinds = [k for k in HeldKind if (*labels, k.value) in rounded_held]
+        held_hours = {k: rounded_hours[*labels, _USED, k.value] for k in held_kinds}
         kinds = [k for k in UNUSED_KINDS if (*labels, k.value) in rounded]
         rows.append(
             WasteRow(
                 labels,
-                used,
+                sum(held_hours.values(), Decimal(0)),
                 {k: rounded_hours[*labels, k.value] for k in kinds},
                 {k: rounded[*labels, k.value] for k in kinds},
+                held_hours,
+                {k: rounded_held[*labels, k.value] for k in held_kinds},
             )
         )
     return rows
@@ -283,6 +370,8 @@ def _waste_total(rows: Sequence[WasteRow]) -> WasteRow:
         sum((r.used_hours for r in rows), zero),
         {k: sum((r.hours.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
         {k: sum((r.amounts.get(k, zero) for r in rows), zero) for k in UNUSED_KINDS},
+        {k: sum((r.held_hours.get(k, zero) for r in rows), zero) for k in HeldKind},
+        {k: sum((r.held_amounts.get(k, zero) for r in rows), zero) for k in HeldKind},
     )
 
 

@@ -9,19 +9,22 @@ import csv
 import io
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fairway.cost.csv_cells import escape_cell
 from fairway.model.charge import UNUSED_KINDS
+from fairway.model.gpu_use import HeldKind
 from fairway.views.costs import AnyRow
 from fairway.wire import costs as wire
+
+_MEANS: Final = ("engine", "sm", "tensor", "memory_gib", "memory_peak_gib", "watts")
 
 Value: TypeAlias = str | int | Decimal
 Record: TypeAlias = dict[str, Value]
 Report: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport
 
 
-def report_records(report: Report) -> list[Record]:
+def report_records(report: Report | wire.EfficiencyReport) -> list[Record]:
     """Return one record for each row of the report, labels first."""
     return [_record(report, row) for row in report.rows]
 
@@ -56,7 +59,7 @@ def csv_text(records: Sequence[Record]) -> str:
     return out.getvalue()
 
 
-def _record(report: Report, row: AnyRow) -> Record:
+def _record(report: Report | wire.EfficiencyReport, row: AnyRow | wire.EfficiencyRow) -> Record:
     record: Record = {label.value: text for label, text in zip(report.by, row.labels, strict=True)}
     match row:
         case wire.CostRow():
@@ -83,4 +86,16 @@ def _record(report: Report, row: AnyRow) -> Record:
             record |= {f"{k.value}_hours": row.hours.get(k, Decimal(0)) for k in UNUSED_KINDS}
             record |= {f"{k.value}_amount": row.amounts.get(k, Decimal(0)) for k in UNUSED_KINDS}
             record |= {"amount": row.amount, "currency": report.currency}
+            record |= {f"held_{k.value}_hours": row.held_hours.get(k, Decimal(0)) for k in HeldKind}
+            record |= {f"held_{k.value}_amount": row.held_amounts.get(k, Decimal(0)) for k in HeldKind}
+        case wire.EfficiencyRow():
+            record |= {"others": row.others, "held_hours": row.held_hours}
+            record |= {f"{k.value}_hours": row.hours.get(k, Decimal(0)) for k in HeldKind}
+            record |= {"amount": row.amount}
+            record |= {f"{k.value}_amount": row.amounts.get(k, Decimal(0)) for k in HeldKind}
+            record |= {"currency": report.currency}
+            # Ratios and means of nothing are empty, never 0.
+            means = {name: getattr(row, name) for name in _MEANS}
+            record |= {name: "" if value is None else str(value) for name, value in means.items()}
+            record |= {"energy_kwh": row.energy_kwh, "co2_kg": "" if row.co2_kg is None else str(row.co2_kg)}
     return record

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from fairway.model.charge import ChargeKind, Label
+from fairway.model.gpu_use import HeldKind
 from fairway.wire import costs as wire
 
 MISSING_LABELS: Final = {
@@ -29,6 +30,14 @@ KIND_WORDS: Final = {
 }
 """The display names of kinds of charges."""
 
+HELD_WORDS: Final = {
+    HeldKind.BUSY: "busy",
+    HeldKind.POOR: "poorly used",
+    HeldKind.IDLE: "held but idle",
+    HeldKind.UNMEASURED: "not measured",
+}
+"""The display names of what became of held time."""
+
 AnyRow: TypeAlias = wire.CostRow | wire.UsageRow | wire.WasteRow
 
 
@@ -43,7 +52,7 @@ def row_amount(row: AnyRow) -> Decimal:
             return row.amount
 
 
-def row_names(row: AnyRow, by: Sequence[Label]) -> list[str]:
+def row_names(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label]) -> list[str]:
     """Return the display names of a row's labels."""
     if row.others:
         return [

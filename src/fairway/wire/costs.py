@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fairway.model.charge import ChargeKind, Label
 from fairway.model.fleet import Capacity
+from fairway.model.gpu_use import HeldKind
 from fairway.wire.fleet import GivenMoment, Moment, Price, RequestBody, Wire
 
 MAX_ROWS = 20_000
@@ -100,13 +101,49 @@ class WasteRow(Wire):
     hours: dict[ChargeKind, Hours]
     amounts: dict[ChargeKind, Amount]
     amount: Amount
+    held_hours: dict[HeldKind, Hours] = Field(
+        default={}, description="used_hours by what the GPUs did meanwhile; they sum to it"
+    )
+    held_amounts: dict[HeldKind, Amount] = Field(
+        default={}, description="what the used hours cost, likewise; not part of amount"
+    )
 
 
 class WasteReport(Document):
-    """What nobody used: idle, fragmented, drained, down, and commitments beyond what was there."""
+    """What nobody used, by why: idle, fragmented, drained, down, unused commitments; and what was held."""
 
     rows: list[WasteRow]
     total: WasteRow
+
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+
+class EfficiencyRow(Wire):
+    """What was held and what the GPUs did meanwhile; `hours` and `amounts` sum to what was held."""
+
+    labels: list[str] = Field(description="in the order of `by`; of name the pattern: finetune-*")
+    others: int = Field(default=0, description="so many rows that were too many to list, in one")
+    held_hours: Hours = Field(description="GPU-hours; slices by their part of the GPU")
+    measured_hours: Hours
+    hours: dict[HeldKind, Hours]
+    amount: Amount = Field(description="what the held hours cost, without shares of idle and overhead")
+    amounts: dict[HeldKind, Amount]
+    engine: Ratio | None = Field(description="mean time that the engine was busy; null: not measured")
+    sm: Ratio | None = Field(description="mean time that the multiprocessors had work")
+    tensor: Ratio | None = Field(description="mean time that the tensor cores were busy")
+    memory_gib: float | None = Field(description="mean memory in use on a device")
+    memory_peak_gib: float | None
+    watts: float | None = Field(description="mean power of a GPU")
+    energy_kwh: Hours = Field(description="measured energy of the GPUs, times the site's PUE")
+    co2_kg: Hours | None = Field(description="null: no cluster of the report has a grid factor")
+
+
+class EfficiencyReport(Document):
+    """What became of the GPU time that was held: busy, poorly used, idle, not measured."""
+
+    rows: list[EfficiencyRow]
+    total: EfficiencyRow
 
 
 class CapacityDay(Wire):

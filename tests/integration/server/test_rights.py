@@ -83,6 +83,7 @@ ROUTES = {
     "GET /v1/reports/cost": "viewer",
     "GET /v1/reports/usage": "viewer",
     "GET /v1/reports/waste": "viewer",
+    "GET /v1/reports/efficiency": "viewer",
     "GET /v1/reports/capacity": "viewer",
     "GET /v1/statements/{month}": "viewer",
     "POST /v1/statements/{month}/close": "operator",

@@ -58,6 +58,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/reports/cost"): Role.VIEWER,
     ("GET", "/v1/reports/usage"): Role.VIEWER,
     ("GET", "/v1/reports/waste"): Role.VIEWER,
+    ("GET", "/v1/reports/efficiency"): Role.VIEWER,
     ("GET", "/v1/reports/capacity"): Role.VIEWER,
     ("GET", "/v1/statements/{month}"): Role.VIEWER,
     ("POST", "/v1/statements/{month}/close"): Role.OPERATOR,

@@ -67,7 +67,7 @@ CostParams = Annotated[CostRequest, Depends(_cost_request)]
 
 
 def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
-    """Add the routes of reports: cost, usage, waste and capacity."""
+    """Add the routes of reports: cost, usage, waste, efficiency and capacity."""
 
     @app.get("/v1/reports/cost", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_cost(request: Request, params: CostParams) -> wire.CostReport:
@@ -89,6 +89,11 @@ def add_report_routes(app: FastAPI, costs: CostQueries) -> None:
     ) -> wire.WasteReport:
         """What nobody used, by why, and what it cost."""
         return await costs.waste(caller_of(request), CostRequest(window, tuple(by), pool=pool, max_rows=most))
+
+    @app.get("/v1/reports/efficiency", dependencies=REPORT, responses=_REPORT, tags=["cost"])
+    async def report_efficiency(request: Request, params: CostParams) -> wire.EfficiencyReport:
+        """What became of the GPU time that was held: busy, poorly used, idle, not measured; and energy."""
+        return await costs.efficiency(caller_of(request), params)
 
     @app.get("/v1/reports/capacity", dependencies=REPORT, responses=_REPORT, tags=["cost"])
     async def report_capacity(

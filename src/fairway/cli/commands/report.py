@@ -24,7 +24,7 @@ from fairway.cli.output.format import (
     show,
     table_lines,
 )
-from fairway.cli.output.report import cost_view, statements_view, usage_view, waste_view
+from fairway.cli.output.report import cost_view, efficiency_view, statements_view, usage_view, waste_view
 from fairway.cli.output.report_files import parquet_bytes, write_file
 from fairway.cli.parameter import ParsedParam
 from fairway.client.client import Client
@@ -137,12 +137,13 @@ Examples:
   fairway report cost                                       what each team cost in 30 days
   fairway report usage --by team,slice                      GPU-hours, slice-seconds by profile
   fairway report waste --window 7d                          what nobody used, and why
+  fairway report efficiency --by user                       what became of what was held
   fairway report chargeback --month 2026-10                 what each team is charged
   fairway report cost --team nlp --by user -o html --out nlp.html
 """
 )
 def report() -> None:
-    """Show what was used, what it cost, what was wasted, and what each team is charged."""
+    """Show what was used, how well, what it cost, what was wasted, and what each team is charged."""
 
 
 @report.command(
@@ -200,9 +201,31 @@ Examples:
 def waste(**options: Any) -> None:
     """Show what nobody used and what it cost: idle, fragmented, drained, down, unused commitments.
 
-    Fragmented: free, but too few on each node for anything that waits.
+    Fragmented: free, but too few on each node for anything that waits. Where GPUs are measured, the used
+    hours are divided as well: busy, held but idle, poorly used, not measured; -o wide tells them by row.
     """
     _run(Client.report_waste, waste_view, "adding up what was not used", **options)
+
+
+@report.command(
+    epilog="""\b
+Examples:
+  fairway report efficiency                                   by team, 30 days
+  fairway report efficiency --by user --team nlp              who holds GPUs and does little with them
+  fairway report efficiency --by name --window 7d             train-1 and train-2 are one row, train-*
+  fairway report efficiency --by pool -o wide                 memory, power, energy and CO2 too
+"""
+)
+@_by_option("team", list(Label))
+@_people_options
+@_report_options
+def efficiency(**options: Any) -> None:
+    """Show what became of the GPU-hours that were held: busy, poorly used, idle, not measured.
+
+    The four add up to what was held; what nobody measured is never called idle. Poorly used: the GPU did
+    some work, and its engine waited for the rest of the time. Means are of the time that was measured.
+    """
+    _run(Client.report_efficiency, efficiency_view, "adding up what GPUs did", **options)
 
 
 @report.command(
@@ -252,7 +275,7 @@ def chargeback(
 
 
 def _run(
-    fetch: Callable[..., Report],
+    fetch: Callable[..., Report | wire.EfficiencyReport],
     view: Callable[..., TableView],
     doing: str,
     *,

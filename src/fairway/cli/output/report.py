@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final, TypeVar
 
 from fairway.cli.output.format import Column, Fit, TableView
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
-from fairway.views.costs import KIND_WORDS, AnyRow, row_names
+from fairway.model.gpu_use import HeldKind
+from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
 
-Row = TypeVar("Row", bound=AnyRow)
+Row = TypeVar("Row", bound=AnyRow | wire.EfficiencyRow)
 
 _TOTAL: Final = "TOTAL"
+_HELD_COLUMNS: Final = {
+    HeldKind.BUSY: "BUSY",
+    HeldKind.POOR: "POOR",
+    HeldKind.IDLE: "IDLE",
+    HeldKind.UNMEASURED: "UNMEAS.",
+}
+_MEAN_COLUMNS: Final = {"engine": "ENG%", "sm": "SM%", "tensor": "TENSOR%"}
 _NOTHING_YET: Final = (
     "see what there is:  fairway get pools   and what runs:  fairway get jobs --state running"
 )
@@ -86,12 +94,15 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
     zero = Decimal(0)
     kinds = [k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT and report.total.hours.get(k)]
     cost_kinds = [k for k in UNUSED_KINDS if report.total.amounts.get(k)] if wide else []
+    held = _held_kinds(report)
     columns = [
         *(_label_column(label) for label in report.by),
         *Column.numbers("HOURS", "USED"),
         *(Column("FRAGM." if k is ChargeKind.FRAGMENTED else k.value.upper(), right=True) for k in kinds),
         *Column.numbers("UNUSED %", f"COST {report.currency}"),
         *(Column(f"{k.value.upper()} {report.currency}", right=True) for k in cost_kinds),
+        *(Column(HELD_WORDS[k].upper(), right=True) for k in held if wide),
+        *(Column(f"{HELD_WORDS[k].upper()} {report.currency}", right=True) for k in held if wide),
     ]
     rows = [
         [
@@ -102,12 +113,16 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
             percent(row.capacity_hours - row.used_hours, row.capacity_hours),
             figure(row.amount),
             *(_or_dash(row.amounts.get(k, zero)) for k in cost_kinds),
+            *(_hours(row.held_hours.get(k, zero), report) for k in held if wide),
+            *(_or_dash(row.held_amounts.get(k, zero)) for k in held if wide),
         ]
         for names, row in _named_rows(report.rows, report.total, report.by)
     ]
     notes = document_notes(report)
     if rows:
         notes.append("hours are of GPUs, of a sliced pool of its slices; -o wide tells the money by reason")
+    if held:
+        notes += _held_notes("used", report.total.held_hours, report.total.held_amounts, report.currency)
     if absent := report.total.amounts.get(ChargeKind.COMMITMENT):
         notes.append(f"{figure(absent)} {report.currency} of it is for committed GPUs that were not there")
     return TableView(
@@ -115,6 +130,63 @@ def waste_view(report: wire.WasteReport, *, wide: bool) -> TableView:
         rows,
         empty=f"no capacity is known {during(report.window)}",
         hint="a pool is measured from when a server observes it:  fairway get pools",
+        notes=notes,
+    )
+
+
+def efficiency_view(report: wire.EfficiencyReport, *, wide: bool) -> TableView:
+    """Return a table of held GPU-hours by what the GPUs did, with means; `wide` has every figure.
+
+    What is not measured is a dash, never 0.
+    """
+    zero, total, currency = Decimal(0), report.total, report.currency
+    labels = len(report.by)
+    kinds = [k for k in HeldKind if total.hours.get(k)]
+    # Where the width is needed, busy hours are left to -o wide: the mean of the engine tells them.
+    brief = {HeldKind.IDLE} if labels > 1 else {*_HELD_COLUMNS} - {HeldKind.BUSY}
+    shown = kinds if wide else [k for k in kinds if k in brief]
+    amounts = kinds if wide else [k for k in kinds if k is HeldKind.IDLE]
+    means = ("engine", "sm", "tensor") if wide or labels < 3 else ("engine",)
+    has_co2 = wide and total.co2_kg is not None
+    columns = [
+        *(_label_column(label) for label in report.by),
+        Column("HELD", right=True),
+        *(Column(_HELD_COLUMNS[k], right=True) for k in shown),
+        *(Column(_MEAN_COLUMNS[name], right=True) for name in means),
+        *(Column.numbers("MEMORY GIB", "PEAK GIB", "WATTS") if wide else ()),
+        Column(f"COST {currency}", right=True),
+        *(
+            Column(f"{HELD_WORDS[k].upper()} {currency}" if wide else "OF IT IDLE", right=True)
+            for k in amounts
+        ),
+        *(Column.numbers("KWH") if wide else ()),
+        *(Column.numbers("CO2 KG") if has_co2 else ()),
+    ]
+    rows = []
+    for names, row in _named_rows(report.rows, total, report.by):
+        cells = [
+            *names,
+            *(_whole_if(x, total.held_hours) for x in (row.held_hours, *_parts(row.hours, shown))),
+        ]
+        cells += [_mean(getattr(row, name), 100) for name in means]
+        if wide:
+            cells += [_mean(value, 1) for value in (row.memory_gib, row.memory_peak_gib, row.watts)]
+        cells += [_whole_if(x, total.amount) for x in (row.amount, *_parts(row.amounts, amounts))]
+        if wide:
+            cells.append(_or_dash(row.energy_kwh))
+        if has_co2:
+            cells.append(_or_dash(row.co2_kg or zero))
+        rows.append(cells)
+    notes = document_notes(report)
+    notes += _held_notes("held", total.hours, total.amounts, currency) if rows else []
+    if total.energy_kwh:
+        co2 = "" if total.co2_kg is None else f", {figure(total.co2_kg)} kg of CO2"
+        notes.append(f"measured energy: {figure(total.energy_kwh)} kWh{co2}")
+    return TableView(
+        columns,
+        rows,
+        empty=f"nobody held a GPU or a slice {during(report.window)}",
+        hint=_NOTHING_YET,
         notes=notes,
     )
 
@@ -270,6 +342,39 @@ def _hours(value: Decimal, report: wire.WasteReport) -> str:
     if report.total.capacity_hours >= 100_000:
         return f"{value:,.0f}" if value else "-"
     return _or_dash(value)
+
+
+def _held_kinds(report: wire.WasteReport) -> list[HeldKind]:
+    """Return what became of the used hours; nothing where no GPU was measured."""
+    found = [kind for kind in HeldKind if report.total.held_hours.get(kind)]
+    return [] if found == [HeldKind.UNMEASURED] else found
+
+
+def _held_notes(
+    what: str, hours: Mapping[HeldKind, Decimal], amounts: Mapping[HeldKind, Decimal], currency: str
+) -> list[str]:
+    """Return a line for each part of the held hours, with its money."""
+    return [
+        f"{what}, {HELD_WORDS[kind]}: {figure(hours[kind])} hours, {figure(amounts[kind])} {currency}"
+        for kind in HeldKind
+        if hours.get(kind)
+    ]
+
+
+def _parts(values: Mapping[HeldKind, Decimal], kinds: Sequence[HeldKind]) -> list[Decimal]:
+    return [values.get(kind, Decimal(0)) for kind in kinds]
+
+
+def _whole_if(value: Decimal, largest: Decimal) -> str:
+    """Format a figure; whole where the largest one is large, so that the table fits."""
+    if largest >= 100_000:
+        return f"{value:,.0f}" if value else "-"
+    return _or_dash(value)
+
+
+def _mean(value: float | None, factor: int) -> str:
+    """Format a mean. Returns a dash for what was not measured."""
+    return "-" if value is None else f"{value * factor:.0f}"
 
 
 def _restricted(teams: Sequence[str] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -13,6 +13,7 @@ from fairway.cli.output.format import TableView
 from fairway.cli.output.report import (
     cost_view,
     during,
+    efficiency_view,
     figure,
     percent,
     statement_state,
@@ -24,9 +25,11 @@ from fairway.cli.output.svg import COLOURS, NARROW, WIDE, Bar, SvgPlot, SvgSerie
 from fairway.client.client import Client
 from fairway.client.requests import CostFilters
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
-from fairway.views.costs import KIND_WORDS, AnyRow, row_names
+from fairway.model.gpu_use import HeldKind
+from fairway.views.costs import HELD_WORDS, KIND_WORDS, AnyRow, row_names
 from fairway.wire import costs as wire
 
+AnyReport: TypeAlias = wire.CostReport | wire.UsageReport | wire.WasteReport | wire.EfficiencyReport
 _BARS: Final = 15
 _WASTED: Final = tuple(k for k in UNUSED_KINDS if k is not ChargeKind.COMMITMENT)
 _TEMPLATE: Final = Environment(
@@ -133,6 +136,35 @@ def waste_page(report: wire.WasteReport, daily: DailyValues) -> str:
     return _page("What nobody used", report, figures, sections)
 
 
+def efficiency_page(report: wire.EfficiencyReport, daily: DailyValues) -> str:
+    """Render a report of what became of the held GPU time."""
+    total, zero = report.total, Decimal(0)
+    figures = [
+        ("GPU-hours held", figure(total.held_hours)),
+        ("measured", f"{percent(total.measured_hours, total.held_hours)} %"),
+        ("engine busy", "-" if total.engine is None else f"{total.engine * 100:.1f} %"),
+        (f"held but idle, {report.currency}", figure(total.amounts.get(HeldKind.IDLE, zero))),
+    ]
+    if total.energy_kwh:
+        figures.append(("kWh", figure(total.energy_kwh)))
+    if total.co2_kg is not None:
+        figures.append(("kg of CO2", figure(total.co2_kg)))
+    bars = [
+        Bar(
+            _name(row, report.by),
+            [row.hours.get(kind, zero) for kind in HeldKind],
+            f"{figure(row.held_hours)} GPU-hours",
+        )
+        for row in report.rows[:_BARS]
+    ]
+    sections = [
+        *_over_time("GPU-hours held by day", daily),
+        *_bars(f"GPU-hours by {_by(report)}", bars, list(HELD_WORDS.values()), "GPU-hours"),
+        _table(f"All of it, by {_by(report)}", efficiency_view(report, wide=True), {}),
+    ]
+    return _page(f"What {_subject(report)} did with its GPUs", report, figures, sections)
+
+
 def statements_page(found: wire.Statements) -> str:
     """Render the statements of a month, one section for each team; printed, each begins a page."""
     figures = [(f"total, {found.currency}", figure(found.total)), ("teams", str(len(found.statements)))]
@@ -209,7 +241,7 @@ def _table(title: str, view: TableView, marked: Mapping[int, str], css: str = ""
     return ReportSection(title, css, view=table, marked={**marked, len(rows) - 1: "total"})
 
 
-def _name(row: AnyRow, by: Sequence[Label]) -> str:
+def _name(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label]) -> str:
     return " · ".join(filter(None, row_names(row, by)))
 
 
@@ -221,12 +253,13 @@ def _subject(report: wire.Document) -> str:
     return report.team or (", ".join(report.of_teams) if report.of_teams else report.fleet)
 
 
-def daily_values(report: wire.CostReport | wire.UsageReport | wire.WasteReport) -> DailyValues:
+def daily_values(report: AnyReport) -> DailyValues:
     """Convert a report by day, and by one more label if it has two, to the data of a plot over time."""
     by_name: dict[str, dict[str, Decimal]] = {}
     day_col = report.by.index(Label.DAY)
     days: set[str] = set()
-    unit = "GPU-hours" if isinstance(report, wire.UsageReport) else report.currency
+    in_hours = isinstance(report, wire.UsageReport | wire.EfficiencyReport)
+    unit = "GPU-hours" if in_hours else report.currency
     for row in report.rows:
         day = row.labels[day_col]
         if not day:
@@ -235,12 +268,18 @@ def daily_values(report: wire.CostReport | wire.UsageReport | wire.WasteReport) 
         for name, value in _parts(row, report.by, day_col):
             by_day = by_name.setdefault(name, {})
             by_day[day] = by_day.get(day, Decimal(0)) + value
-    # The same colours as in the bars, where usage is the first.
-    kinds = {KIND_WORDS[kind]: i for i, kind in enumerate(UNUSED_KINDS, 1)}
-    return DailyValues(sorted(days), by_name, unit, kinds if isinstance(report, wire.WasteReport) else {})
+    # The same colours as in the bars.
+    colours: dict[str, int] = {}
+    if isinstance(report, wire.WasteReport):
+        colours = {KIND_WORDS[kind]: i for i, kind in enumerate(UNUSED_KINDS, 1)}  # usage is the first
+    elif isinstance(report, wire.EfficiencyReport):
+        colours = {word: i for i, word in enumerate(HELD_WORDS.values())}
+    return DailyValues(sorted(days), by_name, unit, colours)
 
 
-def _parts(row: AnyRow, by: Sequence[Label], day_col: int) -> list[tuple[str, Decimal]]:
+def _parts(row: AnyRow | wire.EfficiencyRow, by: Sequence[Label], day_col: int) -> list[tuple[str, Decimal]]:
+    if isinstance(row, wire.EfficiencyRow):
+        return [(HELD_WORDS[kind], hours) for kind, hours in row.hours.items() if hours]
     if isinstance(row, wire.WasteRow):
         return [(KIND_WORDS[kind], amount) for kind, amount in row.amounts.items() if amount]
     names = row_names(row, by)
@@ -250,9 +289,7 @@ def _parts(row: AnyRow, by: Sequence[Label], day_col: int) -> list[tuple[str, De
     return [(name, row.gpu_hours)]
 
 
-def report_page(
-    client: Client, filters: CostFilters, report: wire.CostReport | wire.UsageReport | wire.WasteReport
-) -> str:
+def report_page(client: Client, filters: CostFilters, report: AnyReport) -> str:
     """Render a report with a plot over time, for which it is fetched again by day and its first label."""
     first = next((label for label in report.by if label is not Label.DAY), None)
     by_day: CostFilters = {**filters, "by": ["day", *([first.value] if first else [])], "most": wire.MAX_ROWS}
@@ -264,3 +301,6 @@ def report_page(
         case wire.WasteReport():
             by_day["by"] = ["day"]
             return waste_page(report, daily_values(client.report_waste(**by_day)))
+        case wire.EfficiencyReport():
+            by_day["by"] = ["day"]
+            return efficiency_page(report, daily_values(client.report_efficiency(**by_day)))

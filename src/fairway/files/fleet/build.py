@@ -20,6 +20,7 @@ from fairway.files.schema.containers import Key, Section, Sections
 from fairway.files.schema.values import ParsedValue, Problem
 from fairway.model.budget import Budget
 from fairway.model.channel import Channels, Mail, Slack, Webhook
+from fairway.model.fleet import SiteEnergy
 from fairway.model.gpu import GpuType
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, Commitment, CostRules, PriceStep, Pricing
@@ -304,6 +305,14 @@ def pricing_of(pool: Section) -> tuple[Decimal, Pricing]:
 def overhead_of(cluster: Section) -> MappingProxyType[str, Decimal]:
     """Return a cluster's monthly overhead by name."""
     return MappingProxyType({name: found.value for name, found in (cluster.get(ps.OVERHEAD) or {}).items()})
+
+
+def energy_of(cluster: Section) -> SiteEnergy:
+    """Return what a cluster's site adds to the energy of its GPUs."""
+    section = cluster.get(ps.ENERGY)
+    if section is None:
+        return SiteEnergy()
+    return SiteEnergy(section.get(ps.CO2_PER_KWH), section.get(ps.PUE) or SiteEnergy().pue)
 
 
 def cost_rules_of(file: Section) -> CostRules:

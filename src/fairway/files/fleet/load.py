@@ -19,6 +19,7 @@ from fairway.files.fleet.build import (
     check_prices,
     chosen_teams_of,
     cost_rules_of,
+    energy_of,
     fairness_of,
     overhead_of,
     pricing_of,
@@ -225,6 +226,7 @@ def _build(
                 Folders(*(found.value.get(key) for key in fs.FOLDERS)),
                 overhead_of(found.value),
                 _telemetry(found.value, paths),
+                energy_of(found.value),
             )
             for name, found in file.require(fs.CLUSTERS).items()
         ),

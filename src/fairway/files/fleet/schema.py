@@ -98,7 +98,7 @@ TELEMETRY: Final = Key(
     "Where the metrics of the cluster's GPUs are; without it, what they do is not measured.",
     example="{ prometheus: https://prometheus.example.org:9090 }",
 )
-_COMMON: Final = (*FOLDERS, ps.OVERHEAD, TELEMETRY)
+_COMMON: Final = (*FOLDERS, ps.OVERHEAD, TELEMETRY, ps.ENERGY)
 CLUSTER: Final = variants(
     "A cluster: one engine's domain",
     ENGINE,

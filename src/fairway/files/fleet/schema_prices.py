@@ -236,6 +236,24 @@ OVERHEAD: Final = Key(
     MapOf(OVERHEAD_NAME, Price(1_000_000_000), "amounts a month"),
     "What it costs a month beside its GPUs, by what for: power, space, people, storage.",
 )
+CO2_PER_KWH: Final = Key(
+    "co2_grams_per_kwh",
+    Price(10_000),
+    "Grams of CO2 for each kWh from the grid; without it, reports have energy and no CO2.",
+    example="363",
+)
+PUE: Final = Key(
+    "pue",
+    Price(10, minimum=1),
+    "Power usage effectiveness: energy of the whole site for each unit that its machines take, at least 1.",
+    example="1.3",
+)
+ENERGY: Final = Key(
+    "energy",
+    Record("What a site adds to the energy of its GPUs", (CO2_PER_KWH, PUE)),
+    "The grid's CO2 factor and the site's PUE, for the energy that reports show.",
+    example="{ co2_grams_per_kwh: 363, pue: 1.3 }",
+)
 TIMEZONE: Final = Key(
     "timezone",
     Text(

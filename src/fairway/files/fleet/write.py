@@ -24,6 +24,7 @@ from fairway.model.fleet import (
     KubernetesPlace,
     Place,
     Pool,
+    SiteEnergy,
     SlurmConnection,
     SlurmPlace,
     Telemetry,
@@ -154,12 +155,20 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
         "checkpoints": folders.checkpoints,
         "overhead": _amounts(cluster.overhead),
         "telemetry": _telemetry(cluster.telemetry),
+        "energy": _energy(cluster.energy),
     }
     return _connection(cluster.connection) | _given(rest)
 
 
 def _telemetry(source: Telemetry | None) -> Value | None:
     return None if source is None else _given(asdict(source))
+
+
+def _energy(site: SiteEnergy) -> Value:
+    factor = None if site.co2_grams_per_kwh is None else _Unquoted(format(site.co2_grams_per_kwh, "f"))
+    return _given(
+        {"co2_grams_per_kwh": factor, "pue": None if site.pue == 1 else _Unquoted(format(site.pue, "f"))}
+    )
 
 
 def _connection(connection: Connection) -> dict[str, Value]:

@@ -286,10 +286,12 @@ class Price(ScalarSchema[Decimal]):
     kinds = frozenset({ScalarKind.INTEGER, ScalarKind.FLOAT})
     maximum: int = 1_000_000
     places: int = 6
+    minimum: int = 0
 
     @property
     def expected(self) -> str:
-        return f"a number from 0 to {self.maximum:,} with at most {self.places} digits after the point"
+        limits = f"from {self.minimum} to {self.maximum:,}"
+        return f"a number {limits} with at most {self.places} digits after the point"
 
     def type_hint(self, node: Node) -> str:
         return _number_hint(node, "a number, for example 1.90")
@@ -298,13 +300,17 @@ class Price(ScalarSchema[Decimal]):
         if not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?", text):
             return _not_plain_number(text, label)
         digits, _, fraction = text.lstrip("+").partition(".")
-        if len(digits) > 18 or len(fraction) > self.places or not 0 <= Decimal(text) <= self.maximum:
+        if (
+            len(digits) > 18
+            or len(fraction) > self.places
+            or not self.minimum <= Decimal(text) <= self.maximum
+        ):
             return _out_of_range(text, label, self.expected)
         # abs() turns -0, which compares as 0 and prints as -0, into 0.
         return abs(Decimal(text))
 
     def schema(self) -> Schema:
-        return {"type": "number", "minimum": 0, "maximum": self.maximum}
+        return {"type": "number", "minimum": self.minimum, "maximum": self.maximum}
 
 
 def _number_hint(node: Node, expected: str) -> str:

@@ -35,9 +35,16 @@ def _key(name: str, kind: Any = Name) -> Column[Any]:
 
 
 # By job and hour, for the course of a job; with core-seconds busy and given of the seconds in which both were
-# measured, and node-seconds in which tasks waited for storage of those measured.
+# measured, and node-seconds in which tasks waited for storage of those measured. Reports by name read all rows
+# of their hours, which lie side by side, so that an index of blocks suffices.
 job_use: Final = Table(
-    "job_use", metadata, _key("job", BigInteger()), _key("hour", Moment), *_use(), *(_sum(n) for n in HOST)
+    "job_use",
+    metadata,
+    _key("job", BigInteger()),
+    _key("hour", Moment),
+    *_use(),
+    *(_sum(n) for n in HOST),
+    Index("job_use_hour_idx", "hour", postgresql_using="brin"),
 )
 
 # By job and GPU over its whole life, so that one that lags behind the others is seen.

@@ -7,10 +7,10 @@ metered by the hour: what they held since is added from the attempts themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import date, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,9 +20,20 @@ from fairway.ledger.errors import ArchiveMissing, UsageTooFine
 from fairway.ledger.records.costs import ArchivedPart, LocalTime, UsageFilter, UsageView
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.schema.tables import NONE
-from fairway.ledger.sql_values import moment, seconds, supply
+from fairway.ledger.sql_values import seconds, supply
 from fairway.ledger.usage import archive
 from fairway.ledger.usage.archive import Archive
+from fairway.ledger.usage.spans import (
+    COLUMNS,
+    NARROW,
+    PLACES,
+    SETTINGS,
+    SLOTS,
+    SpanSplitter,
+    SplitSpans,
+    TimeSlots,
+    UsageCondition,
+)
 from fairway.model.charge import Label, Span, UsageSum
 from fairway.model.names import PoolName
 
@@ -33,28 +44,6 @@ RAW_SECONDS: Final = 600.0
 
 MAX_SUMS: Final = 1_000_000
 """In one answer."""
-
-FEW_POOLS: Final = 5
-"""With more, and no other filter, most classes match, and checking each row costs more than it saves."""
-
-_COLUMNS: Final = {
-    Label.TEAM: "team",
-    Label.USER: "user_name",
-    Label.POOL: "pool",
-    Label.PRIORITY: "priority",
-    Label.CLUSTER: "cluster",
-    Label.SLICE: "slice",
-    Label.NAME: "name",
-}
-
-_SETTINGS: Final = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-    # Sums of a large month are faster in memory, and too short for compilation to pay.
-    "SET LOCAL work_mem = '64MB'",
-    "SET LOCAL jit = off",
-    # A generic plan expects every window to be short, and reads a month by its key, row by row.
-    "SET LOCAL plan_cache_mode = force_custom_plan",
-)
 
 # For a million sums by day, parallel workers double the work and save little time.
 _NOT_PARALLEL: Final = "SET LOCAL max_parallel_workers_per_gather = 0"
@@ -92,12 +81,6 @@ _TOTALS: Final = """
     GROUP BY {numbered} place, pool, slice LIMIT :limit
 """
 
-_SLOTS: Final = """
-    JOIN unnest(CAST(:times AS {type}[]), CAST(:slots AS int[])) AS slot ({time}, slot) USING ({time})
-"""
-
-_NARROW: Final = "AND class IN (SELECT id FROM job_class WHERE {of_class})"
-
 _RAW: Final = """
     WITH slot AS (
         SELECT * FROM unnest(CAST(:times AS timestamptz[]), CAST(:slots AS int[])) AS slot (hour, slot)
@@ -114,11 +97,6 @@ _RAW: Final = """
     FROM named JOIN job_class ON job_class.id = class JOIN {places} USING (slot, pool)
     WHERE {names}
     GROUP BY {labels} place, pool, slice LIMIT :limit
-"""
-
-_PLACES: Final = """
-    unnest(CAST(:pools AS text[]), CAST(:pool_slots AS int[]), CAST(:pool_places AS int[]))
-        AS places (pool, slot, place)
 """
 
 _CLASSES: Final = "SELECT id, cluster, team, user_name, pool, slice, priority FROM job_class WHERE {where}"
@@ -170,161 +148,13 @@ _UNMETERED: Final = """
 _NAMES: Final = "LEFT JOIN (SELECT id AS job, name FROM job) AS named USING (job)"
 
 
-@dataclass(slots=True)
-class _TimeSlots:
-    """Days or hours in order, each with its slot, and for each pool and slot the places that it counts for.
-
-    Times that count for the same places of the same pools share a slot.
-    """
-
-    times: list[date] | list[datetime]
-    slots: list[int]
-    pools: list[str] = field(default_factory=list)
-    pool_slots: list[int] = field(default_factory=list)
-    pool_places: list[int] = field(default_factory=list)
-
-    def are_consecutive_days(self) -> bool:
-        """Return whether all days have one slot without gaps: then the first and last day suffice."""
-        first, last = self.times[0], self.times[-1]
-        if isinstance(first, datetime) or isinstance(last, datetime) or len(set(self.slots)) > 1:
-            return False
-        return (last - first).days == len(self.times) - 1
-
-    def are_mostly_single(self) -> bool:
-        """Return whether most slots are of one day or hour: then summing by slot first reduces nothing."""
-        return 2 * len(set(self.slots)) > len(self.slots)
-
-    def values(self) -> dict[str, object]:
-        """Return the parameters of a statement."""
-        lists = {field.name: getattr(self, field.name) for field in fields(self)}
-        return lists | {"first": self.times[0], "last": self.times[-1]}
-
-
-@dataclass(frozen=True, slots=True)
-class _SplitSpans:
-    """A query's spans as whole days and hours. A place is one row of the result: a span, or a day of one."""
-
-    days: _TimeSlots
-    hours: _TimeSlots
-    places: tuple[tuple[int, str], ...]
-    """The number of the span, and the day in ISO format (empty: not requested)."""
-
-
-class _SpanSplitter:
-    """Splits spans into days and hours. `with_day`: a place per day; `by_hour`: hours only, for raw rows.
-
-    `newest`: no sum is of a later hour. A day that a span leaves after that counts as a whole one: its sum
-    contains nothing that the span does not.
-    """
-
-    def __init__(self, local: LocalTime, *, with_day: bool, by_hour: bool, newest: int | None = None) -> None:
-        self._local = local
-        self._with_day = with_day
-        self._by_hour = by_hour
-        self._newest = newest
-        self._places: dict[tuple[int, str], int] = {}
-
-    def split(self, spans: Mapping[PoolName, Sequence[Span]]) -> _SplitSpans:
-        days: dict[date, list[tuple[str, int]]] = {}
-        hours: dict[int, list[tuple[str, int]]] = {}
-        pools_by_spans: dict[tuple[Span, ...], list[str]] = {}
-        for pool, of_pool in spans.items():
-            pools_by_spans.setdefault(tuple(of_pool), []).append(pool)
-        for of_pools, pools in pools_by_spans.items():  # most pools have the same spans
-            for number, span in enumerate(of_pools):
-                self._split_span(pools, number, span, days, hours)
-        moments = {moment(hour): places for hour, places in hours.items()}
-        return _SplitSpans(_time_slots(days), _time_slots(moments), tuple(self._places))
-
-    def places_of(self, span: int, start: int, end: int) -> list[tuple[tuple[int, str], int]]:
-        """Return the places of a period within a span, and the seconds in each."""
-        found: list[tuple[tuple[int, str], int]] = []
-        while start < end:
-            day = self._local.day_of(start)
-            until = min(end, self._local.day_start(day + timedelta(days=1))) if self._with_day else end
-            found.append((self._key(span, day), until - start))
-            start = until
-        return found
-
-    def _key(self, span: int, day: date) -> tuple[int, str]:
-        return span, day.isoformat() if self._with_day else ""
-
-    def _split_span(
-        self,
-        pools: Sequence[str],
-        number: int,
-        span: Span,
-        days: dict[date, list[tuple[str, int]]],
-        hours: dict[int, list[tuple[str, int]]],
-    ) -> None:
-        at = span.start
-        while at < span.end:
-            day = self._local.day_of(at)
-            end = self._local.day_start(day + timedelta(days=1))
-            place = self._places.setdefault(self._key(number, day), len(self._places))
-            places = [(pool, place) for pool in pools]
-            if not self._by_hour and at == self._local.day_start(day) and self._is_whole(span, end):
-                days.setdefault(day, []).extend(places)
-                at = end
-                continue
-            while at < min(end, span.end):
-                hours.setdefault(at, []).extend(places)
-                at = self._local.next_hour(at)
-
-    def _is_whole(self, span: Span, day_end: int) -> bool:
-        """Return whether a day that begins within a span belongs to it until its end."""
-        return day_end <= span.end or (self._newest is not None and self._newest < span.end)
-
-
-def _time_slots(places: Mapping[Any, list[tuple[str, int]]]) -> _TimeSlots:
-    slots: dict[tuple[tuple[str, int], ...], int] = {}
-    times = sorted(places)
-    result = _TimeSlots(times, [slots.setdefault(tuple(places[time]), len(slots)) for time in times])
-    for of_slot, slot in slots.items():
-        for pool, place in of_slot:
-            result.pools.append(pool)
-            result.pool_slots.append(slot)
-            result.pool_places.append(place)
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class _UsageCondition:
-    """A filter as SQL: a condition on classes, one on names, and their values."""
-
-    of_class: str
-    of_name: str
-    values: dict[str, object]
-    narrow: bool
-    """Whether few classes match."""
-
-    @classmethod
-    def of(cls, which: UsageFilter, pools: Iterable[str]) -> _UsageCondition:
-        alternatives = {
-            "team": which.teams,
-            "user_name": which.users,
-            "cluster": which.clusters,
-            "priority": which.priorities,
-            "slice": which.slices,
-            "pool": frozenset(pools),
-        }
-        by_column = {column: sorted(names) for column, names in alternatives.items() if names is not None}
-        values: dict[str, object] = {f"of_{column}": names for column, names in by_column.items()}
-        of_class = " AND ".join(f"{column} = ANY(CAST(:of_{column} AS text[]))" for column in by_column)
-        narrow = len(by_column) > 1 or len(by_column["pool"]) <= FEW_POOLS
-        if which.names is None:
-            return cls(of_class, "true", values, narrow)
-        values["of_name"] = sorted(which.names)
-        return cls(of_class, "name = ANY(CAST(:of_name AS text[]))", values, narrow)
-
-
 class _SumTable:
     """Accumulates the sums of one view."""
 
     def __init__(self, by: Sequence[Label]) -> None:
         self._day = tuple(n for n, label in enumerate(by) if label is Label.DAY)
         self._sums: dict[tuple[int, str, str, tuple[str, ...]], int] = {}
-        self.columns: Final = tuple(_COLUMNS[label] for label in by if label is not Label.DAY)
+        self.columns: Final = tuple(COLUMNS[label] for label in by if label is not Label.DAY)
         """The columns of the labels except the day, which follows from the place."""
 
     def add(
@@ -372,18 +202,18 @@ class _ViewQuery:
         self.view: Final = view
         self.spans: Final = {p: spans for p, spans in view.spans.items() if pools is None or p in pools}
         self.has_spans: Final = any(s.start < s.end for spans in self.spans.values() for s in spans)
-        self.condition: Final = _UsageCondition.of(view.which, self.spans)
+        self.condition: Final = UsageCondition.of(view.which, self.spans)
         self.sums: Final = _SumTable(view.by)
         self._local: Final = local
-        self._splitter: _SpanSplitter
-        self._split: _SplitSpans
+        self._splitter: SpanSplitter
+        self._split: SplitSpans
         self.parts: Sequence[ArchivedPart] = ()
         self._classes: dict[int, Mapping[str, str]] = {}
 
     async def read(self, connection: AsyncConnection, newest: int | None) -> None:
         """Read everything but live and archived usage."""
         raw, with_day = self.view.raw, Label.DAY in self.view.by
-        self._splitter = _SpanSplitter(self._local, with_day=with_day, by_hour=raw, newest=newest)
+        self._splitter = SpanSplitter(self._local, with_day=with_day, by_hour=raw, newest=newest)
         self._split = self._splitter.split(self.spans)
         if self._split.places:
             await (self._read_raw(connection) if raw else self._read_totals(connection))
@@ -402,16 +232,16 @@ class _ViewQuery:
             at_once = slots.are_mostly_single() and not consecutive and not condition.narrow
             steps = (_BY_LABEL if at_once else _BY_CLASS).format(
                 slot="0 AS slot" if consecutive else "slot",
-                slots="" if consecutive else _SLOTS.format(type=type_, time=time),
+                slots="" if consecutive else SLOTS.format(type=type_, time=time),
                 time=time,
                 table=table,
-                narrow=_NARROW.format(of_class=condition.of_class) if condition.narrow else "",
+                narrow=NARROW.format(of_class=condition.of_class) if condition.narrow else "",
                 of_class=condition.of_class,
                 named="".join(f"{c} AS {n}, " for c, n in zip(columns, names, strict=True)),
                 labels="".join(f"{column}, " for column in columns),
             )
             numbered = "".join(f"{name}, " for name in names)
-            query = _TOTALS.format(steps=steps, numbered=numbered, places=_PLACES)
+            query = _TOTALS.format(steps=steps, numbered=numbered, places=PLACES)
             await self._add_rows(connection, query, slots)
 
     async def _read_raw(self, connection: AsyncConnection) -> None:
@@ -422,7 +252,7 @@ class _ViewQuery:
             tables=" UNION ALL ".join(f"{columns} {table}" for table in tables),
             of_class=self.condition.of_class,
             labels="".join(f"{column}, " for column in self.sums.columns),
-            places=_PLACES,
+            places=PLACES,
             names=self.condition.of_name,
         )
         await self._add_rows(connection, query, self._split.hours)
@@ -433,7 +263,7 @@ class _ViewQuery:
             rows = await connection.execute(classes, self.condition.values)
             self._classes = {row.id: dict(row._mapping) for row in rows}
 
-    async def _add_rows(self, connection: AsyncConnection, query: str, slots: _TimeSlots) -> None:
+    async def _add_rows(self, connection: AsyncConnection, query: str, slots: TimeSlots) -> None:
         values = slots.values() | self.condition.values | {"limit": MAX_SUMS}
         for place, pool, slice_, *labels, device_seconds in await connection.execute(text(query), values):
             self.sums.add(self._split.places[place], pool, slice_, labels, int(device_seconds))
@@ -538,7 +368,7 @@ class UsageStore(LedgerStore):
 
 
 async def _begin(connection: AsyncConnection, limit: float, *, raw: bool) -> None:
-    for setting in (*_SETTINGS, f"SET LOCAL statement_timeout = {round(limit * 1000)}"):
+    for setting in (*SETTINGS, f"SET LOCAL statement_timeout = {round(limit * 1000)}"):
         await connection.execute(text(setting))
     if raw:
         # Before the first read: nothing moves from PostgreSQL to the archive until all of it is read.
@@ -552,7 +382,7 @@ async def _add_live(connection: AsyncConnection, queries: Sequence[_ViewQuery], 
         by_filter.setdefault((query.view.which, query.view.raw), []).append(query)
     for (which, raw), alike in by_filter.items():
         columns = tuple(dict.fromkeys(column for query in alike for column in query.sums.columns))
-        condition = _UsageCondition.of(which, {pool for query in alike for pool in query.spans})
+        condition = UsageCondition.of(which, {pool for query in alike for pool in query.spans})
         end = max(span.end for query in alike for spans in query.spans.values() for span in spans)
         usage = await _unmetered(connection, condition, columns, until, end, raw=raw)
         for query in alike:
@@ -561,7 +391,7 @@ async def _add_live(connection: AsyncConnection, queries: Sequence[_ViewQuery], 
 
 async def _unmetered(
     connection: AsyncConnection,
-    condition: _UsageCondition,
+    condition: UsageCondition,
     columns: Sequence[str],
     until: int,
     end: int,

@@ -9,12 +9,21 @@ from fractions import Fraction
 from typing import Any, Final
 
 from fairway.cost.calendar import Window
+from fairway.cost.efficiency import EfficiencyRow
 from fairway.cost.report import HUNDREDTH, ReportColumn, ReportRow
 from fairway.cost.rounding import rounded
 from fairway.model.fleet import Fleet, Pool
+from fairway.model.gpu_use import HeldKind, MetricCode
 from fairway.model.names import PoolName
 from fairway.model.price import PricePoint
-from fairway.services.reports import CapacityDay, ReportQuery, ReportResult, WasteResult, WasteRow
+from fairway.services.reports import (
+    CapacityDay,
+    EfficiencyResult,
+    ReportQuery,
+    ReportResult,
+    WasteResult,
+    WasteRow,
+)
 from fairway.services.statements import Statement, StatementEntry
 from fairway.wire import costs as wire
 
@@ -54,6 +63,26 @@ def waste(
         **common,
         rows=[_waste_row(row) for row in result.rows],
         total=_waste_row(result.total),
+    )
+
+
+def efficiency(
+    fleet: Fleet, query: ReportQuery, result: EfficiencyResult, common: Mapping[str, Any]
+) -> wire.EfficiencyReport:
+    """Convert a report of what became of the held GPU time."""
+    known = [c.name for c in fleet.clusters if c.energy.co2_grams_per_kwh is not None]
+    unknown = sorted({c.name for c in fleet.clusters} - set(known))
+    notes = []
+    if known and unknown:
+        notes.append(f"no CO2 of {', '.join(unknown)}: the fleet file has no co2_grams_per_kwh for it")
+    if not result.table.total.use.measured and result.table.rows:
+        notes.append("nothing was measured: clusters.NAME.telemetry of the fleet file says where metrics are")
+    return wire.EfficiencyReport(
+        **_document(fleet, query, result.window),
+        **common,
+        notes=notes,
+        rows=[_efficiency_row(row, co2=bool(known)) for row in result.table.rows],
+        total=_efficiency_row(result.table.total, co2=bool(known)),
     )
 
 
@@ -155,7 +184,37 @@ def _waste_row(row: WasteRow) -> wire.WasteRow:
         hours=dict(row.hours),
         amounts=dict(row.amounts),
         amount=row.amount,
+        held_hours=dict(row.held_hours),
+        held_amounts=dict(row.held_amounts),
     )
+
+
+def _efficiency_row(row: EfficiencyRow, *, co2: bool) -> wire.EfficiencyRow:
+    use = row.use
+    unmeasured = row.hours.get(HeldKind.UNMEASURED, Decimal(0))
+    watts = use.ratio(MetricCode.POWER)
+    memory = use.ratio(MetricCode.MEMORY)
+    return wire.EfficiencyRow(
+        labels=list(row.labels),
+        others=row.others,
+        held_hours=row.held_hours,
+        measured_hours=row.held_hours - unmeasured,
+        hours=dict(row.hours),
+        amount=row.amount,
+        amounts=dict(row.amounts),
+        engine=_ratio(use.ratio(MetricCode.ENGINE)),
+        sm=_ratio(use.ratio(MetricCode.SM)),
+        tensor=_ratio(use.ratio(MetricCode.TENSOR)),
+        memory_gib=None if memory is None else round(memory / 1024, 2),
+        memory_peak_gib=None if use.peak_memory_mib is None else round(use.peak_memory_mib / 1024, 2),
+        watts=None if watts is None else round(watts, 1),
+        energy_kwh=row.kwh,
+        co2_kg=row.co2_kg if co2 else None,
+    )
+
+
+def _ratio(value: float | None) -> float | None:
+    return None if value is None else round(min(1.0, max(0.0, value)), 4)
 
 
 def _entry_order(entry: StatementEntry, month: date) -> tuple[Any, ...]:

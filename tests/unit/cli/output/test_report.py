@@ -19,12 +19,27 @@ from click.testing import CliRunner
 from fairway.cli.commands.price import price
 from fairway.cli.commands.report import ReportFormat, _target, labels_param
 from fairway.cli.output.format import TableView, cell_width, table
-from fairway.cli.output.report import cost_view, prices_view, statements_view, usage_view, waste_view
+from fairway.cli.output.report import (
+    cost_view,
+    efficiency_view,
+    prices_view,
+    statements_view,
+    usage_view,
+    waste_view,
+)
 from fairway.cli.output.report_files import parquet_bytes
-from fairway.cli.output.report_html import cost_page, daily_values, statements_page, usage_page, waste_page
+from fairway.cli.output.report_html import (
+    cost_page,
+    daily_values,
+    efficiency_page,
+    statements_page,
+    usage_page,
+    waste_page,
+)
 from fairway.cli.output.svg import NARROW, WIDE, SvgSeries, columns_plot
 from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.model.fleet import Capacity
+from fairway.model.gpu_use import HeldKind
 from fairway.views.cost_records import csv_text, report_records, statement_records
 from fairway.wire import costs as wire
 
@@ -109,6 +124,48 @@ WASTE = wire.WasteReport(
 )
 
 
+def efficiency_row(*labels: str, measured: bool = True) -> wire.EfficiencyRow:
+    kinds = list(HeldKind) if measured else [HeldKind.UNMEASURED]
+    each = dict.fromkeys(kinds, BIG)
+    mean = 0.4567 if measured else None
+    return wire.EfficiencyRow(
+        labels=list(labels),
+        held_hours=len(kinds) * BIG,
+        measured_hours=(len(kinds) - 1) * BIG,
+        hours=each,
+        amount=len(kinds) * BIG,
+        amounts=each,
+        engine=mean,
+        sm=mean,
+        tensor=mean,
+        memory_gib=mean,
+        memory_peak_gib=mean,
+        watts=mean,
+        energy_kwh=BIG if measured else Decimal(0),
+        co2_kg=BIG,
+    )
+
+
+def efficiency_report(by: list[Label], *rows: wire.EfficiencyRow) -> wire.EfficiencyReport:
+    return wire.EfficiencyReport(
+        fleet="acme",
+        currency="USD",
+        window=WINDOW,
+        by=by,
+        of_teams=None,
+        rows=list(rows),
+        total=efficiency_row(),
+    )
+
+
+EFFICIENCY = efficiency_report(
+    [Label.USER], efficiency_row("somebody.with.a.long.login@example.com"), efficiency_row("", measured=False)
+)
+EFFICIENCY_FINE = efficiency_report(
+    [Label.TEAM, Label.USER, Label.POOL], efficiency_row(LONG, "somebody.with.a.long.login", "us-east-1-h100")
+)
+
+
 def line(used_in: str, kind: ChargeKind, pool: str, amount: str) -> wire.StatementLine:
     return wire.StatementLine(
         used_in=used_in,
@@ -170,12 +227,16 @@ VIEWS = [
     cost_view(COST, wide=False),
     usage_view(USAGE, wide=False),
     waste_view(WASTE, wide=False),
+    efficiency_view(EFFICIENCY, wide=False),
+    efficiency_view(EFFICIENCY_FINE, wide=False),
     statements_view(STATEMENTS),
     prices_view(PRICES),
 ]
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=["cost", "usage", "waste", "statements", "prices"])
+@pytest.mark.parametrize(
+    "view", VIEWS, ids=["cost", "usage", "waste", "efficiency", "finer", "statements", "prices"]
+)
 def test_tables_fit_100_columns(view: TableView) -> None:
     lines = table(view.columns, view.rows, 100)
     assert max(map(cell_width, lines)) <= 100, "\n".join(lines)
@@ -190,6 +251,33 @@ def test_rows_say_what_they_are() -> None:
     assert cells[-1][0] == "TOTAL"
     assert usage_view(USAGE, wide=False).rows[1][:2] == ["(no team)", "whole GPUs"]
     assert "what you may see: nlp" in usage_view(USAGE, wide=False).notes[1]
+
+
+def test_what_is_not_measured_is_a_dash_and_never_zero() -> None:
+    for wide in (False, True):
+        view = efficiency_view(EFFICIENCY, wide=wide)
+        cells = dict(zip([c.title for c in view.columns], view.rows[1], strict=True))
+        assert cells["USER"] == "(no user)"
+        assert {cells[name] for name in ("ENG%", "SM%", "TENSOR%")} == {"-"}
+        assert {cells[name] for name in ("POOR", "IDLE", *(("BUSY",) if wide else ()))} == {"-"}
+        assert cells["UNMEAS."] != "-"
+    assert any(note.startswith("held, not measured: ") for note in view.notes)
+    record = report_records(EFFICIENCY)[1]
+    assert record["engine"] == ""
+    assert record["not_measured_hours"] == record["held_hours"]
+
+
+def test_waste_of_measured_pools_tells_what_became_of_the_used_hours() -> None:
+    assert not any("held" in note for note in waste_view(WASTE, wide=False).notes)
+    each = dict.fromkeys(HeldKind, Decimal("1.50"))
+    row = waste_row("hpc").model_copy(update={"held_hours": each, "held_amounts": each})
+    report = WASTE.model_copy(update={"rows": [row], "total": row})
+    notes = waste_view(report, wide=False).notes
+    assert "used, held but idle: 1.50 hours, 1.50 USD" in notes
+    assert "used, not measured: 1.50 hours, 1.50 USD" in notes
+    titles = [c.title for c in waste_view(report, wide=True).columns]
+    assert titles[-2:] == ["HELD BUT IDLE USD", "NOT MEASURED USD"]
+    assert report_records(report)[0]["held_poorly_used_amount"] == Decimal("1.50")
 
 
 def test_corrections_are_plain_to_see() -> None:
@@ -261,6 +349,10 @@ def test_pages_load_nothing_and_run_nothing() -> None:
         cost_page(report, daily),
         usage_page(USAGE, daily),
         waste_page(WASTE, daily_values(waste_days)),
+        efficiency_page(
+            efficiency_report([Label.TEAM], efficiency_row(evil)),
+            daily_values(efficiency_report([Label.DAY], *map(efficiency_row, ("2026-10-01", "2026-10-02")))),
+        ),
         statements_page(STATEMENTS),
     ]
     for page in pages:

@@ -25,6 +25,7 @@ CREATE TABLE job_use (
     io_wait_seconds double precision NOT NULL DEFAULT 0,
     CONSTRAINT job_use_pkey PRIMARY KEY (job, hour)
 );
+CREATE INDEX job_use_hour_idx ON job_use USING brin (hour);
 CREATE TABLE gpu_use (
     job bigint NOT NULL,
     node text COLLATE "C" NOT NULL,
