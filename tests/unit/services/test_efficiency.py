@@ -93,12 +93,12 @@ async def test_held_time_by_what_the_gpus_did(
         sums["held"] += held * part(row) / 3600
         for kind, value in zip(HeldKind, (busy, measured - busy - idle, idle, held - measured), strict=True):
             sums[kind] += value * float(part(row)) / 3600
-    assert {row.labels for row in found.table.rows} == set(wanted)
-    for row in found.table.rows:
-        assert float(row.held_hours) == pytest.approx(wanted[row.labels]["held"], abs=0.02)
+    assert {line.labels for line in found.table.rows} == set(wanted)
+    for line in found.table.rows:
+        assert float(line.held_hours) == pytest.approx(wanted[line.labels]["held"], abs=0.02)
         for kind in HeldKind:
-            assert float(row.hours.get(kind, 0)) == pytest.approx(wanted[row.labels][kind], abs=0.02), kind
-        check_sums(row)
+            assert float(line.hours.get(kind, 0)) == pytest.approx(wanted[line.labels][kind], abs=0.02), kind
+        check_sums(line)
     check_sums(found.table.total)
     usage = await CostReports(Costs(ledger)).usage(FLEET, ReportQuery("2026-10", by), NOW)
     assert found.table.total.held_hours == usage.table.total.gpu_hours

@@ -35,8 +35,8 @@ def _key(name: str, kind: Any = Name) -> Column[Any]:
 
 
 # By job and hour, for the course of a job; with core-seconds busy and given of the seconds in which both were
-# measured, and node-seconds in which tasks waited for storage of those measured. Reports by name read all rows
-# of their hours, which lie side by side, so that an index of blocks suffices.
+# measured, and node-seconds in which tasks waited for storage of those measured. Reports by name read all
+# rows of their hours, which lie side by side, so that an index of blocks suffices.
 job_use: Final = Table(
     "job_use",
     metadata,
