@@ -21,6 +21,7 @@ from fairway.control.loops.archive import ArchiveUsage
 from fairway.control.loops.budget import HoldTeams, TrackBudgets
 from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
+from fairway.control.loops.health import WatchHealth
 from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.notify import DeliverNotices
@@ -56,6 +57,7 @@ MIRROR: Final = "mirror"
 METER: Final = "meter"
 HOLD: Final = "hold"
 TELEMETRY: Final = "telemetry"
+HEALTH: Final = "health"
 BUDGET: Final = "budget"
 NOTIFY: Final = "notify"
 ARCHIVE: Final = "archive"
@@ -73,6 +75,8 @@ TELEMETRY_SECONDS: Final = 15.0
 """How often to check whether another window of GPU metrics has closed; one small query each time."""
 NOTIFY_SECONDS: Final = 5.0
 """How often to check for notices to deliver; one small query each time."""
+HEALTH_SECONDS: Final = 15.0
+"""How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -240,6 +244,8 @@ class Runner:
             yield self._loop(
                 TELEMETRY, name, self._pace(TELEMETRY_SECONDS, JOBS_STEP_SECONDS), read, read.close
             )
+            health = WatchHealth(name, cluster.telemetry, self._ledger)
+            yield self._loop(HEALTH, name, self._pace(HEALTH_SECONDS), health, health.close)
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(

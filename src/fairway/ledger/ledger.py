@@ -37,6 +37,7 @@ from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
 from fairway.ledger.telemetry.figures import FiguresStore
+from fairway.ledger.telemetry.gpu_events import GpuEventStore, GpuEventWriter
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
 from fairway.ledger.telemetry.totals import GpuUseTotals
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
@@ -59,6 +60,7 @@ class FencedTransaction:
         self.capacity: Final = CapacityWriter(connection, lease)
         self.budgets: Final = BudgetWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
+        self.gpu_events: Final = GpuEventWriter(connection, lease)
         self.notices: Final = NoticeWriter(connection, lease)
 
 
@@ -86,6 +88,7 @@ class Ledger:
         self.months: Final = MonthStore(connections)
         self.budgets: Final = BudgetStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
+        self.gpu_events: Final = GpuEventStore(connections)
         self.notices: Final = NoticeStore(connections)
         self.figures: Final = FiguresStore(connections)
         self.gpu_use_totals: Final = GpuUseTotals(connections)

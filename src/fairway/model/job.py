@@ -203,6 +203,8 @@ class Order:
     """The number of attempts of earlier submissions, from which FAIRWAY_ATTEMPT continues."""
     hold: bool = False
     """Whether to create it held."""
+    avoid: tuple[NodeName, ...] = ()
+    """Nodes that it must not run on: their hardware failed under it."""
 
 
 def engine_name(mark: str, job: JobId, submission: int, name: str) -> EngineName:

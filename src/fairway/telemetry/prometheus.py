@@ -46,8 +46,11 @@ class Labels(msgspec.Struct, frozen=True):
     pod: str = ""
     exported_namespace: str = ""
     exported_pod: str = ""
+    nvlink_uuid: str = msgspec.field(name="gpu_uuid", default="")
+    serial: str = msgspec.field(name="DCGM_FI_DEV_SERIAL", default="")
     xid: str = ""
-    err_code: str = ""
+    code: str = msgspec.field(name="fairway_code", default="")
+    """What a query of Fairway's marks a row with."""
 
     @property
     def host_label(self) -> str:
@@ -57,6 +60,10 @@ class Labels(msgspec.Struct, frozen=True):
     @property
     def host_name(self) -> str:
         return self.node or self.host or self.hostname
+
+    @property
+    def gpu_uuid(self) -> str:
+        return self.uuid or self.old_uuid or self.nvlink_uuid
 
     @property
     def holder(self) -> str:

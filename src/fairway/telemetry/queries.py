@@ -13,6 +13,8 @@ _BY: Final = (
     "node, Hostname, hostname, gpu, UUID, uuid, GPU_I_ID, GPU_I_PROFILE, modelName, hpc_job,"
     " namespace, pod, exported_namespace, exported_pod"
 )
+CODE: Final = "fairway_code"
+"""A label that says which of several queries a row answers."""
 _NAME: Final = "fairway_name"
 """A label that keeps metrics of two names apart until they are put together."""
 

@@ -62,6 +62,8 @@ class MirrorJobs:
         self._missing: dict[EngineId, float] = {}
         """Jobs that are open in the ledger and unknown to the engine, and since when."""
         self._duplicates: set[EngineId] = set()
+        self._deferred: dict[EngineId, SeenJob] = {}
+        """Reports that the ledger could not decide on yet. A new engine reports such jobs again."""
         self._failures = 0
         self._recorded: tuple[Condition | None] | None = None
         """The condition that the ledger has; None if this is not known yet."""
@@ -83,6 +85,7 @@ class MirrorJobs:
         if listed is not None:
             self._listed = listed
         self._unstored = None
+        await self._store(lease, tuple(self._deferred.values()))
         self._metrics.mirrored(self._cluster, read_at, len(batch.jobs))
         if self._listed is not None:
             await self._find_missing(lease, fleet, self._listed)
@@ -93,6 +96,7 @@ class MirrorJobs:
     async def close(self) -> None:
         """Close the engine; the next round builds a new one, which reports all jobs."""
         self._unstored = self._listed = None
+        self._deferred.clear()
         self._missing.clear()
         self._duplicates.clear()
         self._failures, self._recorded = 0, None
@@ -150,11 +154,15 @@ class MirrorJobs:
             return
         for start in range(0, max(1, len(jobs)), CHUNK):
             last = start + CHUNK >= len(jobs)
+            chunk = jobs[start : start + CHUNK]
             async with self._ledger.writing(lease) as tx:
-                stored = await tx.mirror.write_jobs(
-                    jobs[start : start + CHUNK], mark if last else None, complete=complete
-                )
+                stored = await tx.mirror.write_jobs(chunk, mark if last else None, complete=complete)
             self._duplicates.update(stored.doubles)
+            if self._deferred or stored.deferred:
+                reports = {job.engine_id: job for job in chunk}
+                for id_ in reports:
+                    self._deferred.pop(id_, None)
+                self._deferred |= {id_: reports[id_] for id_ in stored.deferred}
 
     async def _find_missing(self, lease: Lease, fleet: Fleet, listed: Collection[EngineId]) -> None:
         """Look up open jobs of the ledger that the engine does not list: its records may have them."""

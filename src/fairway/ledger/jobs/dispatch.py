@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -21,10 +22,11 @@ from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.fleet import Lease
 from fairway.ledger.records.jobs import DesiredState, EventKind, PendingAction, PendingSubmit
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
+from fairway.ledger.schema.tables import NONE
 from fairway.ledger.sql_values import AnyRow, arrays, sanitize
 from fairway.model.errors import FairwayError
 from fairway.model.job import EngineId, JobId, JobSpec, JobState, engine_name, format_job_id
-from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.names import NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 
 GIVEN_UP_SECONDS: Final = 60
 """Seconds after its last possible arrival when a cancelled order is considered never sent."""
@@ -33,7 +35,11 @@ GIVEN_UP_SECONDS: Final = 60
 _ORDER: Final = """
     SELECT job.id, job.submission, job.name, job.array_first, job.array_index, job.attempts, job.wish,
         job.sending_until, job_class.user_name, job_class.team, job_class.priority, job_class.pool,
-        job_class.slice, job_spec.spec, ledger_mark.mark
+        job_class.slice, job_spec.spec, ledger_mark.mark,
+        CASE WHEN job.submission > 1 THEN (
+            SELECT array_agg(DISTINCT node ORDER BY node) FROM spared_attempt
+            WHERE spared_attempt.job = job.id
+        ) END AS avoid
     FROM job
     JOIN job_class ON job_class.id = job.class
     JOIN job_spec ON job_spec.job = COALESCE(job.array_first, job.id)
@@ -51,6 +57,14 @@ _PENDING_SUBMITS = text(f"""
     ) AS due ON due.id = job.id
     ORDER BY job.not_before, job.id
 """)  # noqa: S608
+
+_READY_NODES = text("""
+    SELECT count(DISTINCT node.name) FROM device
+    JOIN node ON node.cluster = device.cluster AND node.name = device.node
+    WHERE device.cluster = :cluster AND device.pool = :pool AND device.slice = :slice
+        AND device.total - device.unhealthy >= :gpus AND node.health = 'ready'
+        AND NOT node.name = ANY(CAST(:avoid AS text[]))
+""")
 
 _ONE = text(f"{_ORDER} WHERE job.id = :id AND job.submission > 0")
 
@@ -156,8 +170,9 @@ class DispatchStore(LedgerStore):
             await release_ready(connection, cluster)
             values = {"cluster": cluster, "limit": max(1, limit)}
             rows = (await connection.execute(_PENDING_SUBMITS, values)).all()
-        decode = cache(decode_spec)  # tasks of one array are decoded once
-        return tuple(_pending_submit(row, decode(row.spec)) for row in rows)
+            decode = cache(decode_spec)  # tasks of one array are decoded once
+            jobs = [_pending_submit(row, decode(row.spec)) for row in rows]
+            return tuple([await _with_other_nodes(connection, cluster, job) for job in jobs])
 
     async def pending_actions(self, cluster: str, limit: int) -> tuple[PendingAction, ...]:
         """Return engine jobs that are not yet in the state users requested."""
@@ -280,6 +295,21 @@ async def link(
         await connection.execute(_LINK, values | {"cluster": lease.cluster})
 
 
+async def _with_other_nodes(connection: AsyncConnection, cluster: str, job: PendingSubmit) -> PendingSubmit:
+    """Return a job that avoids no node if it could not start elsewhere: late is better than never."""
+    if not job.avoid:
+        return job
+    values = {
+        "cluster": cluster,
+        "pool": job.pool,
+        "slice": job.slice or NONE,
+        "gpus": job.spec.gpus.count,
+        "avoid": list(job.avoid),
+    }
+    ready: int = (await connection.execute(_READY_NODES, values)).scalar_one()
+    return job if ready >= job.spec.nodes else replace(job, avoid=())
+
+
 def double_event(job: int, engine_id: str) -> dict[str, object]:
     """Return the timeline event for a second engine job."""
     return {"job": job, "kind": EventKind.DOUBLE, "text": f"{engine_id} is a second engine job of it"}
@@ -301,6 +331,7 @@ def _pending_submit(row: AnyRow, spec: JobSpec) -> PendingSubmit:
         attempts=row.attempts,
         desired_state=DesiredState(row.wish),
         sending_until=row.sending_until,
+        avoid=tuple(NodeName(name) for name in row.avoid or ()),
     )
 
 

@@ -7,7 +7,7 @@ dispatch loop writes the same rows at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -46,8 +46,10 @@ from fairway.ledger.leases import FencedWriter
 from fairway.ledger.records.jobs import DesiredState, EventKind, MirrorResult, StoredAttempt
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
 from fairway.ledger.sql_values import AnyRow, arrays, json_rows, seconds
+from fairway.ledger.telemetry import gpu_events
 from fairway.ledger.usage import metering
-from fairway.model.job import EngineId, JobId, JobState, NodeGpus, SeenJob
+from fairway.model.job import EngineId, JobId, JobSpec, JobState, NodeGpus, SeenJob
+from fairway.policy.retry import MAX_WAIT, SEEN_LATE, Suspect, blame, may_be_hardware, must_wait
 
 _MARK = text("SELECT mark FROM mirror_mark WHERE cluster = :cluster")
 
@@ -219,6 +221,7 @@ class MirrorWriter(FencedWriter):
         reports = list({job.engine_id: job for job in jobs}.values())  # of duplicates, the last
         changes = JobChanges()
         ended: list[JobId] = []
+        deferred: list[EngineId] = []
         if reports:
             prefix = await ledger_mark(self._connection)
             stored = await self._load(reports, prefix)
@@ -226,7 +229,7 @@ class MirrorWriter(FencedWriter):
             if not await self._lock_unchanged(stored, changes.touched):
                 stored = await self._load(reports, prefix)
                 changes = decide(reports, stored)
-            await self._requeue(stored, changes)
+            deferred = await self._requeue(stored, changes)
             await self._write(stored, changes)
             ended = [
                 JobId(id_) for id_ in changes.ended if id_ in stored.rows and not stored.rows[id_].native
@@ -234,7 +237,7 @@ class MirrorWriter(FencedWriter):
         if mark is not None:
             values = {"cluster": self._lease.cluster, "mark": mark, "complete": complete}
             await self._connection.execute(_SET_MARK, values)
-        return MirrorResult(tuple(ended), tuple(changes.doubles))
+        return MirrorResult(tuple(ended), tuple(changes.doubles), tuple(deferred))
 
     async def mark_lost(self, ids: Sequence[EngineId]) -> None:
         """Mark jobs as lost, ended when they were last seen: the engine no longer knows them."""
@@ -286,28 +289,53 @@ class MirrorWriter(FencedWriter):
         classes = (native_class(report, self._lease.cluster) for report in native)
         return StoredJobs(links, rows, attempts, await class_ids(self._connection, classes))
 
-    async def _requeue(self, stored: StoredJobs, changes: JobChanges) -> None:
-        """Queue Fairway's jobs again that ended now and are to be retried."""
+    async def _requeue(self, stored: StoredJobs, changes: JobChanges) -> list[EngineId]:
+        """Queue Fairway's jobs again that ended now and are to be retried.
+
+        Returns those that cannot be decided yet, and takes them out of the changes.
+        """
         failed = [
             (id_, report)
             for id_, report in changes.failed
             if report.state is not JobState.DONE and changes.jobs[id_].wish is not DesiredState.CANCEL
         ]
         if not failed:
-            return
+            return []
         rows = await self._connection.execute(_SPECS, {"ids": [id_ for id_, _ in failed]})
         specs = {row.id: decode_spec(row.spec) for row in rows}
+        suspects = _suspects(failed, specs, changes)
+        deferred: list[EngineId] = []
+        settled = (
+            await gpu_events.settled_to(self._connection, self._lease.cluster, MAX_WAIT.total_seconds())
+            if suspects
+            else None
+        )
+        faults = await gpu_events.faults(
+            self._connection, self._lease.cluster, tuple(suspects.values()), SEEN_LATE
+        )
+        spared = await gpu_events.spared(self._connection, faults) if faults else {}
+        spare: list[tuple[int, int, str, str]] = []
         for id_, report in failed:
-            queued = requeued(changes.jobs[id_], report, specs[id_], stored.rows[id_].moment)
+            suspect, now = suspects.get(id_), stored.rows[id_].moment
+            fault = None if suspect is None else blame(suspect, faults.get(JobId(id_), ()))
+            if suspect is not None and fault is None and must_wait(settled, suspect.ended_at, now):
+                changes.defer(id_)
+                deferred.append(report.engine_id)
+                continue
+            queued = requeued(changes.jobs[id_], report, specs[id_], now, fault, spared.get(id_, 0))
             if queued is None:
                 continue
             sent_at = changes.jobs[id_].sent_at
+            if suspect is not None and fault is not None:
+                spare.append((id_, suspect.attempt, fault.node, fault.text(suspect.ended_at)))
             changes.jobs[id_], reason = queued
             changes.ended.remove(id_)
             changes.events += [
                 {"job": id_, "at": sent_at, "kind": EventKind.SENT, "text": report.engine_id},
                 {"job": id_, "kind": EventKind.RETRY, "text": reason},
             ]
+        await gpu_events.spare(self._connection, spare)
+        return deferred
 
     async def _write(self, stored: StoredJobs, changes: JobChanges) -> None:
         await self._insert_new(stored, changes)
@@ -366,6 +394,22 @@ class MirrorWriter(FencedWriter):
             rows = await self._connection.execute(_ARRAYS, ids)
             firsts |= {EngineId(row.engine_id): row.job for row in rows}
         return firsts
+
+
+def _suspects(
+    failed: Sequence[tuple[int, SeenJob]], specs: Mapping[int, JobSpec], changes: JobChanges
+) -> dict[int, Suspect]:
+    """Return the last attempts of failed jobs that would be retried otherwise if hardware ended them."""
+    suspects: dict[int, Suspect] = {}
+    for id_, report in failed:
+        last = report.attempts[-1] if report.attempts else None
+        if last is None or not last.nodes or not may_be_hardware(specs[id_], report.state, last.ending):
+            continue
+        ended_at = last.ended_at or report.ended_at
+        if ended_at is not None:
+            attempt = changes.jobs[id_].attempts
+            suspects[id_] = Suspect(JobId(id_), attempt, last.nodes, last.started_at, ended_at)
+    return suspects
 
 
 async def _write_attempts(

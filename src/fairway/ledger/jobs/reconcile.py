@@ -137,6 +137,13 @@ class JobChanges:
     def touched(self) -> set[int]:
         return {*self.jobs, *(job for job, _ in self.attempts), *(link[1] for link in self.links)}
 
+    def defer(self, job: int) -> None:
+        """Take out what would be written of a job that ended."""
+        self.jobs.pop(job, None)
+        self.attempts = [(id_, merged) for id_, merged in self.attempts if id_ != job]
+        self.failed = [(id_, report) for id_, report in self.failed if id_ != job]
+        self.ended.remove(job)
+
     def to_meter(self, stored: StoredJobs) -> set[int]:
         """Return jobs whose usage may have changed: by their attempts, their class, or because they ended."""
         moved = {
@@ -428,19 +435,35 @@ def _desired_state(record: JobRecord, state: JobState) -> tuple[DesiredState, bo
 
 
 def requeued(
-    record: JobRecord, report: SeenJob, spec: JobSpec, now: datetime
+    record: JobRecord,
+    report: SeenJob,
+    spec: JobSpec,
+    now: datetime,
+    fault: retry.HardwareFault | None = None,
+    spared: int = 0,
 ) -> tuple[JobRecord, str] | None:
-    """Queue an ended job again and return it with the reason. Returns None if it is not retried."""
+    """Queue an ended job again and return it with the reason. Returns None if it is not retried.
+
+    `fault` is what broke under it, and `spared` how often that happened before.
+    """
     if record.wish is DesiredState.CANCEL:
         return None
     last = report.attempts[-1].ending if report.attempts else None
     resubmission = retry.decide_resubmission(
-        spec, report.state, last, failures=record.failures, submission=record.submission
+        spec,
+        report.state,
+        last,
+        failures=record.failures,
+        submission=record.submission,
+        hardware=fault is not None,
+        spared=spared,
     )
     if resubmission is None:
         return None
     delay = resubmission.after_seconds
-    reason = f"{_ending_text(record, report, last)}; comes back" + (
+    why = f": {fault.text(report.ended_at or now)}" if fault is not None else ""
+    free = "; uses up no retry" if fault is not None and resubmission.failures == record.failures else ""
+    reason = f"{_ending_text(record, report, last)}{why}{free}; comes back" + (
         f" after {delay} s" if delay else " at once"
     )
     queued = replace(

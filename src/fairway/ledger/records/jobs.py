@@ -9,7 +9,7 @@ from typing import Final
 
 from fairway.model.access import Role
 from fairway.model.job import Attempt, EngineId, EngineName, JobId, JobSpec, JobState, Order, Placement
-from fairway.model.names import ClusterName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.team import Supply
 
 
@@ -198,6 +198,8 @@ class PendingSubmit:
     desired_state: DesiredState
     sending_until: datetime | None
     """Set: a server began to send it and did not record the outcome. Until then it may still arrive."""
+    avoid: tuple[NodeName, ...] = ()
+    """Nodes on which broken hardware ended it."""
 
     def order(self) -> Order:
         """Return the order that goes to the engine."""
@@ -214,6 +216,7 @@ class PendingSubmit:
             self.array_index,
             self.attempts,
             hold=self.desired_state is DesiredState.HOLD,
+            avoid=self.avoid,
         )
 
 
@@ -235,3 +238,5 @@ class MirrorResult:
     """Fairway's jobs that ended in this batch."""
     doubles: tuple[EngineId, ...]
     """Second engine jobs of one order, which must be ended."""
+    deferred: tuple[EngineId, ...] = ()
+    """Not stored yet: whether broken hardware ended them is not known yet. They are to be offered again."""

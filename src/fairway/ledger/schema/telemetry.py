@@ -8,9 +8,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Column, Date, Double, Index, Integer, Table, Text, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    Double,
+    Index,
+    Integer,
+    Table,
+    Text,
+    func,
+    text,
+)
 
-from fairway.ledger.schema.tables import Moment, Name, metadata
+from fairway.ledger.schema.tables import Moment, Name, metadata, one_of
+from fairway.model.gpu_health import EventClass
 from fairway.model.gpu_use import MetricCode
 
 SUMS: Final = tuple(name for code in MetricCode for name in (code.value, f"{code.value}_seconds"))
@@ -118,4 +132,65 @@ attempt_gpu: Final = Table(
     # Of an attempt that ended; NULL while it runs.
     Column("ended_at", Moment),
     Index("attempt_gpu_cluster_idx", "cluster", "ended_at"),
+)
+
+# What went wrong with GPUs; what lasts is one row. Rows are deleted after `KEEP_EVENTS_SECONDS`.
+gpu_event: Final = Table(
+    "gpu_event",
+    metadata,
+    _key("cluster"),
+    _key("node"),
+    _key("gpu"),
+    _key("code"),
+    _key("at", Moment),
+    Column("last_seen", Moment, nullable=False),
+    # By the ledger's clock: what was recorded since a server last looked.
+    Column("recorded_at", Moment, nullable=False, server_default=func.now()),
+    Column("class", Text, nullable=False),
+    Column("uuid", Name, nullable=False),
+    Column("serial", Name, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    # Who held the GPU when it began; NULL if nobody did or nobody knows.
+    Column("job", BigInteger),
+    Column("attempt", Integer),
+    Column("onset_known", Boolean, nullable=False),
+    one_of("class", EventClass),
+    Index("gpu_event_seen_idx", "cluster", "last_seen"),
+    Index("gpu_event_uuid_idx", "uuid", "at"),
+)
+Index("gpu_event_job_idx", gpu_event.c.job, postgresql_where=gpu_event.c.job.is_not(None))
+
+# Up to when the health of a cluster's GPUs is known for sure.
+health_mark: Final = Table(
+    "health_mark",
+    metadata,
+    _key("cluster"),
+    Column("read_at", Moment, nullable=False),
+    Column("settled_to", Moment, nullable=False),
+)
+
+# Failures that hardware explains and that used up no retry, with the node to avoid.
+spared_attempt: Final = Table(
+    "spared_attempt",
+    metadata,
+    _key("job", BigInteger()),
+    _key("attempt", Integer()),
+    _key("node"),
+    Column("reason", Text, nullable=False),
+)
+
+# Nodes that Fairway closed to new jobs. `lifted_at` is set when that was lifted, or the node was gone.
+cordon: Final = Table(
+    "cordon",
+    metadata,
+    _key("cluster"),
+    _key("node"),
+    _key("at", Moment),
+    Column("reason", Text, nullable=False),
+    # When the engine confirmed it; NULL while it is still to be done.
+    Column("done_at", Moment),
+    Column("lift_asked_by", Text),
+    Column("lifted_at", Moment),
+    Index("cordon_open_idx", "cluster", "node", postgresql_where=text("lifted_at IS NULL")),
 )

@@ -16,6 +16,7 @@ from fairway.engines.kubernetes.jobs.objects import INDEX_LABEL
 from fairway.engines.kubernetes.nodes.devices import resources_of
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS, QUEUE_NAME, USER
 from fairway.engines.kubernetes.policy.fields import parse_taint
+from fairway.engines.kubernetes.policy.flavors import HOSTNAME
 from fairway.engines.kubernetes.policy.quota import resource
 from fairway.engines.kubernetes.policy.translate import own_queues
 from fairway.engines.port import Refused
@@ -185,7 +186,10 @@ def _pod(order: Order, pool: Pool, place: KubernetesPlace, fleet: Fleet, cluster
     }
     if place.node_labels:
         pod["nodeSelector"] = dict(place.node_labels)
-    if expressions := list(_exclude_other_pools(pool, place, fleet)):
+    expressions = list(_exclude_other_pools(pool, place, fleet))
+    if order.avoid:
+        expressions.append({"key": HOSTNAME, "operator": "NotIn", "values": list(order.avoid)})
+    if expressions:
         terms = [{"matchExpressions": expressions}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         pod["affinity"] = {"nodeAffinity": required}

@@ -108,6 +108,8 @@ def body(order: Order, context: SubmitContext) -> dict[str, Any]:
         job["memory_per_node"] = {"set": True, "number": spec.memory_gb * 1024}
     if spec.together:
         job["required_switches"] = {"set": True, "number": 1}
+    if order.avoid:
+        job["excluded_nodes"] = list(order.avoid)
     if order.hold:
         job["hold"] = True
     return {"job": job}
@@ -194,6 +196,7 @@ def _options(job: dict[str, Any]) -> Iterable[str]:
         "mem": f"{job['memory_per_node']['number']}M" if "memory_per_node" in job else None,
         "time": job["time_limit"]["number"] if "time_limit" in job else None,
         "switches": 1 if "required_switches" in job else None,
+        "exclude": ",".join(job.get("excluded_nodes", ())) or None,
         "output": job["standard_output"],
         "open-mode": "append",
         "comment": job["comment"],

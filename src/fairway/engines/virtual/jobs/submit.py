@@ -128,7 +128,7 @@ class VirtualRunner:
 
 
 def request_of(order: Order) -> JobRequest:
-    """Convert an order to a request, deterministically."""
+    """Convert an order to a request, deterministically. Nodes to avoid are not: nothing breaks here."""
     spec, result = order.spec, interpret(order)
     return JobRequest(
         order.user,

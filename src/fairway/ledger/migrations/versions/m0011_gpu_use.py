@@ -118,6 +118,53 @@ CREATE TABLE notice_delivery (
     error text,
     CONSTRAINT notice_delivery_pkey PRIMARY KEY (notice, channel)
 );
+CREATE TABLE gpu_event (
+    cluster text COLLATE "C" NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    gpu text COLLATE "C" NOT NULL,
+    code text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    last_seen timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT now(),
+    class text NOT NULL,
+    uuid text COLLATE "C" NOT NULL,
+    serial text COLLATE "C" NOT NULL,
+    model text NOT NULL,
+    detail text NOT NULL,
+    job bigint,
+    attempt integer,
+    onset_known boolean NOT NULL,
+    CONSTRAINT gpu_event_pkey PRIMARY KEY (cluster, node, gpu, code, at),
+    CONSTRAINT gpu_event_class_check
+        CHECK (class IN ('hardware', 'reset', 'warning', 'unknown', 'application'))
+);
+CREATE INDEX gpu_event_seen_idx ON gpu_event (cluster, last_seen);
+CREATE INDEX gpu_event_uuid_idx ON gpu_event (uuid, at);
+CREATE INDEX gpu_event_job_idx ON gpu_event (job) WHERE job IS NOT NULL;
+CREATE TABLE health_mark (
+    cluster text COLLATE "C" NOT NULL,
+    read_at timestamptz NOT NULL,
+    settled_to timestamptz NOT NULL,
+    CONSTRAINT health_mark_pkey PRIMARY KEY (cluster)
+);
+CREATE TABLE spared_attempt (
+    job bigint NOT NULL,
+    attempt integer NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT spared_attempt_pkey PRIMARY KEY (job, attempt, node)
+);
+CREATE TABLE cordon (
+    cluster text COLLATE "C" NOT NULL,
+    node text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    reason text NOT NULL,
+    done_at timestamptz,
+    lift_asked_by text,
+    lifted_at timestamptz,
+    CONSTRAINT cordon_pkey PRIMARY KEY (cluster, node, at)
+);
+CREATE INDEX cordon_open_idx ON cordon (cluster, node) WHERE lifted_at IS NULL;
 """
 
 
@@ -129,5 +176,5 @@ def downgrade() -> None:
     op.execute("DROP TABLE gpu_hour")
     op.execute(
         "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
-        " notice, notice_delivery"
+        " notice, notice_delivery, gpu_event, health_mark, spared_attempt, cordon"
     )

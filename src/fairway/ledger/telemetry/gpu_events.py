@@ -1,0 +1,417 @@
+"""Read and write what went wrong with GPUs: one row for an event, however long it lasts.
+
+The health loop and alerts both report events, so a report is compared with the stored rows under a lock of
+the cluster's events. An event is joined to the job that held the GPU when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from fairway.ledger.connection import LedgerStore
+from fairway.ledger.leases import FencedWriter
+from fairway.ledger.schema.tables import sql_list
+from fairway.ledger.sql_values import AnyRow, arrays, moment, page_limit, sanitize
+from fairway.model.gpu_health import (
+    HELD_BEFORE_SECONDS,
+    SAME_EVENT_SECONDS,
+    EventClass,
+    GpuSighting,
+    class_of,
+)
+from fairway.model.job import JobId
+from fairway.model.names import ClusterName, NodeName
+from fairway.policy.retry import HardwareFault, Suspect
+
+KEEP_EVENTS_SECONDS: Final = 400 * 86_400
+"""More than a year, so that a GPU that fails each winter is seen."""
+TOUCH_SECONDS: Final = 60
+"""An event that lasts is written again no more often than this."""
+MAX_REPORTED: Final = 20_000
+"""Events of one report: beyond it, it is not the GPUs that are broken."""
+_MAX_DETAIL: Final = 300
+_HELD_BEFORE: Final = timedelta(seconds=HELD_BEFORE_SECONDS)
+
+_BAD: Final = sql_list((EventClass.HARDWARE, EventClass.RESET))
+
+_COLUMNS: Final = """
+    gpu_event.cluster, gpu_event.node, gpu_event.gpu, gpu_event.code, gpu_event.at, gpu_event.last_seen,
+    gpu_event.class AS class_name, gpu_event.uuid, gpu_event.serial, gpu_event.model, gpu_event.detail,
+    gpu_event.job, gpu_event.attempt, gpu_event.onset_known
+"""
+
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('gpu_event/' || :cluster, 0))")
+_OPEN = text("""
+    SELECT node, gpu, code, at, last_seen FROM gpu_event
+    WHERE cluster = :cluster AND last_seen >= :since
+""")
+_TOUCH = text("""
+    UPDATE gpu_event SET last_seen = greatest(last_seen, row.seen_at),
+        detail = CASE WHEN row.detail = '' THEN gpu_event.detail ELSE row.detail END
+    FROM unnest(
+        CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:code AS text[]), CAST(:at AS timestamptz[]),
+        CAST(:seen_at AS timestamptz[]), CAST(:detail AS text[])
+    ) AS row (node, gpu, code, at, seen_at, detail)
+    WHERE gpu_event.cluster = :cluster AND gpu_event.node = row.node AND gpu_event.gpu = row.gpu
+        AND gpu_event.code = row.code AND gpu_event.at = row.at
+""")
+_ADD = text(f"""
+    INSERT INTO gpu_event (
+        cluster, node, gpu, code, at, last_seen, class, uuid, serial, model, detail, job, attempt, onset_known
+    )
+    SELECT :cluster, * FROM unnest(
+        CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:code AS text[]), CAST(:at AS timestamptz[]),
+        CAST(:seen_at AS timestamptz[]), CAST(:class AS text[]), CAST(:uuid AS text[]),
+        CAST(:serial AS text[]), CAST(:model AS text[]), CAST(:detail AS text[]), CAST(:job AS bigint[]),
+        CAST(:attempt AS int[]), CAST(:onset_known AS bool[])
+    )
+    ON CONFLICT DO NOTHING
+    RETURNING {_COLUMNS}
+""")  # noqa: S608
+_HOLDERS = text("""
+    WITH event AS (
+        SELECT * FROM unnest(
+            CAST(:number AS int[]), CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:at AS timestamptz[])
+        ) AS event (number, node, gpu, at)
+    ), candidate AS (
+        SELECT word.number, engine_job.job
+        FROM unnest(CAST(:named AS int[]), CAST(:ids AS text[])) AS word (number, id)
+        JOIN engine_job ON engine_job.cluster = :cluster AND engine_job.engine_id = word.id
+        UNION
+        SELECT event.number, attempt_gpu.job FROM event
+        JOIN attempt_gpu ON attempt_gpu.cluster = :cluster AND attempt_gpu.node = event.node
+            AND (attempt_gpu.ended_at IS NULL OR attempt_gpu.ended_at >= event.at - CAST(:before AS interval))
+            AND event.gpu = ANY(CAST(attempt_gpu.gpus AS text[]))
+    )
+    SELECT event.number, attempt.job, attempt.number AS attempt, attempt.ended_at, event.at
+    FROM event JOIN candidate ON candidate.number = event.number
+    JOIN LATERAL (
+        SELECT job, number, ended_at FROM attempt
+        WHERE attempt.job = candidate.job AND attempt.started_at <= event.at
+            AND (attempt.ended_at IS NULL OR attempt.ended_at >= event.at - CAST(:before AS interval))
+            AND event.node = ANY(attempt.nodes)
+        ORDER BY number DESC LIMIT 1
+    ) AS attempt ON true
+""")
+_MARK = text("""
+    INSERT INTO health_mark (cluster, read_at, settled_to) VALUES (:cluster, :read_at, :settled_to)
+    ON CONFLICT (cluster) DO UPDATE SET read_at = excluded.read_at, settled_to = excluded.settled_to
+""")
+_FORGET = text("""
+    DELETE FROM gpu_event WHERE cluster = :cluster AND last_seen < :before
+""")
+_SETTLED = text("""
+    SELECT settled_to FROM health_mark
+    WHERE cluster = :cluster AND read_at > now() - make_interval(secs => :seconds)
+""")
+_FAULTS = text(f"""
+    SELECT suspect.job AS suspect, gpu_event.node, gpu_event.gpu, gpu_event.code, gpu_event.at,
+        gpu_event.last_seen, gpu_event.job,
+        attempt_gpu.gpus IS NULL OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[])) AS may_hold
+    FROM unnest(
+        CAST(:job AS bigint[]), CAST(:attempt AS int[]), CAST(:node AS text[]),
+        CAST(:started_at AS timestamptz[]), CAST(:ended_at AS timestamptz[])
+    ) AS suspect (job, attempt, node, started_at, ended_at)
+    JOIN gpu_event ON gpu_event.cluster = :cluster AND gpu_event.node = suspect.node
+        AND gpu_event.class IN ({_BAD}) AND gpu_event.last_seen >= suspect.started_at
+        AND gpu_event.at <= suspect.ended_at + CAST(:after AS interval)
+    LEFT JOIN attempt_gpu ON attempt_gpu.job = suspect.job AND attempt_gpu.attempt = suspect.attempt
+        AND attempt_gpu.node = suspect.node
+    ORDER BY gpu_event.at, gpu_event.code
+""")  # noqa: S608
+_SPARED = text("""
+    SELECT job, count(DISTINCT attempt) AS attempts FROM spared_attempt
+    WHERE job = ANY(CAST(:ids AS bigint[])) GROUP BY job
+""")
+_SPARE = text("""
+    INSERT INTO spared_attempt (job, attempt, node, reason)
+    SELECT * FROM unnest(
+        CAST(:job AS bigint[]), CAST(:attempt AS int[]), CAST(:node AS text[]), CAST(:reason AS text[])
+    ) ON CONFLICT DO NOTHING
+""")
+
+_LISTED = text(f"""
+    SELECT {_COLUMNS} FROM gpu_event
+    WHERE last_seen >= :since AND (CAST(:cluster AS text) IS NULL OR cluster = :cluster)
+        AND (CAST(:nodes AS text[]) IS NULL OR node = ANY(CAST(:nodes AS text[])))
+        AND (CAST(:uuid AS text) IS NULL OR uuid = :uuid OR serial = :uuid)
+    ORDER BY at DESC, cluster, node, gpu, code LIMIT :limit
+""")  # noqa: S608
+# Of other jobs on the node, only what may have been its own GPU.
+_OF_JOB = text(f"""
+    SELECT DISTINCT {_COLUMNS}
+    FROM attempt JOIN job ON job.id = attempt.job
+    JOIN gpu_event ON gpu_event.cluster = job.cluster AND gpu_event.node = ANY(attempt.nodes)
+        AND gpu_event.at <= COALESCE(attempt.ended_at, now()) + CAST(:before AS interval)
+        AND gpu_event.last_seen >= attempt.started_at
+    LEFT JOIN attempt_gpu ON attempt_gpu.job = attempt.job AND attempt_gpu.attempt = attempt.number
+        AND attempt_gpu.node = gpu_event.node
+    WHERE attempt.job = :job AND (
+        gpu_event.job = :job OR gpu_event.job IS NULL AND gpu_event.class IN ({_BAD})
+            AND (attempt_gpu.gpus IS NULL OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[])))
+    )
+    ORDER BY gpu_event.at DESC LIMIT :limit
+""")  # noqa: S608
+_FAILING = text(f"""
+    SELECT uuid, max(serial) AS serial, max(model) AS model, count(*) AS events,
+        count(DISTINCT date_trunc('week', at)) AS weeks, min(at) AS first_at, max(last_seen) AS last_seen,
+        (array_agg(cluster ORDER BY at DESC))[1] AS cluster, (array_agg(node ORDER BY at DESC))[1] AS node,
+        (array_agg(gpu ORDER BY at DESC))[1] AS gpu, (array_agg(code ORDER BY at DESC))[1] AS code,
+        count(DISTINCT job) AS jobs
+    FROM gpu_event
+    WHERE at >= :since AND class IN ({_BAD}) AND (CAST(:cluster AS text) IS NULL OR cluster = :cluster)
+    GROUP BY uuid, CASE WHEN uuid = '' THEN cluster || '/' || node || '/' || gpu END
+    ORDER BY count(DISTINCT date_trunc('week', at)) DESC, count(*) DESC, max(last_seen) DESC LIMIT :limit
+""")  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEvent:
+    """Something that went wrong with a GPU."""
+
+    cluster: ClusterName
+    node: NodeName
+    gpu: str
+    code: str
+    at: datetime
+    last_seen: datetime
+    class_: EventClass
+    uuid: str
+    serial: str
+    model: str
+    detail: str
+    job: JobId | None
+    """Who held it when it began, as far as that is known."""
+    attempt: int | None
+    onset_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailingGpu:
+    """The history of one GPU, wherever it was."""
+
+    uuid: str
+    serial: str
+    model: str
+    cluster: ClusterName
+    node: NodeName
+    """Where it was at its last event."""
+    gpu: str
+    code: str
+    """Of the last event."""
+    events: int
+    weeks: int
+    """In how many weeks it failed."""
+    jobs: int
+    first_at: datetime
+    last_seen: datetime
+
+
+class GpuEventStore(LedgerStore):
+    """Reads events of GPUs, and writes those that alerts report."""
+
+    async def report(self, cluster: str, sightings: Sequence[GpuSighting]) -> tuple[GpuEvent, ...]:
+        """Store what an alert reports. Returns the events that are new."""
+        async with self._connections.transaction() as connection:
+            return await _record(connection, cluster, sightings)
+
+    async def known(self, cluster: str, now: float) -> frozenset[tuple[str, str, str]]:
+        """Return node, GPU and code of the events that still last."""
+        values = {"cluster": cluster, "since": moment(now - SAME_EVENT_SECONDS)}
+        return frozenset((row.node, row.gpu, row.code) for row in await self._fetch(_OPEN, values))
+
+    async def listed(
+        self,
+        since: datetime,
+        *,
+        cluster: str | None = None,
+        nodes: Collection[str] | None = None,
+        uuid: str | None = None,
+        limit: int = 200,
+    ) -> tuple[GpuEvent, ...]:
+        """Return the newest events; `uuid` may be a serial number."""
+        values = {
+            "since": since,
+            "cluster": cluster,
+            "nodes": None if nodes is None else list(nodes),
+            "uuid": uuid,
+            "limit": page_limit(limit),
+        }
+        return tuple(_event(row) for row in await self._fetch(_LISTED, values))
+
+    async def of_job(self, job: JobId, limit: int = 50) -> tuple[GpuEvent, ...]:
+        """Return the newest events on GPUs that a job held, or may have held."""
+        values = {"job": job, "limit": page_limit(limit), "before": _HELD_BEFORE}
+        return tuple(_event(row) for row in await self._fetch(_OF_JOB, values))
+
+    async def failing(
+        self, since: datetime, cluster: str | None = None, limit: int = 100
+    ) -> tuple[FailingGpu, ...]:
+        """Return the GPUs with broken hardware, those that fail in most weeks first."""
+        values = {"since": since, "cluster": cluster, "limit": page_limit(limit)}
+        return tuple(
+            FailingGpu(
+                row.uuid,
+                row.serial,
+                row.model,
+                ClusterName(row.cluster),
+                NodeName(row.node),
+                row.gpu,
+                row.code,
+                row.events,
+                row.weeks,
+                row.jobs,
+                row.first_at,
+                row.last_seen,
+            )
+            for row in await self._fetch(_FAILING, values)
+        )
+
+
+class GpuEventWriter(FencedWriter):
+    """Writes the events of the lease's cluster."""
+
+    async def record(
+        self, sightings: Sequence[GpuSighting], *, read_at: float, settled_to: float
+    ) -> tuple[GpuEvent, ...]:
+        """Store what is wrong at `read_at`, and up to when all is known. Returns the events that are new."""
+        cluster = self._lease.cluster
+        new = await _record(self._connection, cluster, sightings)
+        mark = {"cluster": cluster, "read_at": moment(read_at), "settled_to": moment(settled_to)}
+        await self._connection.execute(_MARK, mark)
+        old = {"cluster": cluster, "before": moment(read_at - KEEP_EVENTS_SECONDS)}
+        await self._connection.execute(_FORGET, old)
+        return new
+
+
+async def _record(
+    connection: AsyncConnection, cluster: str, sightings: Sequence[GpuSighting]
+) -> tuple[GpuEvent, ...]:
+    seen = list({sighting.key: sighting for sighting in sightings}.values())[:MAX_REPORTED]
+    if not seen:
+        return ()
+    await connection.execute(_LOCK, {"cluster": cluster})
+    since = min(sighting.at for sighting in seen) - SAME_EVENT_SECONDS
+    last: dict[tuple[str, str, str], AnyRow] = {}
+    for row in await connection.execute(_OPEN, {"cluster": cluster, "since": moment(since)}):
+        key = (row.node, row.gpu, row.code)
+        if key not in last or last[key].last_seen < row.last_seen:
+            last[key] = row
+    new: list[GpuSighting] = []
+    touched: list[tuple[object, ...]] = []
+    for one in seen:
+        known = last.get(one.key)
+        if known is None or known.last_seen.timestamp() < one.at - SAME_EVENT_SECONDS:
+            new.append(one)
+        elif known.last_seen.timestamp() < one.seen_at - TOUCH_SECONDS:
+            touched.append((*one.key, known.at, moment(one.seen_at), sanitize(one.detail, _MAX_DETAIL)))
+    if touched:
+        values = arrays(touched, "node", "gpu", "code", "at", "seen_at", "detail")
+        await connection.execute(_TOUCH, values | {"cluster": cluster})
+    return await _add(connection, cluster, new) if new else ()
+
+
+async def _add(connection: AsyncConnection, cluster: str, new: Sequence[GpuSighting]) -> tuple[GpuEvent, ...]:
+    holders = await _holders(connection, cluster, new)
+    rows = [
+        (
+            sanitize(one.node, _MAX_DETAIL),
+            sanitize(one.gpu, _MAX_DETAIL),
+            one.code,
+            moment(one.at),
+            moment(max(one.at, one.seen_at)),
+            class_of(one.code).value,
+            *(sanitize(word, _MAX_DETAIL) for word in (one.uuid, one.serial, one.model, one.detail)),
+            *holders.get(number, (None, None)),
+            one.onset_known,
+        )
+        for number, one in enumerate(new)
+    ]
+    names = ("node", "gpu", "code", "at", "seen_at", "class", "uuid", "serial", "model", "detail")
+    values = arrays(rows, *names, "job", "attempt", "onset_known") | {"cluster": cluster}
+    return tuple(_event(row) for row in await connection.execute(_ADD, values))
+
+
+async def _holders(
+    connection: AsyncConnection, cluster: str, new: Sequence[GpuSighting]
+) -> dict[int, tuple[int, int]]:
+    """Return job and attempt that held the GPU of each event; of a GPU that several hold, none."""
+    begun = [(n, one.node, one.gpu, moment(one.at)) for n, one in enumerate(new) if one.onset_known]
+    if not begun:
+        return {}
+    named = [
+        (number, id_) for number, one in enumerate(new) if one.onset_known for id_ in sorted(one.engine_ids)
+    ]
+    values = arrays(begun, "number", "node", "gpu", "at") | arrays(named, "named", "ids")
+    found: dict[int, list[AnyRow]] = {}
+    for row in await connection.execute(_HOLDERS, values | {"cluster": cluster, "before": _HELD_BEFORE}):
+        found.setdefault(row.number, []).append(row)
+    holders: dict[int, tuple[int, int]] = {}
+    for number, rows in found.items():
+        # One that held it at that very time comes before one that had just ended.
+        then = [row for row in rows if row.ended_at is None or row.ended_at >= row.at] or rows
+        if len({row.job for row in then}) == 1:
+            holders[number] = (then[0].job, then[0].attempt)
+    return holders
+
+
+async def settled_to(connection: AsyncConnection, cluster: str, seconds: float) -> datetime | None:
+    """Return up to when a cluster's events are known. None: nobody has read them for `seconds`."""
+    row = (await connection.execute(_SETTLED, {"cluster": cluster, "seconds": float(seconds)})).first()
+    return None if row is None else row.settled_to
+
+
+async def faults(
+    connection: AsyncConnection, cluster: str, suspects: Sequence[Suspect], after: timedelta
+) -> dict[JobId, list[HardwareFault]]:
+    """Return the broken hardware on the nodes of attempts that ended, up to `after` their end."""
+    rows = [
+        (one.job, one.attempt, node, one.started_at, one.ended_at) for one in suspects for node in one.nodes
+    ]
+    if not rows:
+        return {}
+    values = arrays(rows, "job", "attempt", "node", "started_at", "ended_at")
+    found: dict[JobId, list[HardwareFault]] = {}
+    for row in await connection.execute(_FAULTS, values | {"cluster": cluster, "after": after}):
+        holder = None if row.job is None else JobId(row.job)
+        if row.may_hold:
+            fault = HardwareFault(NodeName(row.node), row.gpu, row.code, row.at, row.last_seen, holder)
+            found.setdefault(JobId(row.suspect), []).append(fault)
+    return found
+
+
+async def spared(connection: AsyncConnection, jobs: Collection[int]) -> Mapping[int, int]:
+    """Return how many failures of each job used up no retry."""
+    rows = await connection.execute(_SPARED, {"ids": list(jobs)})
+    return {row.job: row.attempts for row in rows}
+
+
+async def spare(connection: AsyncConnection, rows: Sequence[tuple[int, int, str, str]]) -> None:
+    """Record failures that use up no retry: job, attempt, node to avoid, reason."""
+    if rows:
+        await connection.execute(_SPARE, arrays(rows, "job", "attempt", "node", "reason"))
+
+
+def _event(row: AnyRow) -> GpuEvent:
+    return GpuEvent(
+        ClusterName(row.cluster),
+        NodeName(row.node),
+        row.gpu,
+        row.code,
+        row.at,
+        row.last_seen,
+        EventClass(row.class_name),
+        row.uuid,
+        row.serial,
+        row.model,
+        row.detail,
+        None if row.job is None else JobId(row.job),
+        row.attempt,
+        row.onset_known,
+    )
