@@ -144,6 +144,18 @@ _ALL: Final = (
         "let it name both QOS: the job_submit.lua of  fairway render slurm  does that for every sbatch",
     ),
     WaitReason(
+        "GpuEvent",
+        "Something went wrong with a GPU of the running job.",
+        "fairway get gpu-events --job JOB  shows all of it; if the job makes no progress, end it and submit "
+        "it again",
+    ),
+    WaitReason(
+        "GpuFailed",
+        "A GPU of the job failed; its program is not to blame.",
+        "nothing if the job has retries: such a failure uses up none; otherwise submit it again with "
+        "--retries 1",
+    ),
+    WaitReason(
         "Held",
         "Somebody holds the job back, its owner or an operator. It keeps its place and does not start.",
         "fairway release JOB",

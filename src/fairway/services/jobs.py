@@ -56,6 +56,7 @@ from fairway.policy.placement import (
     team_of,
 )
 from fairway.services.convert import jobs as convert
+from fairway.services.convert.gpu_health import job_event
 from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
 from fairway.services.engine_cache import EngineCache
 from fairway.services.errors import ErrorKind, RequestError
@@ -562,6 +563,11 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     readable = person.may(JobPermission.READ, found.row)
     fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     job = with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
+    seen = await ledger.gpu_events.of_job(found.row.id) if found.attempts else ()
+    if seen:
+        of_gpus = [job_event(found.row.id, event, found.attempts) for event in seen]
+        events = sorted([*job.events, *of_gpus], key=lambda event: event.at)
+        job = job.model_copy(update={"events": events})
     return with_left_cluster(job, await ledger.clusters.left())
 
 

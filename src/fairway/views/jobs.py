@@ -45,6 +45,7 @@ class TimelineEntry(NamedTuple):
     """Order of events within the same second, because the engine's times have no fractions."""
 
 
+_EVENT_TONES: Final = {"gpu": "warn", "gpu-failed": "bad"}
 _RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 
@@ -102,7 +103,10 @@ def why(job: wire.Job) -> str:
 
 def timeline(job: wire.JobDetail) -> list[TimelineEntry]:
     """Merge Fairway's events and the engine's attempts in chronological order."""
-    entries = [TimelineEntry(e.at, e.kind, _event(e), rank=_RANKS.get(e.kind, 1)) for e in job.events]
+    entries = [
+        TimelineEntry(e.at, e.kind, _event(e), _EVENT_TONES.get(e.kind), _RANKS.get(e.kind, 1))
+        for e in job.events
+    ]
     if not any(m.what == "submitted" for m in entries):
         by = f"by {job.user}" if job.user else ""
         entries.append(TimelineEntry(job.submitted_at, "submitted", f"{by} on {job.cluster}".strip(), rank=0))

@@ -21,6 +21,10 @@ from fairway.wire import jobs as wire
 _HELD_CODES: Final = ("Held", "HeldByAdmin", "HeldAfterFailure", "ReservationGone")
 
 
+GPU_EVENT: Final = "gpu"
+"""The kind of an event of a job's timeline: something went wrong with a GPU of it."""
+GPU_FAILED: Final = "gpu-failed"
+"""The same, and it explains the end of an attempt."""
 SILENT_SECONDS: Final = 30
 """An engine that gives no reason for longer than this has not merely not looked yet."""
 
@@ -70,7 +74,10 @@ def build_why(
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
-        reasons=list(_reasons(job, before, away, now, left_by=left_by, plain=plain, answer=answer)),
+        reasons=[
+            *_gpu_reasons(job),
+            *_reasons(job, before, away, now, left_by=left_by, plain=plain, answer=answer),
+        ],
     )
 
 
@@ -85,6 +92,22 @@ def _summary(job: wire.JobDetail, nodes: Sequence[str], now: datetime) -> str:
     if job.started_at is None or job.ended_at is None:
         return f"{text}; it never ran"
     return f"{text}; it ran {span((job.ended_at - job.started_at).total_seconds())} on {nodes_text(nodes)}"
+
+
+def _gpu_reasons(job: wire.JobDetail) -> Iterator[wire.WhyReason]:
+    """Generate what went wrong with GPUs under a job that runs, or that ended because of it."""
+    if job.last_seen_at is not None or job.state in (JobState.DONE, JobState.CANCELLED):
+        return
+    last = job.attempts[-1] if job.attempts else None
+    for event in job.events[::-1]:
+        if last is None or event.kind not in (GPU_EVENT, GPU_FAILED) or event.at < last.started_at:
+            continue
+        if event.kind == GPU_FAILED:
+            yield _why_reason(job, REASONS["GpuFailed"], event.text)
+            return
+        if job.state is JobState.RUNNING:
+            yield _why_reason(job, REASONS["GpuEvent"], event.text)
+            return
 
 
 def _reasons(
