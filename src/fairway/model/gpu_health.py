@@ -140,8 +140,8 @@ class GpuSighting:
     """Where the exporter tells."""
     model: str = ""
     detail: str = ""
-    engine_ids: frozenset[str] = frozenset()
-    """The engine jobs that may have held the GPU when it began, by what the exporter says."""
+    holders: frozenset[str] = frozenset()
+    """Whom the exporter names as holding the GPU when it began."""
     onset_known: bool = False
     """Whether it was seen to begin: what was wrong from before is blamed for no job."""
 

@@ -22,7 +22,7 @@ from fairway.model.gpu_health import (
 from fairway.model.gpu_use import Window
 from fairway.telemetry import queries
 from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow, parse_number
-from fairway.telemetry.reader import HOSTS_A_QUERY, NodeNames, engine_ids
+from fairway.telemetry.reader import HOSTS_A_QUERY, NodeNames
 
 LOOK_BACK_SECONDS: Final = SAME_EVENT_SECONDS
 """How far back the beginning of an event is looked for, and for how long a vanished GPU is missed."""
@@ -168,7 +168,7 @@ def onset(sighting: GpuSighting, rows: Sequence[MatrixRow]) -> GpuSighting:
         known = any(row.values and row.values[0][0] < (first or 0.0) for row in rows)
     if first is None:
         return sighting
-    return replace(sighting, at=first, engine_ids=_engine_ids(own, first), onset_known=known)
+    return replace(sighting, at=first, holders=_holders(own, first), onset_known=known)
 
 
 def _bad_samples(row: MatrixRow, code: str) -> Iterator[float]:
@@ -187,7 +187,7 @@ def _is_of(labels: Labels, sighting: GpuSighting) -> bool:
     return labels.gpu == sighting.gpu
 
 
-def _engine_ids(rows: Sequence[MatrixRow], at: float) -> frozenset[str]:
+def _holders(rows: Sequence[MatrixRow], at: float) -> frozenset[str]:
     """Return who held a GPU at a time, or else shortly before it."""
     for before in (0.0, HELD_BEFORE_SECONDS):
         holders = {
@@ -196,5 +196,5 @@ def _engine_ids(rows: Sequence[MatrixRow], at: float) -> frozenset[str]:
             if row.metric.holder and any(at - before <= then <= at for then, _ in row.values)
         }
         if holders:
-            return frozenset(id_ for holder in holders for id_ in engine_ids(holder))
+            return frozenset(holders)
     return frozenset()

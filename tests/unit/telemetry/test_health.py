@@ -93,7 +93,7 @@ def test_the_first_bad_sample_is_the_beginning() -> None:
         row(XID, (60.0, "79"), (70.0, "79"), hpc_job="17"),
     ]
     found = onset(sighting("xid-79"), rows)
-    assert (found.at, found.onset_known, found.engine_ids) == (60.0, True, frozenset({"17"}))
+    assert (found.at, found.onset_known, found.holders) == (60.0, True, frozenset({"17"}))
 
 
 def test_what_was_wrong_throughout_began_nobody_knows_when() -> None:
@@ -104,7 +104,7 @@ def test_what_was_wrong_throughout_began_nobody_knows_when() -> None:
 
 def test_a_job_that_ended_before_the_next_sample_held_it() -> None:
     rows = [row(PRESENT, (50.0, "9"), hpc_job="17"), row(PRESENT, (65.0, "0")), row(XID, (65.0, "79"))]
-    assert onset(sighting("xid-79"), rows).engine_ids == frozenset({"17"})
+    assert onset(sighting("xid-79"), rows).holders == frozenset({"17"})
 
 
 def test_a_gpu_is_gone_since_its_last_sample() -> None:
@@ -114,4 +114,4 @@ def test_a_gpu_is_gone_since_its_last_sample() -> None:
     ]
     found = onset(sighting("gone"), rows)
     assert (found.at, found.onset_known) == (60.0, True)
-    assert "nlp/train-fwx-0001-1" in found.engine_ids
+    assert "nlp/train-fwx-0001-1-0-abcde" in found.holders

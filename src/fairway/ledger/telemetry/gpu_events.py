@@ -80,24 +80,24 @@ _HOLDERS = text("""
             CAST(:number AS int[]), CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:at AS timestamptz[])
         ) AS event (number, node, gpu, at)
     ), candidate AS (
-        SELECT word.number, engine_job.job
-        FROM unnest(CAST(:named AS int[]), CAST(:ids AS text[])) AS word (number, id)
-        JOIN engine_job ON engine_job.cluster = :cluster AND engine_job.engine_id = word.id
-        UNION
-        SELECT event.number, attempt_gpu.job FROM event
-        JOIN attempt_gpu ON attempt_gpu.cluster = :cluster AND attempt_gpu.node = event.node
+        SELECT DISTINCT event.number, attempt_gpu.job, attempt_gpu.attempt FROM event
+        JOIN attempt_gpu ON attempt_gpu.cluster = :cluster
             AND (attempt_gpu.ended_at IS NULL OR attempt_gpu.ended_at >= event.at - CAST(:before AS interval))
-            AND event.gpu = ANY(CAST(attempt_gpu.gpus AS text[]))
+            AND (
+                attempt_gpu.node = event.node AND event.gpu = ANY(CAST(attempt_gpu.gpus AS text[]))
+                OR EXISTS (
+                    SELECT FROM unnest(CAST(:named AS int[]), CAST(:holders AS text[]))
+                        AS word (number, holder)
+                    WHERE word.number = event.number AND word.holder = ANY(attempt_gpu.holders)
+                )
+            )
     )
     SELECT event.number, attempt.job, attempt.number AS attempt, attempt.ended_at, event.at
     FROM event JOIN candidate ON candidate.number = event.number
-    JOIN LATERAL (
-        SELECT job, number, ended_at FROM attempt
-        WHERE attempt.job = candidate.job AND attempt.started_at <= event.at
-            AND (attempt.ended_at IS NULL OR attempt.ended_at >= event.at - CAST(:before AS interval))
-            AND event.node = ANY(attempt.nodes)
-        ORDER BY number DESC LIMIT 1
-    ) AS attempt ON true
+    JOIN attempt ON attempt.job = candidate.job AND attempt.number = candidate.attempt
+    WHERE attempt.started_at <= event.at
+        AND (attempt.ended_at IS NULL OR attempt.ended_at >= event.at - CAST(:before AS interval))
+        AND event.node = ANY(attempt.nodes)
 """)
 _MARK = text("""
     INSERT INTO health_mark (cluster, read_at, settled_to) VALUES (:cluster, :read_at, :settled_to)
@@ -113,7 +113,8 @@ _SETTLED = text("""
 _FAULTS = text(f"""
     SELECT suspect.job AS suspect, gpu_event.node, gpu_event.gpu, gpu_event.code, gpu_event.at,
         gpu_event.last_seen, gpu_event.job,
-        attempt_gpu.gpus IS NULL OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[])) AS may_hold
+        COALESCE(attempt_gpu.gpus, '{{}}') = '{{}}'
+            OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[])) AS may_hold
     FROM unnest(
         CAST(:job AS bigint[]), CAST(:attempt AS int[]), CAST(:node AS text[]),
         CAST(:started_at AS timestamptz[]), CAST(:ended_at AS timestamptz[])
@@ -154,7 +155,10 @@ _OF_JOB = text(f"""
         AND attempt_gpu.node = gpu_event.node
     WHERE attempt.job = :job AND (
         gpu_event.job = :job OR gpu_event.job IS NULL AND gpu_event.class IN ({_BAD})
-            AND (attempt_gpu.gpus IS NULL OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[])))
+            AND (
+                COALESCE(attempt_gpu.gpus, '{{}}') = '{{}}'
+                OR gpu_event.gpu = ANY(CAST(attempt_gpu.gpus AS text[]))
+            )
     )
     ORDER BY gpu_event.at DESC LIMIT :limit
 """)  # noqa: S608
@@ -345,10 +349,8 @@ async def _holders(
     begun = [(n, one.node, one.gpu, moment(one.at)) for n, one in enumerate(new) if one.onset_known]
     if not begun:
         return {}
-    named = [
-        (number, id_) for number, one in enumerate(new) if one.onset_known for id_ in sorted(one.engine_ids)
-    ]
-    values = arrays(begun, "number", "node", "gpu", "at") | arrays(named, "named", "ids")
+    named = [(number, holder) for number, one in enumerate(new) for holder in sorted(one.holders)]
+    values = arrays(begun, "number", "node", "gpu", "at") | arrays(named, "named", "holders")
     found: dict[int, list[AnyRow]] = {}
     for row in await connection.execute(_HOLDERS, values | {"cluster": cluster, "before": _HELD_BEFORE}):
         found.setdefault(row.number, []).append(row)

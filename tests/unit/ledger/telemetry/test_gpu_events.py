@@ -13,7 +13,7 @@ import pytest
 from fairway.ledger import Lease, Ledger
 from fairway.ledger.telemetry.gpu_events import GpuEvent
 from fairway.model.gpu_health import EventClass, GpuSighting
-from fairway.model.job import Ending, EngineId, JobId, JobState
+from fairway.model.job import Attempt, Ending, EngineId, JobId, JobState, NodeGpus
 from fairway.model.names import NodeName
 from fairway.policy.retry import MAX_SPARED
 from tests.unit.ledger.job_samples import Desk, at, new_job, retries, run, seen
@@ -53,11 +53,17 @@ async def record(
         )
 
 
-async def failed(desk: Desk, count: int = 1) -> tuple[JobId, str]:
+def placed(engine_id: str, attempt: Attempt, *gpus: int) -> Attempt:
+    """An attempt whose engine tells what exporters call it, and which GPUs it has."""
+    return replace(attempt, gpus=(NodeGpus(NodeName("n1"), (engine_id,), gpus),))
+
+
+async def failed(desk: Desk, count: int = 1, *gpus: int) -> tuple[JobId, str]:
     """A running job with retries: its id and engine name."""
     (id_,) = await desk.submit(new_job(**retries(count)))
     (name,) = await desk.send(id_)
-    await desk.see(seen(f"e{id_}-1", name, JobState.RUNNING, run(5)))
+    engine_id = f"e{id_}-1"
+    await desk.see(seen(engine_id, name, JobState.RUNNING, placed(engine_id, run(5), *gpus)))
     return id_, name
 
 
@@ -79,19 +85,15 @@ async def test_an_event_knows_the_job_that_the_exporter_names(
     ledger: Ledger, desk: Desk, health: Lease
 ) -> None:
     id_, _ = await failed(desk)
-    (event,) = await record(ledger, health, sighting(20, engine_ids=frozenset({f"e{id_}-1"})))
+    (event,) = await record(ledger, health, sighting(20, holders=frozenset({f"e{id_}-1"})))
     assert (event.job, event.attempt) == (id_, 1)
     assert await ledger.gpu_events.of_job(id_) == (event,)
 
 
 async def test_an_event_knows_the_job_that_the_engine_put_there(
-    ledger: Ledger, desk: Desk, health: Lease, db: psycopg.Connection[Any]
+    ledger: Ledger, desk: Desk, health: Lease
 ) -> None:
-    id_, _ = await failed(desk)
-    db.execute(
-        "INSERT INTO attempt_gpu (job, attempt, node, cluster, gpus) VALUES (%s, 1, 'n1', 'hpc', '{2,3}')",
-        (id_,),
-    )
+    id_, _ = await failed(desk, 1, 2, 3)
     three, four = await record(ledger, health, sighting(20), sighting(20, gpu="4", uuid="GPU-4"))
     assert (three.job, four.job) == (id_, None)
     assert await ledger.gpu_events.of_job(id_) == (three,)
@@ -99,7 +101,7 @@ async def test_an_event_knows_the_job_that_the_engine_put_there(
 
 async def test_what_was_wrong_before_is_nobodys(ledger: Ledger, desk: Desk, health: Lease) -> None:
     id_, _ = await failed(desk)
-    named = sighting(20, engine_ids=frozenset({f"e{id_}-1"}), onset_known=False)
+    named = sighting(20, holders=frozenset({f"e{id_}-1"}), onset_known=False)
     (event,) = await record(ledger, health, named)
     assert event.job is None
 
@@ -108,7 +110,7 @@ async def test_hardware_uses_up_no_retry_and_the_node_is_avoided(
     ledger: Ledger, desk: Desk, health: Lease, db: psycopg.Connection[Any]
 ) -> None:
     id_, name = await failed(desk)
-    await record(ledger, health, sighting(26, engine_ids=frozenset({f"e{id_}-1"})))
+    await record(ledger, health, sighting(26, holders=frozenset({f"e{id_}-1"})))
     await desk.see(seen(f"e{id_}-1", name, JobState.FAILED, FAILS))
     row = await desk.row(id_)
     assert row.state is JobState.QUEUED
@@ -133,7 +135,7 @@ async def test_a_program_that_fails_by_itself_uses_up_a_retry(
     ledger: Ledger, desk: Desk, health: Lease, db: psycopg.Connection[Any]
 ) -> None:
     id_, name = await failed(desk)
-    await record(ledger, health, sighting(26, "xid-31", engine_ids=frozenset({f"e{id_}-1"})))
+    await record(ledger, health, sighting(26, "xid-31", holders=frozenset({f"e{id_}-1"})))
     await desk.see(seen(f"e{id_}-1", name, JobState.FAILED, FAILS))
     assert db.execute("SELECT failures, state FROM job").fetchone() == (1, "queued")
 
@@ -150,7 +152,7 @@ async def test_the_decision_waits_until_the_event_can_be_known(
     await record(ledger, health, settled=100)
     assert (await desk.see(ends)).deferred == (EngineId(f"e{id_}-1"),)
     assert await desk.state(id_) is JobState.RUNNING
-    await record(ledger, health, sighting(118, engine_ids=frozenset({f"e{id_}-1"})), settled=100)
+    await record(ledger, health, sighting(118, holders=frozenset({f"e{id_}-1"})), settled=100)
     assert (await desk.see(ends)).deferred == ()
     assert await desk.state(id_) is JobState.QUEUED
 
@@ -176,8 +178,8 @@ async def test_hardware_excuses_a_few_failures_only(
     for number in range(1, MAX_SPARED + 2):
         engine_id = f"e{id_}-{number}"
         begins = -5 + 10 * number
-        broken = sighting(begins + 2, gpu=str(number), engine_ids=frozenset({engine_id}))
-        await desk.see(seen(engine_id, name, JobState.RUNNING, run(begins)))
+        broken = sighting(begins + 2, gpu=str(number), holders=frozenset({engine_id}))
+        await desk.see(seen(engine_id, name, JobState.RUNNING, placed(engine_id, run(begins))))
         await record(ledger, health, broken)
         fails = run(begins, begins + 5, Ending.FAILED, exit_code=1)
         await desk.see(seen(engine_id, name, JobState.FAILED, fails))
