@@ -20,6 +20,7 @@ from fairway.model.observation import Health
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import Item, Page
@@ -203,6 +204,10 @@ class Client:
     def job(self, id: str) -> job_wire.JobDetail:  # noqa: A002
         """Return one job with its attempts and events."""
         return self._send(requests.job(id))
+
+    def job_use(self, id: str, *, gpus: int | None = None) -> gpu_wire.JobUse:  # noqa: A002
+        """Return what a job's GPUs did: in all, GPU by GPU (at most `gpus` of them), and over time."""
+        return self._send(requests.job_use(id, gpus))
 
     def why(self, id: str) -> job_wire.Why:  # noqa: A002
         """Return why a job waits, with a remedy for each reason, or how it runs or ended."""

@@ -21,6 +21,7 @@ from fairway.model.text import parse_duration
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
 from fairway.wire.fleet import MAX_PER_PAGE, Page, zulu
@@ -143,6 +144,11 @@ def jobs(max_jobs: int | None, **filters: Unpack[Filters]) -> ApiRequest[Page[jo
 def job(job_id: str) -> ApiRequest[job_wire.JobDetail]:
     """Request one job."""
     return get(f"/v1/jobs/{_quoted(job_id)}", job_wire.JobDetail)
+
+
+def job_use(job_id: str, gpus: int | None) -> ApiRequest[gpu_wire.JobUse]:
+    """Request what a job's GPUs did."""
+    return get(f"/v1/jobs/{_quoted(job_id)}/use", gpu_wire.JobUse, [("gpus", gpus)])
 
 
 def why(job_id: str) -> ApiRequest[job_wire.Why]:

@@ -40,6 +40,7 @@ from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_events import GpuEventStore, GpuEventWriter
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
 from fairway.ledger.telemetry.totals import GpuUseTotals
+from fairway.ledger.telemetry.use_views import UseViewStore
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
 from fairway.ledger.usage.metering import MeteringStore, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
@@ -92,6 +93,7 @@ class Ledger:
         self.notices: Final = NoticeStore(connections)
         self.figures: Final = FiguresStore(connections)
         self.gpu_use_totals: Final = GpuUseTotals(connections)
+        self.use_views: Final = UseViewStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

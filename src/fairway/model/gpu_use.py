@@ -38,6 +38,15 @@ class MetricCode(StrEnum):
     """Bytes over NVLink, both ways."""
 
 
+class GangMark(StrEnum):
+    """How a GPU differs from the other GPUs of its job."""
+
+    LAGS = "lags"
+    """It does much less than they do."""
+    AHEAD = "ahead"
+    """It does much more: they may wait for it, or have nothing to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU, or a MIG instance of one."""

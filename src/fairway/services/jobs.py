@@ -55,6 +55,7 @@ from fairway.policy.placement import (
     priority_of,
     team_of,
 )
+from fairway.services.convert import gpu_use as convert_use
 from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
 from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
@@ -63,6 +64,7 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
 
 SNAPSHOT_SECONDS: Final = 2.0
@@ -515,7 +517,8 @@ async def explain_jobs(
     """
     fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     left = await ledger.clusters.left()
-    jobs = (with_budget_reason(convert.job(row), fleet, held) for row in rows)
+    used = await ledger.use_views.jobs([row.id for row in rows])
+    jobs = (with_budget_reason(convert.job(row, used.get(row.id)), fleet, held) for row in rows)
     return [with_left_cluster(job, left) for job in jobs]
 
 
@@ -562,7 +565,8 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     """Convert a job with everything this person may read of it, and the budget it may wait for."""
     readable = person.may(JobPermission.READ, found.row)
     fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
-    job = with_budget_reason(convert.job_detail(found, readable=readable), fleet, held)
+    use = (await ledger.use_views.jobs([found.row.id])).get(found.row.id)
+    job = with_budget_reason(convert.job_detail(found, use, readable=readable), fleet, held)
     seen = await ledger.gpu_events.of_job(found.row.id) if found.attempts else ()
     if seen:
         of_gpus = [job_event(found.row.id, event, found.attempts) for event in seen]
@@ -592,6 +596,26 @@ async def dependencies_of(ledger: Ledger, job: wire.JobDetail) -> list[tuple[wir
     ids = [job_id for a in job.spec.after if (job_id := parse_job_id(a.job)) is not None]
     by_id = {j.id: j for j in map(convert.job, await ledger.jobs.rows(ids))}
     return [(a, by_id.get(a.job.lower())) for a in job.spec.after]
+
+
+async def job_use(ledger: Ledger, row: JobRow, max_gpus: int) -> gpu_wire.JobUse:
+    """Read what the GPUs of a job did: in all, GPU by GPU, and over time."""
+    found = (await ledger.use_views.jobs([row.id])).get(row.id)
+    gpus: list[gpu_wire.GpuUse] = []
+    hours: list[gpu_wire.CoursePoint] = []
+    windows: list[gpu_wire.CoursePoint] = []
+    if found is not None and found.use.measured:
+        gpus = convert_use.gpus(await ledger.use_views.devices(row.id), runs=row.state is JobState.RUNNING)
+        hours = convert_use.course(await ledger.use_views.hours(row.id))
+        windows = convert_use.course(await ledger.use_views.windows(row.id))
+    return gpu_wire.JobUse(
+        id=format_job_id(row.id),
+        use=convert_use.use(found) if found else None,
+        gpus=gpus[:max_gpus],
+        gpus_in_all=len(gpus),
+        hours=hours,
+        windows=windows,
+    )
 
 
 async def count_tasks_of(ledger: Ledger, row: JobRow) -> wire.TaskCounts:

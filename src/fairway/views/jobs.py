@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fairway.model.job import OPEN_JOBS, Ending, JobState
 from fairway.model.text import clean, count, duration_text, first_few, span
+from fairway.views.gpu_use import use_text
 from fairway.wire import jobs as wire
 
 _MAX_NODES_NAMED: Final = 4
@@ -129,6 +130,8 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     yield "GPUs", request_text(job)
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
+    if job.use is not None:
+        yield "GPU use", use_text(job.use)
     yield "where", f"cluster {job.cluster}; {job.placement_reason or pool_text(job)}"
     if job.engine_id is not None:
         native = (

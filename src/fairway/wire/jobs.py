@@ -22,6 +22,7 @@ from fairway.model.job import JobSpec as Spec
 from fairway.model.job import Retries as RetryRule
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
 from fairway.wire.fleet import USER_PATTERN, Moment, RequestBody, Wire
+from fairway.wire.gpu_use import Use
 
 MAX_JOBS: Final = 10_000
 """Of one request, tasks of arrays counted."""
@@ -337,6 +338,10 @@ class Job(Wire):
     ended_at: Moment | None
     exit_code: int | None
     time_seconds: int | None
+    use: Use | None = Field(
+        default=None,
+        description="what its GPUs did; null: it held none, or no metrics of its cluster are read",
+    )
 
 
 class Attempt(Wire):

@@ -22,6 +22,7 @@ from fairway.services import jobs as job_services
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
 from fairway.services.rights import Person, person_of
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
 from fairway.wire.fleet import PER_PAGE, Page
 
@@ -147,6 +148,14 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         found = await job_services.find_job(ledger, id)
         person = await _person(request, fleets)
         return await job_services.explain_job(ledger, fleets, parts.explainer, found, person)
+
+    @app.get("/v1/jobs/{id}/use", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def show_use(
+        id: JobIdPath,  # noqa: A002
+        gpus: Annotated[int, Query(ge=1, le=10_000, description="list at most this many")] = 1000,
+    ) -> gpu_wire.JobUse:
+        """What a job's GPUs did: in all, side by side so that a straggler is visible, and over time."""
+        return await job_services.job_use(ledger, (await job_services.find_job(ledger, id)).row, gpus)
 
     @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: JobIdPath) -> wire.TaskCounts:  # noqa: A002

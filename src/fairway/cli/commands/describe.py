@@ -8,6 +8,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, text_width
+from fairway.cli.output.gpu_use import MAX_GPUS, gpu_lines
 from fairway.cli.output.jobs import job_lines
 
 _KINDS = ("job", "jobs")
@@ -32,4 +33,10 @@ def describe(what: tuple[str, ...], context: str | None, url: str | None, output
     with connect(context, url) as client:
         job = client.job(ids[0])
         tasks = client.task_counts(job.id) if job.array is not None else None
-    show_document(job, lambda: job_lines(job, tasks, datetime.now(UTC), text_width()), output)
+        measured = job.use is not None and job.use.measured_gpu_seconds > 0
+        use = client.job_use(job.id, gpus=MAX_GPUS) if measured else None
+    show_document(
+        job,
+        lambda: job_lines(job, tasks, datetime.now(UTC), text_width(), gpu_lines(use) if use else ()),
+        output,
+    )

@@ -158,12 +158,18 @@ _TONES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
 
 
 def job_lines(
-    job: wire.JobDetail, tasks: wire.TaskCounts | None, now: datetime, width: int | None
+    job: wire.JobDetail,
+    tasks: wire.TaskCounts | None,
+    now: datetime,
+    width: int | None,
+    gpus: Sequence[ScreenLine] = (),
 ) -> list[ScreenLine]:
-    """Format one job: headline, facts, timeline, next step."""
+    """Format one job: headline, facts, what its GPUs did, timeline, next step."""
     lines = [ScreenLine(headline(job, now), COLOURS.get(job.state)), ScreenLine()]
     for label, text in facts(job, tasks):
         lines += _labelled(label, text, width)
+    if gpus:
+        lines += [ScreenLine(), *gpus]
     entries = timeline(job)
     if entries:
         lines += [ScreenLine(), ScreenLine("Timeline (UTC)")]

@@ -34,6 +34,8 @@ ADDED: Final = (*SUMS, "idle")
 PEAK: Final = "memory_peak"
 HOST: Final = ("cpu", "cpu_given", "cpu_seconds", "io_wait", "io_wait_seconds")
 """What is known of the host around a job's GPUs."""
+LATEST: Final = ("engine", "sm", "tensor", "dram", "memory", "power")
+"""Metrics whose mean in the last window is stored by GPU, as `last_engine` and so on."""
 
 
 def _sum(name: str) -> Column[Any]:
@@ -62,8 +64,17 @@ job_use: Final = Table(
 )
 
 # By job and GPU over its whole life, so that one that lags behind the others is seen.
+# The start and the means of the last window in which it was measured show what it does now.
 gpu_use: Final = Table(
-    "gpu_use", metadata, _key("job", BigInteger()), _key("node"), _key("gpu"), _key("instance"), *_use()
+    "gpu_use",
+    metadata,
+    _key("job", BigInteger()),
+    _key("node"),
+    _key("gpu"),
+    _key("instance"),
+    *_use(),
+    Column("last_at", Moment),
+    *(Column(f"last_{name}", Double) for name in LATEST),
 )
 
 # The same by hour, for the last hours of running jobs.
@@ -84,7 +95,7 @@ gpu_hour: Final = Table(
 use_hour: Final = Table("use_hour", metadata, _key("hour", Moment), _key("class", Integer()), *_use())
 use_day: Final = Table("use_day", metadata, _key("day", Date()), _key("class", Integer()), *_use())
 
-# By node and hour, whoever held its GPUs.
+# By node and hour: all of its GPUs, and of them those that jobs held.
 node_use: Final = Table(
     "node_use",
     metadata,
@@ -93,6 +104,8 @@ node_use: Final = Table(
     _key("node"),
     Column("measured", Double, nullable=False),
     Column("busy", Double, nullable=False),
+    _sum("held_measured"),
+    _sum("held_busy"),
 )
 
 # The last day of running jobs, window by window, for rules about idle GPUs.

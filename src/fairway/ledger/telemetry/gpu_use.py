@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter, lost
-from fairway.ledger.schema.telemetry import ADDED, HOST, PEAK
+from fairway.ledger.schema.telemetry import ADDED, HOST, LATEST, PEAK
 from fairway.ledger.sql_values import arrays, moment, seconds
 from fairway.model.gpu_use import Device, GpuUse, Holding, HostUse, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
@@ -34,26 +34,32 @@ def _rows(keys: Mapping[str, str]) -> str:
     return f"unnest({columns}) AS row ({', '.join(types)})"
 
 
-def _added(table: str, keys: Sequence[str], select: str, *more: str) -> str:
-    """Return SQL that adds rows to those of the same keys; `more`: columns that stay as they are."""
-    sets = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in ADDED)
+def _added(table: str, keys: Sequence[str], select: str, *more: str, replaced: Sequence[str] = ()) -> str:
+    """Return SQL that adds rows to those of the same keys.
+
+    `more`: columns that stay as they are; `replaced`: those that are overwritten.
+    """
+    sets = [f"{name} = {table}.{name} + excluded.{name}" for name in ADDED]
+    sets += [f"{name} = excluded.{name}" for name in replaced]
     return f"""
-        INSERT INTO {table} ({", ".join((*keys, *_VALUES, *more))}) {select}
+        INSERT INTO {table} ({", ".join((*keys, *_VALUES, *more, *replaced))}) {select}
         ON CONFLICT ({", ".join(keys)}) DO UPDATE
-        SET {sets}, {PEAK} = greatest({table}.{PEAK}, excluded.{PEAK})
+        SET {", ".join(sets)}, {PEAK} = greatest({table}.{PEAK}, excluded.{PEAK})
     """  # noqa: S608
 
 
 _SUMMED: Final = ", ".join([*(f"sum(row.{name})" for name in ADDED), f"max(row.{PEAK})"])
 _PLAIN: Final = ", ".join(f"row.{name}" for name in _VALUES)
+_LATEST: Final = ", ".join(f"row.{name} / nullif(row.{name}_seconds, 0)" for name in LATEST)
 _BY_GPU: Final = {"job": "bigint", "node": "text", "gpu": "text", "instance": "text"}
 
 _ADD_GPUS = text(
     _added(
         "gpu_use",
         tuple(_BY_GPU),
-        f"SELECT row.job, row.node, row.gpu, row.instance, {_PLAIN} FROM {_rows(_BY_GPU)}"  # noqa: S608
-        " ORDER BY 1, 2, 3, 4",
+        f"SELECT row.job, row.node, row.gpu, row.instance, {_PLAIN}, CAST(:start AS timestamptz), {_LATEST}"  # noqa: S608
+        f" FROM {_rows(_BY_GPU)} ORDER BY 1, 2, 3, 4",
+        replaced=("last_at", *(f"last_{name}" for name in LATEST)),
     )
 )
 _ADD_JOBS = text(
@@ -99,12 +105,15 @@ _ADD_DAY = text(
     )
 )
 _ADD_NODES = text("""
-    INSERT INTO node_use (cluster, hour, node, measured, busy)
+    INSERT INTO node_use (cluster, hour, node, measured, busy, held_measured, held_busy)
     SELECT :cluster, :hour, row.* FROM unnest(
-        CAST(:node AS text[]), CAST(:measured AS float8[]), CAST(:busy AS float8[])
+        CAST(:node AS text[]), CAST(:measured AS float8[]), CAST(:busy AS float8[]),
+        CAST(:held_measured AS float8[]), CAST(:held_busy AS float8[])
     ) AS row ORDER BY 3
     ON CONFLICT (cluster, hour, node)
-    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy
+    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy,
+        held_measured = node_use.held_measured + excluded.held_measured,
+        held_busy = node_use.held_busy + excluded.held_busy
 """)
 _ADD_WINDOWS = text("""
     INSERT INTO job_window (job, started_at, cluster, measured, busy, gpus, idle_gpus, memory_peak)
@@ -220,7 +229,8 @@ class GpuUseWriter(FencedWriter):
         ]
         if rows:
             columns = arrays(rows, *_BY_GPU, *_VALUES)
-            await self._connection.execute(_ADD_GPUS, columns)
+            at = {"start": moment(window.start), "cluster": cluster}
+            await self._connection.execute(_ADD_GPUS, columns | at)
             await self._connection.execute(_ADD_GPU_HOURS, columns | in_hour | {"cluster": cluster})
             await self._connection.execute(_ADD_JOBS, columns | in_hour)
             await self._connection.execute(_ADD_HOUR, columns | in_hour)
@@ -229,10 +239,13 @@ class GpuUseWriter(FencedWriter):
                 (_window(job, devices) for job, devices in jobs.items()),
                 *("job", "measured", "busy", "gpus", "idle_gpus", "memory_peak"),
             )
-            at = {"start": moment(window.start), "cluster": cluster}
             await self._connection.execute(_ADD_WINDOWS, windows | at)
         if nodes:
-            each = arrays(((node, *both) for node, both in nodes.items()), "node", "measured", "busy")
+            held = _held_by_node(jobs)
+            each = arrays(
+                ((node, *both, *held.get(node, (0.0, 0.0))) for node, both in nodes.items()),
+                *("node", "measured", "busy", "held_measured", "held_busy"),
+            )
             await self._connection.execute(_ADD_NODES, each | in_hour | {"cluster": cluster})
         if hosts:
             host_rows = ((job, *(getattr(host, name) for name in HOST)) for job, host in hosts.items())
@@ -243,6 +256,17 @@ class GpuUseWriter(FencedWriter):
         ):
             before = moment(window.end - kept)
             await self._connection.execute(forget, {"cluster": cluster, "before": before})
+
+
+def _held_by_node(jobs: JobDevices) -> dict[str, tuple[float, float]]:
+    """Return the measured and busy GPU-seconds of the GPUs that jobs held, by node."""
+    found: dict[str, tuple[float, float]] = {}
+    for devices in jobs.values():
+        for device, use in devices.items():
+            measured, busy = found.get(device.node, (0.0, 0.0))
+            more = use.integrals.get(MetricCode.ENGINE, 0.0)
+            found[device.node] = (measured + use.measured, busy + more)
+    return found
 
 
 def _values(use: GpuUse) -> tuple[float | None, ...]:

@@ -11,12 +11,14 @@ from fairway.advise.diagnosis import Diagnosis
 from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_hint, spent_text
 from fairway.engines.port import LogPart
 from fairway.ledger.records.fleet import LeftCluster
+from fairway.ledger.records.gpu_use import JobUse
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.placement import PlacementOption
+from fairway.services.convert.gpu_use import use as convert_use
 from fairway.wire import jobs as wire
 
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING)
@@ -25,16 +27,17 @@ NATIVE = "it was not submitted through Fairway"
 NOT_SHOWN = "commands and environments are shown to the job's owner, leads of its team and operators"
 
 
-def job(row: JobRow) -> wire.Job:
+def job(row: JobRow, use: JobUse | None = None) -> wire.Job:
     """Convert a job without its details."""
-    return wire.Job(**_job(row))
+    return wire.Job(**_job(row), use=convert_use(use) if use else None)
 
 
-def job_detail(found: JobDetail, *, readable: bool) -> wire.JobDetail:
+def job_detail(found: JobDetail, use: JobUse | None = None, *, readable: bool) -> wire.JobDetail:
     """Convert a job with its details; the spec only if the caller may read it."""
     spec = found.spec if readable else None
     return wire.JobDetail(
         **_job(found.row),
+        use=convert_use(use) if use else None,
         spec=wire.JobSpec.from_model(spec) if spec else None,
         spec_note="" if spec else NATIVE if found.spec is None else NOT_SHOWN,
         placement_reason=found.placement_reason,

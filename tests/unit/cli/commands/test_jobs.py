@@ -15,11 +15,14 @@ import pytest
 
 from fairway.cli.errors import run
 from fairway.cli.output.format import table
+from fairway.cli.output.gpu_use import gpu_lines
 from fairway.cli.output.jobs import JobGroup, group_jobs, job_lines, jobs_view, why_lines
 from fairway.cli.root import VERBS, root
 from fairway.model.job import JobState, format_job_id
+from fairway.views.gpu_use import use_text
 from fairway.views.jobs import headline, timeline
 from fairway.wire import jobs as wire
+from fairway.wire.gpu_use import JobUse, Use
 from tests.wire_jobs import wire_job
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -480,3 +483,63 @@ def test_the_new_verbs_show_examples(verb: str, capsys: pytest.CaptureFixture[st
     assert verb in VERBS
     assert run(root, [verb, "--help"]) == 0
     assert "Examples:" in capsys.readouterr().out
+
+
+def use(**other: Any) -> dict[str, Any]:
+    return {
+        "held_gpu_seconds": 28_800.0,
+        "measured_gpu_seconds": 21_600.0,
+        "unmeasured_gpu_seconds": 7_200.0,
+        "idle_gpu_seconds": 2_880.0,
+        "engine": 0.61,
+        "latest": {"at": ago(600), "gpus": 8, "engine": 0.934},
+        **other,
+    }
+
+
+def gpu(index: int, engine: float, **other: Any) -> dict[str, Any]:
+    means = {"engine": engine, "sm": 0.5, "dram": 0.25, "memory_mib": 41_000.0, "power_watts": 402.4}
+    plain: dict[str, Any] = {
+        "node": "gpu-node-with-a-long-name-0017",
+        "gpu": str(index),
+        "instance": "",
+        "measured_gpu_seconds": 3600.0,
+        "idle_gpu_seconds": 360.0,
+        "latest": {"at": ago(600), **means},
+        "mark": None,
+        "mark_text": "",
+    }
+    return means | plain | other
+
+
+def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
+    lagging = gpu(3, 0.0, mark="lags", mark_text="engine 0 % busy, the others 93 %")
+    gone = gpu(0, 0.9, node="n2", latest=None, memory_mib=7_300.0)
+    found = JobUse.model_validate(
+        {
+            "id": "8f3k",
+            "use": use(),
+            "gpus": [lagging, gpu(0, 0.934), gone],
+            "gpus_in_all": 40,
+            "hours": [],
+            "windows": [],
+        }
+    )
+    shown = [line.text for line in gpu_lines(found)]
+    assert all(len(line) <= 100 for line in shown), shown
+    assert shown == [
+        "GPUs (in % of the time, of the last five minutes read / of the job's life; 3 of 40)",
+        "  NODE                            GPU  ENGINE     SM  TENSOR   DRAM    GIB     WATT  IDLE  NOTE",
+        "  gpu-node-with-a-long-name-0017    3     0/0  50/50     -/-  25/25  40/40  402/402    10  lags",
+        "  gpu-node-with-a-long-name-0017    0   93/93  50/50     -/-  25/25  40/40  402/402    10",
+        "  n2                                0    -/90   -/50     -/-   -/25  -/7.1    -/402    10  earlier",
+        "  gpu-node-with-a-long-name-0017 GPU 3 lags: engine 0 % busy, the others 93 %",
+    ]
+    told = detail(1, use=use())
+    text = "\n".join(line.text for line in job_lines(wire.JobDetail.model_validate(told), None, NOW, None))
+    assert (
+        "GPU use       engine busy 61 % of the time, 93 % in the last five minutes read,"
+        " 10 % of 8.0 GPU-hours idle, 25 % not measured" in text
+    )
+    silent = use(measured_gpu_seconds=0.0, idle_gpu_seconds=0.0, engine=None, latest=None)
+    assert use_text(Use.model_validate(silent)) == "not measured: nothing is known of what they did"

@@ -12,6 +12,9 @@ _METRICS = ("engine", "sm", "tensor", "dram", "memory", "power", "pcie", "nvlink
 _ADDED = (*(name for metric in _METRICS for name in (metric, f"{metric}_seconds")), "idle")
 _USE = ", ".join(f"{name} double precision NOT NULL DEFAULT 0" for name in _ADDED)
 _USE += ", memory_peak double precision"
+_LATEST = ", ".join(
+    f"last_{name} double precision" for name in ("engine", "sm", "tensor", "dram", "memory", "power")
+)
 
 TABLES = f"""
 CREATE TABLE job_use (
@@ -32,6 +35,8 @@ CREATE TABLE gpu_use (
     gpu text COLLATE "C" NOT NULL,
     instance text COLLATE "C" NOT NULL,
     {_USE},
+    last_at timestamptz,
+    {_LATEST},
     CONSTRAINT gpu_use_pkey PRIMARY KEY (job, node, gpu, instance)
 );
 CREATE TABLE gpu_hour (
@@ -63,6 +68,8 @@ CREATE TABLE node_use (
     node text COLLATE "C" NOT NULL,
     measured double precision NOT NULL,
     busy double precision NOT NULL,
+    held_measured double precision NOT NULL DEFAULT 0,
+    held_busy double precision NOT NULL DEFAULT 0,
     CONSTRAINT node_use_pkey PRIMARY KEY (cluster, hour, node)
 );
 CREATE TABLE job_window (

@@ -23,9 +23,11 @@ from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import forbidden_jobs, person_of, require_permission, visible_teams
 from fairway.views import jobs as views
+from fairway.views.gpu_use import use_text
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import log_page
 from fairway.web.pages.jobs.cost import JobCost, held_spans, job_cost, whole_days
+from fairway.web.pages.jobs.gpu_use import MAX_GPUS, JobUseView, job_use_view
 from fairway.web.pages.jobs.rows import badge, task_badges, time_text
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
 from fairway.web.sessions import ENGINE_PAGE, PAGE, PAGE_MEMBER
@@ -120,6 +122,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "drawing": draw_timeline(job, now),
         "attempts": list(zip(job.attempts, waiting_times(job), strict=True)),
         "happened": views.timeline(job),
+        "use": await _use(site, job, row),
+        "use_text": use_text,
         "cost": await _cost(site, caller, fleet, found, now),
         "after": await job_services.dependencies_of(site.ledger, job),
         "readable": readable,
@@ -137,6 +141,13 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
 def clean_lines(text: str) -> str:
     """Clean untrusted text, keeping its lines."""
     return "\n".join(clean(line) for line in text.split("\n"))
+
+
+async def _use(site: PageContext, job: wire.JobDetail, row: JobRow) -> JobUseView | None:
+    """Read what the job's GPUs did. Returns None if nothing was measured."""
+    if job.use is None or not job.use.measured_gpu_seconds:
+        return None
+    return job_use_view(await job_services.job_use(site.ledger, row, MAX_GPUS), job.attempts)
 
 
 async def _cost(

@@ -20,6 +20,7 @@ from fairway.ledger import Ledger, NewJob
 from fairway.ledger.records.jobs import JobFilter
 from fairway.model.access import Role
 from fairway.model.fleet import Fleet
+from fairway.model.gpu_use import Device
 from fairway.model.job import (
     After,
     Attempt,
@@ -42,6 +43,7 @@ from fairway.services.fleets import Fleets
 from fairway.settings import Settings
 from fairway.web.app import add_pages
 from fairway.web.pages.jobs import list_page
+from tests.measured import did, measure
 from tests.unit.api import conftest as api
 from tests.unit.api.governed import Memory
 from tests.unit.web.conftest import FLEET, SignIn
@@ -398,3 +400,45 @@ async def test_a_log_that_cannot_be_read_says_so_in_its_place(ledger: Ledger, si
 
 def test_the_fleet_of_these_tests_has_the_pool_that_jobs_go_to() -> None:
     assert A100.pool in {pool.name for pool in FLEET.pools}
+
+
+async def test_the_gpus_of_a_job_stand_side_by_side_and_a_straggler_is_marked(
+    sign_in: SignIn, ledger: Ledger
+) -> None:
+    await see(ledger, native(7, JobState.RUNNING, ran(2, None, None)), native(8, JobState.RUNNING))
+    (seven, eight) = sorted(await ledger.jobs.page(JobFilter()), key=lambda row: row.name)
+    start = int(datetime.now(UTC).timestamp()) // 300 * 300 - 3600
+    busy = did(0.93, sm=0.71, tensor=0.4, dram=0.3, memory=40 * 1024, power=410)
+    lagging = did(0.0, sm=0.0, memory=512, power=60)
+    gpus = {Device("n1", str(n)): lagging if n == 3 else busy for n in range(4)}
+    await measure(ledger, start, 11, {seven.id: gpus})
+    client = await sign_in(Role.VIEWER)
+    page = await get(client, f"/jobs/{format_job_id(seven.id)}")
+    assert "What its GPUs did" in page
+    rows = re.findall(r'<tr( class="marked")?><th scope="row">(n1 / \d)</th>(.*?)</tr>', page)
+    assert [(bool(marked), name) for marked, name, _ in rows] == [
+        (True, "n1 / 3"),
+        (False, "n1 / 0"),
+        (False, "n1 / 1"),
+        (False, "n1 / 2"),
+    ]
+    assert "lags: engine 0 % busy, the others 93 %" in rows[0][2]
+    assert "93 <span" in rows[1][2]
+    assert "410" in rows[1][2]
+    # An hour before anything was measured is held and unmeasured, and never called idle.
+    assert re.search(r"held, not measured \d+ %", page)
+    assert "% not measured" in page
+    assert "What its GPUs did" not in await get(client, f"/jobs/{format_job_id(eight.id)}")
+    listed = await get(client, "/jobs")
+    assert format_job_id(seven.id) in listed
+
+
+async def test_a_job_of_which_nothing_was_measured_is_not_called_idle(
+    sign_in: SignIn, ledger: Ledger
+) -> None:
+    await see(ledger, native(7, JobState.RUNNING, ran(2, None, None)))
+    await measure(ledger, int(datetime.now(UTC).timestamp()) // 300 * 300 - 600, 1, {})
+    (row,) = await ledger.jobs.page(JobFilter())
+    page = await get(await sign_in(Role.VIEWER), f"/jobs/{format_job_id(row.id)}")
+    assert "Not measured: no metrics of them were read" in page
+    assert "idle" not in page.split("What its GPUs did")[1].split("</section>")[0]
