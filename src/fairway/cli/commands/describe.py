@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from fairway.cli.connect import connect, server_options
-from fairway.cli.output.format import Format, output_option, show_document, text_width
+from fairway.cli.output.format import Format, output_option, show_document, table_width, text_width
 from fairway.cli.output.gpu_use import MAX_GPUS, gpu_lines
 from fairway.cli.output.jobs import job_lines
 
@@ -37,6 +37,8 @@ def describe(what: tuple[str, ...], context: str | None, url: str | None, output
         use = client.job_use(job.id, gpus=MAX_GPUS) if measured else None
     show_document(
         job,
-        lambda: job_lines(job, tasks, datetime.now(UTC), text_width(), gpu_lines(use) if use else ()),
+        lambda: job_lines(
+            job, tasks, datetime.now(UTC), text_width(), gpu_lines(use, table_width()) if use else ()
+        ),
         output,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.cli.output.format import Column, Fit, ScreenLine, table, table_width
+from fairway.cli.output.format import Column, Fit, ScreenLine, table
 from fairway.views.gpu_use import gpu_text, mark_text, memory_text, percent_text, watts_text
 from fairway.wire import gpu_use as wire
 
@@ -19,9 +19,9 @@ _COLUMNS: Final = [
 ]
 
 
-def gpu_lines(found: wire.JobUse) -> list[ScreenLine]:
+def gpu_lines(found: wire.JobUse, width: int) -> list[ScreenLine]:
     """Format the GPUs of a job side by side: now and over its life, those that differ first."""
-    heading, *lines = table(_COLUMNS, [_row(gpu) for gpu in found.gpus], table_width())
+    heading, *lines = table(_COLUMNS, [_row(gpu) for gpu in found.gpus], width)
     shown = "" if len(found.gpus) == found.gpus_in_all else f"; {len(found.gpus)} of {found.gpus_in_all}"
     title = f"GPUs (in % of the time, of the last five minutes read / of the job's life{shown})"
     said = [ScreenLine(title), ScreenLine(heading)]

@@ -525,7 +525,7 @@ def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
             "windows": [],
         }
     )
-    shown = [line.text for line in gpu_lines(found)]
+    shown = [line.text for line in gpu_lines(found, 100)]
     assert all(len(line) <= 100 for line in shown), shown
     assert shown == [
         "GPUs (in % of the time, of the last five minutes read / of the job's life; 3 of 40)",
