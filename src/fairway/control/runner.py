@@ -22,6 +22,7 @@ from fairway.control.loops.budget import HoldTeams, TrackBudgets
 from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
 from fairway.control.loops.health import WatchHealth
+from fairway.control.loops.idle import ApplyIdleRules
 from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.notify import DeliverNotices
@@ -58,6 +59,7 @@ METER: Final = "meter"
 HOLD: Final = "hold"
 TELEMETRY: Final = "telemetry"
 HEALTH: Final = "health"
+IDLE: Final = "idle"
 BUDGET: Final = "budget"
 NOTIFY: Final = "notify"
 ARCHIVE: Final = "archive"
@@ -77,6 +79,8 @@ NOTIFY_SECONDS: Final = 5.0
 """How often to check for notices to deliver; one small query each time."""
 HEALTH_SECONDS: Final = 15.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
+IDLE_SECONDS: Final = 15.0
+"""How often to check whether there is a window that idle rules have not decided on; two small queries."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -246,6 +250,8 @@ class Runner:
             )
             health = WatchHealth(name, cluster.telemetry, self._ledger)
             yield self._loop(HEALTH, name, self._pace(HEALTH_SECONDS), health, health.close)
+            idle = ApplyIdleRules(name, build, self._ledger, applied)
+            yield self._loop(IDLE, name, self._pace(IDLE_SECONDS, JOBS_STEP_SECONDS), idle, idle.close)
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from datetime import datetime
+from typing import Final, Protocol, runtime_checkable
 
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType
@@ -251,6 +252,38 @@ class Runs(Protocol):
 
     async def close(self) -> None:
         """Close connections and stop background work. Safe to call twice."""
+        ...
+
+
+NOT_RESUMABLE: Final = "NotResumable"
+"""The code of a refusal to requeue a job that does not say that it can resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueRequest:
+    """A running job to be sent back to the queue."""
+
+    engine_id: EngineId
+    started_before: datetime
+    """A run that began later is left alone: it is the one after the requeue."""
+    resumes: bool
+    """Whether its spec says that it can resume; if not, the engine looks for the user's own mark on it."""
+
+
+@runtime_checkable
+class Demotes(Protocol):
+    """An engine that can make running jobs give way: by a lower priority, or by sending them back.
+
+    Calls are bounded in time, may be repeated, and raise only Unreachable or Refused. A job that has ended or
+    is gone is no refusal.
+    """
+
+    async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Give running jobs the lowest priority of the fleet. Returns those that were refused."""
+        ...
+
+    async def requeue(self, jobs: Sequence[RequeueRequest], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Send running jobs back to the queue. Returns those that were refused."""
         ...
 
 

@@ -120,6 +120,7 @@ class FaultCode(StrEnum):
     NOT_IN_ORDER = "NotInOrder", "Days that must follow each other do not."
     UNKNOWN_TIME_ZONE = "UnknownTimeZone", "A time zone that nobody knows."
     COMMITTED_TOO_MUCH = "CommittedTooMuch", "Commitments are for more GPUs than the pool has."
+    IDLE_UNMEASURED = "IdleUnmeasured", "Idle rules, but no cluster with telemetry: they never apply."
     NO_PRICE = "NoPrice", "The pool's price is 0 and nothing else says what it costs: its charges will be 0."
     UNSUPPORTED_OPTION = (
         "NoWordForIt",

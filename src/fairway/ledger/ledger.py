@@ -39,6 +39,7 @@ from fairway.ledger.records.fleet import Lease
 from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_events import GpuEventStore, GpuEventWriter
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
+from fairway.ledger.telemetry.idle import IdleStore, IdleWriter
 from fairway.ledger.telemetry.totals import GpuUseTotals
 from fairway.ledger.telemetry.use_views import UseViewStore
 from fairway.ledger.usage.capacity import CapacityStore, CapacityWriter
@@ -63,6 +64,7 @@ class FencedTransaction:
         self.gpu_use: Final = GpuUseWriter(connection, lease)
         self.gpu_events: Final = GpuEventWriter(connection, lease)
         self.notices: Final = NoticeWriter(connection, lease)
+        self.idle: Final = IdleWriter(connection, lease)
 
 
 class Ledger:
@@ -94,6 +96,7 @@ class Ledger:
         self.figures: Final = FiguresStore(connections)
         self.gpu_use_totals: Final = GpuUseTotals(connections)
         self.use_views: Final = UseViewStore(connections)
+        self.idle: Final = IdleStore(connections)
         self.tokens: Final = TokenStore(connections)
         self.sessions: Final = SessionStore(connections)
         self.leases: Final = LeaseStore(connections)

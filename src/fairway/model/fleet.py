@@ -13,6 +13,7 @@ from typing import Final
 from fairway.model.channel import Channels
 from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, DiagnosisSettings
 from fairway.model.gpu import GpuType
+from fairway.model.idle import DEFAULT_IDLE, IdleRules
 from fairway.model.names import (
     ClusterName,
     PoolName,
@@ -246,6 +247,7 @@ class Fleet:
     """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
     notify: Channels | None = None
     """Where notices to the operators go."""
+    idle: IdleRules = DEFAULT_IDLE
 
     def is_reserved(self, user: str) -> bool:
         """Return whether nobody may submit as `user`: a system user, or Fairway's own on a Slurm cluster."""

@@ -26,6 +26,7 @@ from fairway.model.fleet import (
     VirtualConnection,
     VirtualPlace,
 )
+from fairway.model.idle import DEFAULT_IDLE, IdleRule
 from fairway.model.names import TeamName
 from fairway.model.price import DEFAULT_COST_RULES
 from fairway.model.team import Grant, Limits, Supply, Team
@@ -242,6 +243,40 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     chosen_before, chosen = (dict(f.chosen_teams) if f else {} for f in (before, after))
     for user in chosen_before | chosen:
         yield from _differ(f"default team of {user}", chosen_before.get(user), chosen.get(user))
+    yield from _idle(before, after)
+
+
+def _idle(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
+    was = {rule.name: rule for rule in before.idle.rules} if before else {}
+    now = {rule.name: rule for rule in after.idle.rules}
+    for name in was | now:
+        rules = was.get(name), now.get(name)
+        yield from _differ(
+            f"idle rule {name}", *(None if rule is None else idle_text(rule) for rule in rules)
+        )
+    kept = [name for name in was if name in now]
+    if kept != [name for name in now if name in was]:
+        yield FieldDiff(CHANGED, "order of idle rules", _names(list(was)), _names(list(now)))
+    longest = (before.idle if before else DEFAULT_IDLE).longest_keep_seconds, after.idle.longest_keep_seconds
+    yield from _differ("longest keep", *map(duration_text, longest))
+
+
+def idle_text(rule: IdleRule) -> str:
+    """Describe an idle rule: `below 1 % for 2h: warn, cancel after 30m; in pool a100; dry run`."""
+    steps = (
+        f"{step.action} after {duration_text(step.after_seconds)}" if step.after_seconds else step.action
+        for step in rule.steps
+    )
+    selected = (("pool", rule.pools), ("team", rule.teams), ("priority", rule.priorities))
+    exempt = [*rule.except_users, *rule.except_jobs, *(("services",) if rule.except_services else ())]
+    below = f"below {(rule.below * 100).normalize():f} % for {duration_text(rule.for_seconds)}"
+    parts = (
+        f"{below}: {', '.join(steps)}",
+        *(f"{what} {_names(names)}" for what, names in selected if names),
+        f"not {_names(exempt)}" if exempt else "",
+        "dry run: only recorded" if rule.dry_run else "in force",
+    )
+    return "; ".join(filter(None, parts))
 
 
 _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (

@@ -90,6 +90,8 @@ async def start_apply(
     """
     fleet = valid_fleet(await check_fleet_file(services, request))
     await require_known_clusters(caller, fleet, fleets)
+    if fleet.idle != (await fleets.current()).idle:
+        require_role(caller, Role.ADMIN, "idle rules end other people's jobs, and these are not the server's")
     removals = await find_removals(ledger, fleets, fleet)
     require_confirmed(removals, request.confirmed, force=request.force)
     fingerprints = {cluster_of(fleet, name): mark for name, mark in request.fingerprints.items()}

@@ -14,6 +14,7 @@ from zoneinfo import available_timezones
 
 from fairway.files.diagnostics import FaultCode, Faults, Location, Severity, did_you_mean, listed
 from fairway.files.fleet import schema as fs
+from fairway.files.fleet import schema_idle
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema.containers import Key, Section, Sections
@@ -22,6 +23,7 @@ from fairway.model.budget import Budget
 from fairway.model.channel import Channels, Mail, Slack, Webhook
 from fairway.model.fleet import SiteEnergy
 from fairway.model.gpu import GpuType
+from fairway.model.idle import DEFAULT_IDLE, IdleAction, IdleRule, IdleRules, IdleStep
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.price import DEFAULT_COST_RULES, DEFAULT_PRICING, Commitment, CostRules, PriceStep, Pricing
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team
@@ -164,6 +166,43 @@ def fairness_of(file: Section) -> Fairness:
     fairness = file.get(ts.FAIRNESS)
     half_life = fairness.get(ts.HALF_LIFE) if fairness else None
     return Fairness() if half_life is None else Fairness(half_life)
+
+
+def idle_of(file: Section) -> IdleRules:
+    """Return the fleet's idle rules, in file order."""
+    idle = file.get(schema_idle.IDLE)
+    if idle is None:
+        return DEFAULT_IDLE
+    rules = tuple(
+        _idle_rule(name, found.value) for name, found in (idle.get(schema_idle.RULES) or {}).items()
+    )
+    return IdleRules(rules, idle.get(schema_idle.LONGEST_KEEP) or DEFAULT_IDLE.longest_keep_seconds)
+
+
+def _idle_rule(name: str, rule: Section) -> IdleRule:
+    exempt = rule.get(schema_idle.EXCEPT)
+    users = (exempt.get(schema_idle.EXCEPT_USERS) if exempt else None) or ()
+    jobs = (exempt.get(schema_idle.EXCEPT_JOBS) if exempt else None) or ()
+    return IdleRule(
+        name,
+        rule.require(schema_idle.BELOW),
+        rule.require(schema_idle.FOR),
+        idle_steps_of(rule),
+        tuple(PoolName(item.value) for item in rule.get(schema_idle.POOLS) or ()),
+        tuple(TeamName(item.value) for item in rule.get(schema_idle.TEAMS) or ()),
+        tuple(PriorityName(item.value) for item in rule.get(schema_idle.PRIORITIES) or ()),
+        tuple(UserName(item.value) for item in users),
+        tuple(item.value for item in jobs),
+        except_services=not (exempt and exempt.get(schema_idle.EXCEPT_SERVICES) is False),
+        dry_run=rule.get(schema_idle.DRY_RUN) is not False,
+    )
+
+
+def idle_steps_of(rule: Section) -> tuple[IdleStep, ...]:
+    """Return the steps of an idle rule, the mildest first."""
+    do = rule.get(schema_idle.DO)
+    graces = ((key, do.get(key) if do else None) for key in schema_idle.STEPS)
+    return tuple(IdleStep(IdleAction(key.name), grace) for key, grace in graces if grace is not None)
 
 
 def chosen_teams_of(file: Section) -> Mapping[UserName, TeamName]:

@@ -21,11 +21,13 @@ from fairway.files.fleet.build import (
     cost_rules_of,
     energy_of,
     fairness_of,
+    idle_of,
     overhead_of,
     pricing_of,
     priorities_of,
     teams_of,
 )
+from fairway.files.fleet.checks.idle import check_idle
 from fairway.files.fleet.checks.pools import check_pools, resource_of
 from fairway.files.fleet.checks.teams import check_teams
 from fairway.files.schema.containers import Section
@@ -132,6 +134,7 @@ def check_text(
     supplies = Supplies(file, gpu_types)
     teams = teams_of(file, supplies, priorities_of(file))
     check_teams(file, teams, supplies, faults)
+    check_idle(file, teams, faults)
     paths = _Paths(folder, faults)
     paths.check(file)
     fleet = None if faults.errors else _build(file, gpu_types, paths, teams)
@@ -241,6 +244,7 @@ def _build(
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,
         notify=channels_of(file.get(ts.NOTIFY)),
+        idle=idle_of(file),
     )
 
 

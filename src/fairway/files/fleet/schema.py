@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairway.files.fleet import schema_idle
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
@@ -273,6 +274,7 @@ FLEET: Final = Record(
         ts.TEAMS,
         ts.USERS,
         ts.NOTIFY,
+        schema_idle.IDLE,
     ),
 )
 

@@ -33,6 +33,7 @@ from fairway.model.fleet import (
 )
 from fairway.model.gpu import GpuType, Vendor
 from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.idle import DEFAULT_IDLE, IdleRule, IdleRules
 from fairway.model.names import PriorityName, SliceName
 from fairway.model.price import DEFAULT_COST_RULES, CostRules
 from fairway.model.team import DEFAULT_PRIORITIES, Fairness, Grant, Limits, Priority, Supply, Team, TeamTree
@@ -110,6 +111,8 @@ class _Composer:
             yield from _section("users", users)
         if fleet.notify is not None:
             yield from ("", "notify:", *_block(_channels(fleet.notify), "  "))
+        if fleet.idle != DEFAULT_IDLE:
+            yield from _idle(fleet.idle)
 
     def _team(self, team: Team, parent: Team | None, indent: str) -> Iterator[str]:
         yield from self._comments(team.name, indent)
@@ -161,7 +164,7 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
 
 
 def _telemetry(source: Telemetry | None) -> Value | None:
-    return None if source is None else _given(asdict(source))
+    return None if source is None else _given({key: value or None for key, value in asdict(source).items()})
 
 
 def _energy(site: SiteEnergy) -> Value:
@@ -277,6 +280,33 @@ def _team(team: Team, parent: Team | None, inherited: tuple[PriorityName, ...]) 
         "draining": _Unquoted("true") if draining else None,
     }
     return keys | _given(rest)
+
+
+def _idle(idle: IdleRules) -> Iterator[str]:
+    yield from ("", "idle:")
+    if idle.longest_keep_seconds != DEFAULT_IDLE.longest_keep_seconds:
+        yield f"  longest_keep: {duration_text(idle.longest_keep_seconds)}"
+    if idle.rules:
+        yield "  rules:"
+    for rule in idle.rules:
+        yield f"    {_scalar(rule.name)}:"
+        yield from _block(_idle_rule(rule), "      ")
+
+
+def _idle_rule(rule: IdleRule) -> Mapping[str, Value]:
+    services = None if rule.except_services else _Unquoted("false")
+    exempt = _given({"users": rule.except_users, "jobs": rule.except_jobs, "services": services})
+    keys: dict[str, Value | None] = {
+        "below": _Unquoted(percent_text(rule.below)),
+        "for": duration_text(rule.for_seconds),
+        "do": {step.action.value: duration_text(step.after_seconds) for step in rule.steps},
+        "pools": rule.pools,
+        "teams": rule.teams,
+        "priorities": rule.priorities,
+        "except": exempt,
+        "dry_run": None if rule.dry_run else _Unquoted("false"),
+    }
+    return _given(keys)
 
 
 def _granted(grants: Sequence[Grant], parent: Team | None) -> tuple[dict[str, Value], dict[str, Value]]:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Column,
     Date,
     Double,
+    Identity,
     Index,
     Integer,
     Table,
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from fairway.ledger.schema.tables import Moment, Name, metadata, one_of
 from fairway.model.gpu_health import EventClass
 from fairway.model.gpu_use import MetricCode
+from fairway.model.idle import IdleAction, IdleOutcome
 
 SUMS: Final = tuple(name for code in MetricCode for name in (code.value, f"{code.value}_seconds"))
 """The integral of each metric and how long it was measured."""
@@ -206,4 +208,36 @@ cordon: Final = Table(
     Column("lift_asked_by", Text),
     Column("lifted_at", Moment),
     Index("cordon_open_idx", "cluster", "node", postgresql_where=text("lifted_at IS NULL")),
+)
+
+# A step of an idle rule, written before the engine is asked; `outcome` follows.
+idle_action: Final = Table(
+    "idle_action",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("job", BigInteger, nullable=False),
+    Column("cluster", Name, nullable=False),
+    Column("rule", Name, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("idle_since", Moment, nullable=False),
+    Column("dry_run", Boolean, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("outcome", Text),
+    Column("detail", Text, nullable=False, server_default=""),
+    one_of("action", IdleAction),
+    one_of("outcome", IdleOutcome),
+    Index("idle_action_job_idx", "job", "id"),
+    Index("idle_action_open_idx", "cluster", "id", postgresql_where=text("outcome IS NULL")),
+)
+
+# Until when idle rules leave a job alone, because somebody asked for it.
+job_keep: Final = Table(
+    "job_keep",
+    metadata,
+    _key("job", BigInteger()),
+    Column("until", Moment, nullable=False),
+    Column("by_whom", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("at", Moment, nullable=False, server_default=func.now()),
 )

@@ -174,9 +174,40 @@ CREATE TABLE cordon (
 CREATE INDEX cordon_open_idx ON cordon (cluster, node) WHERE lifted_at IS NULL;
 """
 
+IDLE = """
+CREATE TABLE idle_action (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    job bigint NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    rule text COLLATE "C" NOT NULL,
+    action text NOT NULL,
+    at timestamptz NOT NULL,
+    idle_since timestamptz NOT NULL,
+    dry_run boolean NOT NULL,
+    evidence text NOT NULL,
+    outcome text,
+    detail text NOT NULL DEFAULT '',
+    CONSTRAINT idle_action_pkey PRIMARY KEY (id),
+    CONSTRAINT idle_action_action_check CHECK (action IN ('warn', 'lower', 'requeue', 'cancel')),
+    CONSTRAINT idle_action_outcome_check
+        CHECK (outcome IN ('done', 'dry-run', 'skipped', 'refused', 'expired'))
+);
+CREATE INDEX idle_action_job_idx ON idle_action (job, id);
+CREATE INDEX idle_action_open_idx ON idle_action (cluster, id) WHERE outcome IS NULL;
+CREATE TABLE job_keep (
+    job bigint NOT NULL,
+    until timestamptz NOT NULL,
+    by_whom text NOT NULL,
+    reason text NOT NULL DEFAULT '',
+    at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT job_keep_pkey PRIMARY KEY (job)
+);
+"""
+
 
 def upgrade() -> None:
     op.execute(TABLES)
+    op.execute(IDLE)
 
 
 def downgrade() -> None:
@@ -185,3 +216,4 @@ def downgrade() -> None:
         "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
         " notice, notice_delivery, gpu_event, health_mark, spared_attempt, cordon"
     )
+    op.execute("DROP TABLE idle_action, job_keep")
