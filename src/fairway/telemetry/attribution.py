@@ -64,12 +64,12 @@ class Holders:
         """Return the jobs of a name: one, unless a name was given again; none if the ledger knows none."""
         return {holding.job for holding in self._named.get(holder, ())}
 
-    def by_name_at(self, holder: str, at: float) -> set[JobId]:
-        """Return the job that had a name at a time; of one name that only one had, that one."""
-        found = self.by_name(holder)
-        if len(found) > 1:
-            return {h.job for h in self._named[holder] if h.since <= at < h.until}
-        return found
+    def by_name_at(self, holder: str, at: float, slack: float) -> set[JobId]:
+        """Return the job that had a name at a time, or within `slack` seconds of it: exporters lag."""
+        named = self._named.get(holder, ())
+        return {h.job for h in named if h.since <= at < h.until} or {
+            h.job for h in named if h.since - slack <= at < h.until + slack
+        }
 
     def overlap(self, names: Iterable[str], seconds: float) -> bool:
         """Return whether some of the named held GPUs at the same time, for longer than `seconds`."""
@@ -122,7 +122,7 @@ def attribute(
     for device, on_device in _by_device(readings).items():
         if device in samples:
             for sample in samples[device]:
-                found = _holding(sample, device, holders)
+                found = _holding(sample, device, holders, interval)
                 for job in found:
                     memory = sample.values.get(MetricCode.MEMORY)
                     sums(job, device).add(sample.values, interval / len(found), memory)
@@ -139,12 +139,12 @@ def attribute(
     return jobs
 
 
-def _holding(sample: Sample, device: Device, holders: Holders) -> list[JobId]:
+def _holding(sample: Sample, device: Device, holders: Holders, slack: float) -> list[JobId]:
     """Return the jobs that held a device when a sample was taken.
 
-    A name that the ledger does not know, such as that of a job whose epilog failed, counts as none.
+    A name that nobody had then, such as that of a job whose epilog failed, counts as none.
     """
-    named = {job for holder in sample.holders for job in holders.by_name_at(holder, sample.at)}
+    named = {job for holder in sample.holders for job in holders.by_name_at(holder, sample.at, slack)}
     return list(named or {h.job for h in holders.on(device) if h.since <= sample.at < h.until})
 
 

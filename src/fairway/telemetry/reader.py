@@ -26,6 +26,9 @@ from fairway.telemetry.metrics import BY_CODE, METRICS
 from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow, parse_number
 
 HOSTS_A_QUERY: Final = 200
+INTERVAL_SECONDS: Final = 900
+"""Over how long the time between two samples is looked at."""
+ENOUGH_GAPS: Final = 3
 DEFAULT_INTERVAL: Final = 30.0
 """dcgm-exporter's own, where a window has too few samples to tell."""
 
@@ -91,7 +94,7 @@ class WindowReader:
         if not samples:
             return WindowUse(window, interval, {}, ())
         most = max(samples.values(), key=lambda row: row.number)
-        interval = await self._interval(most.metric, window) or interval
+        interval = await self._interval(most.metric, window, interval)
         holders = Holders(holdings, window)
         readings = await self._readings(window, samples, without_engine)
         devices = ambiguous(readings, holders, interval)
@@ -122,15 +125,22 @@ class WindowReader:
             for (device, holder), row in samples.items()
         )
 
-    async def _interval(self, series: Labels, window: Window) -> float | None:
-        """Return the usual time between two samples of a host. Returns None if there are too few."""
+    async def _interval(self, series: Labels, window: Window, known: float) -> float:
+        """Return the usual time between two samples of a host; `known` is that of an earlier window.
+
+        Asked over a longer time than a window: after an outage, the gap would be taken for it.
+        """
+        longer = Window(window.end - INTERVAL_SECONDS, window.end)
         query = queries.samples(
-            (*_ENGINE.names, _FALLBACK[0]), self._select, series.host_label, (series.host_name,), window
+            (*_ENGINE.names, _FALLBACK[0]), self._select, series.host_label, (series.host_name,), longer
         )
         rows = await self._prometheus.matrix(query, queries.moment(window))
         longest = max((row.values for row in rows), key=len, default=())
         gaps = [later - earlier for (earlier, _), (later, _) in pairwise(longest)]
-        return statistics.median(gaps) if gaps else None
+        if len(gaps) < ENOUGH_GAPS:
+            return min([*gaps, known])
+        # The lower quartile: where every other scrape fails, the usual gap is twice the interval.
+        return statistics.quantiles(gaps)[0]
 
     async def _samples(
         self, hosts: Mapping[str, Labels], devices: Collection[Device], window: Window
