@@ -181,8 +181,8 @@ def faults(reading: Reading, names: Mapping[str, str], *, scrapes: float = 1.0) 
         if ours.measured > ours.held + 1e-6:
             wrong.append(f"{engine_id}: measured {ours.measured} of {ours.held} held")
         for what, value, wanted in (
-            ("measured", ours.measured, truth.measured),
-            ("busy", ours.busy, truth.integral("engine")),
+            ("measured", ours.measured, truth.samples * INTERVAL),
+            ("busy", ours.busy, truth.sum("engine") * INTERVAL),
         ):
             if abs(value - wanted) > slack:
                 samples = [hold.samples for hold in truth.holds]
