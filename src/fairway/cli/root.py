@@ -40,6 +40,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "import": CommandEntry(
         "Write a fleet file from what people made on a cluster by hand.", "import_", "import_"
     ),
+    "keep": CommandEntry("Have idle rules leave jobs alone for a while.", "jobs_change"),
     "leave": CommandEntry("Return a cluster to its state before Fairway."),
     "ledger": CommandEntry("Bring the ledger's tables forward or back, and make its first admin."),
     "logs": CommandEntry("Print what JOB printed."),

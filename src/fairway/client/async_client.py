@@ -261,6 +261,10 @@ class AsyncClient:
         """Release held jobs."""
         return await self._send(requests.change("release", ids))
 
+    async def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
+        """Have idle rules leave jobs alone for so long, from now."""
+        return await self._send(requests.keep(ids, seconds, reason))
+
     async def job_counts(self, cluster: str | None = None) -> list[job_wire.JobCount]:
         """Return the number of open jobs by cluster, team, pool and state."""
         return (await self._send(requests.job_counts(cluster))).counts

@@ -264,6 +264,10 @@ class Client:
         """Release held jobs."""
         return self._send(requests.change("release", ids))
 
+    def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
+        """Have idle rules leave jobs alone for so long, from now."""
+        return self._send(requests.keep(ids, seconds, reason))
+
     def job_counts(self, cluster: str | None = None) -> list[job_wire.JobCount]:
         """Return the number of open jobs by cluster, team, pool and state."""
         return self._send(requests.job_counts(cluster)).counts

@@ -177,6 +177,13 @@ def change(action: str, job_ids: str | Sequence[str]) -> ApiRequest[job_wire.Cha
     return ApiRequest("POST", path, job_wire.Changed, body=body, idempotent=True, timeout=_BATCH_TIMEOUT)
 
 
+def keep(job_ids: str | Sequence[str], seconds: int, reason: str) -> ApiRequest[job_wire.Kept]:
+    """Have idle rules leave jobs alone for a while."""
+    ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)
+    body = _validated(job_wire.KeepRequest, jobs=ids, seconds=seconds, reason=reason)
+    return ApiRequest("POST", "/v1/jobs/keep", job_wire.Kept, body=body, idempotent=True)
+
+
 def job_counts(cluster: str | None) -> ApiRequest[job_wire.JobCounts]:
     """Request the number of open jobs."""
     return get("/v1/jobs/counts", job_wire.JobCounts, [("cluster", cluster)])

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 from fairway.model.errors import FairwayError
+from fairway.model.text import first_few
 from fairway.wire.fleet import Fault
+
+_MAX_NAMED: Final = 10
+"""How many jobs a message names before it only counts."""
 
 
 class ErrorKind(StrEnum):
@@ -41,3 +46,13 @@ class RequestError(FairwayError):
     def wrap(cls, kind: ErrorKind, error: FairwayError) -> RequestError:
         """Show `error` to the caller as it is. Only for errors whose text is safe to show."""
         return cls(kind, error.code, error.message, error.hint)
+
+
+def no_such_job(words: Sequence[str], what_for: str = "") -> RequestError:
+    """Build the error for ids that do not exist."""
+    return RequestError(
+        ErrorKind.NOT_FOUND,
+        "NoSuchJob",
+        f"there is no job {first_few(words, _MAX_NAMED)} {what_for}".rstrip(),
+        "fairway get jobs  lists them; an id looks like 8f3k",
+    )

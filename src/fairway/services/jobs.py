@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
@@ -60,8 +60,9 @@ from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
 from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
 from fairway.services.engine_cache import EngineCache
-from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.errors import ErrorKind, RequestError, no_such_job
 from fairway.services.fleets import Fleets, teams_held_by_budgets
+from fairway.services.idle import idle_status
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
 from fairway.wire import gpu_use as gpu_wire
@@ -572,6 +573,10 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
         of_gpus = [job_event(found.row.id, event, found.attempts) for event in seen]
         events = sorted([*job.events, *of_gpus], key=lambda event: event.at)
         job = job.model_copy(update={"events": events})
+    idle, steps = await idle_status(ledger, fleets, found.row, datetime.now(UTC))
+    if idle is not None or steps:
+        events = sorted([*job.events, *steps], key=lambda event: event.at)
+        job = job.model_copy(update={"events": events, "idle": idle})
     return with_left_cluster(job, await ledger.clusters.left())
 
 
@@ -697,16 +702,6 @@ def release_refusal(who: Person, found: JobDetail) -> str:
         return ""
     by = next(e.by for e in reversed(found.events) if e.kind is EventKind.HELD)
     return f"{by} held it as {holder}, and your role is {who.role}: ask them to release it."
-
-
-def no_such_job(words: Sequence[str], what_for: str = "") -> RequestError:
-    """Build the error for ids that do not exist."""
-    return RequestError(
-        ErrorKind.NOT_FOUND,
-        "NoSuchJob",
-        f"there is no job {first_few(words, _MAX_NAMED)} {what_for}".rstrip(),
-        "fairway get jobs  lists them; an id looks like 8f3k",
-    )
 
 
 def _virtual_node_size(pool: Pool, supply: Supply) -> int | None:

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from fairway.model.idle import DONE_WORDS
 from fairway.model.job import OPEN_JOBS, Ending, JobState
 from fairway.model.text import clean, count, duration_text, first_few, span
 from fairway.views.gpu_use import use_text
 from fairway.wire import jobs as wire
 
 _MAX_NODES_NAMED: Final = 4
+KEEP_SECONDS: Final = 4 * 3600
+"""How long the commands that people are shown keep a job."""
 _MAX_SCRIPT_LINES: Final = 8
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
 """States that need attention."""
@@ -46,7 +49,7 @@ class TimelineEntry(NamedTuple):
     """Order of events within the same second, because the engine's times have no fractions."""
 
 
-_EVENT_TONES: Final = {"gpu": "warn", "gpu-failed": "bad"}
+_EVENT_TONES: Final = {"gpu": "warn", "gpu-failed": "bad", "idle": "warn"}
 _RANKS: Final = {"submitted": 0, "retry": 3, "sent": 4}
 
 
@@ -138,6 +141,8 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
             ", made without Fairway" if job.native else f" ({job.engine_name})" if job.engine_name else ""
         )
         yield "engine job", f"{job.engine_id}{native}"
+    if idle := idle_text(job):
+        yield "idle", idle
     if tasks is not None and job.array is not None:
         yield "array", f"{job.array}: {tasks_text(tasks.counts)}"
     if job.spec is not None:
@@ -252,10 +257,39 @@ def reason_text(job: wire.Job) -> str:
     return f"{job.reason} [{engine}]" if engine else job.reason or job.code
 
 
+def idle_step(job: wire.JobDetail) -> str | None:
+    """Return what an idle rule does next and how to postpone it. Returns None if there is nothing to say."""
+    idle = job.idle
+    if idle is None or idle.action is None or idle.due_at is None or idle.dry_run:
+        return None
+    longest = duration_text(min(KEEP_SECONDS, idle.longest_keep_seconds))
+    done = DONE_WORDS[idle.action]
+    unless = f"unless it works again, or you run:  fairway keep {job.id} --for {longest}"
+    return f"It is {done} at {idle.due_at:%H:%M} UTC {unless}"
+
+
+def idle_text(job: wire.JobDetail) -> str:
+    """Describe what idle rules do to a job; empty if nothing."""
+    idle = job.idle
+    if idle is None:
+        return ""
+    parts = []
+    if idle.kept_until is not None:
+        why = f" ({clean(idle.kept_for)})" if idle.kept_for else ""
+        parts.append(f"kept until {idle.kept_until:%Y-%m-%d %H:%M} UTC by {clean(idle.kept_by)}{why}")
+    if idle.action is not None and idle.due_at is not None:
+        done = DONE_WORDS[idle.action]
+        would = f"would be {done}, but the rule is in dry run" if idle.dry_run else f"is {done}"
+        parts.append(f"{idle.evidence}; {would} from {idle.due_at:%H:%M} UTC on (rule {idle.rule})")
+    return "; ".join(parts)
+
+
 def next_step(job: wire.JobDetail) -> list[str]:
     """Return the next command to run, or the job's hint."""
     if job.hint:
         return [f"hint: {clean(job.hint)}"]
+    if (idle := idle_step(job)) is not None:
+        return [idle]
     if job.state is JobState.HELD:
         return [f"Let it go on with:  fairway release {job.id}"]
     if job.state is JobState.WAITING or job.state is JobState.QUEUED:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from fairway.model.idle import IdleAction
 from fairway.model.job import (
     MAX_TASKS,
     Ending,
@@ -260,6 +261,23 @@ class ChangeRequest(RequestBody):
     )
 
 
+class KeepRequest(ChangeRequest):
+    """Have idle rules leave these jobs alone: all of them, or none if one of them may not be changed."""
+
+    seconds: int = Field(
+        ge=60, le=30 * 86_400, description="from now; longest_keep of the fleet file bounds it"
+    )
+    reason: str = Field(default="", max_length=200)
+
+
+class Kept(Wire):
+    """What came of keep."""
+
+    kept: list[str] = Field(description="jobs that idle rules leave alone")
+    over: list[str] = Field(description="jobs that have ended")
+    until: Moment
+
+
 class Placement(Wire):
     """Where a job goes, and why there."""
 
@@ -368,6 +386,20 @@ class Event(Wire):
     text: str
 
 
+class IdleStatus(Wire):
+    """What idle rules do to a running job next, unless it works again."""
+
+    kept_until: Moment | None = Field(description="idle rules leave it alone until then; null: nobody asked")
+    kept_by: str
+    kept_for: str = Field(description="the reason that was given")
+    rule: str | None = Field(description="the rule that holds; null: the job is not idle")
+    action: IdleAction | None = Field(description="the rule's next step; null: none")
+    due_at: Moment | None = Field(description="when that is taken at the earliest")
+    dry_run: bool = Field(description="the step is only recorded")
+    evidence: str
+    longest_keep_seconds: int = Field(description="for how long `keep` postpones the rules at most")
+
+
 class JobDetail(Job):
     """One job with all that is known of it."""
 
@@ -378,6 +410,9 @@ class JobDetail(Job):
     submission: int = Field(description="which time Fairway sent it, from 1; 0: not yet, or native")
     attempts: list[Attempt] = Field(description="oldest first")
     events: list[Event] = Field(description="the newest 200, oldest first")
+    idle: IdleStatus | None = Field(
+        default=None, description="what idle rules do next; null: the job is neither idle nor kept"
+    )
 
 
 class WhyReason(Wire):

@@ -56,6 +56,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/jobs/cancel"): Role.MEMBER,
     ("POST", "/v1/jobs/hold"): Role.MEMBER,
     ("POST", "/v1/jobs/release"): Role.MEMBER,
+    ("POST", "/v1/jobs/keep"): Role.MEMBER,
     ("GET", "/v1/reports/cost"): Role.VIEWER,
     ("GET", "/v1/reports/usage"): Role.VIEWER,
     ("GET", "/v1/reports/waste"): Role.VIEWER,
@@ -96,6 +97,7 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/jobs/cancel": {"jobs": ["8f3k"]},
     "/v1/jobs/hold": {"jobs": ["8f3k"]},
     "/v1/jobs/release": {"jobs": ["8f3k"]},
+    "/v1/jobs/keep": {"jobs": ["8f3k"], "seconds": 3600},
     "/v1/statements/{month}/close": {},
     "/v1/pools/{pool}/price-points": {"points": [{"at": "2026-10-01T00:00:00Z", "per_gpu_hour": "1.10"}]},
 }

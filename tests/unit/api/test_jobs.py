@@ -335,3 +335,34 @@ async def test_who_held_a_job_or_a_higher_role_releases_it(
         "as operator",
     )
     assert await change("cancel", alice) == 200
+
+
+async def test_keep_is_for_whoever_may_change_the_job_and_bounded(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str]
+) -> None:
+    lead, carol = await bearer(ledger, Role.LEAD, "bob"), await bearer(ledger, Role.MEMBER, "carol")
+    oper = await bearer(ledger, Role.OPERATOR, "oper")
+    (made,) = await submit(http, alice, HELLO)
+
+    async def keep(who: dict[str, str], seconds: int = 4 * 3600, job: str = made["id"]) -> httpx2.Response:
+        body = {"jobs": [job], "seconds": seconds, "reason": "back soon"}
+        return await http.post("/v1/jobs/keep", headers=who, json=body)
+
+    assert [(await keep(who)).status_code for who in (alice, lead, oper, carol)] == [200, 200, 200, 403]
+    too_long = await keep(alice, 24 * 3600 + 1)
+    assert (too_long.status_code, too_long.json()["code"]) == (422, "KeepTooLong")
+    assert "1d at most" in too_long.json()["detail"]
+    assert (await keep(alice, 59)).status_code == 422
+    assert (await keep(alice, job="zzzz")).json()["code"] == "NoSuchJob"
+    kept = (await keep(alice)).json()
+    assert (kept["kept"], kept["over"]) == ([made["id"]], [])
+    seen = (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()["idle"]
+    assert (seen["kept_until"], seen["kept_by"], seen["kept_for"], seen["action"]) == (
+        kept["until"],
+        "alice",
+        "back soon",
+        None,
+    )
+    await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})
+    assert (await keep(alice)).json()["over"] == [made["id"]]
+    assert (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()["idle"] is None

@@ -1,8 +1,9 @@
-"""The routes of jobs: submit, dry run, list, show, log, cancel, hold, release, count."""
+"""The routes of jobs: submit, dry run, list, show, log, cancel, hold, release, keep, count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -18,6 +19,7 @@ from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import DesiredState, JobFilter
 from fairway.model.access import Role
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, parse_job_id
+from fairway.services import idle as idle_services
 from fairway.services import jobs as job_services
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
@@ -178,7 +180,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
 
 
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Add the routes that cancel, hold and release jobs."""
+    """Add the routes that cancel, hold, release and keep jobs."""
 
     @app.post("/v1/jobs/cancel", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
     async def cancel_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
@@ -194,6 +196,12 @@ def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
     async def release_jobs(body: wire.ChangeRequest, request: Request) -> wire.Changed:
         """Let held jobs start. All of them, or none if one may not be."""
         return await change(body, request, DesiredState.RUN)
+
+    @app.post("/v1/jobs/keep", dependencies=MEMBER_WITH_IDS, responses=_NOT_FOUND, tags=["jobs"])
+    async def keep_jobs(body: wire.KeepRequest, request: Request) -> wire.Kept:
+        """Have idle rules leave jobs alone for a while. All of them, or none if one may not be."""
+        who, now = await _person(request, fleets), datetime.now(UTC)
+        return await idle_services.keep_jobs(ledger, fleets, who, body, by=caller_of(request).name, now=now)
 
     async def change(body: wire.ChangeRequest, request: Request, desired: DesiredState) -> wire.Changed:
         who = await _person(request, fleets)

@@ -1,1 +1,1 @@
-"""The subcommands, one module each; `jobs_change` has cancel, hold and release, `run` also submit."""
+"""The subcommands, one module each; `jobs_change` has cancel, hold, release and keep, `run` also submit."""

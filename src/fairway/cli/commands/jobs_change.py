@@ -1,4 +1,4 @@
-"""The commands `fairway cancel`, `hold` and `release`: change jobs by id in one request."""
+"""The commands `fairway cancel`, `hold`, `release` and `keep`: change jobs by id in one request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, Function, ScreenLine, count, output_option, show_document
 from fairway.client.client import Client
-from fairway.model.text import first_few
+from fairway.model.text import first_few, parse_duration
 from fairway.wire import jobs as wire
 
 _MAX_LISTED = 20
@@ -96,3 +96,47 @@ def release(**options: Any) -> None:
     All of them, or none if one is not yours. The first task of an array stands for the whole array.
     """
     _change_jobs(Client.release, "releasing", **options)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fairway keep 8f3k --for 4h
+  fairway keep 8f3k --for 30m --reason "debugging, back after lunch"
+"""
+)
+@click.option(
+    "--for",
+    "duration",
+    required=True,
+    metavar="TIME",
+    help="How long, from now, e.g. 4h; the fleet file bounds it.",
+)
+@click.option("--reason", default="", metavar="TEXT", help="Shown on the job.")
+@_change_options
+def keep(
+    jobs: Sequence[str], duration: str, reason: str, context: str | None, url: str | None, output: Format
+) -> None:
+    """Have idle rules leave jobs alone for a while.
+
+    All of them, or none if one is not yours; jobs that were not started by Fairway too. What was asked for
+    before is replaced. After that time the rules begin again, with their first step.
+    """
+    seconds = parse_duration(duration)
+    if seconds is None:
+        raise click.BadParameter(
+            f"{duration!r} is no length of time: write 30m, 4h or 1d", param_hint="--for"
+        )
+    with connect(context, url) as client:
+        kept = client.keep(list(dict.fromkeys(jobs)), seconds, reason)
+    show_document(kept, lambda: _kept_lines(kept), output)
+
+
+def _kept_lines(kept: wire.Kept) -> list[ScreenLine]:
+    lines = []
+    if kept.kept:
+        until = f"{kept.until:%Y-%m-%d %H:%M} UTC"
+        lines.append(ScreenLine(f"keeping {first_few(kept.kept, _MAX_LISTED)} until {until}"))
+    if kept.over:
+        lines.append(ScreenLine(f"{first_few(kept.over, _MAX_LISTED)} over: nothing to keep"))
+    return lines
