@@ -16,9 +16,12 @@ from fairway.demo.fleet_text import fleet_text
 from fairway.demo.history_jobs import DAY, generate_jobs
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import generate_outages, run
+from fairway.demo.history_use import past_uses
 from fairway.files import fleet_digest, parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.seed import GeneratedHistory, backfill, write_applies, write_budgets
+from fairway.ledger.seed import GeneratedHistory, backfill, backfill_uses, write_applies, write_budgets
+from fairway.ledger.telemetry.seed import PastUses
+from fairway.ledger.usage.metering import Hours
 from fairway.model.fleet import Fleet
 from fairway.services.charges import Costs
 from fairway.services.fleets import FleetHistory, Fleets
@@ -43,6 +46,8 @@ class DemoHistory:
         self.text = fleet_text(self.price_day)
         self.fleet: Fleet = parse_fleet(self.text, "fleet.yaml")
         self._run: Future[GeneratedHistory] = Future()
+        self._uses: Future[tuple[PastUses, Hours]] = Future()
+        self._writing_uses: asyncio.Task[None] | None = None
         self._is_waiting = False
 
     @property
@@ -65,10 +70,19 @@ class DemoHistory:
         past = await asyncio.wrap_future(self._run)
         self._on_step(f"writing {len(past.jobs):,} jobs to the ledger")
         await backfill(ledger, past, self._on_progress)
+        self._writing_uses = asyncio.create_task(self._write_uses(ledger), name="what GPUs did")
         self._on_step("reckoning what it cost")
         prices = tuple(history_money.spot_prices(self.fleet, self._start, self._end, self._seed))
         await ledger.prices.add(prices, by="the spot market")
         await self._write_policy_and_costs(ledger)
+
+    async def finish(self) -> None:
+        """Wait until what the GPUs did is written as well, which goes on while the policy is applied."""
+        if self._writing_uses is not None:
+            await self._writing_uses
+
+    async def _write_uses(self, ledger: Ledger) -> None:
+        await backfill_uses(ledger, *await asyncio.wrap_future(self._uses))
 
     async def _write_policy_and_costs(self, ledger: Ledger) -> None:
         """Write fitted budgets, the revisions of the fleet, closed months and budget events."""
@@ -94,9 +108,13 @@ class DemoHistory:
             jobs = generate_jobs(self.fleet, self._start, self._end, self._seed)
             outages = generate_outages(self.fleet, self._start, self._end, self._seed)
             result = run(self.fleet, jobs, outages, self._start, self._end, self._report_progress)
-            self._run.set_result(ledger_rows(self.fleet, result, calendar_of(self.fleet)))
+            rows = ledger_rows(self.fleet, result, calendar_of(self.fleet))
+            self._run.set_result(rows)
+            self._uses.set_result((past_uses(self.fleet, result, self._seed), rows.hours))
         except BaseException as error:
-            self._run.set_exception(error)
+            for future in (self._run, self._uses):
+                if not future.done():
+                    future.set_exception(error)
 
     def _report_progress(self, fraction: float) -> None:
         """Report progress only once this step is current, not while another step is shown."""

@@ -124,6 +124,7 @@ async def _run(
     )
     callbacks.step("filling the clusters")
     await load.fill()
+    await history.finish()
     callbacks.ready(_summarize(fleet, load, server, token_file))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load.run())

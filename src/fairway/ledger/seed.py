@@ -29,6 +29,7 @@ from fairway.ledger.records.policy import StoredChange
 from fairway.ledger.schema.costs import budget_event
 from fairway.ledger.schema.tables import apply, fleet_revision
 from fairway.ledger.sql_values import moment
+from fairway.ledger.telemetry.seed import PastUses, write_uses
 from fairway.ledger.usage.capacity import CapacityWriter
 from fairway.ledger.usage.metering import Hours, MeteringWriter
 from fairway.ledger.usage.partitions import PartitionStore
@@ -66,6 +67,8 @@ _ANALYZE = text(
     "ANALYZE job, job_class, job_spec, engine_job, attempt, job_event, job_clock, metered, usage, usage_hour,"
     " usage_day, capacity, capacity_hour, capacity_day"
 )
+
+_ANALYZE_USES = text("ANALYZE job_use, gpu_use, use_hour, use_day, node_use")
 
 _ANY_POLICY = text("SELECT EXISTS (SELECT FROM apply) OR EXISTS (SELECT FROM fleet_revision)")
 
@@ -171,6 +174,15 @@ async def backfill(
         await _write_capacity(connection, history)
     async with connections.single(seconds=SECONDS) as connection:
         await connection.execute(_ANALYZE)  # lest the first pages are planned for empty tables
+
+
+async def backfill_uses(ledger: Ledger, uses: PastUses, hours: Hours) -> None:
+    """Write what the GPUs of a history did that `backfill` has written."""
+    async with ledger._connections.transaction(seconds=SECONDS) as connection:
+        await connection.execute(_LIMIT)
+        await write_uses(connection, await _raw(connection), uses, hours.starts[:-1], hours.days)
+    async with ledger._connections.single(seconds=SECONDS) as connection:
+        await connection.execute(_ANALYZE_USES)
 
 
 async def write_applies(ledger: Ledger, applies: Sequence[PastApply]) -> None:

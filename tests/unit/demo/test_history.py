@@ -211,6 +211,7 @@ async def test_its_policy_and_money(ledger: Ledger) -> None:
     past = DemoHistory(40, 20, lambda _step: None, lambda _fraction: None)
     past.begin()
     await past.write(ledger)
+    await past.finish()
     applies = await ledger.applies.page(limit=10)
     assert [a.created_by for a in applies] == ["marek", "olga", "olga"]
     assert all(c.total > 0 for a in applies for c in a.clusters)
