@@ -11,13 +11,21 @@ from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import count
 from fairway.cli.shared.fleet_file import file_option, read_fleet_text
 from fairway.cli.shared.installed_files import differences, read_installed
+from fairway.files import parse_fleet
 from fairway.model.errors import PermanentError
 from fairway.model.text import first_few
+from fairway.telemetry.alerts import alertmanager_text, rules_text
 
 
-@click.group(epilog="\b\nExamples:\n  fairway render slurm -f fleet.yaml --cluster hpc --out slurm/\n")
+@click.group(
+    epilog="""\b
+Examples:
+  fairway render slurm -f fleet.yaml --cluster hpc --out slurm/
+  fairway render alerts -f fleet.yaml --out alerts/
+"""
+)
 def render() -> None:
-    """Write files of an engine that Fairway does not write itself."""
+    """Write files of an engine, or of Prometheus, that Fairway does not write itself."""
 
 
 @render.command(
@@ -70,15 +78,69 @@ def slurm(
     if check:
         _check(rendered.files, installed)
         return
-    if out is None:
-        for name, text in rendered.files.items():
+    _put(rendered.files, out, overwrite=overwrite)
+
+
+@render.command(
+    epilog="""\b
+Examples:
+  fairway render alerts -f fleet.yaml                                              to read them
+  fairway render alerts -f fleet.yaml --out DIR --fairway https://fairway.example.org
+"""
+)
+@file_option(required=True)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to write to.  [prints them]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace files of DIR that differ.")
+@click.option(
+    "--fairway",
+    metavar="URL",
+    default="http://127.0.0.1:8470",
+    show_default=True,
+    help="Where Alertmanager reaches Fairway.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    default="/etc/alertmanager/fairway.token",
+    show_default=True,
+    help="Alertmanager's file with a token of the role alerts.",
+)
+def alerts(*, file: str, out: Path | None, overwrite: bool, fairway: str, token_file: str) -> None:
+    """Write Prometheus rules for the GPUs of each cluster, and an Alertmanager configuration.
+
+    Rules are written for each cluster with `telemetry:`, for the Prometheus that it names. Alertmanager sends
+    their alerts to Fairway, which knows whose job it is and where its team is reached. Asks no server.
+    """
+    given = read_fleet_text(file)
+    fleet = parse_fleet(given.text, given.source, None if file == "-" else Path(file).absolute().parent)
+    clusters = [cluster for cluster in fleet.clusters if cluster.telemetry is not None]
+    if not clusters:
+        raise PermanentError(
+            "NoTelemetry",
+            f"no cluster of {given.source} says where the metrics of its GPUs are",
+            "write  telemetry: { prometheus: http://HOST:9090 }  at a cluster in the fleet file",
+        )
+    files = {f"fairway-gpus-{cluster.name}.rules.yaml": rules_text(cluster) for cluster in clusters}
+    files["alertmanager.yml"] = alertmanager_text(fleet, fairway, token_file)
+    _put(files, out, overwrite=overwrite)
+
+
+def _put(files: Mapping[str, str], folder: Path | None, *, overwrite: bool) -> None:
+    """Write files to a folder, or print them if there is none."""
+    if folder is None:
+        for name, text in files.items():
             click.echo(f"# {name}\n{text.rstrip()}\n")
         return
     if not overwrite:
-        _require_new(out, rendered.files)
-    for name, text in rendered.files.items():
-        _write(out, name, text)
-    click.echo(f"wrote {count(len(rendered.files), 'file')} to {out}: {', '.join(rendered.files)}", err=True)
+        _require_new(folder, files)
+    for name, text in files.items():
+        _write(folder, name, text)
+    click.echo(f"wrote {count(len(files), 'file')} to {folder}: {', '.join(files)}", err=True)
 
 
 def _check(rendered: Mapping[str, str], folder: Path) -> None:
@@ -98,8 +160,8 @@ def _require_new(folder: Path, files: Mapping[str, str]) -> None:
         raise PermanentError(
             "FileExists",
             f"{folder} has {first_few(existing, 5)} already, with another content",
-            "compare them:  fairway render slurm --check --installed DIR; then choose another --out DIR, or "
-            "replace them with --overwrite",
+            "leave out --out to print what it would write; then choose another --out DIR, or replace them "
+            "with --overwrite",
         )
 
 
