@@ -1,7 +1,7 @@
 """GPU telemetry: what dcgm-exporter serves of a fleet, with real Prometheus and real Alertmanager."""
 
 from lab.gpus.client import Delivery, Exporter, Figure, Held, Receiver, Truth, points
-from lab.gpus.kind import Gpus, build, configure_alertmanager, write_rules
+from lab.gpus.kind import Gpus, build, configure_alertmanager, unpacked, write_rules
 
 KIND = Gpus()
 
@@ -16,5 +16,6 @@ __all__ = [
     "build",
     "configure_alertmanager",
     "points",
+    "unpacked",
     "write_rules",
 ]

@@ -104,7 +104,7 @@ class Gpus:
 
     def up(self, instance: Instance) -> None:
         instance.reserve(http=1, alertmanager=1, exporter=1, receiver=1)
-        _unpacked(instance.version)
+        unpacked(instance.version)
         interval = instance.options["interval"]
         ports = {what: instance.port(what) for what in ("alertmanager", "exporter", "receiver")}
         timeout = min(interval, MAX_TIMEOUT_SECONDS)
@@ -125,7 +125,7 @@ class Gpus:
         return DAEMONS
 
     def start(self, instance: Instance, daemon: str) -> None:
-        _, of_alertmanager = _unpacked(instance.version)
+        _, of_alertmanager = unpacked(instance.version)
         python: list[str | Path] = [sys.executable, "-m"]
         match daemon:
             case "prometheus":
@@ -161,13 +161,13 @@ class Gpus:
         return {}
 
     def command(self, instance: Instance, argv: Sequence[str], user: str | None) -> Command:
-        return prometheus.with_tools(instance, argv, [it / "usr/bin" for it in _unpacked(instance.version)])
+        return prometheus.with_tools(instance, argv, [it / "usr/bin" for it in unpacked(instance.version)])
 
 
 def build() -> None:
     """Fetch what instances need."""
     for version in Gpus().versions:
-        _unpacked(version)
+        unpacked(version)
 
 
 def configure_alertmanager(instance: Instance, text: str | None) -> None:
@@ -225,7 +225,7 @@ def _url(instance: Instance, daemon: str) -> str:
     return f"http://127.0.0.1:{instance.port(daemon)}"
 
 
-def _unpacked(version: str) -> tuple[Path, Path]:
+def unpacked(version: str) -> tuple[Path, Path]:
     """The folders of Prometheus and Alertmanager."""
     of_prometheus, _, of_alertmanager = version.partition("+")
 

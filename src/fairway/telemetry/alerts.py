@@ -253,7 +253,7 @@ class _Queries:
     def _silent(self) -> Iterator[Alert]:
         memory = f"{_DEV}FB_USED"
         now = self._folded(self._of(memory))
-        earlier = " or ".join(self._of(memory, offset=offset) for offset in ("10m", "6h", "1d"))
+        earlier = " or ".join(self._of(memory, offset=offset) for offset in ("10m", "1h", "6h", "1d"))
         before = self._folded(earlier)
         yield Alert(
             "FairwayGpuMissing",
@@ -374,8 +374,8 @@ _INHIBITED: Final = (
 def alertmanager_text(fleet: Fleet, fairway: str, token_file: str) -> str:
     """Write an Alertmanager configuration that sends alerts on GPUs to Fairway, and others to the operators.
 
-    Fairway knows whose job it is and where its team is reached; it tells the operators too. What is wrong with
-    Fairway itself goes to the operators directly.
+    Fairway knows whose job it is and where its team is reached; it tells the operators too. What is wrong
+    with Fairway itself goes to the operators directly.
     """
     slack = fleet.notify.slack if fleet.notify is not None else None
     operators = (
