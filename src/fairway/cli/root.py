@@ -50,7 +50,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "release-all": CommandEntry(
         "Lift every guard of a cluster at once, in an emergency.", "leave", "release_all"
     ),
-    "render": CommandEntry("Write files of an engine that Fairway does not write itself."),
+    "render": CommandEntry("Write files of an engine, or of Prometheus, that Fairway does not write itself."),
     "report": CommandEntry(
         "Show what was used, what it cost, what was wasted, and what each team is charged."
     ),

@@ -69,7 +69,7 @@ def test_they_are_printed_without_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_fleet_without_telemetry_has_nothing_to_alert_on(tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="no cluster of .* says where the metrics of its GPUs are"):
-        run(tmp_path, "\n".join(FLEET.splitlines()[:5] + ["  dark: { engine: virtual }"]))
+    with pytest.raises(PermanentError, match=r"no cluster of .* says where the metrics of its GPUs are"):
+        run(tmp_path, "\n".join([*FLEET.splitlines()[:5], "  dark: { engine: virtual }"]))
     with pytest.raises(InvalidFile):
         run(tmp_path, FLEET + "nonsense: 1\n")
