@@ -7,11 +7,12 @@ are not listed. The cost is linear in teams, grants and members.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from fairway.model.budget import AtLimit, Budget, Running
 from fairway.model.channel import Channels
+from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, Thresholds
 from fairway.model.fleet import (
     Cluster,
     Connection,
@@ -240,6 +241,7 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     yield from _differ(
         "operators' notices go to", *(_channels(f.notify) if f else None for f in (before, after))
     )
+    yield from _diagnosis(before, after)
     chosen_before, chosen = (dict(f.chosen_teams) if f else {} for f in (before, after))
     for user in chosen_before | chosen:
         yield from _differ(f"default team of {user}", chosen_before.get(user), chosen.get(user))
@@ -277,6 +279,14 @@ def idle_text(rule: IdleRule) -> str:
         "dry run: only recorded" if rule.dry_run else "in force",
     )
     return "; ".join(filter(None, parts))
+
+
+def _diagnosis(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
+    was, now = (f.diagnosis if f else DEFAULT_DIAGNOSIS for f in (before, after))
+    yield from _differ("services", ", ".join(was.services) or None, ", ".join(now.services) or None)
+    for field in fields(Thresholds):
+        values = [f"{getattr(settings.thresholds, field.name):g}" for settings in (was, now)]
+        yield from _differ(f"diagnosis {field.name}", *values)
 
 
 _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (

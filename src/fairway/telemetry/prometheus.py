@@ -51,6 +51,8 @@ class Labels(msgspec.Struct, frozen=True):
     xid: str = ""
     code: str = msgspec.field(name="fairway_code", default="")
     """What a query of Fairway's marks a row with."""
+    nodename: str = ""
+    instance: str = ""
 
     @property
     def host_label(self) -> str:
@@ -64,6 +66,11 @@ class Labels(msgspec.Struct, frozen=True):
     @property
     def gpu_uuid(self) -> str:
         return self.uuid or self.old_uuid or self.nvlink_uuid
+
+    @property
+    def machine(self) -> str:
+        """The host of a series that is not of a GPU, where only the target's address may name it."""
+        return self.host_name or self.nodename or self.instance.rpartition(":")[0] or self.instance
 
     @property
     def holder(self) -> str:

@@ -64,6 +64,42 @@ def _each(how: str, over_time: str, names: Sequence[str], select: str, window: W
     return f"{how} by ({_BY}) ({' or '.join(parts)})"
 
 
+def busy_cores(select: str, window: Window) -> str:
+    """Return the query for the mean of CPU cores that are busy, by holder: a Slurm job's cgroup, or a pod."""
+    cgroups = _cgroups("rate", "cgroup_cpu_total_seconds", select, window)
+    matchers = _matchers(select, 'container!=""', 'container!="POD"')
+    return _by_holder(cgroups, f"rate(container_cpu_usage_seconds_total{{{matchers}}}[{_range(window)}])")
+
+
+def given_cores(select: str, window: Window) -> str:
+    """Return the query for the number of CPU cores that a holder was given."""
+    cgroups = _cgroups("avg_over_time", "cgroup_cpus", select, window)
+    matchers = _matchers(select, 'resource="cpu"')
+    requests = f"avg_over_time(kube_pod_container_resource_requests{{{matchers}}}[{_range(window)}])"
+    return _by_holder(cgroups, requests)
+
+
+def io_waits(select: str, window: Window) -> str:
+    """Return the query for the ratio of time in which tasks of a node wait for storage."""
+    waits = f"rate(node_pressure_io_waiting_seconds_total{{{_matchers(select)}}}[{_range(window)}])"
+    return f"max by (node, Hostname, hostname, nodename, instance) ({waits})"
+
+
+def _cgroups(over_time: str, name: str, select: str, window: Window) -> str:
+    """Return the series of jobs' cgroups, without those of steps and tasks in them, by the job's id."""
+    matchers = _matchers(select, 'step=""', 'task=""')
+    series = f"{over_time}({name}{{{matchers}}}[{_range(window)}])"
+    return f'label_replace({series}, "hpc_job", "$1", "cgroup", ".*/job_([0-9]+)")'
+
+
+def _by_holder(*parts: str) -> str:
+    return f"sum by (hpc_job, namespace, pod, exported_namespace, exported_pod) ({' or '.join(parts)})"
+
+
+def _matchers(select: str, *more: str) -> str:
+    return ", ".join(filter(None, (*more, select)))
+
+
 def _alternatives(values: Sequence[str]) -> str:
     """Return a regular expression of RE2 in a string of PromQL."""
     return "|".join(re.escape(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from fairway.model.gpu_use import Device, Holding, JobDevices, MetricCode, Window
+import structlog
+
+from fairway.model.gpu_use import Device, Holding, HostUse, JobDevices, MetricCode, Window
+from fairway.model.job import JobId
 from fairway.telemetry import queries
 from fairway.telemetry.attribution import (
     Holders,
@@ -22,8 +25,19 @@ from fairway.telemetry.attribution import (
     ambiguous,
     attribute,
 )
+from fairway.telemetry.hosts import attribute_hosts
 from fairway.telemetry.metrics import BY_CODE, METRICS
-from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow, parse_number
+from fairway.telemetry.prometheus import (
+    Labels,
+    MatrixRow,
+    Prometheus,
+    TelemetryRefused,
+    TelemetryUnreachable,
+    VectorRow,
+    parse_number,
+)
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.telemetry")
 
 HOSTS_A_QUERY: Final = 200
 INTERVAL_SECONDS: Final = 900
@@ -51,6 +65,8 @@ class WindowUse:
     jobs: JobDevices
     readings: tuple[Reading, ...]
     """Of every device, held or not."""
+    hosts: Mapping[JobId, HostUse] = field(default_factory=dict)
+    """Of jobs whose hosts' figures are exported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,25 @@ class WindowReader:
         devices = ambiguous(readings, holders, interval)
         hosts = {row.metric.host_name: row.metric for (d, _), row in samples.items() if d in devices}
         each = await self._samples(hosts, devices, window)
-        return WindowUse(window, interval, attribute(readings, each, holders, interval), readings)
+        jobs = attribute(readings, each, holders, interval)
+        return WindowUse(window, interval, jobs, readings, await self._hosts(window, jobs, holders))
+
+    async def _hosts(self, window: Window, jobs: JobDevices, holders: Holders) -> Mapping[JobId, HostUse]:
+        """Read what the hosts did. What cannot be read is not measured, and no reason to wait."""
+        try:
+            busy = await self._vector(queries.busy_cores(self._select, window), window)
+            given = await self._vector(queries.given_cores(self._select, window), window)
+            waits = await self._vector(queries.io_waits(self._select, window), window)
+        except (TelemetryUnreachable, TelemetryRefused) as error:
+            log.warning("hosts-not-read", code=error.code, message=error.message, hint=error.hint)
+            return {}
+        return attribute_hosts(
+            {row.metric.holder: row.number for row in busy if not math.isnan(row.number)},
+            {row.metric.holder: row.number for row in given if not math.isnan(row.number)},
+            {self._nodes.node(row.metric.machine): row.number for row in waits if not math.isnan(row.number)},
+            jobs,
+            holders,
+        )
 
     async def _readings(
         self, window: Window, samples: Mapping[_Key, VectorRow], without_engine: Collection[_Key]

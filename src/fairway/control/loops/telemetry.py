@@ -99,6 +99,7 @@ class ReadTelemetry:
                 use.jobs,
                 _by_node(use),
                 use.interval,
+                use.hosts,
             )
         return use.interval
 

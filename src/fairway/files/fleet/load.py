@@ -30,6 +30,7 @@ from fairway.files.fleet.build import (
 from fairway.files.fleet.checks.idle import check_idle
 from fairway.files.fleet.checks.pools import check_pools, resource_of
 from fairway.files.fleet.checks.teams import check_teams
+from fairway.files.fleet.schema_diagnosis import diagnosis_of
 from fairway.files.schema.containers import Section
 from fairway.files.schema.values import FieldPath
 from fairway.files.yaml import Mark, parse
@@ -240,6 +241,7 @@ def _build(
         teams=tuple(section.team for section in teams),
         priorities=priorities_of(file),
         fairness=fairness_of(file),
+        diagnosis=diagnosis_of(file),
         chosen_teams=chosen_teams_of(file),
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairway.files.fleet import schema_diagnosis as ds
 from fairway.files.fleet import schema_idle
 from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
@@ -271,6 +272,7 @@ FLEET: Final = Record(
         ps.COST,
         ts.PRIORITIES,
         ts.FAIRNESS,
+        ds.DIAGNOSIS,
         ts.TEAMS,
         ts.USERS,
         ts.NOTIFY,

@@ -11,10 +11,12 @@ from decimal import Decimal
 from typing import Final
 
 from fairway.files.fleet.checks.pools import RESOURCES
+from fairway.files.fleet.schema_diagnosis import written_thresholds
 from fairway.files.fleet.schema_prices import BEFORE
 from fairway.files.schema.values import UNLIMITED, percent_text
 from fairway.model.budget import Budget
 from fairway.model.channel import Channels
+from fairway.model.diagnosis import DiagnosisSettings
 from fairway.model.fleet import (
     Cluster,
     Connection,
@@ -102,6 +104,8 @@ class _Composer:
             yield from _section("priorities", {p.name: _priority(p) for p in fleet.priorities})
         if fleet.fairness != Fairness():
             yield from ("", "fairness:", f"  half_life: {duration_text(fleet.fairness.half_life_seconds)}")
+        if diagnosis := _diagnosis(fleet.diagnosis):
+            yield from ("", "diagnosis:", *_block(diagnosis, "  "))
         if fleet.teams:
             yield from ("", "teams:")
         for team in self.tree.top():
@@ -161,6 +165,10 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
         "energy": _energy(cluster.energy),
     }
     return _connection(cluster.connection) | _given(rest)
+
+
+def _diagnosis(settings: DiagnosisSettings) -> dict[str, Value]:
+    return _given({"services": settings.services, **written_thresholds(settings)})
 
 
 def _telemetry(source: Telemetry | None) -> Value | None:
