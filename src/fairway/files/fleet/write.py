@@ -104,8 +104,7 @@ class _Composer:
             yield from _section("priorities", {p.name: _priority(p) for p in fleet.priorities})
         if fleet.fairness != Fairness():
             yield from ("", "fairness:", f"  half_life: {duration_text(fleet.fairness.half_life_seconds)}")
-        if diagnosis := _diagnosis(fleet.diagnosis):
-            yield from ("", "diagnosis:", *_block(diagnosis, "  "))
+        yield from _diagnosis(fleet.diagnosis)
         if fleet.teams:
             yield from ("", "teams:")
         for team in self.tree.top():
@@ -167,8 +166,9 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
     return _connection(cluster.connection) | _given(rest)
 
 
-def _diagnosis(settings: DiagnosisSettings) -> dict[str, Value]:
-    return _given({"services": settings.services, **written_thresholds(settings)})
+def _diagnosis(settings: DiagnosisSettings) -> Iterator[str]:
+    if keys := _given({"services": settings.services, **written_thresholds(settings)}):
+        yield from ("", "diagnosis:", *_block(keys, "  "))
 
 
 def _telemetry(source: Telemetry | None) -> Value | None:
