@@ -61,14 +61,13 @@ class RightSize:
     saved_money: Decimal | None
     """At the price given; None without one."""
 
-    def sentence(self, saved_money: str = "") -> str:
-        """Describe the advice to the jobs' user. `saved_money`: the amount as the caller formats money."""
+    def sentence(self, saved_money: str = "", whose: str = "your") -> str:
+        """Describe the advice. `saved_money`: the amount as the caller formats money."""
         memory = f"{self.memory_peak_mib / 1024:.0f} of {self.memory_total_mib / 1024:.0f} GB"
         used = f"{memory} and {self.gpus_used} of {self.gpus_held} GPUs" if self.gpus_held > 1 else memory
         saved = saved_money or f"{self.saved_gpu_hours:,.0f} GPU-hours"
-        return (
-            f"your last {self.jobs} {self.pattern} jobs used {used}; {self.request} would have saved {saved}"
-        )
+        past = f"{whose} last {self.jobs} {self.pattern} jobs used {used}"
+        return f"{past}; {self.request} would have saved {saved}"
 
 
 def name_pattern(name: str) -> str:

@@ -55,6 +55,7 @@ from fairway.policy.placement import (
     priority_of,
     team_of,
 )
+from fairway.services.advice import advise_job
 from fairway.services.convert import gpu_use as convert_use
 from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
@@ -581,10 +582,23 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
 
 
 async def explain_job(
-    ledger: Ledger, fleets: Fleets, explainer: ExplainsJobs, found: JobDetail, person: Person
+    ledger: Ledger,
+    fleets: Fleets,
+    explainer: ExplainsJobs,
+    found: JobDetail,
+    person: Person,
+    now: datetime | None = None,
 ) -> wire.Why:
-    """Explain why a job waits; of an array whose first task has started, why a task waits."""
-    why = await explainer.why(await describe_job(ledger, fleets, found, person), found)
+    """Explain why a job waits and how it uses its GPUs; of an array that has begun, why a task waits.
+
+    `now`: None for the present.
+    """
+    job = await describe_job(ledger, fleets, found, person)
+    why = await explainer.why(job, found)
+    if job.last_seen_at is None:
+        fleet, at = await fleets.current(), now or datetime.now(UTC)
+        advice = await advise_job(ledger, fleet, found, person, at)
+        why = why.model_copy(update={"use": job.use, **advice._asdict()})
     task = await explainer.waiting_task(found.row)
     waiting = await ledger.jobs.one(task.id) if task is not None else None
     if waiting is None:

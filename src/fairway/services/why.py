@@ -1,9 +1,9 @@
-"""Explain why a job waits, from its engine, the ledger and the policy together, and how it uses its GPUs."""
+"""Explain why a job waits, from its engine, the ledger and the policy together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,7 +19,6 @@ from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.job import JobState, format_job_id
 from fairway.model.names import TeamName
 from fairway.model.team import Supply, TeamTree
-from fairway.services.advice import diagnose_job
 from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
 from fairway.services.jobs import FleetSource
@@ -35,25 +34,13 @@ _STOPS: Final = frozenset({"TeamHeld", "QueueInactive"})
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class JobExplainer:
     """Explains jobs of every cluster. Safe for concurrent use."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        fleets: FleetSource,
-        engines: EngineCache,
-        *,
-        clock: Callable[[], datetime] = _now,
-    ) -> None:
+    def __init__(self, ledger: Ledger, fleets: FleetSource, engines: EngineCache) -> None:
         self._ledger = ledger
         self._fleets = fleets
         self._engines = engines
-        self._clock = clock
 
     async def why(self, job: wire.JobDetail, found: JobDetail) -> wire.Why:
         """Explain a job. `job` is what the caller may read of `found`, with or without its spec."""
@@ -75,11 +62,8 @@ class JobExplainer:
         if row.state is JobState.WAITING and not plain and job.code != SPENT_CODE:
             answer = await self._answer(row, fleet)
         why = build_why(
-            job, dependencies, unreachable, self._clock(), left_by=left_by, plain=plain, answer=answer
+            job, dependencies, unreachable, datetime.now(UTC), left_by=left_by, plain=plain, answer=answer
         )
-        if job.last_seen_at is None:
-            diagnosis = await diagnose_job(self._ledger, row, fleet, self._clock())
-            why = why.model_copy(update={"diagnosis": diagnosis})
         conditions = [c.condition for c in await self._ledger.conditions.all() if c.cluster == row.cluster]
         return with_conditions(why, conditions)
 

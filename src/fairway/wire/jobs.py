@@ -22,7 +22,7 @@ from fairway.model.job import GpuRequest as GpusAsked
 from fairway.model.job import JobSpec as Spec
 from fairway.model.job import Retries as RetryRule
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
-from fairway.wire.fleet import USER_PATTERN, Moment, RequestBody, Wire
+from fairway.wire.fleet import USER_PATTERN, Moment, Price, RequestBody, Wire
 from fairway.wire.gpu_use import Use
 
 MAX_JOBS: Final = 10_000
@@ -438,6 +438,26 @@ class Diagnosis(Wire):
     hint: str = Field(description="what to change, with flags for this job")
 
 
+class JobCost(Wire):
+    """What a job cost so far: the devices it held, at the price of its pool."""
+
+    amount: Price = Field(examples=["53.33"])
+    currency: str
+    about: bool = Field(description="commitments, or how GPUs were cut into slices, are not in it")
+
+
+class RightSize(Wire):
+    """A smaller request that would have been enough for the last jobs of one name."""
+
+    pattern: str = Field(examples=["finetune-*"], description="the name without counters at its end")
+    jobs: int = Field(description="jobs that it is based on; it would have been enough for each of them")
+    request: str = Field(examples=["--gpus 1g.10gb"], description="flags of the smaller request")
+    saved_gpu_hours: float = Field(description="not held with it; a slice counts as its part of a GPU")
+    saved_money: Price | None = Field(description="null: not for the caller to see")
+    saved_wait_seconds: float | None = Field(description="null: not known, or none")
+    text: str = Field(description="the same in a sentence")
+
+
 class Why(Wire):
     """Why a job waits; of one that runs or is over, how it stands."""
 
@@ -457,6 +477,14 @@ class Why(Wire):
         default=None,
         description="of a job that runs, what limits its use of its GPUs in the last hours; of one that is "
         "over, what limited it; null: nothing to say, or its cluster has no telemetry",
+    )
+    use: Use | None = Field(
+        default=None,
+        description="what its GPUs did; null: it held none, or no metrics of its cluster are read",
+    )
+    cost: JobCost | None = Field(default=None, description="null: not for the caller to see, or of no pool")
+    right_size: RightSize | None = Field(
+        default=None, description="what the next job of this name should request; null: the same"
     )
 
 

@@ -5,23 +5,28 @@ The time is in the future of the test: jobs of real engines have begun now, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import psycopg
+import pytest
 
 from fairway.control.loops.telemetry import ReadTelemetry
 from fairway.ledger import Ledger
+from fairway.model.access import Role
 from fairway.model.fleet import Cluster, Fleet, Pool, Telemetry
 from fairway.model.job import JobId
-from fairway.services.convert import jobs as convert
+from fairway.model.names import UserName
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets, LastApplied
+from fairway.services.jobs import explain_job
+from fairway.services.rights import Person
 from fairway.services.why import JobExplainer
 from fairway.wire import jobs as wire
-from lab import Instance
+from lab import Instance, obtain
 from lab.gpus.backfill import backfill
 from lab.gpus.dcgm import Options
 from lab.gpus.fleet import Fleet as Exporters
@@ -46,6 +51,16 @@ CODES: Mapping[str, str | None] = {
 }
 GPUS = {"good": 2, "comm": 2, "some-unused": 2}
 """One, of the others."""
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Instance]:
+    instance = obtain("prometheus", f"test-{os.getpid()}-shapes", None, {})
+    try:
+        instance.up()
+        yield instance
+    finally:
+        instance.wipe()
 
 
 @dataclass(frozen=True)
@@ -128,11 +143,12 @@ async def diagnosed(
     for _ in range(2):  # a step reads two hours at most
         await loop(lease)
     await loop.close()
-    moment = datetime.fromtimestamp(now, UTC)
-    explainer = JobExplainer(ledger, fleets, EngineCache(no_engine), clock=lambda: moment)
+    explainer = JobExplainer(ledger, fleets, EngineCache(no_engine))
+    anybody = Person(UserName("viewer"), Role.VIEWER, frozenset())
     said = {}
     for job in jobs:
         found = await ledger.jobs.one(job)
         assert found is not None
-        said[job] = await explainer.why(convert.job_detail(found, readable=True), found)
+        moment = datetime.fromtimestamp(now, UTC)
+        said[job] = await explain_job(ledger, fleets, explainer, found, anybody, moment)
     return said

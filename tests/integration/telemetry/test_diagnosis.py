@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,25 +11,16 @@ import pytest
 from fairway.cli.output.jobs import why_lines
 from fairway.ledger import Ledger
 from fairway.model.job import JobId
-from lab import Instance, obtain
+from lab import Instance
 from lab.gpus.dcgm import Options
-from tests.integration.telemetry.shapes import CODES, GPUS, diagnosed, holdings, serve
+from tests.integration.telemetry.shapes import CODES, GPUS, diagnosed, holdings, prometheus, serve
 from tests.metered import CLUSTER, Hand
 from tests.unit.services.test_gpu_use import FLEET
 
+__all__ = ["prometheus"]
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
 SINCE = int(datetime(2027, 1, 5, 8, tzinfo=UTC).timestamp())
-
-
-@pytest.fixture
-def prometheus() -> Iterator[Instance]:
-    instance = obtain("prometheus", f"test-{os.getpid()}-shapes", None, {})
-    try:
-        instance.up()
-        yield instance
-    finally:
-        instance.wipe()
 
 
 def run(db: psycopg.Connection[object], number: int, shape: str, holder: str, *, indices: bool) -> JobId:

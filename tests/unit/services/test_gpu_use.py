@@ -11,18 +11,23 @@ from typing import NoReturn
 import psycopg
 import pytest
 
+from fairway.cli.output.jobs import advice_lines
 from fairway.ledger import Lease, Ledger
+from fairway.model.access import Role
 from fairway.model.diagnosis import DiagnosisSettings, Thresholds
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool, SlurmConnection, SlurmPlace, Telemetry
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.gpu_use import WINDOW_SECONDS, Device, GpuUse, HostUse, MetricCode, Window
 from fairway.model.job import JobId
-from fairway.model.names import ClusterName, PoolName
+from fairway.model.names import ClusterName, PoolName, SliceName, TeamName, UserName
 from fairway.model.telemetry import JobFigures
-from fairway.services.convert import jobs as convert
 from fairway.services.engine_cache import EngineCache
+from fairway.services.fleets import Fleets
 from fairway.services.gpu_use import job_figures
+from fairway.services.jobs import explain_job
+from fairway.services.rights import Person
 from fairway.services.why import JobExplainer
+from fairway.views.summary import summary_lines
 from fairway.wire import jobs as wire
 from tests.metered import CLUSTER, Hand
 
@@ -49,6 +54,9 @@ FLEET = Fleet(
         ),
     ),
 )
+OWNER = Person(UserName("ann"), Role.MEMBER, frozenset({TeamName("ml")}))
+OTHER = Person(UserName("bob"), Role.MEMBER, frozenset())
+OPERATOR = Person(UserName("root"), Role.OPERATOR, frozenset())
 GOOD = {
     MetricCode.ENGINE: 0.96,
     MetricCode.SM: 0.85,
@@ -132,27 +140,23 @@ async def figures(ledger: Ledger, job: int, fleet: Fleet = FLEET, now: int = NOW
     return found.get(JobId(job))
 
 
-class OneFleet:
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-
-    async def current(self) -> Fleet:
-        return self.fleet
-
-    async def applied(self, cluster: str | None = None) -> Fleet | None:
-        return self.fleet
-
-
 def no_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> NoReturn:
     raise AssertionError("nobody needs an engine to diagnose a job")
 
 
-async def why(ledger: Ledger, job: int, fleet: Fleet = FLEET, now: int = NOW) -> wire.Diagnosis | None:
+async def explained(
+    ledger: Ledger, job: int, fleet: Fleet = FLEET, now: int = NOW, person: Person = OWNER
+) -> wire.Why:
     found = await ledger.jobs.one(JobId(job))
     assert found is not None
-    moment = datetime.fromtimestamp(now, UTC)
-    explainer = JobExplainer(ledger, OneFleet(fleet), EngineCache(no_engine), clock=lambda: moment)
-    return (await explainer.why(convert.job_detail(found, readable=True), found)).diagnosis
+    await ledger.revisions.add("fleet", "digest", "test")
+    fleets = Fleets(ledger, lambda _: fleet)
+    explainer = JobExplainer(ledger, fleets, EngineCache(no_engine))
+    return await explain_job(ledger, fleets, explainer, found, person, datetime.fromtimestamp(now, UTC))
+
+
+async def why(ledger: Ledger, job: int, fleet: Fleet = FLEET) -> wire.Diagnosis | None:
+    return (await explained(ledger, job, fleet)).diagnosis
 
 
 async def test_a_running_job_has_the_figures_of_its_last_hours(
@@ -281,3 +285,79 @@ async def test_thresholds_come_from_the_fleet(ledger: Ledger, hand: Hand, loop: 
     assert said.code == "CpuBound"
     unlike = await why(ledger, job)
     assert unlike is None or unlike.code != "CpuBound"
+
+
+def end(hand: Hand, job: int, began: int, ended: int, devices: int = 1) -> None:
+    hand.attempt(job, 1, began, ended, devices=devices)
+    hand.move(job, hand.class_(), "done")
+
+
+async def test_a_job_that_is_over_is_summarized(ledger: Ledger, hand: Hand, loop: Loop) -> None:
+    began = NOW - 4 * HOUR
+    job = running(hand, began)
+    await loop.start(began)
+    await loop.read(job, began, began + 2 * HOUR, LOADER | {MetricCode.POWER: 250.0}, host=busy_cpus(0.95))
+    await loop.read(job, began + 2 * HOUR, NOW)
+    assert summary_lines(await explained(ledger, job)) == []
+    end(hand, job, began, began + 2 * HOUR)
+    found = await explained(ledger, job)
+    assert summary_lines(found) == [
+        "It held 2.0 GPU-hours, 4.00 USD. GPUs: engine busy 25 % of the time, 25 % in the last five minutes"
+        " read; at most 64 GiB of memory on one; 0.5 kWh."
+    ]
+    assert found.diagnosis is not None
+    assert found.diagnosis.code == "CpuBound"
+    assert any("CpuBound" in line.text for line in advice_lines(found, 100))
+    assert (await explained(ledger, job, person=OTHER)).cost is None
+
+
+async def test_the_next_request_is_advised_from_past_jobs(ledger: Ledger, hand: Hand, loop: Loop) -> None:
+    """Six jobs with two GPUs used one of them, and an eighth of its memory."""
+    small = dict.fromkeys(GOOD, 0.0) | {
+        MetricCode.ENGINE: 0.1,
+        MetricCode.SM: 0.02,
+        MetricCode.MEMORY: 5_000.0,
+    }
+    unused = dict.fromkeys(GOOD, 0.0) | {MetricCode.MEMORY: 4.0}
+    began = NOW - 12 * HOUR
+    await loop.start(began)
+    for number in range(6):
+        job = running(hand, began, gpus=2, name=f"finetune-{number}")
+        await loop.read(job, began, began + HOUR, small, unused)
+        end(hand, job, began, began + HOUR, devices=2)
+        began += HOUR
+    await loop.read(job, began, NOW)
+    found = (await explained(ledger, job)).right_size
+    assert found is not None
+    assert (found.pattern, found.jobs, found.request) == ("finetune-*", 6, "--gpus 1")
+    assert found.saved_money == Decimal("12.00")
+    assert found.saved_wait_seconds is None
+    assert found.text == (
+        "your last 6 finetune-* jobs used 5 of 80 GB and 1 of 2 GPUs; --gpus 1 would have saved 12.00 USD"
+    )
+    assert (await explained(ledger, job, person=OTHER)).right_size is None
+    seen = (await explained(ledger, job, person=OPERATOR)).right_size
+    assert seen is not None
+    assert seen.text.startswith("ann's last 6 finetune-* jobs")
+    sliced = Pool(
+        PoolName("mig"),
+        ClusterName(CLUSTER),
+        CATALOGUE["A100-80GB"],
+        Capacity.OWNED,
+        Decimal(2),
+        SlurmPlace("mig"),
+        slices=(SliceName("1g.10gb"),),
+    )
+    with_slices = replace(FLEET, pools=(*FLEET.pools, sliced))
+    found = (await explained(ledger, job, with_slices)).right_size
+    assert found is not None
+    assert found.request == "--gpus 1g.10gb"
+    # Those who ask for a slice usually begin at once.
+    hand.db.execute("UPDATE job SET submitted_at = started_at - interval '30 minutes', attempts = 1")
+    for _ in range(5):
+        other = hand.job(hand.class_(pool="mig", slice_="1g.10gb"), "done")
+        hand.db.execute("UPDATE job SET started_at = now(), submitted_at = now() WHERE id = %s", [other])
+    found = (await explained(ledger, job, with_slices)).right_size
+    assert found is not None
+    assert found.saved_wait_seconds == 6 * 1800
+    assert found.text.endswith("and 3 h of waiting")

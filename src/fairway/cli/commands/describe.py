@@ -9,7 +9,7 @@ import click
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.format import Format, output_option, show_document, table_width, text_width
 from fairway.cli.output.gpu_use import MAX_GPUS, gpu_lines
-from fairway.cli.output.jobs import job_lines
+from fairway.cli.output.jobs import advice_lines, job_lines
 
 _KINDS = ("job", "jobs")
 
@@ -35,10 +35,18 @@ def describe(what: tuple[str, ...], context: str | None, url: str | None, output
         tasks = client.task_counts(job.id) if job.array is not None else None
         measured = job.use is not None and job.use.measured_gpu_seconds > 0
         use = client.job_use(job.id, gpus=MAX_GPUS) if measured else None
+        why = client.why(job.id) if measured else None
     show_document(
         job,
         lambda: job_lines(
-            job, tasks, datetime.now(UTC), text_width(), gpu_lines(use, table_width()) if use else ()
+            job,
+            tasks,
+            datetime.now(UTC),
+            text_width(),
+            [
+                *(gpu_lines(use, table_width()) if use else ()),
+                *(advice_lines(why, text_width()) if why else ()),
+            ],
         ),
         output,
     )

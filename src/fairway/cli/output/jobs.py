@@ -27,6 +27,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
+from fairway.views.summary import summary_lines
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as wire
 
@@ -210,12 +211,22 @@ def why_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
         lines += folded(reason.text + _evidence(reason), width)
         if reason.hint:
             lines += folded(f"hint: {reason.hint}", width)
+    return lines + advice_lines(found, width)
+
+
+def advice_lines(found: wire.Why, width: int | None) -> list[ScreenLine]:
+    """Format what a job that is over used and cost, what limits it, and what to request next time."""
+    lines: list[ScreenLine] = []
+    for text in summary_lines(found):
+        lines += [ScreenLine(), *folded(text, width)]
     if found.diagnosis is not None:
-        lines += [ScreenLine(), *diagnosis_lines(found.diagnosis, width)]
+        lines += [ScreenLine(), *_diagnosis_lines(found.diagnosis, width)]
+    if found.right_size is not None:
+        lines += [ScreenLine(), *folded(f"Next time: {found.right_size.text}.", width)]
     return lines
 
 
-def diagnosis_lines(found: wire.Diagnosis, width: int | None) -> list[ScreenLine]:
+def _diagnosis_lines(found: wire.Diagnosis, width: int | None) -> list[ScreenLine]:
     """Format a diagnosis: what it means with code and confidence, evidence, remedy."""
     lines = folded(f"{found.text} ({found.code}, {found.confidence} confidence)", width, "yellow")
     for text in found.evidence:

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 import click
 
+from fairway.cli.output.format import text_width
+from fairway.cli.output.jobs import advice_lines
 from fairway.client.client import Client
+from fairway.model.job import ENDED_JOBS
 from fairway.views.jobs import headline
 
 
@@ -25,3 +28,6 @@ def print_log(client: Client, job: str, *, attempt: int | None, node: int, follo
         click.echo(headline(detail, datetime.now(UTC)), err=True)
         if not attempt_shown and detail.attempt_count:
             click.echo("it printed nothing", err=True)
+        if follow and detail.state in ENDED_JOBS and detail.use is not None:
+            for line in advice_lines(client.why(detail.id), text_width()):
+                click.echo(line.text, err=True)

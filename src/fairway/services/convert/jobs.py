@@ -5,10 +5,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Mapping
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fairway.advise.diagnosis import Diagnosis
+from fairway.advise.right_size import RightSize
 from fairway.cost.budget_text import SPENT_CODE, SpentBudget, spent_hint, spent_text
+from fairway.cost.job_cost import JobCost
+from fairway.cost.rounding import rounded
 from fairway.engines.port import LogPart
 from fairway.ledger.records.fleet import LeftCluster
 from fairway.ledger.records.gpu_use import JobUse
@@ -17,10 +21,13 @@ from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
 from fairway.model.names import ClusterName, TeamName
+from fairway.model.price import MINOR_DIGITS, cent
+from fairway.model.text import span
 from fairway.policy.placement import PlacementOption
 from fairway.services.convert.gpu_use import use as convert_use
 from fairway.wire import jobs as wire
 
+_MIN_WAIT_SECONDS: Final = 60
 _NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING)
 JobT = TypeVar("JobT", bound=wire.Job)
 NATIVE = "it was not submitted through Fairway"
@@ -68,6 +75,31 @@ def diagnosis(found: Diagnosis, job_id: JobId) -> wire.Diagnosis:
         evidence=list(found.evidence),
         confidence=found.confidence.word,
         hint=found.remedy_for(format_job_id(job_id)),
+    )
+
+
+def job_cost(found: JobCost) -> wire.JobCost:
+    """Convert what a job cost."""
+    return wire.JobCost(amount=found.amount, currency=found.currency, about=found.about)
+
+
+def right_size(
+    found: RightSize, saved_wait: float | None, whose: str, currency: str | None
+) -> wire.RightSize:
+    """Convert advice on the next request; `currency` is None if the amount is not for the reader."""
+    money = found.saved_money if currency else None
+    wait = saved_wait if saved_wait is not None and saved_wait >= _MIN_WAIT_SECONDS else None
+    amount = (
+        f"{money:,.{MINOR_DIGITS.get(currency, 2)}f} {currency}" if money is not None and currency else ""
+    )
+    return wire.RightSize(
+        pattern=found.pattern,
+        jobs=found.jobs,
+        request=found.request,
+        saved_gpu_hours=found.saved_gpu_hours,
+        saved_money=rounded(Fraction(money), cent(currency)) if money is not None and currency else None,
+        saved_wait_seconds=wait,
+        text=found.sentence(amount, whose) + (f" and {span(wait)} of waiting" if wait else ""),
     )
 
 

@@ -10,23 +10,20 @@ from fastapi import Request, Response
 from starlette.responses import RedirectResponse
 
 from fairway.api.auth import caller_of
-from fairway.cost.calendar import calendar_of
 from fairway.ledger import Token
 from fairway.ledger.records.jobs import DesiredState, JobDetail, JobRow
 from fairway.model.access import JobPermission
-from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
 from fairway.services import jobs as job_services
-from fairway.services.advice import diagnose_job
+from fairway.services.advice import Advice, advise_job, cost_of
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
-from fairway.services.rights import forbidden_jobs, person_of, require_permission, visible_teams
+from fairway.services.rights import forbidden_jobs, person_of, require_permission
 from fairway.views import jobs as views
 from fairway.views.gpu_use import use_text
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import log_page
-from fairway.web.pages.jobs.cost import JobCost, held_spans, job_cost, whole_days
 from fairway.web.pages.jobs.gpu_use import MAX_GPUS, JobUseView, job_use_view
 from fairway.web.pages.jobs.rows import badge, task_badges, time_text
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
@@ -101,6 +98,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
     changes = job_services.possible_changes(person, row)
     refusal = job_services.release_refusal(person, found) if DesiredState.RUN in changes else ""
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
+    tracked = job.last_seen_at is None
+    advice = await advise_job(site.ledger, fleet, found, person, now) if tracked else Advice()
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -111,7 +110,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "state": badge(job.state, views.state_text(job)),
         "standing": views.state_with_reason(job, now),
         "reasons": (await site.jobs.explainer.why(job, found)).reasons if waits else [],
-        "diagnosis": await diagnose_job(site.ledger, row, fleet, now) if job.last_seen_at is None else None,
+        "diagnosis": advice.diagnosis,
+        "right_size": advice.right_size,
         "next": views.next_step(job),
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),
@@ -124,7 +124,7 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "happened": views.timeline(job),
         "use": await _use(site, job, row),
         "use_text": use_text,
-        "cost": await _cost(site, caller, fleet, found, now),
+        "cost": await cost_of(site.ledger, fleet, found, person, now),
         "after": await job_services.dependencies_of(site.ledger, job),
         "readable": readable,
         "refusal": "" if readable else forbidden_jobs(person, JobPermission.READ, [row]).hint,
@@ -148,19 +148,3 @@ async def _use(site: PageContext, job: wire.JobDetail, row: JobRow) -> JobUseVie
     if job.use is None or not job.use.measured_gpu_seconds:
         return None
     return job_use_view(await job_services.job_use(site.ledger, row, MAX_GPUS), job.attempts)
-
-
-async def _cost(
-    site: PageContext, caller: Token, fleet: Fleet, found: JobDetail, now: datetime
-) -> JobCost | None:
-    """Compute the job's cost. Returns None if the caller may not see it, or the pool is unknown."""
-    row = found.row
-    pool = next((p for p in fleet.pools if p.name == row.pool), None)
-    seen = visible_teams(caller, fleet)
-    if pool is None or (seen is not None and row.team not in seen):
-        return None
-    attempts = [a.attempt for a in found.attempts]
-    calendar = calendar_of(fleet)
-    spans = [span for _, span in held_spans(attempts, now)]
-    points = await site.ledger.prices.points([pool.name], whole_days(calendar, spans)) if spans else {}
-    return job_cost(fleet, calendar, pool, row.slice, attempts, points, now)

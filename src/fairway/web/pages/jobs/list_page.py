@@ -10,6 +10,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from fairway.api.auth import caller_of
+from fairway.cost.job_cost import estimate_cost
 from fairway.ledger import Ledger, Token
 from fairway.ledger.records.jobs import JobRow
 from fairway.model.condition import ConditionType
@@ -19,7 +20,6 @@ from fairway.services.jobs import explain_jobs
 from fairway.services.rights import person_of, visible_teams
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import job_page
-from fairway.web.pages.jobs.cost import estimate_cost
 from fairway.web.pages.jobs.query import AGES, STATES, JobQuery
 from fairway.web.pages.jobs.rows import JobListRow, job_row
 from fairway.web.sessions import PAGE

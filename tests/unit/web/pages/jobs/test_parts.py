@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fairway.cost.calendar import Calendar
+from fairway.cost.job_cost import estimate_cost, job_cost
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import Attempt, Ending, JobId, JobState
 from fairway.model.names import NodeName, PoolName, SliceName
 from fairway.model.price import Commitment, PricePoint, PriceStep, Pricing
-from fairway.web.pages.jobs.cost import estimate_cost, job_cost
 from fairway.web.pages.jobs.log_page import SHOWN_BYTES, last_part, printable
 from fairway.web.pages.jobs.query import JobQuery
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
