@@ -5,6 +5,7 @@ The time is in the future of the test: jobs of real engines have begun now, and 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ import psycopg
 import pytest
 
 from fairway.control.loops.telemetry import ReadTelemetry
+from fairway.engines.port import Mirrors
 from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.fleet import Cluster, Fleet, Pool, Telemetry
-from fairway.model.job import JobId
+from fairway.model.job import JobId, JobState
 from fairway.model.names import UserName
 from fairway.services.engine_cache import EngineCache
 from fairway.services.fleets import Fleets, LastApplied
@@ -32,6 +34,7 @@ from lab.gpus.dcgm import Options
 from lab.gpus.fleet import Fleet as Exporters
 from lab.gpus.fleet import Node
 from lab.gpus.shapes import Point
+from tests.waiting import Deadline
 
 SPAN = 9000
 """Two and a half hours."""
@@ -117,6 +120,27 @@ def serve(
                 said["namespace"], _, said["pod"] = one.holder.partition("/")
             exporters.hold(said, float(since))
     backfill(prometheus, exporters, since, since + SPAN + 600)
+
+
+async def started(
+    ledger: Ledger, engine: Mirrors, fleet: Fleet, shapes: dict[str, str]
+) -> tuple[dict[JobId, str], int]:
+    """Follow jobs until all of them run. Returns their shapes, and when the last one began."""
+    lease = await ledger.leases.take("mirror", fleet.clusters[0].name, "test", 600)
+    assert lease is not None
+    mark: str | None = None
+    deadline = Deadline(60)
+    while True:
+        batch = await engine.changes(mark, fleet)
+        mark = batch.mark
+        async with ledger.writing(lease) as tx:
+            await tx.mirror.write_jobs(batch.jobs, batch.mark)
+        rows = await ledger.jobs.by_engine_ids(fleet.clusters[0].name, list(shapes))
+        begun = [r.started_at.timestamp() for r in rows if r.state is JobState.RUNNING and r.started_at]
+        if len(begun) == len(shapes):
+            return {row.id: shapes[str(row.engine_id)] for row in rows}, int(max(begun)) + 1
+        assert not deadline.passed, [(row.name, row.state, row.reason) for row in rows]
+        await asyncio.sleep(0.2)
 
 
 def no_engine(cluster: Cluster, pools: tuple[Pool, ...]) -> NoReturn:

@@ -42,9 +42,17 @@ def run(db: psycopg.Connection[object], number: int, shape: str, holder: str, *,
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(Options(), id="hpc_job, cgroup_info"),
-        pytest.param(Options(dcgm="4.6", hpc_job=False, cgroups="jobstats"), id="indices, jobid"),
-        pytest.param(Options(hpc_job=False, pods=True), id="pods"),
+        pytest.param(
+            Options(cgroups="jobstats"),
+            id="hpc_job, jobid",
+            marks=pytest.mark.nightly("CI has the form of cgroup_info on real Slurm"),
+        ),
+        pytest.param(Options(dcgm="4.6", hpc_job=False), id="indices"),
+        pytest.param(
+            Options(hpc_job=False, pods=True),
+            id="pods",
+            marks=pytest.mark.nightly("CI has pods on real Kubernetes"),
+        ),
     ],
 )
 async def test_each_shape_has_its_diagnosis(

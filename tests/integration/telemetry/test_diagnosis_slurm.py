@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,12 +10,10 @@ import pytest
 from fairway.engines.slurm import SlurmEngine
 from fairway.ledger import Ledger
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobId, JobState
 from lab import Instance, obtain
 from lab.gpus.dcgm import Options
 from tests.integration.jobs.slurm_jobs import fleet_of, sbatch
-from tests.integration.telemetry.shapes import CODES, GPUS, diagnosed, holdings, prometheus, serve
-from tests.waiting import Deadline
+from tests.integration.telemetry.shapes import CODES, GPUS, diagnosed, holdings, prometheus, serve, started
 
 __all__ = ["prometheus"]
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(300)]
@@ -48,27 +45,6 @@ async def engine(fleet: Fleet) -> AsyncIterator[SlurmEngine]:
     made = SlurmEngine(fleet.clusters[0], fleet.pools)
     yield made
     await made.close()
-
-
-async def started(
-    ledger: Ledger, engine: SlurmEngine, fleet: Fleet, shapes: dict[str, str]
-) -> tuple[dict[JobId, str], int]:
-    """Follow jobs until all of them run. Returns their shapes, and when the last one began."""
-    lease = await ledger.leases.take("mirror", fleet.clusters[0].name, "test", 600)
-    assert lease is not None
-    mark: str | None = None
-    deadline = Deadline(60)
-    while True:
-        batch = await engine.changes(mark, fleet)
-        mark = batch.mark
-        async with ledger.writing(lease) as tx:
-            await tx.mirror.write_jobs(batch.jobs, batch.mark)
-        rows = await ledger.jobs.by_engine_ids(fleet.clusters[0].name, list(shapes))
-        begun = [r.started_at.timestamp() for r in rows if r.state is JobState.RUNNING and r.started_at]
-        if len(begun) == len(shapes):
-            return {row.id: shapes[str(row.engine_id)] for row in rows}, int(max(begun)) + 1
-        assert not deadline.passed, [(row.name, row.state, row.reason) for row in rows]
-        await asyncio.sleep(0.2)
 
 
 async def test_each_shape_has_its_diagnosis(
