@@ -19,6 +19,7 @@ from fairway.api.routes import costs as cost_routes
 from fairway.api.routes import fleet as fleet_routes
 from fairway.api.routes import jobs as job_routes
 from fairway.api.routes import policy as policy_routes
+from fairway.api.routes import use as use_routes
 from fairway.ledger import Ledger
 from fairway.services.cost_queries import CostQueries
 from fairway.services.fleets import Fleets
@@ -56,6 +57,7 @@ def create_app(
     app.state.ledger = ledger
     app.state.fleets = fleets
     fleet_routes.add_fleet_routes(app, ledger, fleets)
+    use_routes.add_use_routes(app, ledger, fleets)
     policy_routes.add_plan_routes(app, ledger, fleets, policy)
     policy_routes.add_history_routes(app, ledger, fleets)
     job_routes.add_submit_routes(app, ledger, jobs)

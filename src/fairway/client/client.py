@@ -209,6 +209,16 @@ class Client:
         """Return what a job's GPUs did: in all, GPU by GPU (at most `gpus` of them), and over time."""
         return self._send(requests.job_use(id, gpus))
 
+    def use_now(self) -> list[gpu_wire.SupplyUse]:
+        """Return what held GPUs did in the last window that was read, by pool."""
+        return (self._send(requests.use_now())).supplies
+
+    def use_history(
+        self, days: int = 1, *, pool: str | None = None, team: str | None = None
+    ) -> gpu_wire.UseHistory:
+        """Return what became of the GPU time that was held, by hour, of more than seven days by day."""
+        return self._send(requests.use_history(days, pool, team))
+
     def why(self, id: str) -> job_wire.Why:  # noqa: A002
         """Return why a job waits, with a remedy for each reason, or how it runs or ended."""
         return self._send(requests.why(id))

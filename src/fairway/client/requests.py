@@ -151,6 +151,16 @@ def job_use(job_id: str, gpus: int | None) -> ApiRequest[gpu_wire.JobUse]:
     return get(f"/v1/jobs/{_quoted(job_id)}/use", gpu_wire.JobUse, [("gpus", gpus)])
 
 
+def use_now() -> ApiRequest[gpu_wire.UseNow]:
+    """Request what held GPUs did in the last window that was read."""
+    return get("/v1/use/now", gpu_wire.UseNow)
+
+
+def use_history(days: int, pool: str | None, team: str | None) -> ApiRequest[gpu_wire.UseHistory]:
+    """Request what became of held GPU time."""
+    return get("/v1/use/history", gpu_wire.UseHistory, [("days", days), ("pool", pool), ("team", team)])
+
+
 def why(job_id: str) -> ApiRequest[job_wire.Why]:
     """Request why a job waits."""
     return get(f"/v1/jobs/{_quoted(job_id)}/why", job_wire.Why)

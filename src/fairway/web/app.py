@@ -25,6 +25,7 @@ from fairway.web.pages.teams import page as team_page
 from fairway.web.render import PageRenderer
 from fairway.web.sessions import PageRoute, error_page_with_navigation
 from fairway.web.static import StaticFiles
+from fairway.web.use_view import UseViews
 
 
 def add_pages(
@@ -57,9 +58,10 @@ def add_pages(
         oidc_pages.add_oidc(site)
         live.add_live(app, ledger)
         fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
-        fleet_page.add_fleet_pages(site, fleet_cache, plots)
-        pool_page.add_pool_pages(site, fleet_cache, plots)
-        team_page.add_team_pages(site)
+        uses = UseViews(ledger, fleets)
+        fleet_page.add_fleet_pages(site, fleet_cache, plots, uses)
+        pool_page.add_pool_pages(site, fleet_cache, plots, uses)
+        team_page.add_team_pages(site, uses)
         cost_page.add_cost_pages(site)
         server_page.add_server_page(site)
     app.router.route_class = GuardedRoute

@@ -58,6 +58,11 @@ def without_marks(value: object) -> object:
     return type(value)(_MARKS.sub("", value))
 
 
+def is_part(request: Request) -> bool:
+    """Return whether an open page asks for a part of itself."""
+    return bool(request.headers.get("hx-request") and request.headers.get("hx-target"))
+
+
 class PageRenderer:
     """The Jinja templates and their common values."""
 
@@ -88,7 +93,7 @@ class PageRenderer:
         A part is a block of the template; htmx names it by the id of the element to replace. `part` forces
         one. Keep what a part needs cheap: open pages request it repeatedly.
         """
-        block_name = part or (request.headers.get("hx-target") if request.headers.get("hx-request") else None)
+        block_name = part or (request.headers.get("hx-target") if is_part(request) else None)
         page = self._environment.get_template(template)
         values = self._common_values(request) | dict(values)
         if block_name is not None and (block := page.blocks.get(block_name.replace("-", "_"))):

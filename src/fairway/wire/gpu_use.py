@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fairway.model.gpu_use import GangMark
+from fairway.model.gpu_use import GangMark, HeldKind
 from fairway.wire.fleet import Moment, Wire
 
 Ratio = Annotated[float, Field(examples=[0.83])]
@@ -81,3 +81,37 @@ class JobUse(Wire):
     gpus_in_all: int
     hours: list[CoursePoint] = Field(description="oldest first, at most a month")
     windows: list[CoursePoint] = Field(description="of the last day, by five minutes; only the engine")
+
+
+class SupplyUse(Wire):
+    """What the held GPUs, or slices of one kind, of a pool did in the last window that was read."""
+
+    pool: str
+    slice: str | None = Field(description="null: whole GPUs")
+    at: Moment = Field(description="when the window of five minutes began")
+    measured_gpus: float = Field(description="held and measured")
+    busy_gpus: float = Field(description="the mean number whose engine was busy")
+    idle_gpus: int = Field(description="those that did nothing in the window")
+
+
+class UseNow(Wire):
+    """What held GPUs did in the last window that was read; pools that were not measured are not in it."""
+
+    supplies: list[SupplyUse]
+
+
+class HeldSpan(Wire):
+    """What became of the GPU-seconds that were held in an hour or on a day: the kinds sum to those held."""
+
+    start: Moment
+    end: Moment = Field(description="up to but not; of the last one: up to when metrics are read")
+    held_gpu_seconds: Seconds
+    gpu_seconds: dict[HeldKind, Seconds]
+
+
+class UseHistory(Wire):
+    """Held GPU time over time; a slice counts as its part of a GPU. Empty: no metrics are read there."""
+
+    by_day: bool = Field(description="false: by hour")
+    read_to: Moment | None = Field(description="metrics are read up to then; null: none are")
+    spans: list[HeldSpan]

@@ -49,6 +49,8 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/jobs/{id}"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}/why"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}/use"): Role.VIEWER,
+    ("GET", "/v1/use/now"): Role.VIEWER,
+    ("GET", "/v1/use/history"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}/tasks"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}/log"): Role.VIEWER,
     ("POST", "/v1/jobs"): Role.MEMBER,

@@ -46,7 +46,8 @@ Examples:
 def top(*, cluster: str | None, once: bool, every: float, context: str | None, url: str | None) -> None:
     """Show pools and jobs live, as they change.
 
-    For each pool: what is in use, free and wanted, and by which teams. Then jobs, running ones first.
+    For each pool: what is in use, how much of that is busy (in the last five minutes read), what is free and
+    wanted, and by which teams. Then jobs, running ones first.
     """
     with connect(context, url) as client:
         fleet = client.whoami().fleet
@@ -61,7 +62,7 @@ def _screen(client: Client, fleet: str | None, cluster: str | None) -> list[str]
     counts = client.job_counts(cluster)
     clusters = [c for c in client.clusters() if cluster in (None, c.name)]
     now = datetime.now(UTC)
-    pool_lines = _table(pools_in_use(pools, counts))
+    pool_lines = _table(pools_in_use(pools, counts, client.use_now()))
     max_lines = _JOBS_WITHOUT_TERMINAL
     if sys.stdout.isatty():
         max_lines = max(_MIN_JOBS, shutil.get_terminal_size().lines - len(pool_lines) - _AROUND)

@@ -10,6 +10,18 @@ from fairway.wire import gpu_use as wire
 
 MAX_GPUS: Final = 32
 """GPUs that `describe` lists; those that differ from the others come first."""
+USE_TITLES: Final = (
+    "BUSY %",
+    "NOW %",
+    "SM %",
+    "TENSOR %",
+    "DRAM %",
+    "PEAK GIB",
+    "WATT",
+    "IDLE %",
+    "MEASURED %",
+)
+"""Columns of a list of jobs: over the job's life, but for NOW."""
 _MAX_EXPLAINED: Final = 5
 """GPUs whose difference is explained in a sentence below the table."""
 _COLUMNS: Final = [
@@ -33,6 +45,30 @@ def gpu_lines(found: wire.JobUse, width: int) -> list[ScreenLine]:
         ScreenLine(f"  {gpu.node} GPU {gpu_text(gpu)} {mark_text(gpu)}") for gpu in marked[:_MAX_EXPLAINED]
     ]
     return said
+
+
+def use_cells(use: wire.Use | None) -> list[str]:
+    """Format a job's use for the columns of `USE_TITLES`; empty if no metrics of its cluster are read."""
+    if use is None:
+        return [""] * len(USE_TITLES)
+    measured = use.measured_gpu_seconds / use.held_gpu_seconds if use.held_gpu_seconds else None
+    idle = use.idle_gpu_seconds / use.measured_gpu_seconds if use.measured_gpu_seconds else None
+    return [
+        percent_text(use.engine),
+        now_text(use),
+        percent_text(use.sm),
+        percent_text(use.tensor),
+        percent_text(use.dram),
+        memory_text(use.memory_peak_mib),
+        watts_text(use.power_watts),
+        percent_text(idle),
+        percent_text(measured),
+    ]
+
+
+def now_text(use: wire.Use) -> str:
+    """Format how busy the GPUs were in the last window, in percent; a dash if nothing was measured."""
+    return percent_text(use.latest.engine if use.latest else None)
 
 
 def _row(gpu: wire.GpuUse) -> list[str]:

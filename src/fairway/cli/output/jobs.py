@@ -10,6 +10,7 @@ from typing import Final
 
 from fairway.cli.output.fleet import condition_notes
 from fairway.cli.output.format import UNKNOWN, Column, Fit, ScreenLine, TableView, count, folded, since, span
+from fairway.cli.output.gpu_use import USE_TITLES, use_cells
 from fairway.cli.output.messages import fold
 from fairway.model.condition import ConditionType
 from fairway.model.job import JobState
@@ -84,10 +85,12 @@ def jobs_view(
             Column("PRIORITY"),
             Column("ATTEMPTS", right=True),
             Column("ENGINE JOB"),
+            *(Column(title, right=True, hide_if_empty=True) for title in USE_TITLES),
         ]
         for row, group in zip(rows, groups, strict=True):
             job = group.job
-            row += [job.cluster, job.priority or "", str(job.attempt_count), job.engine_id or UNKNOWN]
+            where = [job.cluster, job.priority or "", str(job.attempt_count), job.engine_id or UNKNOWN]
+            row.extend([*where, *use_cells(job.use if group.tasks is None else None)])
     limit_text = f"the newest {count(len(groups), 'line')}" if more else ""
     return TableView(
         columns,

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, number, since
+from fairway.cli.output.gpu_use import now_text
 from fairway.cli.output.jobs import JobGroup, name_text, run_time
 from fairway.model.job import JobState
 from fairway.views.jobs import gpus_text, note, pool_text, state_text
 from fairway.wire import fleet as wire
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 
 _MAX_TEAMS = 4
+_PARTLY = "* a part of those in use was not measured"
+_MOST: Final = 0.95
+"""Of those in use: with fewer measured, a star says so."""
 
 
 def headline(
@@ -32,11 +38,22 @@ def headline(
     return "   ".join(parts)
 
 
-def pools_in_use(pools: Sequence[wire.Pool], counts: Sequence[job_wire.JobCount]) -> TableView:
-    """Return a table with one row for each pool and kind of slice, with the teams that hold and want it."""
+def pools_in_use(
+    pools: Sequence[wire.Pool],
+    counts: Sequence[job_wire.JobCount],
+    used: Sequence[gpu_wire.SupplyUse] = (),
+) -> TableView:
+    """Return a table with one row for each pool and kind of slice, with the teams that hold and want it.
+
+    `used`: what those in use did in the last window that was read. What was not measured is not counted busy,
+    and not idle either: a star says that a part of them was not measured.
+    """
+    busy = {(u.pool, u.slice): u for u in used}
     columns = [
         *Column.names("POOL", "GPU"),
-        *Column.numbers("TOTAL", "IN USE", "FREE", "WANTED"),
+        *Column.numbers("TOTAL", "IN USE"),
+        Column("BUSY", right=True, hide_if_empty=True),
+        *Column.numbers("FREE", "WANTED"),
         Column("TEAMS: HOLD+WANT", fit=Fit.END),
     ]
     rows = []
@@ -46,12 +63,15 @@ def pools_in_use(pools: Sequence[wire.Pool], counts: Sequence[job_wire.JobCount]
             kinds.insert(0, (None, pool.gpus))
         for kind, devices in kinds:
             pool_counts = [c for c in counts if (c.pool, c.slice) == (pool.name, kind)]
-            numbers = (devices.total, devices.in_use, devices.free) if devices else (None,) * 3
+            total, in_use, free = (devices.total, devices.in_use, devices.free) if devices else (None,) * 3
             rows.append(
                 [
                     f"{pool.name}/{kind}" if kind else pool.name,
                     pool.gpu,
-                    *map(number, numbers),
+                    number(total),
+                    number(in_use),
+                    _busy(busy.get((pool.name, kind)), in_use),
+                    number(free),
                     str(sum(c.devices for c in pool_counts if _wants(c))),
                     _teams(pool_counts),
                 ]
@@ -61,7 +81,8 @@ def pools_in_use(pools: Sequence[wire.Pool], counts: Sequence[job_wire.JobCount]
         rows,
         empty="no pools yet",
         hint="give the server a fleet:  fairway server -f fleet.yaml",
-        alarming=frozenset(i for i, row in enumerate(rows) if row[4] == "0" and row[5] != "0"),
+        alarming=frozenset(i for i, row in enumerate(rows) if row[5] == "0" and row[6] != "0"),
+        notes=[_PARTLY] if any(row[4].endswith("*") for row in rows) else [],
     )
 
 
@@ -74,6 +95,7 @@ def open_jobs(groups: Sequence[JobGroup], now: datetime) -> TableView:
         Column("GPUS", right=True),
         *Column.names("POOL", "TEAM", "USER"),
         Column("FOR", right=True),
+        Column("BUSY %", right=True, hide_if_empty=True),
         Column("NOTE", fit=Fit.END, hide_if_empty=True),
     ]
     rows = [
@@ -86,12 +108,20 @@ def open_jobs(groups: Sequence[JobGroup], now: datetime) -> TableView:
             job.team or UNKNOWN,
             job.user or UNKNOWN,
             run_time(job, now) if job.state is JobState.RUNNING else since(job.submitted_at, now),
+            now_text(job.use) if job.use and job.state is JobState.RUNNING and group.tasks is None else "",
             note(job),
         ]
         for group in groups
         for job in [group.job]
     ]
     return TableView(columns, rows, empty="nothing runs or waits", hint="fairway run --gpus 1 -- nvidia-smi")
+
+
+def _busy(used: gpu_wire.SupplyUse | None, in_use: int | None) -> str:
+    """Format how many of those in use were busy on average: `12`, with a star if not all were measured."""
+    if used is None:
+        return ""
+    return f"{used.busy_gpus:.0f}{'*' if in_use and used.measured_gpus < _MOST * in_use else ''}"
 
 
 def _wants(c: job_wire.JobCount) -> bool:

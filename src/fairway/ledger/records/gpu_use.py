@@ -1,14 +1,14 @@
-"""Define what is read of GPU use: by job, by GPU of a job, over time, by node, by user."""
+"""Define what is read of GPU use: by job, by GPU of a job, over time, by supply, by node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from fairway.model.gpu_use import Device, GpuUse, MetricCode
 from fairway.model.job import JobId
-from fairway.model.names import ClusterName, NodeName, PoolName, TeamName, UserName
+from fairway.model.names import ClusterName, NodeName
 from fairway.model.team import Supply
 
 
@@ -56,40 +56,29 @@ class CoursePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class UseOverTime:
-    """Measured, busy and idle GPU-seconds of a supply in an hour or on a day."""
+class SupplyNow:
+    """What the GPUs of a supply did in the last window that was read, as far as jobs held them."""
 
-    start: int
     supply: Supply
+    at: datetime
+    measured_gpus: float
+    busy_gpus: float
+    idle_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHour:
+    """The GPU-seconds of a node in an hour: those measured, and of them those that jobs held."""
+
     measured: float
-    busy: float
-    idle: float
+    held_measured: float
+    held_busy: float
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHours:
-    """The measured and busy GPU-seconds of a node by hour."""
+    """What the GPUs of a node did, by the start of each hour."""
 
     cluster: ClusterName
     node: NodeName
-    hours: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class IdleHolder:
-    """Who held GPUs of a supply that did nothing."""
-
-    team: TeamName | None
-    user: UserName
-    supply: Supply
-    measured: float
-    busy: float
-    idle: float
-
-
-@dataclass(frozen=True, slots=True)
-class UseFilter:
-    """Which teams and pools to read; None is all."""
-
-    teams: frozenset[str] | None = None
-    pools: frozenset[PoolName] | None = None
+    hours: Mapping[int, NodeHour]

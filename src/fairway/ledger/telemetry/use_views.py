@@ -11,11 +11,21 @@ from typing import Final
 from sqlalchemy import text
 
 from fairway.ledger.connection import LedgerStore
-from fairway.ledger.records.gpu_use import CoursePoint, DeviceUse, JobUse, LatestUse
+from fairway.ledger.records.gpu_use import (
+    CoursePoint,
+    DeviceUse,
+    JobUse,
+    LatestUse,
+    NodeHour,
+    NodeHours,
+    SupplyNow,
+)
 from fairway.ledger.schema.telemetry import ADDED, LATEST, PEAK
-from fairway.ledger.sql_values import AnyRow
+from fairway.ledger.sql_values import AnyRow, moment, seconds, supply
+from fairway.model.charge import Span
 from fairway.model.gpu_use import WINDOW_SECONDS, Device, GpuUse, MetricCode
 from fairway.model.job import JobId
+from fairway.model.names import ClusterName, NodeName
 
 MAX_DEVICES: Final = 10_000
 """GPUs of one job that are read."""
@@ -63,9 +73,40 @@ _WINDOWS = text("""
     ORDER BY started_at DESC LIMIT :limit
 """)
 
+_READ_TO = text(
+    "SELECT max(read_to) AS at FROM telemetry_mark WHERE cluster = ANY(CAST(:clusters AS text[]))"
+)
+
+# The last window that was read of each cluster.
+_NOW = text(f"""
+    SELECT job_class.pool, job_class.slice, min(job_window.started_at) AS at,
+        sum(job_window.measured) AS measured, sum(job_window.busy) AS busy,
+        sum(job_window.idle_gpus) AS idle_gpus
+    FROM telemetry_mark AS mark
+    JOIN job_window ON job_window.cluster = mark.cluster
+        AND job_window.started_at = mark.read_to - interval '{WINDOW_SECONDS} seconds'
+    JOIN job ON job.id = job_window.job JOIN job_class ON job_class.id = job.class
+    WHERE job_class.pool <> ''
+    GROUP BY job_class.pool, job_class.slice ORDER BY job_class.pool, job_class.slice
+""")  # noqa: S608
+
+_NODES = text("""
+    SELECT node, hour, measured, held_measured, held_busy FROM node_use
+    WHERE cluster = :cluster AND hour >= :first AND hour < :end AND node = ANY(CAST(:nodes AS text[]))
+    ORDER BY node, hour
+""")
+
+# Nodes that were held and did least: free ones are no waste of whoever holds something.
+_IDLEST = text("""
+    SELECT cluster, node FROM node_use
+    WHERE cluster = ANY(CAST(:clusters AS text[])) AND hour >= :first AND hour < :end
+    GROUP BY cluster, node HAVING sum(held_measured) > 0
+    ORDER BY sum(held_measured - held_busy) DESC, cluster, node LIMIT :limit
+""")
+
 
 class UseViewStore(LedgerStore):
-    """Reads GPU use by job, over time, by node and by user."""
+    """Reads GPU use by job, by supply and by node."""
 
     async def jobs(self, ids: Collection[JobId]) -> dict[JobId, JobUse]:
         """Return the use of those jobs that held devices on a cluster whose metrics are read."""
@@ -100,6 +141,42 @@ class UseViewStore(LedgerStore):
             for row in reversed(rows)
         ]
 
+    async def read_to(self, clusters: Collection[str]) -> int | None:
+        """Return up to when metrics are read of one of these clusters. Returns None if of none."""
+        row = await self._fetch_first(_READ_TO, {"clusters": sorted(clusters)})
+        return None if row is None or row.at is None else seconds(row.at)
+
+    async def now(self) -> list[SupplyNow]:
+        """Return what held GPUs did in the last window that was read, by supply."""
+        return [
+            SupplyNow(
+                supply(row.pool, row.slice),
+                row.at,
+                row.measured / WINDOW_SECONDS,
+                row.busy / WINDOW_SECONDS,
+                row.idle_gpus,
+            )
+            for row in await self._fetch(_NOW)
+        ]
+
+    async def nodes(self, cluster: str, nodes: Collection[str], span: Span) -> list[NodeHours]:
+        """Return what the GPUs of nodes did by hour; nodes of which nothing was measured have no hours."""
+        values = {"cluster": cluster, "nodes": sorted(nodes), **_between(span)}
+        found: dict[str, dict[int, NodeHour]] = {node: {} for node in nodes}
+        for row in await self._fetch(_NODES, values):
+            hour = NodeHour(row.measured, row.held_measured, row.held_busy)
+            found[row.node][seconds(row.hour)] = hour
+        return [NodeHours(ClusterName(cluster), NodeName(node), hours) for node, hours in found.items()]
+
+    async def idlest_nodes(self, clusters: Collection[str], span: Span, limit: int) -> list[tuple[str, str]]:
+        """Return the nodes (cluster, name) whose held GPUs did nothing for longest, the worst first."""
+        values = {"clusters": sorted(clusters), "limit": limit, **_between(span)}
+        return [(row.cluster, row.node) for row in await self._fetch(_IDLEST, values)]
+
+
+def _between(span: Span) -> dict[str, object]:
+    return {"first": moment(span.start), "end": moment(span.end)}
+
 
 def _job_use(row: AnyRow) -> JobUse:
     held = float(row.held)
@@ -113,8 +190,8 @@ def _job_use(row: AnyRow) -> JobUse:
 def _use(row: AnyRow) -> GpuUse:
     use = GpuUse(peak_memory_mib=getattr(row, PEAK))
     for code in MetricCode:
-        if seconds := getattr(row, f"{code.value}_seconds"):
-            use.seconds[code] = seconds
+        if measured := getattr(row, f"{code.value}_seconds"):
+            use.seconds[code] = measured
             use.integrals[code] = getattr(row, code.value)
     return use
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from fairway.advise.gang import Outlier, outliers
-from fairway.ledger.records.gpu_use import CoursePoint, DeviceUse, JobUse, LatestUse
+from fairway.ledger.records.gpu_use import CoursePoint, DeviceUse, JobUse, LatestUse, SupplyNow
 from fairway.model.gpu_use import GpuUse, MetricCode
 from fairway.wire import gpu_use as wire
 
@@ -54,6 +54,23 @@ def course(points: Sequence[CoursePoint]) -> list[wire.CoursePoint]:
         )
         for point in points
     ]
+
+
+def supplies(found: Sequence[SupplyNow]) -> wire.UseNow:
+    """Convert what supplies did in the last window."""
+    return wire.UseNow(
+        supplies=[
+            wire.SupplyUse(
+                pool=row.supply.pool,
+                slice=row.supply.slice,
+                at=row.at,
+                measured_gpus=row.measured_gpus,
+                busy_gpus=row.busy_gpus,
+                idle_gpus=row.idle_gpus,
+            )
+            for row in found
+        ]
+    )
 
 
 def _gpu(found: DeviceUse, newest: datetime | None, outlier: Outlier | None) -> wire.GpuUse:

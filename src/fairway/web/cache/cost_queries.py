@@ -46,6 +46,11 @@ class CachedCostQueries(CostQueries):
         """Return the cached result of `CostQueries.waste`."""
         return await self._shared(caller, ("waste", request), partial(super().waste, caller, request))
 
+    async def efficiency(self, caller: Token, request: CostRequest) -> wire.EfficiencyReport:
+        """Return the cached result of `CostQueries.efficiency`."""
+        read = partial(super().efficiency, caller, request)
+        return await self._shared(caller, ("efficiency", request), read)
+
     async def cost_by_day(
         self, caller: Token, request: CostRequest, label: Label | None
     ) -> tuple[wire.CostReport, wire.CostReport]:

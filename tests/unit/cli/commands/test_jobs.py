@@ -464,6 +464,7 @@ def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
         "/v1/pools": page(pool),
         "/v1/jobs/counts": {"counts": counts},
         "/v1/jobs": [page(_job(3), _job(2)), page(_job(9, "waiting", array="0006", array_index=3))],
+        "/v1/use/now": {"supplies": []},
     }
     assert run(root, ["top", "--once"]) == 0
     shown = capsys.readouterr().out.split("\n")
@@ -476,6 +477,18 @@ def test_top_once(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
         ["0006", "train", "x1"],
     ]
     assert shown[9] == "… 4 more jobs;  fairway get jobs --state open --all"
+    now = {"pool": "hpc-a100", "slice": None, "at": ago(300), "measured_gpus": 16.0, "busy_gpus": 9.6}
+    playing.answers["/v1/use/now"] = {"supplies": [now | {"idle_gpus": 2}]}
+    playing.answers["/v1/jobs"] = [page(_job(3, use=use()), _job(2)), page()]
+    assert run(root, ["top", "--once"]) == 0
+    shown = capsys.readouterr().out.split("\n")
+    assert shown[2:5] == [
+        "POOL      GPU        TOTAL  IN USE  BUSY  FREE  WANTED  TEAMS: HOLD+WANT",
+        "hpc-a100  A100-80GB     32      24   10*     8      32  nlp 16+32, others 8",
+        "* a part of those in use was not measured",
+    ]
+    assert shown[6].split() == ["JOB", "NAME", "STATE", "GPUS", "POOL", "TEAM", "USER", "FOR", "BUSY", "%"]
+    assert shown[7].endswith("93")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "describe", "hold", "logs", "release", "top"])
@@ -510,6 +523,19 @@ def gpu(index: int, engine: float, **other: Any) -> dict[str, Any]:
         "mark_text": "",
     }
     return means | plain | other
+
+
+def test_the_wide_list_has_what_was_measured() -> None:
+    shown = [job(1, use=use(sm=0.4, memory_peak_mib=41_000.0, power_watts=301.0)), job(2)]
+    view = jobs_view(group_jobs(shown, {}), NOW, wide=True, filtered=False, more=False)
+    heading, first, second = table(view.columns, view.rows, None)
+    assert heading.endswith(
+        "ENGINE JOB  BUSY %  NOW %  SM %  TENSOR %  DRAM %  PEAK GIB  WATT  IDLE %  MEASURED %"
+    )
+    assert first.split()[-9:] == ["61", "93", "40", "-", "-", "40", "301", "13", "75"]
+    assert second.endswith("17"), "no metrics of its cluster are read"
+    plain = jobs_view(group_jobs([job(2)], {}), NOW, wide=True, filtered=False, more=False)
+    assert "BUSY" not in table(plain.columns, plain.rows, None)[0]
 
 
 def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:

@@ -20,13 +20,14 @@ from fairway.web.pages.fleet import view_model
 from fairway.web.pages.fleet.data import DayCost, FleetPageCache, FleetPageData
 from fairway.web.pages.fleet.plots import MAX_DAYS, Plots
 from fairway.web.pages.fleet.supply_bars import MEANINGS
-from fairway.web.render import HEADERS
+from fairway.web.render import HEADERS, is_part
 from fairway.web.sessions import PAGE
+from fairway.web.use_view import UseViews
 
 Days = Annotated[int, Query(ge=1, le=MAX_DAYS)]
 
 
-def add_fleet_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> None:
+def add_fleet_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses: UseViews) -> None:
     """Add the Fleet page, and the data of its plot."""
     app, pages = site.app, site.pages
     fragments = FragmentCache("fleet-part")
@@ -35,12 +36,17 @@ def add_fleet_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> N
     async def show_fleet(request: Request) -> Response:
         """Show the Fleet page."""
         data, cost = await cache.data.get(), await cache.day_cost.get()
-        visible = visible_teams(caller_of(request), data.policy)
+        caller = caller_of(request)
+        visible = visible_teams(caller, data.policy)
+        values = {}
+        # Outside the part that changes every second: it is read once a minute.
+        if data.fleet.pools and not is_part(request):
+            values = {"use": await uses.view(caller), "heat": await uses.idlest_nodes()}
         return fragments.show(
             request,
             (data, cost),
             visible,
-            lambda: pages.show(request, "fleet.html", _values(data, cost, visible)),
+            lambda: pages.show(request, "fleet.html", _values(data, cost, visible) | values),
         )
 
     @app.get("/fleet/data", dependencies=PAGE, include_in_schema=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from fairway.model.gpu_use import HeldKind
 from fairway.views.gpu_use import gpu_text, mark_text, memory_text, percent_text, watts_text
 from fairway.web.use_chart import UseChart, UsePoint, draw_use
 from fairway.wire import gpu_use as wire
@@ -14,8 +15,10 @@ from fairway.wire import jobs as job_wire
 
 MAX_GPUS: Final = 64
 """GPUs that the page lists; those that differ from the others come first."""
-_FEW_HOURS: Final = 6
-"""With fewer, the course is drawn by windows of five minutes."""
+MAX_POINTS: Final = 24 * 31
+"""Of the course: the newest."""
+_BY_WINDOW: Final = timedelta(hours=6)
+"""The course of a shorter life is drawn by windows of five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +58,54 @@ class JobUseView:
 
 def job_use_view(found: wire.JobUse, attempts: Sequence[job_wire.Attempt]) -> JobUseView | None:
     """Build the view. Returns None if nothing was measured."""
-    if not found.gpus or found.use is None:
+    if not found.gpus or found.use is None or found.use.read_to is None:
         return None
-    by_hour = len(found.hours) >= _FEW_HOURS or not found.windows
-    points = found.hours if by_hour else found.windows
-    read_to = found.use.read_to or points[-1].start
-    drawn = [_point(p, attempts, read_to) for p in points]
     return JobUseView(
         tuple(_row(gpu) for gpu in found.gpus),
         found.gpus_in_all,
         sum(gpu.mark is not None for gpu in found.gpus),
-        draw_use(drawn),
+        draw_use(_course(found, attempts, found.use.read_to)),
     )
 
 
-def _point(point: wire.CoursePoint, attempts: Sequence[job_wire.Attempt], read_to: datetime) -> UsePoint:
-    end = point.start + timedelta(seconds=point.seconds)
+def _course(found: wire.JobUse, attempts: Sequence[job_wire.Attempt], read_to: datetime) -> list[UsePoint]:
+    """Return the whole life of a job, also what was held before, after and between what was measured."""
+    first = min(a.started_at for a in attempts)
+    last = min(read_to, max(a.ended_at or read_to for a in attempts))
+    by_window = bool(found.windows) and last - first < _BY_WINDOW
+    points = found.windows if by_window else found.hours
+    step = points[0].seconds
+    measured = {int(point.start.timestamp()): point for point in points}
+    # Hours are those of the fleet's time zone, which may begin at half past an hour of UTC.
+    offset = next(iter(measured)) % step
+    start = int(first.timestamp()) - offset
+    starts = range(start - start % step + offset, int(last.timestamp()), step)[-MAX_POINTS:]
+    return [_point(at, step, measured.get(at), attempts, read_to) for at in starts]
+
+
+def _point(
+    at: int,
+    seconds: int,
+    point: wire.CoursePoint | None,
+    attempts: Sequence[job_wire.Attempt],
+    read_to: datetime,
+) -> UsePoint:
+    start = datetime.fromtimestamp(at, UTC)
+    end = min(start + timedelta(seconds=seconds), read_to)
     held = sum(
-        a.devices
-        * max(
-            0.0, (min(a.ended_at or read_to, end, read_to) - max(a.started_at, point.start)).total_seconds()
-        )
+        a.devices * max(0.0, (min(a.ended_at or read_to, end) - max(a.started_at, start)).total_seconds())
         for a in attempts
     )
-    measured = point.measured_gpu_seconds
-    busy = (point.engine or 0.0) * measured
-    return UsePoint(point.start, point.seconds, max(held, measured), measured, busy, point.idle_gpu_seconds)
+    measured = point.measured_gpu_seconds if point else 0.0
+    idle = min(point.idle_gpu_seconds, measured) if point else 0.0
+    busy = min((point.engine or 0.0) * measured, measured - idle) if point else 0.0
+    kinds = {
+        HeldKind.BUSY: busy,
+        HeldKind.POOR: measured - idle - busy,
+        HeldKind.IDLE: idle,
+        HeldKind.UNMEASURED: max(0.0, held - measured),
+    }
+    return UsePoint(start, seconds, kinds)
 
 
 def _row(gpu: wire.GpuUse) -> GpuRow:

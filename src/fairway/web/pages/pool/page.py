@@ -42,14 +42,15 @@ from fairway.web.pages.fleet.plots import Plots
 from fairway.web.pages.fleet.supply_bars import by_team
 from fairway.web.pages.pool import node_map
 from fairway.web.pages.pool import view_model as pool_view_model
-from fairway.web.render import HEADERS
+from fairway.web.render import HEADERS, is_part
 from fairway.web.sessions import PAGE
+from fairway.web.use_view import UseViews
 
 _MAX_COMBINATIONS: Final = 256
 PageNumber = Annotated[int, Query(alias="nodes", ge=1, le=100_000)]
 
 
-def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> None:
+def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses: UseViews) -> None:
     """Add the Pool page, and the data of its plot."""
     app, pages = site.app, site.pages
     pool_cache, fragments = _PoolPageCache(site.ledger), FragmentCache("pool-part")
@@ -59,13 +60,22 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots) -> No
         """Show one pool."""
         data = await cache.data.get()
         found = find_pool(data.fleet, pool)
-        visible = visible_teams(caller_of(request), data.policy)
+        caller = caller_of(request)
+        visible = visible_teams(caller, data.policy)
         snapshot, points = await pool_cache.snapshot(found, page), await pool_cache.points(found)
+        more: dict[str, Any] = {}
+        # Outside the part that changes every second: it is read once a minute.
+        if not is_part(request):
+            nodes = node_map.page_of(node_map.pool_nodes(snapshot.devices), page)[0]
+            more["use"] = await uses.view(caller, pool=found.name)
+            more["heat"] = await uses.heat_map(found.cluster, [node.name for node in nodes])
         return fragments.show(
             request,
             (data, snapshot, points),
             (page, visible),
-            lambda: pages.show(request, "pool.html", _values(data, visible, found, snapshot, points, page)),
+            lambda: pages.show(
+                request, "pool.html", _values(data, visible, found, snapshot, points, page) | more
+            ),
         )
 
     @app.get("/pools/{pool}/data", dependencies=PAGE, include_in_schema=False)

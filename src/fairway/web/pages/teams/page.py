@@ -34,7 +34,9 @@ from fairway.web.context import PageContext
 from fairway.web.pages.cost.query import CostQuery
 from fairway.web.pages.cost.tables import cost_table
 from fairway.web.pages.teams.view_model import Sort, TeamListRow, sorted_rows, team_rows
+from fairway.web.render import is_part
 from fairway.web.sessions import PAGE
+from fairway.web.use_view import UseViews
 from fairway.wire import costs as cost_wire
 from fairway.wire import jobs as job_wire
 
@@ -70,11 +72,11 @@ class _BudgetState:
         return {budget.team: budget for budget in found.budgets}
 
 
-def add_team_pages(site: PageContext) -> None:
+def add_team_pages(site: PageContext, uses: UseViews) -> None:
     """Add the Teams page, and the page of each team."""
     costs = CachedCostQueries(site.ledger, site.fleets)
     add_teams_page(site, costs)
-    add_team_page(site, costs)
+    add_team_page(site, costs, uses)
 
 
 def add_teams_page(site: PageContext, costs: CostQueries) -> None:
@@ -105,7 +107,7 @@ def add_teams_page(site: PageContext, costs: CostQueries) -> None:
         return pages.show(request, "teams.html", values)
 
 
-def add_team_page(site: PageContext, costs: CostQueries) -> None:
+def add_team_page(site: PageContext, costs: CostQueries, uses: UseViews) -> None:
     """Add the page of one team, for its members and those of parent teams, and for roles that see all."""
     app, pages, ledger = site.app, site.pages, site.ledger
 
@@ -133,6 +135,8 @@ def add_team_page(site: PageContext, costs: CostQueries) -> None:
             "reason_text": reason_text,
             **await _spending(costs, caller, team),
         }
+        if not is_part(request):
+            values["use"] = await uses.view(caller, team=team, teams=frozenset(subtree))
         return pages.show(request, "team.html", values)
 
 
