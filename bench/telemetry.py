@@ -26,9 +26,8 @@ import psycopg
 from bench.figure import Figure
 from bench.ledger import backends, own_ledger
 from fairway.control.loops.telemetry import DELAY_SECONDS, ReadTelemetry
-from fairway.files import parse_fleet
 from fairway.ledger import Lease, Ledger
-from fairway.model.fleet import Telemetry
+from fairway.model.fleet import Cluster, Fleet, Telemetry, VirtualConnection
 from fairway.model.gpu_use import WINDOW_SECONDS, Window
 from fairway.model.names import ClusterName
 from fairway.services.fleets import Fleets, LastApplied
@@ -50,14 +49,7 @@ SPLITS: Final = ((8,), (4, 4), (4, 2, 2), (2, 2, 1, 1), (1, 1, 1, 1, 1, 1, 1), (
 QUIET_SECONDS: Final = 20
 """How long Prometheus is watched with nobody asking: scraping costs it CPU all the time."""
 CLUSTER: Final = ClusterName("lab")
-FLEET: Final = """
-apiVersion: fairway/v1alpha1
-kind: Fleet
-name: bench
-currency: USD
-clusters: { lab: { engine: virtual } }
-pools: { gpu: { cluster: lab, gpu: A100-80GB, gpus: 8 } }
-"""
+FLEET: Final = Fleet("bench", "USD", (Cluster(CLUSTER, VirtualConnection()),), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +200,8 @@ def _at(seconds: float) -> datetime:
 
 async def _ours(instance: Instance, ledger: Ledger, lease: Lease, url: str, window: Window) -> Cost:
     """One step of the loop, as the server runs it: the window's queries, the attribution, the rows."""
-    await ledger.revisions.add(FLEET, "digest", "bench")
-    fleets = Fleets(ledger, lambda _: parse_fleet(FLEET, "fleet.yaml"))
+    await ledger.revisions.add("made by the benchmark", "digest", "bench")
+    fleets = Fleets(ledger, lambda _: FLEET)
     step = ReadTelemetry(
         CLUSTER,
         Telemetry(instance.env()["PROMETHEUS_URL"]),
