@@ -10,8 +10,7 @@ from fairway.model.gpu_use import Window
 from fairway.telemetry.metrics import GpuMetric
 
 _BY: Final = (
-    "node, Hostname, hostname, gpu, UUID, uuid, GPU_I_ID, GPU_I_PROFILE, modelName, hpc_job,"
-    " namespace, pod, exported_namespace, exported_pod"
+    "node, Hostname, hostname, gpu, GPU_I_ID, hpc_job, namespace, pod, exported_namespace, exported_pod"
 )
 CODE: Final = "fairway_code"
 """A label that says which of several queries a row answers."""
@@ -57,11 +56,10 @@ def samples(names: Sequence[str], select: str, host_label: str, hosts: Sequence[
 
 
 def _each(how: str, over_time: str, names: Sequence[str], select: str, window: Window) -> str:
-    parts = [
-        f'label_replace({over_time}({name}{{{select}}}[{_range(window)}]), "{_NAME}", "{number}", "", "")'
-        for number, name in enumerate(names)
-    ]
-    return f"{how} by ({_BY}) ({' or '.join(parts)})"
+    parts = [f"{over_time}({name}{{{select}}}[{_range(window)}])" for name in names]
+    marked = [f'label_replace({part}, "{_NAME}", "{number}", "", "")' for number, part in enumerate(parts)]
+    # The first needs no mark, and marking costs Prometheus a fifth of such a query.
+    return f"{how} by ({_BY}) ({' or '.join((parts[0], *marked[1:]))})"
 
 
 def busy_cores(select: str, window: Window) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter, lost
 from fairway.ledger.schema.telemetry import ADDED, HOST, LATEST, PEAK
-from fairway.ledger.sql_values import arrays, moment, seconds
+from fairway.ledger.sql_values import arrays, float_array, moment, seconds
 from fairway.model.gpu_use import Device, GpuUse, Holding, HostUse, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
 
@@ -25,13 +25,6 @@ KEEP_GPU_HOURS_SECONDS: Final = 4 * 3600
 """A diagnosis is about the last two to three hours."""
 
 _VALUES: Final = (*ADDED, PEAK)
-
-
-def _rows(keys: Mapping[str, str]) -> str:
-    """Return SQL of rows that are passed as one array per column."""
-    types = {**keys, **dict.fromkeys(_VALUES, "float8")}
-    columns = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in types.items())
-    return f"unnest({columns}) AS row ({', '.join(types)})"
 
 
 def _added(table: str, keys: Sequence[str], select: str, *more: str, replaced: Sequence[str] = ()) -> str:
@@ -52,32 +45,47 @@ _SUMMED: Final = ", ".join([*(f"sum(row.{name})" for name in ADDED), f"max(row.{
 _PLAIN: Final = ", ".join(f"row.{name}" for name in _VALUES)
 _LATEST: Final = ", ".join(f"row.{name} / nullif(row.{name}_seconds, 0)" for name in LATEST)
 _BY_GPU: Final = {"job": "bigint", "node": "text", "gpu": "text", "instance": "text"}
+_TYPES: Final = {**_BY_GPU, **dict.fromkeys(_VALUES, "float8")}
+_PASSED: Final = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _TYPES.items())
+_ROWS: Final = "FROM passed AS row"
+_BY_CLASS: Final = f"{_ROWS} JOIN job ON job.id = row.job GROUP BY job.class ORDER BY 2"
 
-_ADD_GPUS = text(
+_ADD_TO: Final = (
     _added(
         "gpu_use",
         tuple(_BY_GPU),
-        f"SELECT row.job, row.node, row.gpu, row.instance, {_PLAIN}, CAST(:start AS timestamptz), {_LATEST}"  # noqa: S608
-        f" FROM {_rows(_BY_GPU)} ORDER BY 1, 2, 3, 4",
+        f"SELECT row.job, row.node, row.gpu, row.instance, {_PLAIN}, CAST(:start AS timestamptz), {_LATEST}"
+        f" {_ROWS} ORDER BY 1, 2, 3, 4",
         replaced=("last_at", *(f"last_{name}" for name in LATEST)),
-    )
-)
-_ADD_JOBS = text(
-    _added(
-        "job_use",
-        ("job", "hour"),
-        f"SELECT row.job, CAST(:hour AS timestamptz), {_SUMMED} FROM {_rows(_BY_GPU)}"  # noqa: S608
-        " GROUP BY row.job ORDER BY 1",
-    )
-)
-_ADD_GPU_HOURS = text(
+    ),
     _added(
         "gpu_hour",
         ("job", "hour", "node", "gpu", "instance"),
-        "SELECT row.job, CAST(:hour AS timestamptz), row.node, row.gpu, row.instance,"  # noqa: S608
-        f" {_PLAIN}, :cluster FROM {_rows(_BY_GPU)} ORDER BY 1, 3, 4, 5",
+        "SELECT row.job, CAST(:hour AS timestamptz), row.node, row.gpu, row.instance,"
+        f" {_PLAIN}, :cluster {_ROWS} ORDER BY 1, 3, 4, 5",
         "cluster",
-    )
+    ),
+    _added(
+        "job_use",
+        ("job", "hour"),
+        f"SELECT row.job, CAST(:hour AS timestamptz), {_SUMMED} {_ROWS} GROUP BY row.job ORDER BY 1",
+    ),
+    _added(
+        "use_hour",
+        ("hour", "class"),
+        f"SELECT CAST(:hour AS timestamptz), job.class, {_SUMMED} {_BY_CLASS}",
+    ),
+    _added(
+        "use_day",
+        ("day", "class"),
+        f"SELECT CAST(:day AS date), job.class, {_SUMMED} {_BY_CLASS}",
+    ),
+)
+# One statement, so that the rows are passed once.
+_ADD = text(
+    f"WITH passed AS MATERIALIZED (SELECT * FROM unnest({_PASSED}) AS row ({', '.join(_TYPES)})), "  # noqa: S608
+    + ", ".join(f"added{number} AS ({insert})" for number, insert in enumerate(_ADD_TO))
+    + " SELECT 1"
 )
 _FORGET_GPU_HOURS = text("DELETE FROM gpu_hour WHERE cluster = :cluster AND hour < :before")
 _ADD_HOSTS = text(
@@ -88,21 +96,6 @@ _ADD_HOSTS = text(
     ) AS row (job, {", ".join(HOST)})
     WHERE job_use.job = row.job AND job_use.hour = :hour
     """  # noqa: S608
-)
-_BY_CLASS: Final = f"FROM {_rows(_BY_GPU)} JOIN job ON job.id = row.job GROUP BY job.class ORDER BY 2"
-_ADD_HOUR = text(
-    _added(
-        "use_hour",
-        ("hour", "class"),
-        f"SELECT CAST(:hour AS timestamptz), job.class, {_SUMMED} {_BY_CLASS}",
-    )
-)
-_ADD_DAY = text(
-    _added(
-        "use_day",
-        ("day", "class"),
-        f"SELECT CAST(:day AS date), job.class, {_SUMMED} {_BY_CLASS}",
-    )
 )
 _ADD_NODES = text("""
     INSERT INTO node_use (cluster, hour, node, measured, busy, held_measured, held_busy)
@@ -222,19 +215,16 @@ class GpuUseWriter(FencedWriter):
         if moved.first() is None:
             raise lost(self._lease)
         in_hour = {"hour": moment(hour)}
-        rows = [
-            (job, device.node, device.gpu, device.instance, *_values(use))
-            for job, devices in jobs.items()
-            for device, use in devices.items()
-        ]
-        if rows:
-            columns = arrays(rows, *_BY_GPU, *_VALUES)
+        every = [(job, device, use) for job, devices in jobs.items() for device, use in devices.items()]
+        if every:
+            keys = ((job, device.node, device.gpu, device.instance) for job, device, _ in every)
+            values = (_values(use) for _, _, use in every)
             at = {"start": moment(window.start), "cluster": cluster}
-            await self._connection.execute(_ADD_GPUS, columns | at)
-            await self._connection.execute(_ADD_GPU_HOURS, columns | in_hour | {"cluster": cluster})
-            await self._connection.execute(_ADD_JOBS, columns | in_hour)
-            await self._connection.execute(_ADD_HOUR, columns | in_hour)
-            await self._connection.execute(_ADD_DAY, columns | {"day": day})
+            columns = arrays(keys, *_BY_GPU)
+            columns |= {
+                n: float_array(column) for n, column in zip(_VALUES, zip(*values, strict=True), strict=True)
+            }
+            await self._connection.execute(_ADD, columns | at | in_hour | {"day": day})
             windows = arrays(
                 (_window(job, devices) for job, devices in jobs.items()),
                 *("job", "measured", "busy", "gpus", "idle_gpus", "memory_peak"),
