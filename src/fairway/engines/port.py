@@ -268,6 +268,8 @@ class RequeueRequest:
     """A run that began later is left alone: it is the one after the requeue."""
     resumes: bool
     """Whether its spec says that it can resume; if not, the engine looks for the user's own mark on it."""
+    begin: bool = True
+    """False: only complete a requeue that was begun, of which the outcome is not known."""
 
 
 @runtime_checkable

@@ -14,13 +14,13 @@ from typing import Final
 
 import structlog
 
-from fairway.engines.port import NOT_RESUMABLE, Demotes, Refused, RequeueRequest, Runs
+from fairway.engines.port import NOT_RESUMABLE, Demotes, Refused, RequeueRequest, Runs, Unreachable
 from fairway.ledger import Lease, Ledger
 from fairway.ledger.records.jobs import DesiredState
 from fairway.ledger.telemetry.idle import IdleCandidate, StoredStep, past_steps
 from fairway.model.fleet import Fleet
 from fairway.model.idle import DONE_WORDS, IdleAction, IdleOutcome
-from fairway.model.job import EngineId, Tolerates, format_job_id
+from fairway.model.job import OPEN_JOBS, EngineId, Tolerates, format_job_id
 from fairway.model.names import ClusterName
 from fairway.model.notice import Notice
 from fairway.model.team import TeamTree
@@ -33,6 +33,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 MAX_ACTIONS: Final = 50
 """Steps in one round; the rest is left to the next one."""
+MAX_FAILURES: Final = 3
+"""Steps in one round for which the engine does not answer, before the round ends."""
 BATCH: Final = 200
 """Jobs whose windows are read at a time: a day of a job has 288."""
 
@@ -134,22 +136,35 @@ class ApplyIdleRules:
                     await tx.notices.add([warning(number, one, step, fleet)])
 
     async def _finish(self, lease: Lease, fleet: Fleet) -> None:
-        """Take the steps that are recorded and not finished."""
+        """Take the steps that are recorded and not finished. Raises Unreachable if some of them stay open."""
+        failures: list[Unreachable] = []
         for step in await self._ledger.idle.open_steps(self._cluster, MAX_ACTIONS):
             one = await self._ledger.idle.candidate(step.job)
-            outcome, detail = await self._take(step, one, fleet)
+            try:
+                outcome, detail = await self._take(step, one, fleet)
+            except Unreachable as error:
+                failures.append(error)
+                if len(failures) == MAX_FAILURES:
+                    break
+                continue
             async with self._ledger.writing(lease) as tx:
                 await tx.idle.finish(step.id, outcome, detail)
                 if outcome is IdleOutcome.DONE and one is not None:
                     await tx.notices.add([_report(step, one)])
+        if failures:
+            raise failures[0]
 
     async def _take(self, step: StoredStep, one: IdleCandidate | None, fleet: Fleet) -> Ended:
         """Take a step. Raises Unreachable if the engine does not answer: the step stays open."""
         at = step.at.timestamp()
-        if self._clock() - at > MAX_AGE_SECONDS:
+        late = self._clock() - at > MAX_AGE_SECONDS
+        ran = one is not None and one.job.started_at < at
+        if step.action is IdleAction.REQUEUE and (late or not ran):
+            await self._complete_requeue(step, fleet)
+        if late:
             return IdleOutcome.EXPIRED, "it was not done in time, and is decided anew"
-        if one is None or one.job.started_at >= at:
-            return IdleOutcome.SKIPPED, "the job no longer ran"
+        if one is None or not ran:
+            return IdleOutcome.SKIPPED, "the job no longer ran, or was requeued before this was recorded"
         match step.action:
             case IdleAction.CANCEL:
                 by = f"idle rule {step.rule}"
@@ -161,6 +176,14 @@ class ApplyIdleRules:
                 return await self._requeue(one, step.at, fleet)
             case IdleAction.WARN:
                 return IdleOutcome.DONE, ""
+
+    async def _complete_requeue(self, step: StoredStep, fleet: Fleet) -> None:
+        """Complete a requeue that was begun, lest the job stay out of the queue; begin none."""
+        (row,) = await self._ledger.jobs.rows([step.job])
+        engine = self._engine.get()
+        if row.engine_id is not None and row.state in OPEN_JOBS and isinstance(engine, Demotes):
+            request = RequeueRequest(row.engine_id, step.at, resumes=True, begin=False)
+            await engine.requeue([request], fleet)
 
     async def _lower(self, one: IdleCandidate, fleet: Fleet) -> Ended:
         lowest = min(fleet.priorities, key=lambda p: p.rank)

@@ -30,7 +30,14 @@ from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED,
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.write import write
-from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
+from fairway.engines.port import (
+    ImportedPolicy,
+    LogPart,
+    MirrorBatch,
+    Refused,
+    RequeueRequest,
+    SubmitResult,
+)
 from fairway.explain.findings import WaitFacts
 from fairway.model.condition import Condition, ConditionType
 from fairway.model.errors import FairwayError
@@ -207,6 +214,14 @@ class KubernetesEngine:
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         """Put held Jobs back into the queue."""
         return await self._runner.release(ids)
+
+    async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Give the Workloads of running Jobs the lowest priority: Kueue preempts these first."""
+        return await self._runner.lower(ids, fleet)
+
+    async def requeue(self, jobs: Sequence[RequeueRequest], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Evict running Jobs that can resume, and let them wait in their queues again."""
+        return await self._runner.requeue(jobs)
 
     async def read_log(
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0

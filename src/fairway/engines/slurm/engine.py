@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from fairway.engines.port import ImportedPolicy, LogPart, MirrorBatch, Refused, SubmitResult
+from fairway.engines.port import (
+    ImportedPolicy,
+    LogPart,
+    MirrorBatch,
+    Refused,
+    RequeueRequest,
+    SubmitResult,
+)
+from fairway.engines.slurm.jobs import demote
 from fairway.engines.slurm.jobs.commands import SlurmCommands
 from fairway.engines.slurm.jobs.explainer import SlurmExplainer
 from fairway.engines.slurm.jobs.gpu_indices import GpuIndexReader
@@ -66,10 +76,10 @@ class SlurmEngine:
         self._timeout_seconds = timeout_seconds
         self._rest = SlurmRest(cluster.connection, timeout_seconds=timeout_seconds)
         self._writer = SlurmPolicyWriter(self._rest)
-        self._nudger = SlurmNudger(self._rest)
         self._installed = InstalledScript(self._rest)
         self._detached = 0
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
+        self._nudger = SlurmNudger(self._rest, lowered=partial(demote.lowered_jobs, commands))
         self._mirror = SlurmMirror(commands, self._pools, GpuIndexReader(self._rest))
         self._runner = SlurmRunner(self._rest, cluster)
         self._explainer = SlurmExplainer(self._rest, commands, cluster)
@@ -201,6 +211,17 @@ class SlurmEngine:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._runner.release(ids)
+
+    async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Give running jobs a nice value behind all others: Slurm does not change a running job's QOS."""
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await demote.lower(self._rest, ids, fleet)
+
+    async def requeue(self, jobs: Sequence[RequeueRequest], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        """Requeue running jobs that can resume, as `scontrol requeue` does."""
+        context = PolicyContext.of(fleet, self._cluster.name, {})
+        async with self._rest.time_limit(self._timeout_seconds):
+            return await demote.requeue(self._rest, jobs, context.helper_partition, time.time)
 
     async def read_log(
         self, order: Order, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int = 0

@@ -61,7 +61,8 @@ class Demoting(ToyRuns):
         return self._ask("lower", ids)
 
     async def requeue(self, jobs: Sequence[RequeueRequest], fleet: Fleet) -> Mapping[EngineId, Refused]:
-        return self._ask("requeue", [job.engine_id for job in jobs])
+        (job,) = jobs
+        return self._ask("requeue" if job.begin else "complete", [job.engine_id])
 
     def _ask(self, verb: str, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         if self.world.away:
@@ -313,7 +314,7 @@ async def test_a_job_that_restarted_meanwhile_is_left_alone(setting: Setting, le
     setting.world.away = False
     await setting.loop()(lease)
     assert await setting.steps(job) == [(IdleAction.REQUEUE, IdleOutcome.SKIPPED)]
-    assert setting.world.asked == []
+    assert setting.world.asked == [("complete", "71")]
 
 
 class Killed(Exception):

@@ -1,4 +1,4 @@
-"""Submit orders to the API server, and cancel, hold and release them."""
+"""Submit orders to the API server, and cancel, hold, release, lower and requeue them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fairway.engines.kubernetes.api.errors import ApiCall, request_error
 from fairway.engines.kubernetes.api.kinds import FAIRWAY, KUEUE, Json
 from fairway.engines.kubernetes.api.requests import MERGE, KubeRequests, concurrently
 from fairway.engines.kubernetes.api.wire import ApiStatus, OwnedMeta
+from fairway.engines.kubernetes.jobs import demote
 from fairway.engines.kubernetes.jobs.join import ObservedJob
 from fairway.engines.kubernetes.jobs.logs import read_log
 from fairway.engines.kubernetes.jobs.lookup import JOBS, job_path, look_up_job, parse_pod_id
@@ -20,7 +21,7 @@ from fairway.engines.kubernetes.jobs.manifest import GATED_BY, HOLD_GATE, job_ma
 from fairway.engines.kubernetes.jobs.objects import HELD_WAITING, JobObject, held_waiting
 from fairway.engines.kubernetes.policy.admission_policies import JOB, NEEDS_QUEUE
 from fairway.engines.kubernetes.policy.workloads import WORKLOADS
-from fairway.engines.port import LogPart, Refused, SubmitResult, Unreachable
+from fairway.engines.port import LogPart, Refused, RequeueRequest, SubmitResult, Unreachable
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, format_job_id
@@ -88,6 +89,20 @@ class KubernetesRunner:
 
     async def release(self, ids: Sequence[EngineId]) -> Mapping[EngineId, Refused]:
         return await self._change(ids, self._release)
+
+    async def lower(self, ids: Sequence[EngineId], fleet: Fleet) -> Mapping[EngineId, Refused]:
+        return await self._change(ids, lambda requests, one: demote.lower(requests, one, fleet))
+
+    async def requeue(self, jobs: Sequence[RequeueRequest]) -> Mapping[EngineId, Refused]:
+        by_id = {job.engine_id: job for job in jobs}
+
+        async def requeue(requests: KubeRequests, engine_id: EngineId) -> None:
+            if not await demote.requeue(requests, by_id[engine_id], self._pools):
+                raise _RetryLater(
+                    "NotYetEvicted", f"{engine_id} still ends its pods", "Fairway tries again by itself"
+                )
+
+        return await self._change(list(by_id), requeue)
 
     async def read_log(
         self, job: ObservedJob | None, engine_id: EngineId, attempt: int, offset: int, limit: int, node: int

@@ -3,7 +3,7 @@
 Slurm checks a limit before it looks for jobs to preempt, so a team at its guarantee (with nothing idle to
 borrow) or at its ceiling never makes room for its own urgent job; `PreemptMode=PRIORITY` of 26.05 would help
 with the first, but slurmrestd cannot write it. What helps on every version is `scontrol requeue` of the job
-that harms least. 26.05 has it in its API; before that, a small job of Fairway's own runs it on a node.
+that harms least, and before all others of one that an idle rule has lowered.
 
 A job that waited when a pool's own partition got its gate would wait there for ever. A team's GPU job is
 given the default priority's name, for which job_submit.lua gives it its team's list; any other job is moved
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fairway.engines.port import Refused
@@ -22,8 +23,8 @@ from fairway.engines.slurm.nodes.hostlist import expand
 from fairway.engines.slurm.policy import names
 from fairway.engines.slurm.policy.activity import RUNNING, WAITING, active_jobs, in_parts
 from fairway.engines.slurm.policy.preemption import RunningJob, WaitingJob, select_victims
-from fairway.engines.slurm.policy.read import CTL, DB, LATEST_CTL
-from fairway.engines.slurm.policy.render import NUDGE_JOB
+from fairway.engines.slurm.policy.read import CTL, DB
+from fairway.engines.slurm.policy.requeue import requeue_job
 from fairway.engines.slurm.policy.translate import PolicyContext, ceiling_of
 from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.names import PriorityName
@@ -34,7 +35,6 @@ GRACE_SECONDS: Final = 4
 """Time for Slurm to start an urgent job by itself: it preempts lent jobs in about one second."""
 REPEAT_SECONDS: Final = 60
 """A job that was helped is not helped again before this: the preempted GPUs may only just be coming free."""
-SCRIPT_SECONDS: Final = 60
 MAX_JOBS: Final = 50
 """Further jobs are helped in later runs."""
 OLD_JOBS_SECONDS: Final = 30
@@ -54,8 +54,15 @@ _REQUESTED_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 class SlurmNudger:
     """Finds waiting urgent jobs and helps each at most once a minute."""
 
-    def __init__(self, rest: SlurmRest, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        rest: SlurmRest,
+        clock: Callable[[], float] = time.time,
+        lowered: Callable[[str], Awaitable[Collection[int]]] | None = None,
+    ) -> None:
+        """`lowered` returns the running jobs of an account that idle rules have lowered."""
         self._rest = rest
+        self._lowered = lowered
         self._clock = clock
         self._helped: dict[int, float] = {}
         self._last_old_jobs = 0.0
@@ -113,7 +120,7 @@ class SlurmNudger:
         taken: set[int] = set()
         for job in waiting[:MAX_JOBS]:
             running = [r for r in await self._running(context, job) if r.id not in taken]
-            victims = select_victims(job, running)
+            victims = await self._select(job, running)
             for victim in victims:
                 await self._requeue(context, victim.id, job)
                 taken.add(victim.id)
@@ -121,6 +128,12 @@ class SlurmNudger:
             if victims:
                 self._helped[job.id] = now
         return tuple(done)
+
+    async def _select(self, job: WaitingJob, running: Sequence[RunningJob]) -> tuple[RunningJob, ...]:
+        """Choose whom to requeue: of the lowered jobs if that is enough, else of all."""
+        lowered = await self._lowered(job.account) if self._lowered is not None and running else ()
+        idle = [replace(r, rank=min(r.rank, job.rank - 1)) for r in running if r.id in lowered]
+        return select_victims(job, idle) or select_victims(job, running)
 
     async def _waiting(self, context: PolicyContext, now: float) -> list[WaitingJob]:
         reply = await self._rest.request("GET", f"{DB}/qos/{names.WAITING_URGENT}")
@@ -187,27 +200,10 @@ class SlurmNudger:
         return context.fleet.default_priority.rank
 
     async def _requeue(self, context: PolicyContext, victim: int, waiting: WaitingJob) -> None:
-        if await self._rest.get_if_served(f"{LATEST_CTL}/job/{victim}/requeue") is not None:
-            return
         partition = next(s.lent_partition for s in context.sites if s.partition == waiting.partition)
         # The script checks once more: by the time it runs, the urgent job may have started elsewhere.
-        script = (
-            "#!/bin/sh\n"
-            f"waits=$(squeue --noheader --states=PENDING --jobs={waiting.id})\n"
-            f'[ -n "$waits" ] && scontrol requeue {victim}\n'
-        )
-        job = {
-            "name": NUDGE_JOB,
-            "partition": partition,
-            "current_working_directory": "/",
-            "environment": ["PATH=/usr/bin:/bin:/usr/local/bin"],
-            "standard_output": "/dev/null",
-            "memory_per_node": {"set": True, "number": 16},
-            "time_limit": {"set": True, "number": SCRIPT_SECONDS // 60},
-            # gone rather than late
-            "deadline": int(self._clock()) + SCRIPT_SECONDS + REPEAT_SECONDS // 2,
-        }
-        await self._rest.request("POST", f"{CTL}/job/submit", {"script": script, "job": job})
+        check = f'[ -n "$(squeue --noheader --states=PENDING --jobs={waiting.id})" ]'
+        await requeue_job(self._rest, victim, partition, check, self._clock)
 
 
 def _update_of_old_job(context: PolicyContext, job: Mapping[str, Any]) -> dict[str, str]:

@@ -62,6 +62,14 @@ class PolicyContext:
         """Every partition over a pool's nodes that a job may name, without Fairway's own."""
         return tuple(dict.fromkeys(p for site in self.sites for p in site.partitions))
 
+    def helper_partition(self, partitions: str) -> str | None:
+        """Return where a small job of Fairway's own runs beside a job. Returns None if it is in no pool."""
+        first = partitions.partition(",")[0]
+        for site in self.sites:
+            if first in (*site.partitions, *map(names.lent_partition, site.partitions)):
+                return site.lent_partition
+        return None
+
     def partition_qos(self, partition: str) -> str:
         """Return the QOS that the site has assigned to a partition; empty if there is none, or the gate.
 
