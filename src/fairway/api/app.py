@@ -15,12 +15,14 @@ from fairway.api.load import RequestQueues
 from fairway.api.middleware import RequestGuard, RequestMetrics
 from fairway.api.problems import as_api_error, error_response
 from fairway.api.rate_limit import WrongTokenLimiter
+from fairway.api.routes import alerts as alert_routes
 from fairway.api.routes import costs as cost_routes
 from fairway.api.routes import fleet as fleet_routes
 from fairway.api.routes import jobs as job_routes
 from fairway.api.routes import policy as policy_routes
 from fairway.api.routes import use as use_routes
 from fairway.ledger import Ledger
+from fairway.services.alerts import AlertServices
 from fairway.services.cost_queries import CostQueries
 from fairway.services.fleets import Fleets
 from fairway.services.jobs import JobServices
@@ -67,6 +69,7 @@ def create_app(
     cost_routes.add_report_routes(app, costs)
     cost_routes.add_statement_routes(app, costs)
     cost_routes.add_price_routes(app, costs)
+    alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)
     fleet_routes.add_status_routes(app, ledger, registry)
     require_rules(app)

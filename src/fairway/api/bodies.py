@@ -131,14 +131,16 @@ def _structure(kind: Any) -> Any:
     if origin in (Union, UnionType):
         return Union[tuple(_structure(arg) for arg in args)]  # noqa: UP007
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _struct(kind.__name__, kind.model_fields)
+        return _struct(kind)
     return _Scalar
 
 
-def _struct(name: str, fields: Mapping[str, FieldInfo]) -> type[msgspec.Struct]:
+def _struct(model: type[BaseModel]) -> type[msgspec.Struct]:
+    fields: Mapping[str, FieldInfo] = model.model_fields
     columns = [(field, _bounded(info) | msgspec.UnsetType, msgspec.UNSET) for field, info in fields.items()]
     aliases = {field: info.alias for field, info in fields.items() if info.alias}
-    return msgspec.defstruct(name, columns, rename=aliases, forbid_unknown_fields=True)
+    closed = model.model_config.get("extra") == "forbid"
+    return msgspec.defstruct(model.__name__, columns, rename=aliases, forbid_unknown_fields=closed)
 
 
 def _bounded(info: FieldInfo) -> Any:

@@ -6,7 +6,7 @@ after it succeeded: a server that is killed between the two delivers again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -35,6 +35,22 @@ _ADD = text("""
     )
     ON CONFLICT (key) DO NOTHING
     RETURNING key
+""")
+# In an order: two Alertmanagers report the same at once.
+_ADD_SILENT = text("""
+    INSERT INTO notice (key, subject, text, team, "user", job, operators, due_at)
+    SELECT row.*, NULL FROM unnest(
+        CAST(:key AS text[]), CAST(:subject AS text[]), CAST(:text AS text[]), CAST(:team AS text[]),
+        CAST(:user AS text[]), CAST(:job AS bigint[]), CAST(:operators AS boolean[])
+    ) AS row (key, subject, text, team, "user", job, operators) ORDER BY row.key
+    ON CONFLICT (key) DO NOTHING
+    RETURNING key
+""")
+_DELIVER = text("""
+    UPDATE notice SET subject = row.subject, text = row.text, due_at = now()
+    FROM unnest(CAST(:key AS text[]), CAST(:subject AS text[]), CAST(:text AS text[]))
+        AS row (key, subject, text)
+    WHERE notice.key = row.key
 """)
 _KNOWN = text("SELECT key FROM notice WHERE key = ANY(CAST(:keys AS text[]))")
 _DUE = text("""
@@ -107,6 +123,26 @@ class NoticeStore(LedgerStore):
         if not notices:
             return []
         return [row.key for row in await self._fetch(_ADD, _values(notices))]
+
+    async def add_groups(
+        self, groups: Iterable[Sequence[Notice]], combine: Callable[[Sequence[Notice]], Notice]
+    ) -> int:
+        """Add notices, and deliver those of a group that are new as one. Returns how many are new.
+
+        `combine` makes one notice of several, with the key of the first. Every notice is stored, so that
+        whatever comes again is known.
+        """
+        listed = [group for group in groups if group]
+        if not listed:
+            return 0
+        async with self._connections.transaction() as connection:
+            rows = await connection.execute(_ADD_SILENT, _values([n for group in listed for n in group]))
+            new = {row.key for row in rows}
+            for group in listed:
+                fresh = [notice for notice in group if sanitize(notice.key, _MAX_KEY) in new]
+                if fresh:
+                    await connection.execute(_DELIVER, _values([combine(fresh)]))
+        return len(new)
 
     async def known(self, keys: Sequence[str]) -> frozenset[str]:
         """Return which of these keys are stored."""

@@ -6,8 +6,10 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """The role of a token; each role includes the permissions of the ones before it."""
+    """The role of a token; each role includes the permissions of the ones before it, except of ALERTS."""
 
+    ALERTS = "alerts"
+    """Reports alerts, and nothing else: for Alertmanager."""
     VIEWER = "viewer"
     """Reads only."""
     MEMBER = "member"
@@ -21,6 +23,8 @@ class Role(StrEnum):
 
     def may(self, needed: Role) -> bool:
         """Return whether this role includes the permissions of `needed`."""
+        if needed is Role.ALERTS:
+            return self in (Role.ALERTS, Role.ADMIN)
         order = list(Role)
         return order.index(self) >= order.index(needed)
 

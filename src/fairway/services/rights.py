@@ -112,7 +112,7 @@ def sees_all(token: Token) -> bool:
 
 
 def _sees_all(role: Role) -> bool:
-    return role not in (Role.MEMBER, Role.LEAD)
+    return role not in (Role.MEMBER, Role.LEAD, Role.ALERTS)
 
 
 def visible_teams(token: Token, fleet: Fleet) -> frozenset[str] | None:

@@ -107,7 +107,7 @@ def yes_or_no(value: object) -> bool:
     return word in ("yes", "true")
 
 
-_ROLES: Final = tuple(role.value for role in Role)
+_ROLES: Final = tuple(role.value for role in Role if role is not Role.ALERTS)
 
 
 def group_roles(value: object) -> tuple[tuple[str, str], ...]:

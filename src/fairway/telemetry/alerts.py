@@ -410,7 +410,7 @@ def alertmanager_text(fleet: Fleet, fairway: str, token_file: str) -> str:
             "  routes:",
             f"    - matchers: [ 'fairway=\"{SOURCE}\"' ]",
             "      receiver: fairway",
-            "      group_by: [cluster, node]",
+            "      group_by: [cluster, alertname]",
             "      group_wait: 10s",
             "      group_interval: 1m",
             "      repeat_interval: 24h",

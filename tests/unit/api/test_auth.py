@@ -70,6 +70,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/prices"): Role.VIEWER,
     ("GET", "/v1/budgets"): Role.VIEWER,
     ("PUT", "/v1/pools/{pool}/price-points"): Role.OPERATOR,
+    ("POST", "/v1/alerts"): Role.ALERTS,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("GET", "/v1/tokens"): Role.ADMIN,
     ("POST", "/v1/tokens"): Role.ADMIN,
@@ -100,6 +101,11 @@ BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/jobs/hold": {"jobs": ["8f3k"]},
     "/v1/jobs/release": {"jobs": ["8f3k"]},
     "/v1/jobs/keep": {"jobs": ["8f3k"], "seconds": 3600},
+    "/v1/alerts": {
+        "alerts": [
+            {"status": "firing", "labels": {}, "startsAt": "2026-10-01T00:00:00Z", "fingerprint": "a1"}
+        ]
+    },
     "/v1/statements/{month}/close": {},
     "/v1/pools/{pool}/price-points": {"points": [{"at": "2026-10-01T00:00:00Z", "per_gpu_hour": "1.10"}]},
 }
@@ -247,9 +253,14 @@ def test_secrets_are_long_random_and_kept_only_as_hashes() -> None:
     assert len(hash_secret("fw_a")) == 32
 
 
-@pytest.mark.parametrize("role", list(Role))
-def test_roles_are_ordered(role: Role) -> None:
+def test_roles_are_ordered() -> None:
     order = ["viewer", "member", "lead", "operator", "admin"]
-    assert [needed for needed in Role if role.may(needed)] == [
-        Role(r) for r in order[: order.index(role) + 1]
-    ]
+    people = [role for role in Role if role is not Role.ALERTS]
+    assert people == order
+    for role in people:
+        assert [needed for needed in people if role.may(needed)] == order[: order.index(role) + 1]
+
+
+def test_alertmanagers_role_reports_alerts_and_nothing_else() -> None:
+    assert [needed for needed in Role if Role.ALERTS.may(needed)] == [Role.ALERTS]
+    assert [role for role in Role if role.may(Role.ALERTS)] == [Role.ALERTS, Role.ADMIN]

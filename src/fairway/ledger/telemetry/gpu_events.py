@@ -225,6 +225,12 @@ class GpuEventStore(LedgerStore):
         async with self._connections.transaction() as connection:
             return await _record(connection, cluster, sightings)
 
+    async def holders(self, cluster: str, sightings: Sequence[GpuSighting]) -> dict[int, JobId]:
+        """Return the job that held the GPU of each sighting when it began, by its place in the sequence."""
+        async with self._connections.single() as connection:
+            found = await _holders(connection, cluster, sightings)
+        return {number: JobId(job) for number, (job, _) in found.items()}
+
     async def known(self, cluster: str, now: float) -> frozenset[tuple[str, str, str]]:
         """Return node, GPU and code of the events that still last."""
         values = {"cluster": cluster, "since": moment(now - SAME_EVENT_SECONDS)}

@@ -205,12 +205,25 @@ CREATE TABLE job_keep (
 """
 
 
+_ROLES = "'viewer', 'member', 'lead', 'operator', 'admin'"
+
+
+def _allow_roles(roles: str) -> None:
+    for table in ("api_token", "web_session"):
+        op.execute(f"ALTER TABLE {table} DROP CONSTRAINT {table}_role_check")
+        op.execute(f"ALTER TABLE {table} ADD CONSTRAINT {table}_role_check CHECK (role IN ({roles}))")
+
+
 def upgrade() -> None:
+    _allow_roles(f"'alerts', {_ROLES}")
     op.execute(TABLES)
     op.execute(IDLE)
 
 
 def downgrade() -> None:
+    op.execute("DELETE FROM web_session WHERE role = 'alerts'")
+    op.execute("DELETE FROM api_token WHERE role = 'alerts'")
+    _allow_roles(_ROLES)
     op.execute("DROP TABLE gpu_hour")
     op.execute(
         "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
