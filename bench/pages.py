@@ -2,7 +2,8 @@
 
 The app is the real one, asked in process: rights, session, queries, template. Bare: the same question in
 plain SQL by psycopg, as somebody would write it who knows the tables, ended after five seconds. The target is
-one of seconds: 0.3 s at the 95th percentile. The rows are those of `bench jobs`, with usage by hour and day.
+one of seconds: 0.3 s at the 95th percentile. The rows are those of `bench jobs`, with usage by hour and day,
+and with what 8,000 GPUs did.
 """
 
 from __future__ import annotations
@@ -75,8 +76,52 @@ _SUMS = (
     ),
 )
 
-_FIRST_LOOKS = {"cost, nobody asked before": "/cost", "a team, nobody asked before": "/teams/team-7"}
-_ANOTHER_LOOK = {"/cost": "/cost?what=usage&window=1d&by=pool", "/teams/team-7": "/teams/team-8"}
+_GANG: Final = 4096
+"""GPUs of one large job."""
+
+_MARK = "to_timestamp(floor(extract(epoch FROM now()) / 300) * 300)"
+_WITH_USE = "SELECT id, row_number() OVER (ORDER BY id DESC) AS n FROM job WHERE attempts > 0 LIMIT 2000"
+
+# What 8,000 GPUs did: 2,000 jobs of four, on 1,000 nodes over 30 days, and a gang of 4,096.
+_USE = (
+    "INSERT INTO use_hour (hour, class, engine, engine_seconds, idle)"
+    " SELECT hour, class, device_seconds * 0.6, device_seconds * 0.95, device_seconds * 0.1 FROM usage_hour",
+    "INSERT INTO use_day (day, class, engine, engine_seconds, idle)"
+    " SELECT day, class, device_seconds * 0.6, device_seconds * 0.95, device_seconds * 0.1 FROM usage_day",
+    f"INSERT INTO telemetry_mark SELECT DISTINCT cluster, {_MARK}, 30 FROM job_class",
+    "INSERT INTO gpu_use (job, node, gpu, instance, engine, engine_seconds, sm, sm_seconds, last_at,"
+    " last_engine, last_sm) SELECT id, 'node-' || n / 2, gpu, '', 60000, 80000, 40000, 80000,"
+    f" {_MARK} - interval '5 min', 0.8, 0.5 FROM ({_WITH_USE}) AS job, generate_series(0, 3) AS gpu",
+    "INSERT INTO gpu_use (job, node, gpu, instance, engine, engine_seconds, last_at, last_engine)"
+    f" SELECT {{gang}}, 'node-' || n / 8, n % 8, 'gang', 60000, 80000, {_MARK} - interval '5 min', 0.8"
+    f" FROM generate_series(0, {_GANG - 1}) AS n",
+    "INSERT INTO job_use (job, hour, engine, engine_seconds) SELECT id,"
+    " date_trunc('hour', now()) - h * interval '1 hour', 9000, 14400"
+    f" FROM ({_WITH_USE}) AS job, generate_series(0, CASE WHEN n % 10 = 0 THEN 719 ELSE 23 END) AS h",
+    "INSERT INTO job_window (job, started_at, cluster, measured, busy, gpus, idle_gpus)"
+    f" SELECT id, {_MARK} - w * interval '5 min', 'cluster-0', 1200, 800, 4, 0"
+    f" FROM ({_WITH_USE}) AS job, generate_series(1, 287) AS w",
+    "INSERT INTO node_use SELECT 'cluster-0', date_trunc('hour', now()) - h * interval '1 hour',"
+    " 'node-' || n, 28800, 20000, 26000, 19000"
+    " FROM generate_series(0, 719) AS h, generate_series(0, 999) AS n",
+    *(
+        f"VACUUM ANALYZE {table}"
+        for table in ("use_hour", "use_day", "gpu_use", "job_use", "job_window", "node_use")
+    ),
+)
+
+_FIRST_LOOKS = {
+    "cost, nobody asked before": "/cost",
+    "a team, nobody asked before": "/teams/team-7",
+    "the fleet, nobody asked before": "/",
+    "a pool, nobody asked before": "/pools/pool-0",
+}
+_ANOTHER_LOOK = {
+    "/cost": "/cost?what=usage&window=1d&by=pool",
+    "/teams/team-7": "/teams/team-8",
+    "/": "/jobs",
+    "/pools/pool-0": "/jobs",
+}
 """Asked before: a server draws the page of another question now and then."""
 
 _LIST = """
@@ -210,7 +255,11 @@ def rows(count: int) -> Mapping[str, list[Row]]:
             )
             for n in deep
         ],
+        f"job of {_GANG} GPUs": [
+            Row(f"/jobs/{format_job_id(count // 2)}", f"SELECT * FROM gpu_use WHERE job = {count // 2}")
+        ],
         "fleet": [Row("/", _OPEN)],
+        "pool": [Row("/pools/pool-0", _OPEN)],
         "teams": [Row("/teams", _OPEN.replace("pool", "team"))],
         "cost": [Row("/cost", _SPENT)],
     }
@@ -250,6 +299,8 @@ def fill(url: str, count: int) -> None:
     with psycopg.connect(url, autocommit=True) as db:
         for statement in _SUMS:
             db.execute(statement)
+        for statement in _USE:
+            db.execute(statement.format(gang=count // 2))
 
 
 async def _app(ledger: Ledger, folder: Path) -> FastAPI:

@@ -20,6 +20,8 @@ _MAX_NODES_NAMED: Final = 4
 KEEP_SECONDS: Final = 4 * 3600
 """How long the commands that people are shown keep a job."""
 _MAX_SCRIPT_LINES: Final = 8
+GPU_USE: Final = "GPU use"
+"""The label of what its GPUs did; the job's page has a part of its own for it."""
 BAD: Final = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST})
 """States that need attention."""
 TASK_ORDER: Final = tuple(dict.fromkeys((JobState.RUNNING, *JobState)))
@@ -134,7 +136,7 @@ def facts(job: wire.JobDetail, tasks: wire.TaskCounts | None) -> Iterator[tuple[
     if job.time_seconds is not None:
         yield "time limit", duration_text(job.time_seconds)
     if job.use is not None:
-        yield "GPU use", use_text(job.use)
+        yield GPU_USE, use_text(job.use)
     yield "where", f"cluster {job.cluster}; {job.placement_reason or pool_text(job)}"
     if job.engine_id is not None:
         native = (

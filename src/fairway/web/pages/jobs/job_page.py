@@ -116,7 +116,9 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "time": time_text(row, now),
         "gpus": views.gpus_text(job),
         "pool": clean(views.pool_text(job)),
-        "facts": [(label, clean_lines(text)) for label, text in views.facts(job, tasks)],
+        "facts": [
+            (label, clean_lines(text)) for label, text in views.facts(job, tasks) if label != views.GPU_USE
+        ],
         "tasks": tasks,
         "task_states": task_badges(tasks.counts, JobState) if tasks else [],
         "drawing": draw_timeline(job, now),
