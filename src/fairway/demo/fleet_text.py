@@ -24,9 +24,17 @@ AMOUNTS: Final = MappingProxyType(
 """Monthly budgets to use while nothing is known of the spending."""
 
 
-def fleet_text(price_day: date, amounts: Mapping[TeamName, Decimal] = AMOUNTS) -> str:
+PROMETHEUS: Final = "http://127.0.0.1:9090"
+"""Where metrics would be, for a fleet file that nobody serves any for."""
+
+
+def fleet_text(
+    price_day: date, amounts: Mapping[TeamName, Decimal] = AMOUNTS, prometheus: str = PROMETHEUS
+) -> str:
     """Fill in the fleet file, with a price that changed on `price_day`."""
     shape = files("fairway.demo").joinpath("fleet.yaml").read_text(encoding="utf-8")
     return Template(shape).substitute(
-        price_day=price_day.isoformat(), **{str(team): str(amount) for team, amount in amounts.items()}
+        price_day=price_day.isoformat(),
+        prometheus=prometheus,
+        **{str(team): str(amount) for team, amount in amounts.items()},
     )

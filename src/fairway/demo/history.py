@@ -12,7 +12,7 @@ from typing import Final
 
 from fairway.cost.calendar import calendar_of
 from fairway.demo import history_money, history_policy
-from fairway.demo.fleet_text import fleet_text
+from fairway.demo.fleet_text import PROMETHEUS, fleet_text
 from fairway.demo.history_jobs import DAY, generate_jobs
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import generate_outages, run
@@ -34,16 +34,25 @@ class DemoHistory:
     """A simulated history of `days` days that ends now."""
 
     def __init__(
-        self, days: int, seed: int, on_step: Callable[[str], None], on_progress: Callable[[float], None]
+        self,
+        days: int,
+        seed: int,
+        on_step: Callable[[str], None],
+        on_progress: Callable[[float], None],
+        prometheus: str = PROMETHEUS,
     ) -> None:
-        """`on_progress` gets the completed fraction of the step that `on_step` announced."""
+        """`on_progress` gets the completed fraction of the step that `on_step` announced.
+
+        `prometheus`: the address at which live metrics are served.
+        """
         self._days = days
         self._seed = seed
         self._on_step = on_step
         self._on_progress = on_progress
         self._end = int(time.time())
         self._start = self._end - days * DAY
-        self.text = fleet_text(self.price_day)
+        self._prometheus = prometheus
+        self.text = fleet_text(self.price_day, prometheus=prometheus)
         self.fleet: Fleet = parse_fleet(self.text, "fleet.yaml")
         self._run: Future[GeneratedHistory] = Future()
         self._uses: Future[tuple[PastUses, Hours]] = Future()
@@ -90,7 +99,7 @@ class DemoHistory:
         calendar = calendar_of(self.fleet)
         spent = await history_money.read_spending(self.fleet, Costs(ledger), start, end)
         before, now = history_money.fit_budgets(spent, calendar, start, end)
-        texts = history_policy.revisions(self.price_day, before, now)
+        texts = history_policy.revisions(self.price_day, before, now, self._prometheus)
         length = end - start
         times = [start, start + round(length * 0.45), max(start + 2, end - min(5 * DAY, length // 8))]
         await write_applies(ledger, list(history_policy.applies(texts, APPLIED_BY, times)))

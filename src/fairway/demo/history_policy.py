@@ -22,10 +22,10 @@ Amounts = Mapping[TeamName, Decimal]
 _NOTHING = FoundPolicy(VERSION, (), MappingProxyType({}))
 
 
-def revisions(price_day: date, before: Amounts, now: Amounts) -> tuple[str, str, str]:
+def revisions(price_day: date, before: Amounts, now: Amounts, prometheus: str) -> tuple[str, str, str]:
     """Return the first file, the file after prices and shares changed, and the current file."""
-    last = fleet_text(price_day, now)
-    older = fleet_text(price_day, before)
+    last = fleet_text(price_day, now, prometheus)
+    older = fleet_text(price_day, before, prometheus)
     second = _replaced(older, {"half_life: 1d": "half_life: 7d", "people: 14000": "people: 12500"})
     first = _replaced(
         second,

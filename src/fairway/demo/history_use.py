@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
+from zlib import crc32
 
 from fairway.demo.gpu_shapes import IDLE_WATTS, device_memory_mib, draw_shape, watts_limit
 from fairway.demo.history_jobs import HOUR
 from fairway.demo.history_run import FinishedJob, SimulatedRun
 from fairway.demo.jobs import virtual_place
-from fairway.ledger.telemetry.seed import ExporterOutage, PastGpu, PastNode, PastUse, PastUses
+from fairway.engines.virtual import SimState
+from fairway.ledger.telemetry.seed import (
+    ExporterOutage,
+    PastEvent,
+    PastGpu,
+    PastIdleStep,
+    PastNode,
+    PastUse,
+    PastUses,
+)
 from fairway.model.fleet import Fleet, Pool
+from fairway.model.gpu_health import xid_code
+from fairway.model.idle import IdleRule
 from fairway.model.names import NodeName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
+from fairway.model.text import span
 
+_STEPS_SECONDS: Final = 7 * 86_400
+"""Idle rules have been in the fleet file for so long."""
+_WEEK: Final = 7 * 86_400
 _FIRST_INSTANCE: Final = 7
 """Instances of a cut GPU are numbered by the driver from some number on."""
 
@@ -27,20 +43,26 @@ def past_uses(fleet: Fleet, run: SimulatedRun, seed: int) -> PastUses:
     random = Random(seed)  # noqa: S311 - nothing secret
     devices = _Devices(pools.values())
     holdings = sorted(
-        (attempt.started, attempt.ended or attempt.started, number, attempt.nodes)
+        (attempt.started, attempt.ended or attempt.started, number, attempt.number, attempt.nodes)
         for number, job in enumerate(run.jobs, 1)
         for attempt in job.attempts
     )
+    failures: dict[tuple[NodeName, str], list[tuple[float, int, int]]] = {}
     held: dict[int, dict[tuple[str, str, str], float]] = {}
-    for started, ended, number, nodes in holdings:
-        planned = run.jobs[number - 1].planned
+    for started, ended, number, attempt_number, nodes in holdings:
+        job = run.jobs[number - 1]
+        planned = job.planned
+        failed = job.state is SimState.FAILED and attempt_number == len(job.attempts) and len(nodes) == 1
         of_job = held.setdefault(number, {})
         for node in nodes:
             for gpu, instance in devices.take(node, planned.supply, planned.gpus, started, ended):
                 key = (str(node), gpu, instance)
                 of_job[key] = of_job.get(key, 0.0) + ended - started
+                if failed and planned.supply.pool == fleet.pools[0].name and ended - started > 60:
+                    failures.setdefault((node, gpu), []).append((ended, number, attempt_number))
     uses: list[PastUse] = []
     gpus: list[PastGpu] = []
+    steps: list[PastIdleStep] = []
     for number, of_job in sorted(held.items()):
         seconds = sum(of_job.values())
         if seconds >= 1:
@@ -48,11 +70,69 @@ def past_uses(fleet: Fleet, run: SimulatedRun, seed: int) -> PastUses:
             use, of_gpus = _use(random, number, job, pools[job.planned.supply.pool], of_job, seconds)
             uses.append(use)
             gpus += of_gpus
+            if use.works_until < job.ended and job.ended > run.end - _STEPS_SECONDS:
+                steps += _idle_steps(fleet.idle.rules, use, job)
     length = run.end - run.start
     # An exporter was silent for some hours: that time is not measured, and nobody calls it idle.
     silent = run.start + length // 3
     outage = ExporterOutage(fleet.clusters[0].name, silent, silent + min(5 * HOUR, length // 20))
-    return PastUses(uses, gpus, list(_nodes(fleet, run)), (outage,), run.end)
+    return PastUses(
+        uses,
+        gpus,
+        list(_nodes(fleet, run)),
+        (outage,),
+        run.end,
+        tuple(_failing_gpu(fleet.pools[0], failures)),
+        tuple(steps),
+    )
+
+
+def gpu_uuid(node: str, gpu: str) -> str:
+    """Return the UUID of a GPU of the demo."""
+    return f"GPU-{crc32(f'{node}/{gpu}'.encode()):08x}"
+
+
+def _failing_gpu(
+    pool: Pool, failures: Mapping[tuple[NodeName, str], Sequence[tuple[float, int, int]]]
+) -> Iterator[PastEvent]:
+    """Return the events of one GPU that fails about every week: each ended a job seconds later."""
+    by_week = {
+        device: {int(ended // _WEEK): (ended, job, attempt) for ended, job, attempt in sorted(ends)}
+        for device, ends in failures.items()
+    }
+    if not by_week:
+        return
+    (node, gpu), weeks = max(by_week.items(), key=lambda item: (len(item[1]), item[0]))
+    for n, (ended, job, attempt) in enumerate(weeks.values()):
+        codes = (xid_code(79), xid_code(45)) if n % 3 != 1 else (xid_code(48),)
+        for seconds, code in zip((4, 3), codes, strict=False):
+            yield PastEvent(
+                pool.cluster,
+                node,
+                gpu,
+                code,
+                ended - seconds,
+                gpu_uuid(node, gpu),
+                "1320921047735",
+                pool.gpu.name,
+                job,
+                attempt,
+            )
+
+
+def _idle_steps(rules: Sequence[IdleRule], use: PastUse, job: FinishedJob) -> Iterator[PastIdleStep]:
+    """Return what the fleet's first idle rule would have done to a job that nobody worked on any more."""
+    if not rules:
+        return
+    rule = rules[0]
+    at = use.works_until + rule.for_seconds
+    for step in rule.steps:
+        at += step.after_seconds
+        if at >= job.ended:
+            return
+        idle = span(int(at - use.works_until))
+        evidence = f"its GPU was busy for less than {float(rule.below) * 100:g} % of the last {idle}"
+        yield PastIdleStep(use.job, job.cluster, rule.name, step.action, at, use.works_until, evidence)
 
 
 def _use(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from fairway.engines.virtual import JobRequest
 from fairway.model.fleet import Pool, VirtualPlace
 from fairway.model.names import PriorityName, TeamName, UserName
 from fairway.model.team import Supply, Team
+
+ABANDONED: Final = "notebook-friday"
+"""The name of a live notebook that holds a GPU and that nobody works on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class Load:
 
     async def fill(self) -> None:
         """Submit the jobs that run and wait when the demo opens."""
+        await self._submit([self._users.abandoned_notebook()])
         await self._submit(self._users.initial_jobs())
         self._waiting = await self._count_waiting()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from fairway.client.contexts import Target, read_token
 from fairway.client.private_file import write_private
 from fairway.demo.history import DemoHistory
 from fairway.demo.live_load import Load, LoadStatus
+from fairway.demo.live_metrics import LiveMetrics, listen, serve_metrics
 from fairway.engines.virtual import VirtualEngine
 from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyState
@@ -87,22 +89,27 @@ def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
     )
     callbacks.step("starting PostgreSQL and the server")
-    history = DemoHistory(options.days, options.seed, callbacks.step, callbacks.progress)
+    listener = listen()
+    prometheus = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    history = DemoHistory(options.days, options.seed, callbacks.step, callbacks.progress, prometheus)
     history.begin()
     try:
-        run = partial(_run, options, callbacks, history)
+        run = partial(_run, options, callbacks, history, listener)
         serve(ServerOptions(settings), lambda _: None, run, history.write)
     except PermanentError as error:
         if error.code != "CannotListen":
             raise
         hint = f"choose another:  fairway demo --port {options.port + 1}   or leave it to the demo"
         raise PermanentError(error.code, error.message, hint) from error
+    finally:
+        listener.close()
 
 
 async def _run(
     options: DemoOptions,
     callbacks: DemoCallbacks,
     history: DemoHistory,
+    listener: socket.socket,
     server: StartedServer,
     engines: EngineFactory,
 ) -> None:
@@ -114,9 +121,11 @@ async def _run(
     tokens = await asyncio.to_thread(_prepare, server.url, admin, history.text, fleet)
     token_file = options.folder / f"{EXAMPLE_USER}.token"
     write_private(token_file, tokens[EXAMPLE_USER] + "\n")
+    virtual_engines = _virtual_engines(fleet, engines)
+    metrics = LiveMetrics(fleet, virtual_engines)
     load = Load(
         fleet,
-        _virtual_engines(fleet, engines),
+        virtual_engines,
         server.url,
         {**tokens, "admin": admin},
         speed=options.speed,
@@ -128,6 +137,7 @@ async def _run(
     callbacks.ready(_summarize(fleet, load, server, token_file))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load.run())
+        tasks.create_task(serve_metrics(metrics, listener))
         tasks.create_task(_report_status(load, callbacks))
         if options.seconds is not None:
             await asyncio.sleep(max(0.0, options.seconds - (time.monotonic() - began)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from fairway.demo.jobs import DemoJob, device_count, has_access, poisson, virtual_place
+from fairway.demo.jobs import ABANDONED, DemoJob, device_count, has_access, poisson, virtual_place
 from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.names import PriorityName
 from fairway.model.team import Supply, Team
@@ -73,6 +73,30 @@ class Users:
                     self.devices[supply] = device_count(pool, supply)
                     job_seconds = self._mean_devices(supply) * mean_seconds / speed
                     self._jobs_per_second[supply] = self.devices[supply] / job_seconds
+
+    def abandoned_notebook(self) -> PlannedJob:
+        """Return a notebook that holds a device of the first supply for hours while nobody works on it."""
+        supply = next(iter(self._teams))
+        team, _ = max(self._teams[supply], key=lambda found: found[1])
+        return PlannedJob(
+            user=team.members[-1],
+            team=team.name,
+            supply=supply,
+            name=ABANDONED,
+            command=("jupyter", "lab"),
+            gpus=1,
+            nodes=1,
+            tasks=1,
+            seconds=12 * 3600.0,
+            limit_seconds=24 * 3600,
+            exit_code=0,
+            priority=None,
+            spot=False,
+            native=False,
+            any_pool=False,
+            retries=0,
+            cancelled_after=None,
+        )
 
     def initial_jobs(self) -> Iterator[PlannedJob]:
         """Generate the jobs that run and wait when the demo opens: enough to fill every pool, partly done."""

@@ -13,6 +13,7 @@ from fairway.demo.history_jobs import DAY
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import SimulatedRun
 from fairway.demo.history_use import past_uses
+from fairway.engines.virtual import SimState
 from fairway.ledger import Ledger
 from fairway.ledger.seed import backfill, backfill_uses
 from fairway.model.charge import Label
@@ -81,6 +82,8 @@ async def test_what_was_measured_was_held(ledger: Ledger, past: SimulatedRun) ->
         """
         assert await one(silent) == 0
         assert await one("SELECT max(busy - measured) FROM node_use") <= 0
+    newest = await ledger.gpu_events.listed(datetime.fromtimestamp(past.start, UTC))
+    assert [event.code for event in newest] == [e.code for e in sorted(uses.events, key=lambda e: -e.at)]
     marks = {c.name: await ledger.gpu_use.mark(c.name) for c in FLEET.clusters}
     assert all(mark is not None and END - 300 < mark.read_to <= END for mark in marks.values())
 
@@ -104,3 +107,28 @@ async def test_reports_have_something_to_find(ledger: Ledger, past: SimulatedRun
     assert rows_of[WASTER].hours[HeldKind.IDLE] > 0
     assert by_user.total.held_hours == by_name.total.held_hours
     assert by_user.total.kwh > 0
+
+
+def test_one_gpu_fails_about_every_week() -> None:
+    past = played(END - 21 * DAY, END)
+    events = past_uses(FLEET, past, 20).events
+    assert len({(event.node, event.gpu, event.serial) for event in events}) == 1
+    assert len({int(event.at // (7 * DAY)) for event in events}) >= 3
+    assert {event.code for event in events} >= {"xid-79", "xid-45", "xid-48"}
+    for event in events:
+        job = past.jobs[event.job - 1]
+        assert job.state is SimState.FAILED
+        attempt = job.attempts[event.attempt - 1]
+        assert event.node in attempt.nodes
+        assert 0 < (attempt.ended or 0) - event.at < 5, "seconds before the job ended"
+
+
+def test_the_idle_rule_would_have_acted_on_notebooks(past: SimulatedRun) -> None:
+    steps = past_uses(FLEET, past, 20).idle_steps
+    (rule,) = FLEET.idle.rules
+    assert rule.dry_run
+    assert {step.action for step in steps} == {step.action for step in rule.steps}
+    for step in steps:
+        job = past.jobs[step.job - 1]
+        assert job.planned.kind.name == "notebook"
+        assert step.idle_since + rule.for_seconds <= step.at < job.ended

@@ -19,6 +19,7 @@ from fairway.engines.virtual.policy.translate import Fields
 from fairway.engines.virtual.simulator.jobs import SimState
 from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.fleet import Cluster, Fleet, Pool
+from fairway.model.job import EngineId
 from fairway.model.names import NodeName, PoolName, SliceName, TeamName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving, restore_change, unsaved_objects
@@ -98,6 +99,10 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""
+
+    def engine_id(self, number: int) -> EngineId:
+        """Return the engine's id of a job of the simulator."""
+        return self._instance.engine_id(number)
 
     def tick(self, now: float) -> None:
         """Advance the simulator to the time `now`, in seconds; the first call only sets the time."""

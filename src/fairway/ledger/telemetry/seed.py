@@ -17,7 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fairway.ledger.schema.telemetry import ADDED, PEAK
 from fairway.ledger.sql_values import arrays, moment
+from fairway.model.gpu_health import class_of
 from fairway.model.gpu_use import WINDOW_SECONDS, MetricCode
+from fairway.model.idle import IdleAction, IdleOutcome
 
 _INTERVAL: Final = 15.0
 """Seconds between two samples of an exporter."""
@@ -84,6 +86,35 @@ class ExporterOutage:
 
 
 @dataclass(frozen=True, slots=True)
+class PastEvent:
+    """Something that went wrong with a GPU while a job held it."""
+
+    cluster: str
+    node: str
+    gpu: str
+    code: str
+    at: float
+    uuid: str
+    serial: str
+    model: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastIdleStep:
+    """What an idle rule would have done to a job, in dry run."""
+
+    job: int
+    cluster: str
+    rule: str
+    action: IdleAction
+    at: float
+    idle_since: float
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class PastUses:
     """What the GPUs of a history did."""
 
@@ -93,6 +124,8 @@ class PastUses:
     outages: Sequence[ExporterOutage]
     until: int
     """Up to when every cluster is read."""
+    events: Sequence[PastEvent] = ()
+    idle_steps: Sequence[PastIdleStep] = ()
 
 
 _TEMPORARY = (
@@ -212,6 +245,28 @@ _MARKS = text("""
 """)
 
 
+_EVENT_FIELDS: Final = ("cluster", "node", "gpu", "code", "uuid", "serial", "model", "job", "attempt")
+_EVENTS = text("""
+    INSERT INTO gpu_event (
+        cluster, node, gpu, code, at, last_seen, recorded_at, class, uuid, serial, model, detail, job,
+        attempt, onset_known
+    )
+    SELECT cluster, node, gpu, code, at, at, at, class, uuid, serial, model, '', job, attempt, true
+    FROM unnest(
+        CAST(:cluster AS text[]), CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:code AS text[]),
+        CAST(:at AS timestamptz[]), CAST(:class AS text[]), CAST(:uuid AS text[]), CAST(:serial AS text[]),
+        CAST(:model AS text[]), CAST(:job AS bigint[]), CAST(:attempt AS int[])
+    ) AS row (cluster, node, gpu, code, at, class, uuid, serial, model, job, attempt)
+""")
+_IDLE_STEPS = text("""
+    INSERT INTO idle_action (job, cluster, rule, action, at, idle_since, dry_run, evidence, outcome, detail)
+    SELECT job, cluster, rule, action, at, idle_since, true, evidence, :outcome, '' FROM unnest(
+        CAST(:job AS bigint[]), CAST(:cluster AS text[]), CAST(:rule AS text[]), CAST(:action AS text[]),
+        CAST(:at AS timestamptz[]), CAST(:idle_since AS timestamptz[]), CAST(:evidence AS text[])
+    ) AS row (job, cluster, rule, action, at, idle_since, evidence) ORDER BY at
+""")
+
+
 async def write_uses(
     connection: AsyncConnection, raw: Raw[Any], uses: PastUses, hours: Sequence[int], days: Sequence[date]
 ) -> None:
@@ -238,6 +293,17 @@ async def write_uses(
         "clusters": sorted({node.cluster for node in uses.nodes}),
     }
     await connection.execute(_MARKS, marks)
+    events = (
+        (*(getattr(e, name) for name in _EVENT_FIELDS), moment(e.at), class_of(e.code).value)
+        for e in uses.events
+    )
+    await connection.execute(_EVENTS, arrays(events, *_EVENT_FIELDS, "at", "class"))
+    steps = (
+        (s.job, s.cluster, s.rule, s.action.value, moment(s.at), moment(s.idle_since), s.evidence)
+        for s in uses.idle_steps
+    )
+    columns = arrays(steps, "job", "cluster", "rule", "action", "at", "idle_since", "evidence")
+    await connection.execute(_IDLE_STEPS, columns | {"outcome": IdleOutcome.DRY_RUN.value})
 
 
 async def _copy(raw: Raw[Any], table: str, kind: type, rows: Iterable[object]) -> None:
