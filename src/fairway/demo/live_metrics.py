@@ -258,9 +258,13 @@ def _matrix(
 
 
 def listen() -> socket.socket:
-    """Bind a free port of the loopback: its address is in the fleet file before anything is served."""
+    """Listen on a free port of the loopback: its address is in the fleet file before anything is served.
+
+    Whoever asks before that waits.
+    """
     found = socket.socket()
     found.bind(("127.0.0.1", 0))
+    found.listen()
     return found
 
 

@@ -115,14 +115,15 @@ async def _run(
 ) -> None:
     began = time.monotonic()
     fleet = history.fleet
+    virtual_engines = _virtual_engines(fleet, engines)
+    # The server's loops ask for metrics from the start.
+    serving = asyncio.create_task(serve_metrics(LiveMetrics(fleet, virtual_engines), listener))
     (options.folder / "fleet.yaml").write_text(history.text, encoding="utf-8")
     callbacks.step("applying the policy")
     admin = read_token(server.admin_token_file)
     tokens = await asyncio.to_thread(_prepare, server.url, admin, history.text, fleet)
     token_file = options.folder / f"{EXAMPLE_USER}.token"
     write_private(token_file, tokens[EXAMPLE_USER] + "\n")
-    virtual_engines = _virtual_engines(fleet, engines)
-    metrics = LiveMetrics(fleet, virtual_engines)
     load = Load(
         fleet,
         virtual_engines,
@@ -137,11 +138,19 @@ async def _run(
     callbacks.ready(_summarize(fleet, load, server, token_file))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load.run())
-        tasks.create_task(serve_metrics(metrics, listener))
+        tasks.create_task(_watch(serving))
         tasks.create_task(_report_status(load, callbacks))
         if options.seconds is not None:
             await asyncio.sleep(max(0.0, options.seconds - (time.monotonic() - began)))
             os.kill(os.getpid(), signal.SIGTERM)  # the only way to stop a server gracefully
+
+
+async def _watch(task: asyncio.Task[None]) -> None:
+    """Wait for a task, and cancel it at the end: whatever it raises ends the demo."""
+    try:
+        await task
+    finally:
+        task.cancel()
 
 
 async def _report_status(load: Load, callbacks: DemoCallbacks) -> None:

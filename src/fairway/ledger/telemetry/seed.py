@@ -187,17 +187,22 @@ _JOBS = text(f"""
     FROM ({_PIECES}) AS piece JOIN past_use USING (job)
     GROUP BY job, hour HAVING sum(m) > 0 ORDER BY hour, job
 """)  # noqa: S608
-_SUMMED: Final = ", ".join([*(f"sum({name})" for name in ADDED), f"max({PEAK})"])
+_SUMMED: Final = ", ".join([*(f"sum(job_use.{name})" for name in ADDED), f"max(job_use.{PEAK})"])
+# Servers may have begun to read what runs now: that is added to, and not counted again.
+_SETS: Final = ", ".join(f"{name} = row.{name} + excluded.{name}" for name in ADDED)
 _HOURS = text(f"""
-    INSERT INTO use_hour (hour, class, {", ".join(ADDED)}, {PEAK})
-    SELECT hour, class, {_SUMMED} FROM job_use JOIN job ON job.id = job_use.job GROUP BY hour, class
+    INSERT INTO use_hour AS row (hour, class, {", ".join(ADDED)}, {PEAK})
+    SELECT hour, class, {_SUMMED}
+    FROM job_use JOIN past_use USING (job) JOIN job ON job.id = job_use.job GROUP BY hour, class
+    ON CONFLICT (hour, class) DO UPDATE SET {_SETS}
 """)  # noqa: S608
 _DAYS = text(f"""
-    INSERT INTO use_day (day, class, {", ".join(ADDED)}, {PEAK})
+    INSERT INTO use_day AS row (day, class, {", ".join(ADDED)}, {PEAK})
     SELECT day, class, {_SUMMED}
-    FROM use_hour JOIN unnest(CAST(:hours AS timestamptz[]), CAST(:days AS date[])) AS hours (hour, day)
-        USING (hour)
+    FROM job_use JOIN past_use USING (job) JOIN job ON job.id = job_use.job
+    JOIN unnest(CAST(:hours AS timestamptz[]), CAST(:days AS date[])) AS hours (hour, day) USING (hour)
     GROUP BY day, class
+    ON CONFLICT (day, class) DO UPDATE SET {_SETS}
 """)  # noqa: S608
 # Of a job's sums each device has its share; of what only used devices do, the part at its pace.
 _BY_SHARE: Final = {
@@ -238,10 +243,13 @@ _NODES = text(f"""
         ) AS down (node, start, until)
         WHERE down.node = node.name AND hours.hour >= start AND hours.hour < until
     )
+    ON CONFLICT (cluster, hour, node)
+    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy
 """)  # noqa: S608
 _MARKS = text("""
     INSERT INTO telemetry_mark (cluster, read_to, interval_seconds)
     SELECT cluster, :read_to, :interval FROM unnest(CAST(:clusters AS text[])) AS row (cluster)
+    ON CONFLICT (cluster) DO NOTHING
 """)
 
 
