@@ -23,9 +23,9 @@ from fairway.cost.efficiency import (
 from fairway.cost.report import ReportEntry, ReportTable, hours, table
 from fairway.cost.rounding import apportion_paths
 from fairway.ledger import UsageFilter, UsageView
-from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
+from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label, UsageSum
 from fairway.model.fleet import Fleet
-from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode
+from fairway.model.gpu_use import GpuUse, GpuUseSum, HeldKind, MetricCode, merged
 from fairway.model.names import PoolName
 from fairway.model.price import cent
 from fairway.model.team import Supply
@@ -191,9 +191,9 @@ class CostReports:
         # What was measured is read first: what is added to it meanwhile was held already.
         measured = await self._measured(priced, by, which, tuple(MetricCode))
         sites = {cluster.name: cluster.energy for cluster in priced.fleet.clusters}
-        patterns = [i for i, label in enumerate(by) if label is Label.NAME]
+        usage = await self._costs.usage(priced, by, which)
         found = []
-        for row in await self._costs.usage(priced, by, which):
+        for row in usage if Label.NAME not in by else _by_pattern(usage, by):
             pool, rates = priced.pools[row.supply.pool], priced.rates[row.supply.pool][row.span]
             part, rate = rates.part(pool, row.supply.slice), rates.rate(pool, row.supply.slice)
             one = measured.get((row.span, row.supply, row.labels))
@@ -201,7 +201,7 @@ class CostReports:
             site = sites[pool.cluster]
             found.append(
                 EfficiencyEntry(
-                    tuple(name_pattern(x) if i in patterns else x for i, x in enumerate(row.labels)),
+                    row.labels,
                     {kind: seconds * part for kind, seconds in kinds.items()},
                     {kind: seconds * rate for kind, seconds in kinds.items()},
                     GpuUse() if one is None else scaled(one.use, part),
@@ -214,7 +214,16 @@ class CostReports:
         self, priced: PricedWindow, by: tuple[Label, ...], which: UsageFilter, codes: Sequence[MetricCode]
     ) -> dict[tuple[int, Supply, tuple[str, ...]], GpuUseSum]:
         rows = await self._costs.gpu_use(priced, UsageView(priced.spans, by, which), codes)
-        return {(row.span, row.supply, row.labels): row for row in rows}
+        if Label.NAME not in by:
+            return {(row.span, row.supply, row.labels): row for row in rows}
+        pattern = _LabelPatterns(by)
+        same: dict[tuple[int, Supply, tuple[str, ...]], list[GpuUseSum]] = {}
+        for row in rows:
+            same.setdefault((row.span, row.supply, pattern(row.labels)), []).append(row)
+        return {
+            key: GpuUseSum(*key, merged(row.use for row in alike), sum(row.idle for row in alike))
+            for key, alike in same.items()
+        }
 
     async def _waste(
         self, fleet: Fleet, window: Window, query: ReportQuery
@@ -275,6 +284,33 @@ class CostReports:
             if pools is None or pool in pools
         ]
         return window, tuple(found)
+
+
+class _LabelPatterns:
+    """Replaces names of jobs in labels by their pattern: `train-12` by `train-*`."""
+
+    def __init__(self, by: Sequence[Label]) -> None:
+        self._names = [i for i, label in enumerate(by) if label is Label.NAME]
+        self._patterns: dict[str, str] = {}
+
+    def __call__(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        found = list(labels)
+        for i in self._names:
+            name = labels[i]
+            if name not in self._patterns:
+                self._patterns[name] = name_pattern(name)
+            found[i] = self._patterns[name]
+        return tuple(found)
+
+
+def _by_pattern(usage: Iterable[UsageSum], by: Sequence[Label]) -> list[UsageSum]:
+    """Sum the usage of names of one pattern: there is a sum for every job and hour before."""
+    pattern = _LabelPatterns(by)
+    sums: dict[tuple[int, Supply, tuple[str, ...]], int] = {}
+    for row in usage:
+        key = (row.span, row.supply, pattern(row.labels))
+        sums[key] = sums.get(key, 0) + row.device_seconds
+    return [UsageSum(*key, seconds) for key, seconds in sums.items()]
 
 
 def window_of(fleet: Fleet, text: str, now: int | None = None) -> Window:

@@ -354,10 +354,10 @@ def _held_notes(
     what: str, hours: Mapping[HeldKind, Decimal], amounts: Mapping[HeldKind, Decimal], currency: str
 ) -> list[str]:
     """Return a line for each part of the held hours, with its money."""
+    words = {kind: kind.value.replace("_", " ") for kind in HeldKind if hours.get(kind)}
     return [
-        f"{what}, {HELD_WORDS[kind]}: {figure(hours[kind])} hours, {figure(amounts[kind])} {currency}"
-        for kind in HeldKind
-        if hours.get(kind)
+        f"{what}: {word} {figure(hours[kind])} hours, {figure(amounts[kind])} {currency}"
+        for kind, word in words.items()
     ]
 
 

@@ -261,7 +261,7 @@ def test_what_is_not_measured_is_a_dash_and_never_zero() -> None:
         assert {cells[name] for name in ("ENG%", "SM%", "TENSOR%")} == {"-"}
         assert {cells[name] for name in ("POOR", "IDLE", *(("BUSY",) if wide else ()))} == {"-"}
         assert cells["UNMEAS."] != "-"
-    assert any(note.startswith("held, not measured: ") for note in view.notes)
+    assert any(note.startswith("held: not measured ") for note in view.notes)
     record = report_records(EFFICIENCY)[1]
     assert record["engine"] == ""
     assert record["not_measured_hours"] == record["held_hours"]
@@ -273,8 +273,8 @@ def test_waste_of_measured_pools_tells_what_became_of_the_used_hours() -> None:
     row = waste_row("hpc").model_copy(update={"held_hours": each, "held_amounts": each})
     report = WASTE.model_copy(update={"rows": [row], "total": row})
     notes = waste_view(report, wide=False).notes
-    assert "used, held but idle: 1.50 hours, 1.50 USD" in notes
-    assert "used, not measured: 1.50 hours, 1.50 USD" in notes
+    assert "used: idle 1.50 hours, 1.50 USD" in notes
+    assert "used: not measured 1.50 hours, 1.50 USD" in notes
     titles = [c.title for c in waste_view(report, wide=True).columns]
     assert titles[-2:] == ["HELD BUT IDLE USD", "NOT MEASURED USD"]
     assert report_records(report)[0]["held_poorly_used_amount"] == Decimal("1.50")
