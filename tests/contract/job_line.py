@@ -146,10 +146,15 @@ class Native:
 
 
 @asynccontextmanager
-async def job_line(engine: str, database_url: str) -> AsyncIterator[JobLine]:
-    """A server over the engine's cluster with the policy applied; everything is taken away afterwards."""
+async def job_line(
+    engine: str, database_url: str, adapt: Callable[[str], str] = str
+) -> AsyncIterator[JobLine]:
+    """A server over the engine's cluster with the policy applied; everything is taken away afterwards.
+
+    `adapt` changes the fleet file.
+    """
     async with OPENERS["slurm" if engine.startswith("slurm") else engine](engine) as (head, native, settle):
-        fleet = head + TEAMS
+        fleet = adapt(head + TEAMS)
         with temporary_home() as home:
             (home.folder / "fleet.yaml").write_text(fleet)
             arguments = ("-f", str(home.folder / "fleet.yaml"), "--listen", "127.0.0.1:0")

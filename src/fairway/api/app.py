@@ -21,6 +21,7 @@ from fairway.api.routes import fleet as fleet_routes
 from fairway.api.routes import jobs as job_routes
 from fairway.api.routes import policy as policy_routes
 from fairway.api.routes import use as use_routes
+from fairway.api.routes.gpu_health import add_gpu_health_routes
 from fairway.ledger import Ledger
 from fairway.services.alerts import AlertServices
 from fairway.services.cost_queries import CostQueries
@@ -65,6 +66,7 @@ def create_app(
     job_routes.add_submit_routes(app, ledger, jobs)
     job_routes.add_job_routes(app, ledger, fleets, jobs)
     job_routes.add_change_routes(app, ledger, fleets)
+    add_gpu_health_routes(app, ledger)
     costs = CostQueries(ledger, fleets)
     cost_routes.add_report_routes(app, costs)
     cost_routes.add_statement_routes(app, costs)

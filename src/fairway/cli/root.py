@@ -33,7 +33,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     ),
     "export": CommandEntry("Write charges as files for other tools."),
     "get": CommandEntry(
-        "Show jobs, clusters, pools, nodes, teams, budgets, drift, nudges or the fleet file."
+        "Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, nudges or the fleet file."
     ),
     "history": CommandEntry("Show what was applied: who, when, before and after."),
     "hold": CommandEntry("Keep jobs from starting; what runs goes on.", "jobs_change"),
@@ -62,6 +62,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     "submit": CommandEntry("Submit job files, scripts with #SBATCH lines, or Kubernetes Jobs.", "run"),
     "token": CommandEntry("Make, list and revoke the tokens that open the API."),
     "top": CommandEntry("Show pools and jobs live, as they change."),
+    "uncordon": CommandEntry("Open a node again that Fairway closed because of a broken GPU."),
     "version": CommandEntry("Print the version of Fairway."),
     "why": CommandEntry("Say why a job waits, and what would help."),
 }

@@ -20,6 +20,7 @@ from fairway.model.observation import Health
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
+from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
@@ -70,6 +71,32 @@ class AsyncClient:
     ) -> AsyncIterator[fleet_wire.Node]:
         """Yield the nodes that match the filters, page by page."""
         return self._items(requests.nodes(cluster, pool, health))
+
+    async def gpu_events(
+        self,
+        cluster: str | None = None,
+        node: str | None = None,
+        gpu: str | None = None,
+        job: str | None = None,
+        days: int = 30,
+        most: int = 100,
+    ) -> list[health_wire.GpuEvent]:
+        """Return the newest events of GPUs; `gpu` is a UUID or serial number."""
+        return [item async for item in self._items(requests.gpu_events(cluster, node, gpu, job, days, most))]
+
+    async def failing_gpus(
+        self, cluster: str | None = None, days: int = 90, most: int = 100
+    ) -> list[health_wire.FailingGpu]:
+        """Return the GPUs whose hardware failed, those that fail in most weeks first."""
+        return [item async for item in self._items(requests.failing_gpus(cluster, days, most))]
+
+    async def cordons(self, cluster: str | None = None) -> list[health_wire.Cordon]:
+        """Return the nodes that Fairway closed because of broken GPUs."""
+        return [item async for item in self._items(requests.cordons(cluster))]
+
+    async def uncordon(self, cluster: str, node: str) -> health_wire.Cordon:
+        """Ask that a node be opened again that Fairway closed."""
+        return await self._send(requests.uncordon(cluster, node))
 
     async def tokens(self) -> list[fleet_wire.Token]:
         """Return all tokens, also expired and revoked ones."""

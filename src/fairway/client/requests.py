@@ -21,6 +21,7 @@ from fairway.model.text import parse_duration
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
+from fairway.wire import gpu_health as health_wire
 from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as job_wire
 from fairway.wire import policy as policy_wire
@@ -220,6 +221,38 @@ def pools(cluster: str | None) -> ApiRequest[Page[fleet_wire.Pool]]:
 def nodes(cluster: str | None, pool: str | None, health: Health | None) -> ApiRequest[Page[fleet_wire.Node]]:
     """Request the nodes that match the filters."""
     return _list("/v1/nodes", Page[fleet_wire.Node], cluster=cluster, pool=pool, health=health)
+
+
+def gpu_events(
+    cluster: str | None, node: str | None, gpu: str | None, job: str | None, days: int, most: int
+) -> ApiRequest[Page[health_wire.GpuEvent]]:
+    """Request the newest events of GPUs that match the filters."""
+    return _list(
+        "/v1/gpu-events",
+        Page[health_wire.GpuEvent],
+        most,
+        cluster=cluster,
+        node=node,
+        gpu=gpu,
+        job=job,
+        days=str(days),
+    )
+
+
+def failing_gpus(cluster: str | None, days: int, most: int) -> ApiRequest[Page[health_wire.FailingGpu]]:
+    """Request the GPUs whose hardware failed."""
+    return _list("/v1/failing-gpus", Page[health_wire.FailingGpu], most, cluster=cluster, days=str(days))
+
+
+def cordons(cluster: str | None) -> ApiRequest[Page[health_wire.Cordon]]:
+    """Request the nodes that Fairway closed."""
+    return get("/v1/cordons", Page[health_wire.Cordon], [("cluster", cluster)])
+
+
+def uncordon(cluster: str, node: str) -> ApiRequest[health_wire.Cordon]:
+    """Ask that a node be opened again."""
+    body = health_wire.UncordonRequest(cluster=cluster, node=node)
+    return ApiRequest("POST", "/v1/uncordon", health_wire.Cordon, body=body, idempotent=True)
 
 
 def tokens() -> ApiRequest[Page[fleet_wire.Token]]:

@@ -81,6 +81,8 @@ HEALTH_SECONDS: Final = 15.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 IDLE_SECONDS: Final = 15.0
 """How often to check whether there is a window that idle rules have not decided on; two small queries."""
+HEALTH_STEP_SECONDS: Final = 180.0
+"""Time limit of a round: closing many nodes takes a request for each."""
 HOLD_SECONDS: Final = 2.0
 """How often to compare the holds of teams with a spent budget; two small queries each time."""
 JOBS_BACKOFF_SECONDS: Final = 5.0
@@ -248,10 +250,10 @@ class Runner:
             yield self._loop(
                 TELEMETRY, name, self._pace(TELEMETRY_SECONDS, JOBS_STEP_SECONDS), read, read.close
             )
-            health = WatchHealth(name, cluster.telemetry, self._ledger)
-            yield self._loop(HEALTH, name, self._pace(HEALTH_SECONDS), health, health.close)
             idle = ApplyIdleRules(name, build, self._ledger, applied)
             yield self._loop(IDLE, name, self._pace(IDLE_SECONDS, JOBS_STEP_SECONDS), idle, idle.close)
+        health = WatchHealth(name, cluster.telemetry, build, self._ledger, applied)
+        yield self._loop(HEALTH, name, self._pace(HEALTH_SECONDS, HEALTH_STEP_SECONDS), health, health.close)
 
     def _job_pace(self, interval: float) -> Pace:
         return Pace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, Protocol, runtime_checkable
 
 from fairway.explain.findings import WaitFacts
@@ -12,6 +13,7 @@ from fairway.model.condition import Condition, ConditionType
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
 from fairway.policy.objects import (
@@ -155,6 +157,34 @@ class Nudges(Protocol):
 
     async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
         """Check once, do what is needed, and return what was done and why. Empty when all is well."""
+        ...
+
+
+class CordonOutcome(StrEnum):
+    """What came of closing a node to new jobs, or of opening it again."""
+
+    DONE = "done"
+    """It is so now, or was so already."""
+    NOT_OURS = "not-ours"
+    """Somebody else closed it: nothing was changed."""
+    MISSING = "missing"
+    """The engine has no such node."""
+
+
+@runtime_checkable
+class Cordons(Protocol):
+    """An engine that can close nodes to new jobs. Running jobs go on.
+
+    What it closes has a mark, and it opens only what has the mark. Calls are bounded in time and raise only
+    Unreachable or Refused; a node that is already so is no error.
+    """
+
+    async def cordon(self, nodes: Mapping[NodeName, str]) -> Mapping[NodeName, CordonOutcome]:
+        """Close nodes, each for a reason, that nobody else has closed."""
+        ...
+
+    async def uncordon(self, nodes: Collection[NodeName]) -> Mapping[NodeName, CordonOutcome]:
+        """Open nodes that Fairway closed."""
         ...
 
 

@@ -86,7 +86,7 @@ class FaultCode(StrEnum):
     RESERVED_NAME = "ReservedName", "A name that the engines, or Fairway on them, use for something else."
     DUPLICATE_TEAM = "DuplicateTeam", "Two teams have one name; names are unique, whatever the parent."
     DUPLICATE_ACCOUNT = "DuplicateAccount", "Two teams have one account on Slurm, so their jobs are mixed up."
-    UNKNOWN_POOL = "UnknownPool", "A grant on a pool that the file does not have."
+    UNKNOWN_POOL = "UnknownPool", "A grant or a rule on a pool that the file does not have."
     SLICED_POOL = "SlicedPool", "A grant of whole GPUs on a pool whose GPUs are cut into slices."
     WHOLE_POOL = "WholePool", "A grant of slices on a pool whose GPUs are not cut."
     GUARANTEES_TOO_HIGH = "GuaranteesTooHigh", "Guarantees add up to more than the pool has."

@@ -36,6 +36,7 @@ from fairway.ledger.policy.applies import ApplyStore, ApplyWriter
 from fairway.ledger.policy.drift import DriftStore, DriftWriter
 from fairway.ledger.pools import PoolStore
 from fairway.ledger.records.fleet import Lease
+from fairway.ledger.telemetry.cordons import CordonStore, CordonWriter
 from fairway.ledger.telemetry.figures import FiguresStore
 from fairway.ledger.telemetry.gpu_events import GpuEventStore, GpuEventWriter
 from fairway.ledger.telemetry.gpu_use import GpuUseStore, GpuUseWriter
@@ -63,6 +64,7 @@ class FencedTransaction:
         self.budgets: Final = BudgetWriter(connection, lease)
         self.gpu_use: Final = GpuUseWriter(connection, lease)
         self.gpu_events: Final = GpuEventWriter(connection, lease)
+        self.cordons: Final = CordonWriter(connection, lease)
         self.notices: Final = NoticeWriter(connection, lease)
         self.idle: Final = IdleWriter(connection, lease)
 
@@ -92,6 +94,7 @@ class Ledger:
         self.budgets: Final = BudgetStore(connections)
         self.gpu_use: Final = GpuUseStore(connections)
         self.gpu_events: Final = GpuEventStore(connections)
+        self.cordons: Final = CordonStore(connections)
         self.notices: Final = NoticeStore(connections)
         self.figures: Final = FiguresStore(connections)
         self.gpu_use_totals: Final = GpuUseTotals(connections)

@@ -13,6 +13,7 @@ from typing import Final
 from fairway.model.channel import Channels
 from fairway.model.diagnosis import DEFAULT_DIAGNOSIS, DiagnosisSettings
 from fairway.model.gpu import GpuType
+from fairway.model.gpu_health import HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRules
 from fairway.model.names import (
     ClusterName,
@@ -243,6 +244,8 @@ class Fleet:
     """Default teams set under `users` in the file; required for members of several teams."""
     cost: CostRules = DEFAULT_COST_RULES
     diagnosis: DiagnosisSettings = DEFAULT_DIAGNOSIS
+    health: tuple[HealthRule, ...] = ()
+    """What is done about broken GPUs, the first rule that matches; without any, they are shown."""
     partial: bool = False
     """Whether the file describes some clusters of the fleet only: those it does not name are not removed."""
     notify: Channels | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
+
+from fairway.model.names import PoolName
 
 HOT_CELSIUS: Final = 85
 """A GPU that is hotter than this is reported."""
@@ -148,3 +151,38 @@ class GpuSighting:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.node, self.gpu, self.code
+
+
+class HealthAction(StrEnum):
+    """What is done about an event."""
+
+    SHOW = "show"
+    """It is shown and operators are notified, as always."""
+    CORDON = "cordon"
+    """The node is closed to new jobs by the engine's own means; running jobs go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRule:
+    """What is done about events of GPUs. Of several rules, the first that matches an event counts."""
+
+    name: str
+    on: tuple[str, ...] = (EventClass.HARDWARE.value,)
+    """Classes or codes of events."""
+    pools: tuple[PoolName, ...] = ()
+    """Empty: every pool."""
+    action: HealthAction = HealthAction.SHOW
+    max_share: Decimal = Decimal("0.1")
+    """The largest part of a pool's nodes that may be closed at once, by whomever; at least one may."""
+    max_nodes: int | None = None
+    """The largest number of them; None: `max_share` alone."""
+
+    def matches(self, code: str, pools: Collection[PoolName]) -> bool:
+        """Return whether the rule is about an event on a node of these pools."""
+        of_pools = not self.pools or any(pool in self.pools for pool in pools)
+        return of_pools and (code in self.on or class_of(code).value in self.on)
+
+    def most(self, nodes: int) -> int:
+        """Return how many of so many nodes of a pool may be closed at once."""
+        share = max(1, int(self.max_share * nodes))
+        return share if self.max_nodes is None else min(share, self.max_nodes)

@@ -27,6 +27,7 @@ from fairway.model.fleet import (
     VirtualConnection,
     VirtualPlace,
 )
+from fairway.model.gpu_health import HealthAction, HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRule
 from fairway.model.names import TeamName
 from fairway.model.price import DEFAULT_COST_RULES
@@ -242,6 +243,10 @@ def _fleet(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
         "operators' notices go to", *(_channels(f.notify) if f else None for f in (before, after))
     )
     yield from _diagnosis(before, after)
+    rules_before, rules = ({r.name: r for r in f.health} if f else {} for f in (before, after))
+    for name in rules_before | rules:
+        texts = (_health_rule(rules_before.get(name)), _health_rule(rules.get(name)))
+        yield from _differ(f"health rule {name}", *texts)
     chosen_before, chosen = (dict(f.chosen_teams) if f else {} for f in (before, after))
     for user in chosen_before | chosen:
         yield from _differ(f"default team of {user}", chosen_before.get(user), chosen.get(user))
@@ -287,6 +292,15 @@ def _diagnosis(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     for field in fields(Thresholds):
         values = [f"{getattr(settings.thresholds, field.name):g}" for settings in (was, now)]
         yield from _differ(f"diagnosis {field.name}", *values)
+
+
+def _health_rule(rule: HealthRule | None) -> str | None:
+    if rule is None:
+        return None
+    where = f" in {', '.join(rule.pools)}" if rule.pools else ""
+    nodes = "" if rule.max_nodes is None else f" and {rule.max_nodes} nodes"
+    most = f", up to {rule.max_share * 100:g}%{nodes}" if rule.action is HealthAction.CORDON else ""
+    return f"{rule.action} on {', '.join(rule.on)}{where}{most}"
 
 
 _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (

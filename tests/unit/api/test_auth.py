@@ -26,6 +26,10 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/v1/clusters"): Role.VIEWER,
     ("GET", "/v1/pools"): Role.VIEWER,
     ("GET", "/v1/nodes"): Role.VIEWER,
+    ("GET", "/v1/gpu-events"): Role.VIEWER,
+    ("GET", "/v1/failing-gpus"): Role.VIEWER,
+    ("GET", "/v1/cordons"): Role.VIEWER,
+    ("POST", "/v1/uncordon"): Role.OPERATOR,
     ("GET", "/v1/teams"): Role.VIEWER,
     ("GET", "/v1/drift"): Role.VIEWER,
     ("GET", "/v1/nudges"): Role.VIEWER,
@@ -86,6 +90,7 @@ WHOLE_BILLS: Final = {("GET", "/v1/reports/capacity")}
 BODIES: Final[dict[str, dict[str, object]]] = {
     "/v1/tokens": {"name": "made", "role": "viewer"},
     "/v1/plans": {"fleet": "name: x"},
+    "/v1/uncordon": {"cluster": "hpc", "node": "n1"},
     "/v1/applies": {"fleet": "name: x", "fingerprints": {"hpc": "f"}},
     "/v1/adoptions": {"cluster": "hpc", "objects": [{"kind": "qos", "name": "made"}]},
     "/v1/leaves/plan": {"cluster": "hpc"},

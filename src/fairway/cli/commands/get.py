@@ -21,6 +21,7 @@ from fairway.cli.output.format import (
     show,
     show_document,
 )
+from fairway.cli.output.gpu_health import cordons_view, failing_gpus_view, gpu_events_view
 from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
 from fairway.cli.output.policy import drift_view, nudges_view, revisions_view, teams_view, with_stopped
 from fairway.cli.parameter import ParsedParam
@@ -84,7 +85,7 @@ Examples:
 """
 )
 def get() -> None:
-    """Show jobs, clusters, pools, nodes, teams, budgets, drift, nudges or the fleet file."""
+    """Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, nudges or the fleet file."""
 
 
 @get.command(
@@ -142,6 +143,75 @@ def nodes(
     filtered = any((cluster, pool, health))
     view = nodes_view(found, datetime.now(UTC), wide=output is Format.WIDE, filtered=filtered)
     return Listing(found, view)
+
+
+@get.command(
+    "gpu-events",
+    epilog="""\b
+Examples:
+  fairway get gpu-events                       what went wrong with GPUs, the newest first
+  fairway get gpu-events --node gpu017         on one node
+  fairway get gpu-events --job 8f3k            under one job
+  fairway get gpu-events --gpu GPU-5f3c…       of one GPU, wherever it was, by UUID or serial number
+""",
+)
+@click.option("--cluster", metavar="NAME", help="Only of this cluster.")
+@click.option("--node", metavar="NAME", help="Only of this node.")
+@click.option("--gpu", metavar="UUID", help="Only of this GPU, by UUID or serial number.")
+@click.option("--job", metavar="ID", help="Only on GPUs that this job held, or may have held.")
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="How far back.")
+@click.option("--most", type=click.IntRange(1, 2000), default=50, show_default=True, help="How many to show.")
+@_list_options
+def gpu_events(
+    client: Client,
+    output: Format,
+    *,
+    cluster: str | None,
+    node: str | None,
+    gpu: str | None,
+    job: str | None,
+    days: int,
+    most: int,
+) -> Listing:
+    """Show what went wrong with GPUs: XIDs, memory errors, heat, GPUs that fell off the bus.
+
+    What lasts is one line. A job that hardware ended comes back without using up a retry.
+    """
+    found = client.gpu_events(cluster, node, gpu, job, days, most)
+    return Listing(found, gpu_events_view(found, datetime.now(UTC), wide=output is Format.WIDE))
+
+
+@get.command(
+    "failing-gpus",
+    epilog="""\b
+Examples:
+  fairway get failing-gpus               which GPUs to replace first
+  fairway get failing-gpus --days 365
+""",
+)
+@click.option("--cluster", metavar="NAME", help="Only events on this cluster.")
+@click.option("--days", type=click.IntRange(1, 400), default=90, show_default=True, help="How far back.")
+@click.option("--most", type=click.IntRange(1, 2000), default=50, show_default=True, help="How many to show.")
+@_list_options
+def failing_gpus(client: Client, output: Format, *, cluster: str | None, days: int, most: int) -> Listing:
+    """Show GPUs whose hardware failed, by UUID, those that fail in most weeks first."""
+    found = client.failing_gpus(cluster, days, most)
+    return Listing(found, failing_gpus_view(found, datetime.now(UTC), wide=output is Format.WIDE))
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get cordons
+  fairway uncordon gpu017 --cluster hpc
+"""
+)
+@click.option("--cluster", metavar="NAME", help="Only of this cluster.")
+@_list_options
+def cordons(client: Client, output: Format, *, cluster: str | None) -> Listing:
+    """Show the nodes that Fairway closed to new jobs because of broken GPUs."""
+    found = client.cordons(cluster)
+    return Listing(found, cordons_view(found, datetime.now(UTC)))
 
 
 @get.command(

@@ -20,6 +20,7 @@ from fairway.engines.kubernetes.jobs.manifest import job_manifest, preview
 from fairway.engines.kubernetes.jobs.mirror import KubernetesMirror
 from fairway.engines.kubernetes.jobs.recover import LostNodeRecovery
 from fairway.engines.kubernetes.jobs.submit import KubernetesRunner
+from fairway.engines.kubernetes.nodes import cordon
 from fairway.engines.kubernetes.nodes.facts import NodeFacts, PodDevices, node_transform, pod_transform
 from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
 from fairway.engines.kubernetes.policy import restore, webhook
@@ -31,6 +32,7 @@ from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.policy.workloads import activity
 from fairway.engines.kubernetes.policy.write import write
 from fairway.engines.port import (
+    CordonOutcome,
     ImportedPolicy,
     LogPart,
     MirrorBatch,
@@ -43,6 +45,7 @@ from fairway.model.condition import Condition, ConditionType
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
 from fairway.policy.objects import (
@@ -178,6 +181,16 @@ class KubernetesEngine:
             nudges = await self._nudger.nudge(requests, fleet)
         async with self._policy_connection.requests(_READ_SECONDS) as requests:
             return (*nudges, *await self._recovery.recover(requests))
+
+    async def cordon(self, nodes: Mapping[NodeName, str]) -> Mapping[NodeName, CordonOutcome]:
+        """Cordon nodes, two requests for each."""
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return await cordon.cordon(requests, nodes)
+
+    async def uncordon(self, nodes: Collection[NodeName]) -> Mapping[NodeName, CordonOutcome]:
+        """Uncordon nodes that have Fairway's annotation."""
+        async with self._policy_connection.requests(_READ_SECONDS) as requests:
+            return await cordon.uncordon(requests, nodes)
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a hand-made policy to a fleet, with pools of GPUs that no queue counts."""

@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from fairway.engines.port import (
+    CordonOutcome,
     ImportedPolicy,
     LogPart,
     MirrorBatch,
@@ -25,6 +26,7 @@ from fairway.engines.slurm.jobs.gpu_indices import GpuIndexReader
 from fairway.engines.slurm.jobs.logs import SlurmLogReader
 from fairway.engines.slurm.jobs.mirror import SlurmMirror
 from fairway.engines.slurm.jobs.submit import SlurmRunner
+from fairway.engines.slurm.nodes import cordon
 from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
 from fairway.engines.slurm.policy import activity, advice, attached, import_, read, render, restore, taken
@@ -38,6 +40,7 @@ from fairway.model.condition import Condition, ConditionType, error_condition
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Cluster, Fleet, Pool, SlurmConnection
 from fairway.model.job import EngineId, EngineName, Order, SeenJob
+from fairway.model.names import NodeName
 from fairway.model.observation import Observation
 from fairway.policy.leave import Leaving
 from fairway.policy.objects import (
@@ -249,6 +252,16 @@ class SlurmEngine:
         """Compare with the nodes of the order's partition, read at most once a minute."""
         async with self._rest.time_limit(self._timeout_seconds):
             return await self._explainer.never_fits(order, fleet)
+
+    async def cordon(self, nodes: Mapping[NodeName, str]) -> Mapping[NodeName, CordonOutcome]:
+        """Drain nodes, one request for all that are known and one for each that is drained."""
+        async with self._rest.time_limit(POLICY_SECONDS):
+            return await cordon.cordon(self._rest, nodes)
+
+    async def uncordon(self, nodes: Collection[NodeName]) -> Mapping[NodeName, CordonOutcome]:
+        """Resume nodes whose reason is Fairway's."""
+        async with self._rest.time_limit(POLICY_SECONDS):
+            return await cordon.uncordon(self._rest, nodes)
 
     async def close(self) -> None:
         await self._rest.close()

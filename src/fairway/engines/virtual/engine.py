@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import Final
 
 from fairway import __version__
-from fairway.engines.port import ImportedPolicy, Refused, Remark
+from fairway.engines.port import CordonOutcome, ImportedPolicy, Refused, Remark
 from fairway.engines.virtual.cluster import ClusterInstance
 from fairway.engines.virtual.jobs.mirror import VirtualMirror
 from fairway.engines.virtual.jobs.submit import VirtualRunner
 from fairway.engines.virtual.policy import translate as policy_translate
 from fairway.engines.virtual.policy.translate import Fields
 from fairway.engines.virtual.simulator.jobs import SimState
+from fairway.engines.virtual.simulator.nodes import SimulatedNode
 from fairway.engines.virtual.simulator.simulator import Simulator
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.job import EngineId
@@ -38,6 +39,8 @@ from fairway.policy.objects import (
 
 VERSION = f"virtual {__version__}"
 _UNSTOPPED: Final[Fields] = {"hold": None, "draining": False}
+CORDONED: Final = "fairway: "
+"""How the reason of a drain by Fairway begins."""
 HISTORY_SIZE: Final = 20_000
 """Ended jobs and changes of jobs to store, about 2 KB each."""
 
@@ -252,6 +255,28 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
 
     # nodes
 
+    async def cordon(self, nodes: Mapping[NodeName, str]) -> Mapping[NodeName, CordonOutcome]:
+        """Drain nodes that nobody has drained."""
+        self._instance.sync()
+        outcomes: dict[NodeName, CordonOutcome] = {}
+        for name, reason in nodes.items():
+            node = self.simulator.nodes().get(name)
+            outcomes[name] = _cordon_outcome(node, node is not None and node.drained is None)
+            if node is not None and node.drained is None:
+                self.simulator.drain(name, f"{CORDONED}{reason}")
+        return outcomes
+
+    async def uncordon(self, nodes: Collection[NodeName]) -> Mapping[NodeName, CordonOutcome]:
+        """Resume nodes that Fairway drained."""
+        self._instance.sync()
+        outcomes: dict[NodeName, CordonOutcome] = {}
+        for name in nodes:
+            node = self.simulator.nodes().get(name)
+            outcomes[name] = _cordon_outcome(node, node is not None and node.drained is None)
+            if node is not None and node.drained is not None and outcomes[name] is CordonOutcome.DONE:
+                self.simulator.resume(name)
+        return outcomes
+
     def occupy(self, pool: PoolName, devices: int, slice_: SliceName | None = None) -> OccupiedDevices:
         """Take devices on the first node that has enough free. Raises Refused if there is none."""
         for node in self.simulator.nodes().values():
@@ -269,3 +294,10 @@ class VirtualEngine(VirtualRunner, VirtualMirror):
         """Give back devices that `occupy` took."""
         self._occupied.remove(occupied)
         self.simulator.occupy(occupied.node, -occupied.devices, occupied.slice)
+
+
+def _cordon_outcome(node: SimulatedNode | None, is_open: bool) -> CordonOutcome:
+    if node is None:
+        return CordonOutcome.MISSING
+    ours = is_open or (node.drained or "").startswith(CORDONED)
+    return CordonOutcome.DONE if ours else CordonOutcome.NOT_OURS

@@ -54,6 +54,7 @@ from fairway.model.fleet import (
 )
 from fairway.model.gpu import GpuType, Vendor
 from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.gpu_health import HealthRule
 from fairway.model.names import ClusterName, PoolName, SliceName
 
 MAX_BYTES: Final = 1024 * 1024
@@ -245,8 +246,22 @@ def _build(
         chosen_teams=chosen_teams_of(file),
         cost=cost_rules_of(file),
         partial=file.get(fs.PARTIAL) is True,
+        health=tuple(_health_rule(name, found.value) for name, found in (file.get(fs.HEALTH) or {}).items()),
         notify=channels_of(file.get(ts.NOTIFY)),
         idle=idle_of(file),
+    )
+
+
+def _health_rule(name: str, rule: Section) -> HealthRule:
+    default = HealthRule(name)
+    on, share = rule.get(fs.HEALTH_ON), rule.get(fs.HEALTH_MAX_SHARE)
+    return HealthRule(
+        name,
+        on=default.on if on is None else tuple(found.value for found in on),
+        pools=tuple(PoolName(found.value) for found in rule.get(fs.HEALTH_POOLS) or ()),
+        action=rule.get(fs.HEALTH_DO) or default.action,
+        max_share=default.max_share if share is None else share,
+        max_nodes=rule.get(fs.HEALTH_MAX_NODES),
     )
 
 

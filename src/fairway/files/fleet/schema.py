@@ -10,9 +10,17 @@ from fairway.files.fleet import schema_prices as ps
 from fairway.files.fleet import schema_teams as ts
 from fairway.files.schema import values
 from fairway.files.schema.containers import ExactlyOne, Key, ListOf, MapOf, Record, variants
-from fairway.files.schema.values import Boolean, Integer, OneOf, Schema
+from fairway.files.schema.values import Boolean, Integer, OneOf, Percent, Problem, Schema, bad_value
 from fairway.model.fleet import DEFAULT_SLURM_USER, Capacity, EngineKind, ExistingWorkloads
 from fairway.model.gpu import Vendor
+from fairway.model.gpu_health import EventClass, EventCode, HealthAction, is_event_code
+
+
+def _event_rule(text: str) -> Problem | None:
+    if is_event_code(text) or text in {class_.value for class_ in EventClass}:
+        return None
+    return bad_value(text, "a class or code of events", "write hardware, or a code such as xid-79")
+
 
 # --- clusters --------------------------------------------------------------------------------------------
 
@@ -257,6 +265,47 @@ CLUSTERS: Final = Key(
     example="{ lab: { engine: virtual } }",
     required=True,
 )
+EVENT: Final = values.Text(
+    "a class of events (hardware, reset, warning, unknown, application) or a code (xid-79, ecc, hot)",
+    r"[a-z][a-z0-9-]*",
+    40,
+    rule=_event_rule,
+    suggestions=(*(c.value for c in EventClass), *(c.value for c in EventCode), "xid-79"),
+)
+HEALTH_ON: Final = Key(
+    "on",
+    ListOf(EVENT, "classes or codes of events"),
+    "Which events of GPUs it is about: classes or codes.",
+    default="[hardware]",
+)
+HEALTH_POOLS: Final = Key(
+    "pools", ListOf(values.NAME, "pools"), "Only nodes of these pools; without it, all."
+)
+HEALTH_DO: Final = Key(
+    "do",
+    OneOf(HealthAction),
+    "cordon: the node is closed to new jobs; show: nothing beyond showing and notifying.",
+    default=HealthAction.SHOW,
+)
+HEALTH_MAX_SHARE: Final = Key(
+    "max_share",
+    Percent(1, 100),
+    "The largest part of a pool's nodes closed at once, by whomever; one node always may be.",
+    default="10%",
+)
+HEALTH_MAX_NODES: Final = Key(
+    "max_nodes", Integer(1, 100_000), "The largest number of a pool's nodes closed at once, by whomever."
+)
+HEALTH_RULE: Final = Record(
+    "What is done about broken GPUs",
+    (HEALTH_ON, HEALTH_POOLS, HEALTH_DO, HEALTH_MAX_SHARE, HEALTH_MAX_NODES),
+)
+HEALTH: Final = Key(
+    "health",
+    MapOf(values.NAME, HEALTH_RULE, "health rules"),
+    "What is done about broken GPUs, by name; of several rules the first that matches an event counts.",
+    example="{ broken: { do: cordon, max_share: 5% } }",
+)
 POOLS: Final = Key("pools", MapOf(values.NAME, POOL, "pools"), "The GPU pools, by name.")
 FLEET: Final = Record(
     "Fairway fleet",
@@ -277,6 +326,7 @@ FLEET: Final = Record(
         ts.USERS,
         ts.NOTIFY,
         schema_idle.IDLE,
+        HEALTH,
     ),
 )
 

@@ -35,6 +35,7 @@ from fairway.model.fleet import (
 )
 from fairway.model.gpu import GpuType, Vendor
 from fairway.model.gpu_catalogue import CATALOGUE
+from fairway.model.gpu_health import HealthRule
 from fairway.model.idle import DEFAULT_IDLE, IdleRule, IdleRules
 from fairway.model.names import PriorityName, SliceName
 from fairway.model.price import DEFAULT_COST_RULES, CostRules
@@ -112,10 +113,7 @@ class _Composer:
         if fleet.chosen_teams:
             users = {str(user): {"default_team": str(team)} for user, team in fleet.chosen_teams.items()}
             yield from _section("users", users)
-        if fleet.notify is not None:
-            yield from ("", "notify:", *_block(_channels(fleet.notify), "  "))
-        if fleet.idle != DEFAULT_IDLE:
-            yield from _idle(fleet.idle)
+        yield from _actions(fleet)
 
     def _team(self, team: Team, parent: Team | None, indent: str) -> Iterator[str]:
         yield from self._comments(team.name, indent)
@@ -169,6 +167,30 @@ def _cluster(cluster: Cluster) -> Mapping[str, Value]:
 def _diagnosis(settings: DiagnosisSettings) -> Iterator[str]:
     if keys := _given({"services": settings.services, **written_thresholds(settings)}):
         yield from ("", "diagnosis:", *_block(keys, "  "))
+
+
+def _health_rule(rule: HealthRule) -> Mapping[str, Value]:
+    default = HealthRule(rule.name)
+    share = _Unquoted(percent_text(rule.max_share)) if rule.max_share != default.max_share else None
+    return _given(
+        {
+            "on": rule.on if rule.on != default.on else None,
+            "pools": rule.pools,
+            "do": rule.action.value,
+            "max_share": share,
+            "max_nodes": rule.max_nodes,
+        }
+    )
+
+
+def _actions(fleet: Fleet) -> Iterator[str]:
+    """Yield whom Fairway notifies, and what it does about idle jobs and broken GPUs."""
+    if fleet.notify is not None:
+        yield from ("", "notify:", *_block(_channels(fleet.notify), "  "))
+    if fleet.idle != DEFAULT_IDLE:
+        yield from _idle(fleet.idle)
+    if fleet.health:
+        yield from _section("health", {rule.name: _health_rule(rule) for rule in fleet.health})
 
 
 def _telemetry(source: Telemetry | None) -> Value | None:

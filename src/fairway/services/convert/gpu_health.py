@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairway.ledger.records.jobs import StoredAttempt
+from fairway.ledger.telemetry.cordons import Cordon
 from fairway.ledger.telemetry.gpu_events import FailingGpu, GpuEvent
 from fairway.model.gpu_health import event_words
 from fairway.model.job import Ending, JobId, format_job_id
@@ -72,3 +73,15 @@ def job_event(job: JobId, event: GpuEvent, attempts: Sequence[StoredAttempt]) ->
             text = f"{words}, {when} attempt {stored.number} ended; this was not the program's fault"
             return jobs_wire.Event(at=event.at, kind=GPU_FAILED, by="", text=text)
     return jobs_wire.Event(at=event.at, kind=GPU_EVENT, by="", text=words)
+
+
+def cordon(one: Cordon) -> wire.Cordon:
+    """Convert a node that Fairway closed."""
+    return wire.Cordon(
+        cluster=one.cluster,
+        node=one.node,
+        at=one.at,
+        reason=one.reason,
+        done=one.done,
+        lift_asked_by=one.lift_asked_by,
+    )

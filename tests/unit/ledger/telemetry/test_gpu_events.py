@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -45,11 +45,13 @@ def sighting(begins: float, code: str = "xid-79", gpu: str = "3", **more: Any) -
 
 
 async def record(
-    ledger: Ledger, health: Lease, *sightings: GpuSighting, settled: float = 1000
+    ledger: Ledger, health: Lease, *sightings: GpuSighting, settled: datetime | None = None
 ) -> tuple[GpuEvent, ...]:
+    """All is known unless `settled` says up to when."""
+    now = datetime.now(UTC)
     async with ledger.writing(health) as tx:
         return await tx.gpu_events.record(
-            sightings, read_at=at(120).timestamp(), settled_to=at(settled).timestamp()
+            sightings, read_at=now.timestamp(), settled_to=(settled or now).timestamp()
         )
 
 
@@ -146,13 +148,14 @@ async def test_the_decision_waits_until_the_event_can_be_known(
     """The engine tells of the end before Prometheus has the event, and no retry is left."""
     id_, name = await failed(desk, 1)
     db.execute("UPDATE job SET failures = 1")
-    now = at(119)  # about now
-    fails = replace(FAILS, ended_at=now)
-    ends = seen(f"e{id_}-1", name, JobState.FAILED, fails)
-    await record(ledger, health, settled=100)
+    now = datetime.now(UTC).replace(microsecond=0)
+    before = now - timedelta(seconds=20)
+    ends = seen(f"e{id_}-1", name, JobState.FAILED, replace(FAILS, ended_at=now))
+    await record(ledger, health, settled=before)
     assert (await desk.see(ends)).deferred == (EngineId(f"e{id_}-1"),)
     assert await desk.state(id_) is JobState.RUNNING
-    await record(ledger, health, sighting(118, holders=frozenset({f"e{id_}-1"})), settled=100)
+    broken = replace(sighting(0, holders=frozenset({f"e{id_}-1"})), at=now.timestamp() - 1)
+    await record(ledger, health, broken, settled=before)
     assert (await desk.see(ends)).deferred == ()
     assert await desk.state(id_) is JobState.QUEUED
 
@@ -162,10 +165,11 @@ async def test_without_an_event_it_ends_once_all_is_known(
 ) -> None:
     id_, name = await failed(desk, 1)
     db.execute("UPDATE job SET failures = 1")
-    ends = seen(f"e{id_}-1", name, JobState.FAILED, replace(FAILS, ended_at=at(119)))
-    await record(ledger, health, settled=100)
+    now = datetime.now(UTC).replace(microsecond=0)
+    ends = seen(f"e{id_}-1", name, JobState.FAILED, replace(FAILS, ended_at=now))
+    await record(ledger, health, settled=now - timedelta(seconds=20))
     assert (await desk.see(ends)).ended == ()
-    await record(ledger, health, settled=119)
+    await record(ledger, health, settled=now)
     assert (await desk.see(ends)).ended == (id_,)
     assert await desk.state(id_) is JobState.FAILED
 

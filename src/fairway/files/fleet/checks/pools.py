@@ -29,6 +29,8 @@ def check_pools(file: Section, gpu_types: Mapping[str, GpuType], faults: Faults)
         _place_suits_engine(pool.value, engines, faults)
         _slices_suit_gpu(pool.value, gpu_types, faults)
         _gpus_suit_nodes(pool.value, faults)
+    for rule in (file.get(fs.HEALTH) or {}).values():
+        _pools_exist(rule.value, file.names_in(fs.POOLS), faults)
     _pools_differ([pool.value for pool in pools.values()], gpu_types, faults)
 
 
@@ -65,6 +67,18 @@ def _clusters_differ(clusters: Sections, faults: Faults) -> None:
                 expected="each cluster once",
                 hint=f"take one away and let its pools say  cluster: {first.name}",
                 related=[first.location],
+            )
+
+
+def _pools_exist(rule: Section, declared: Collection[str], faults: Faults) -> None:
+    for named in rule.get(fs.HEALTH_POOLS) or ():
+        if named.value not in declared and not faults.full:
+            faults.add(
+                FaultCode.UNKNOWN_POOL,
+                named.location,
+                f"there is no pool {shown(named.value)}",
+                expected="a pool of this file",
+                hint=f"use one of {listed(declared)}" if declared else "add it under pools",
             )
 
 
