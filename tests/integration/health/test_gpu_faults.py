@@ -26,7 +26,7 @@ from lab.kubernetes.api import Api
 from tests.contract.job_line import JobLine, job_line
 from tests.integration.policy.policy_lab import governed
 from tests.scenarios.stages.kubernetes_orders import PRODUCT
-from tests.waiting import Deadline, eventually
+from tests.waiting import Deadline, eventually, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(500)]
 MANY, FAILING = 40, 30
@@ -187,12 +187,10 @@ def pods(api: Api, job: str) -> list[str]:
 def fail(api: Api, pod: str) -> None:
     """End a pod's container as a program does that exits with 1."""
     path = f"/api/v1/namespaces/research/pods/{pod}"
+    until(lambda: "running" in api.get(path)["status"]["containerStatuses"][0]["state"], 30, "it runs")
     (status,) = api.get(path)["status"]["containerStatuses"]
-    ended = {
-        "exitCode": 1,
-        "reason": "Error",
-        "finishedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    ended["startedAt"] = status["state"]["running"]["startedAt"]
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    began = status["state"]["running"]["startedAt"]
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": began, "finishedAt": now}
     status |= {"ready": False, "state": {"terminated": ended}}
     api.merge(f"{path}/status", {"status": {"phase": "Failed", "containerStatuses": [status]}})

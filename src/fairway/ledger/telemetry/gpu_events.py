@@ -144,6 +144,12 @@ _LISTED = text(f"""
         AND (CAST(:uuid AS text) IS NULL OR uuid = :uuid OR serial = :uuid)
     ORDER BY at DESC, cluster, node, gpu, code LIMIT :limit
 """)  # noqa: S608
+_OF_POOL = text(f"""
+    SELECT {_COLUMNS} FROM gpu_event
+    WHERE cluster = :cluster AND last_seen >= :since AND class <> 'application'
+        AND node IN (SELECT node FROM device WHERE pool = :pool AND cluster = :cluster)
+    ORDER BY at DESC, node, gpu, code LIMIT :limit
+""")  # noqa: S608
 # Of other jobs on the node, only what may have been its own GPU.
 _OF_JOB = text(f"""
     SELECT DISTINCT {_COLUMNS}
@@ -254,6 +260,13 @@ class GpuEventStore(LedgerStore):
             "limit": page_limit(limit),
         }
         return tuple(_event(row) for row in await self._fetch(_LISTED, values))
+
+    async def of_pool(
+        self, cluster: str, pool: str, since: datetime, limit: int = 20
+    ) -> tuple[GpuEvent, ...]:
+        """Return the newest events on nodes of a pool that are no program's own fault."""
+        values = {"cluster": cluster, "pool": pool, "since": since, "limit": page_limit(limit)}
+        return tuple(_event(row) for row in await self._fetch(_OF_POOL, values))
 
     async def of_job(self, job: JobId, limit: int = 50) -> tuple[GpuEvent, ...]:
         """Return the newest events on GPUs that a job held, or may have held."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -19,12 +20,14 @@ from fairway.api.auth import caller_of
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger
 from fairway.ledger.pools import DeviceRow, PoolSnapshot
+from fairway.ledger.telemetry.gpu_events import GpuEvent
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import JobState, format_job_id
 from fairway.model.names import NodeName, PoolName
 from fairway.model.price import PricePoint
 from fairway.services.convert import fleet as convert
+from fairway.services.convert import gpu_health as convert_health
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import visible_teams
 from fairway.web.cache.single_flight import FragmentCache, SingleFlightGroup
@@ -47,6 +50,9 @@ from fairway.web.sessions import PAGE
 from fairway.web.use_view import UseViews
 
 _MAX_COMBINATIONS: Final = 256
+_EVENT_SECONDS: Final = 15.0
+_EVENTS_SINCE: Final = timedelta(days=30)
+_MAX_EVENTS: Final = 12
 PageNumber = Annotated[int, Query(alias="nodes", ge=1, le=100_000)]
 
 
@@ -69,9 +75,11 @@ def add_pool_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses:
             nodes = node_map.page_of(node_map.pool_nodes(snapshot.devices), page)[0]
             more["use"] = await uses.view(caller, pool=found.name)
             more["heat"] = await uses.heat_map(found.cluster, [node.name for node in nodes])
+        events = await pool_cache.gpu_events(found)
+        more["gpu_events"] = [convert_health.gpu_event(event) for event in events]
         return fragments.show(
             request,
-            (data, snapshot, points),
+            (data, snapshot, points, events),
             (page, visible),
             lambda: pages.show(
                 request, "pool.html", _values(data, visible, found, snapshot, points, page) | more
@@ -109,6 +117,14 @@ class _PoolPageCache:
             _MAX_COMBINATIONS, max_age=SPEND_SECONDS, stale_age=STALE_SECONDS
         )
 
+        self._events = SingleFlightGroup[tuple[GpuEvent, ...]](
+            _MAX_COMBINATIONS, max_age=_EVENT_SECONDS, stale_age=STALE_SECONDS
+        )
+
+    async def gpu_events(self, pool: Pool) -> tuple[GpuEvent, ...]:
+        """Return what went wrong with the pool's GPUs within a month."""
+        return await self._events.get(pool.name, partial(self._read_events, pool))
+
     async def snapshot(self, pool: Pool, page: int) -> PoolSnapshot:
         """Return the pool's nodes, and the jobs that hold those on the page."""
         return await self._snapshots.get((pool.name, page), partial(self._read, pool, page))
@@ -124,6 +140,10 @@ class _PoolPageCache:
         return await self._ledger.pools.pool(
             pool.cluster, pool.name, largest=pool_view_model.MAX_HOLDERS, select_nodes=on_page
         )
+
+    async def _read_events(self, pool: Pool) -> tuple[GpuEvent, ...]:
+        since = datetime.now(UTC) - _EVENTS_SINCE
+        return await self._ledger.gpu_events.of_pool(pool.cluster, pool.name, since, _MAX_EVENTS)
 
     async def _read_points(self, pool: PoolName) -> tuple[PricePoint, ...]:
         now = int(time.time())

@@ -9,6 +9,7 @@ from decimal import Decimal
 import httpx2
 
 from fairway.ledger import Ledger, PricePointRow
+from fairway.model.gpu_health import GpuSighting
 from fairway.model.names import PoolName
 from fairway.model.observation import Health
 from tests.unit.web.fleet_sights import lose, mig_node, mirror, node, observe, runs, waits
@@ -142,3 +143,24 @@ async def test_a_spot_price_that_holds_now_goes_before_the_list(
 async def test_the_plot_of_a_pool(viewer: httpx2.AsyncClient) -> None:
     data = (await viewer.get("/pools/hpc-a100/data")).json()
     assert len(data["time"]) == 25
+
+
+async def test_what_went_wrong_with_gpus_is_shown_with_its_serial_number(
+    ledger: Ledger, admin: httpx2.AsyncClient
+) -> None:
+    await observe(ledger, node("n1", 8))
+    now = datetime.now(UTC).timestamp()
+    given = {"uuid": "GPU-5f3c", "serial": "1324", "onset_known": True}
+    await ledger.gpu_events.report(
+        "hpc",
+        [
+            GpuSighting("n1", "3", "xid-79", now, now, **given),
+            GpuSighting("n1", "4", "xid-31", now, now),
+            GpuSighting("elsewhere", "1", "xid-48", now, now),
+        ],
+    )
+    page = words((await admin.get("/pools/hpc-a100")).text)
+    assert "GPU 3 of n1 ✕ hardware" in page
+    assert "fell off the bus (XID 79) · 1324" in page
+    assert "XID 31" not in page
+    assert "XID 48" not in page
