@@ -152,7 +152,7 @@ Examples:
   fairway get gpu-events                       what went wrong with GPUs, the newest first
   fairway get gpu-events --node gpu017         on one node
   fairway get gpu-events --job 8f3k            under one job
-  fairway get gpu-events --gpu GPU-5f3c…       of one GPU, wherever it was, by UUID or serial number
+  fairway get gpu-events --gpu GPU-5f3c…       of one GPU, by UUID or serial number
 """,
 )
 @click.option("--cluster", metavar="NAME", help="Only of this cluster.")

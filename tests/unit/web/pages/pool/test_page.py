@@ -150,11 +150,10 @@ async def test_what_went_wrong_with_gpus_is_shown_with_its_serial_number(
 ) -> None:
     await observe(ledger, node("n1", 8))
     now = datetime.now(UTC).timestamp()
-    given = {"uuid": "GPU-5f3c", "serial": "1324", "onset_known": True}
     await ledger.gpu_events.report(
         "hpc",
         [
-            GpuSighting("n1", "3", "xid-79", now, now, **given),
+            GpuSighting("n1", "3", "xid-79", now, now, uuid="GPU-5f3c", serial="1324", onset_known=True),
             GpuSighting("n1", "4", "xid-31", now, now),
             GpuSighting("elsewhere", "1", "xid-48", now, now),
         ],
