@@ -26,10 +26,17 @@ LATE_SECONDS: Final = 900
 async def job_figures(
     ledger: Ledger, job_ids: Sequence[JobId], fleet: Fleet, now: datetime
 ) -> dict[JobId, JobFigures]:
-    """Return the figures of those of these jobs that held GPUs of a cluster with telemetry."""
+    """Return the figures of those of these jobs that held GPUs of a cluster that is read, or once was."""
     rows = await ledger.jobs.rows(job_ids)
     upto = await _read_up_to(ledger, {row.cluster for row in rows}, fleet, now.timestamp())
-    rows = tuple(row for row in rows if row.cluster in upto and row.pool is not None)
+    rows = tuple(
+        row
+        for row in rows
+        if row.cluster in upto
+        and row.pool is not None
+        # Of a cluster that is not read any more, nothing is known of what runs there now.
+        and (row.state is not JobState.RUNNING or upto[row.cluster] > now.timestamp() - LATE_SECONDS)
+    )
     held = await ledger.figures.held([row.id for row in rows])
     calendar = calendar_of(fleet)
     recent = {
@@ -68,13 +75,14 @@ def is_service(row: JobRow, names: Sequence[str] = ()) -> bool:
 async def _read_up_to(
     ledger: Ledger, clusters: set[ClusterName], fleet: Fleet, now: float
 ) -> dict[ClusterName, float]:
-    """Return up to when each cluster's GPUs should have been read; without those that have no telemetry."""
-    measured = {c.name for c in fleet.clusters if c.telemetry is not None}
-    found = {}
-    for cluster in clusters & measured:
+    """Return up to when each cluster's GPUs were read, or should have been; without those that never were."""
+    configured = {c.name for c in fleet.clusters if c.telemetry is not None}
+    found: dict[ClusterName, float] = {}
+    for cluster in clusters:
         mark = await ledger.gpu_use.mark(cluster)
         if mark is not None:
-            found[cluster] = mark.read_to if mark.read_to > now - LATE_SECONDS else now
+            late = cluster in configured and mark.read_to <= now - LATE_SECONDS
+            found[cluster] = now if late else mark.read_to
     return found
 
 

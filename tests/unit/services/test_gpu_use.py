@@ -228,13 +228,23 @@ async def test_what_a_silent_prometheus_did_not_tell_is_not_measured(
     assert said.code == "NotMeasured"
 
 
-async def test_a_cluster_without_telemetry_has_no_figures(ledger: Ledger, hand: Hand, loop: Loop) -> None:
-    job = running(hand, NOW - HOUR)
+async def test_a_cluster_without_telemetry_has_no_figures_of_now(
+    ledger: Ledger, hand: Hand, loop: Loop
+) -> None:
+    began = NOW - 6 * HOUR
+    job, before = running(hand, began), running(hand, began)
     assert await figures(ledger, job) is None
-    await loop.start(NOW - HOUR)
+    await loop.start(began)
+    await loop.read(before, began, began + HOUR, GOOD)
+    end(hand, before, began, began + HOUR)
     plain = replace(FLEET, clusters=(replace(FLEET.clusters[0], telemetry=None),))
     assert await figures(ledger, job, plain) is None
-    assert await figures(ledger, job) is not None
+    late = await figures(ledger, job)
+    assert late is not None
+    assert late.coverage == 0.0
+    known = await figures(ledger, before, plain)
+    assert known is not None
+    assert known.coverage == 1.0
 
 
 @pytest.mark.parametrize(
