@@ -298,6 +298,10 @@ class AsyncClient:
         """Release held jobs."""
         return await self._send(requests.change("release", ids))
 
+    async def idle_steps(self, most: int = 100) -> list[job_wire.IdleStep]:
+        """Return what idle rules did, or would have done, the newest first."""
+        return [item async for item in self._items(requests.idle_steps(most), most)]
+
     async def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
         """Have idle rules leave jobs alone for so long, from now."""
         return await self._send(requests.keep(ids, seconds, reason))

@@ -301,6 +301,10 @@ class Client:
         """Release held jobs."""
         return self._send(requests.change("release", ids))
 
+    def idle_steps(self, most: int = 100) -> list[job_wire.IdleStep]:
+        """Return what idle rules did, or would have done, the newest first."""
+        return list(itertools.islice(self._items(requests.idle_steps(most)), most))
+
     def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
         """Have idle rules leave jobs alone for so long, from now."""
         return self._send(requests.keep(ids, seconds, reason))

@@ -188,6 +188,11 @@ def change(action: str, job_ids: str | Sequence[str]) -> ApiRequest[job_wire.Cha
     return ApiRequest("POST", path, job_wire.Changed, body=body, idempotent=True, timeout=_BATCH_TIMEOUT)
 
 
+def idle_steps(max_steps: int) -> ApiRequest[Page[job_wire.IdleStep]]:
+    """Request what idle rules did, the newest first."""
+    return _list("/v1/idle-steps", Page[job_wire.IdleStep], max_steps)
+
+
 def keep(job_ids: str | Sequence[str], seconds: int, reason: str) -> ApiRequest[job_wire.Kept]:
     """Have idle rules leave jobs alone for a while."""
     ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)

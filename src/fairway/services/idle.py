@@ -82,6 +82,28 @@ def _event(step: StoredStep) -> wire.Event:
     return wire.Event(at=step.at, kind=EVENT_KIND, by=f"rule {step.rule}", text=f"{text}; {step.evidence}")
 
 
+async def list_steps(ledger: Ledger, *, before: int | None, limit: int) -> list[wire.IdleStep]:
+    """List what idle rules did, or would have done, the newest first."""
+    return [
+        wire.IdleStep(
+            id=listed.step.id,
+            at=listed.step.at,
+            cluster=listed.cluster,
+            job=format_job_id(listed.step.job),
+            name=listed.name,
+            user=listed.user,
+            team=listed.team,
+            rule=listed.step.rule,
+            action=listed.step.action,
+            outcome=listed.step.outcome,
+            detail=listed.step.detail,
+            idle_since=listed.step.idle_since,
+            evidence=listed.step.evidence,
+        )
+        for listed in await ledger.idle.newest(limit, before)
+    ]
+
+
 async def keep_jobs(
     ledger: Ledger, fleets: Fleets, who: Person, request: wire.KeepRequest, *, by: str, now: datetime
 ) -> wire.Kept:

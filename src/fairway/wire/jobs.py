@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from fairway.model.idle import IdleAction
+from fairway.model.idle import IdleAction, IdleOutcome
 from fairway.model.job import (
     MAX_TASKS,
     Ending,
@@ -398,6 +398,24 @@ class IdleStatus(Wire):
     dry_run: bool = Field(description="the step is only recorded")
     evidence: str
     longest_keep_seconds: int = Field(description="for how long `keep` postpones the rules at most")
+
+
+class IdleStep(Wire):
+    """What an idle rule did to a job, or would have done."""
+
+    id: int
+    at: Moment
+    cluster: str
+    job: str = Field(examples=["8f3k"])
+    name: str
+    user: str
+    team: str | None
+    rule: str
+    action: IdleAction
+    outcome: IdleOutcome | None = Field(description="null: the engine has not answered yet")
+    detail: str = Field(description="why it was skipped or refused")
+    idle_since: Moment
+    evidence: str
 
 
 class JobDetail(Job):

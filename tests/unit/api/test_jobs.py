@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -366,3 +367,24 @@ async def test_keep_is_for_whoever_may_change_the_job_and_bounded(
     await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})
     assert (await keep(alice)).json()["over"] == [made["id"]]
     assert (await http.get(f"/v1/jobs/{made['id']}", headers=alice)).json()["idle"] is None
+
+
+async def test_what_idle_rules_did_is_listed_newest_first(
+    http: httpx2.AsyncClient, ledger: Ledger, alice: dict[str, str], database_url: str
+) -> None:
+    (made,) = await submit(http, alice, HELLO)
+    with psycopg.connect(database_url, autocommit=True) as db:
+        for action in ("warn", "lower", "cancel"):
+            db.execute(
+                "INSERT INTO idle_action"
+                " (job, cluster, rule, action, at, idle_since, dry_run, evidence, outcome)"
+                " SELECT id, 'lab', 'notebooks', %s, now(), now(), true, 'it slept', 'dry-run' FROM job",
+                (action,),
+            )
+    first = (await http.get("/v1/idle-steps?limit=2", headers=alice)).json()
+    assert [(s["action"], s["outcome"], s["job"], s["user"]) for s in first["items"]] == [
+        ("cancel", "dry-run", made["id"], "alice"),
+        ("lower", "dry-run", made["id"], "alice"),
+    ]
+    rest = await http.get(f"/v1/idle-steps?limit=2&cursor={first['next_cursor']}", headers=alice)
+    assert [s["action"] for s in rest.json()["items"]] == ["warn"]

@@ -138,6 +138,12 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         """Open jobs by cluster, team, pool and state, with the GPUs or slices they hold or ask for."""
         return await job_services.count_jobs(ledger, cluster)
 
+    @app.get("/v1/idle-steps", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
+    async def list_idle_steps(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.IdleStep]:
+        """What idle rules did to jobs, or would have done in a dry run, the newest first."""
+        rows = await idle_services.list_steps(ledger, before=decode_number(cursor), limit=limit + 1)
+        return first_page(rows, limit, lambda step: (str(step.id),))
+
     @app.get("/v1/jobs/{id}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def show_job(id: JobIdPath, request: Request) -> wire.JobDetail:  # noqa: A002
         """One job with its attempts and events. How it was asked for is shown to those who may read it."""

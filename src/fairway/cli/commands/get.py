@@ -23,7 +23,14 @@ from fairway.cli.output.format import (
 )
 from fairway.cli.output.gpu_health import cordons_view, failing_gpus_view, gpu_events_view
 from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfollowed
-from fairway.cli.output.policy import drift_view, nudges_view, revisions_view, teams_view, with_stopped
+from fairway.cli.output.policy import (
+    drift_view,
+    idle_view,
+    nudges_view,
+    revisions_view,
+    teams_view,
+    with_stopped,
+)
 from fairway.cli.parameter import ParsedParam
 from fairway.cli.shared.watch import watch as show_repeatedly
 from fairway.client.client import Client
@@ -308,6 +315,23 @@ def revisions(client: Client, *, output: Format, most: int) -> Listing:
     """Show revisions of the fleet file: when, by whom, and where each is in force."""
     found = client.revisions(most)
     return Listing(found, revisions_view(found, datetime.now(UTC)))
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get idle                     what idle rules did, or would have done
+  fairway get idle --most 500 -o json
+"""
+)
+@click.option(
+    "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
+)
+@_list_options
+def idle(client: Client, *, output: Format, most: int) -> Listing:
+    """Show what idle rules did to jobs, or would have done in a dry run, the newest first."""
+    found = client.idle_steps(most)
+    return Listing(found, idle_view(found, datetime.now(UTC)))
 
 
 @get.command(

@@ -11,6 +11,7 @@ from fairway.views.conditions import no_drift_text, unchecked_text
 from fairway.views.plans import wanted_and_found
 from fairway.views.stopped import stopped_notes
 from fairway.wire import fleet as fleet_wire
+from fairway.wire import jobs as job_wire
 from fairway.wire import policy as wire
 
 _INDENT = "  "
@@ -131,6 +132,38 @@ def revisions_view(revisions: Sequence[wire.FleetRevision], now: datetime) -> Ta
         rows,
         empty="no fleet file yet",
         hint="give the server one:  fairway apply -f fleet.yaml",
+    )
+
+
+def idle_view(steps: Sequence[job_wire.IdleStep], now: datetime) -> TableView:
+    """Return a table with one row for each step of an idle rule."""
+    columns = [
+        Column("WHEN", right=True),
+        Column("RULE", fit=Fit.MIDDLE),
+        *Column.names("STEP", "OUTCOME", "JOB"),
+        Column("NAME", fit=Fit.MIDDLE),
+        *Column.names("USER", "TEAM"),
+        Column("WHY", fit=Fit.END),
+    ]
+    rows = [
+        [
+            f"{since(step.at, now)} ago",
+            step.rule,
+            step.action,
+            step.outcome or "asked",
+            step.job,
+            step.name,
+            step.user or "-",
+            step.team or "-",
+            step.detail or step.evidence,
+        ]
+        for step in steps
+    ]
+    return TableView(
+        columns,
+        rows,
+        empty="idle rules did nothing so far",
+        hint="which rules there are:  fairway get fleet",
     )
 
 

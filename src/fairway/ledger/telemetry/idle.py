@@ -58,7 +58,12 @@ _STEPS = text("""
         SELECT * FROM idle_action WHERE idle_action.job = wanted.number ORDER BY id DESC LIMIT :limit
     ) AS found ORDER BY found.id
 """)
-_NEWEST = text("SELECT * FROM idle_action WHERE id < :before ORDER BY id DESC LIMIT :limit")
+_NEWEST = text("""
+    SELECT idle_action.*, job.name, job_class.user_name, job_class.team
+    FROM (SELECT * FROM idle_action WHERE id < :before ORDER BY id DESC LIMIT :limit) AS idle_action
+    JOIN job ON job.id = idle_action.job JOIN job_class ON job_class.id = job.class
+    ORDER BY idle_action.id DESC
+""")
 _OPEN = text("""
     SELECT * FROM idle_action WHERE cluster = :cluster AND outcome IS NULL ORDER BY id LIMIT :limit
 """)
@@ -109,6 +114,17 @@ class StoredStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedStep:
+    """A step with the job it was for."""
+
+    step: StoredStep
+    cluster: str
+    name: str
+    user: str
+    team: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """Until when idle rules leave a job alone."""
 
@@ -153,10 +169,13 @@ class IdleStore(LedgerStore):
             found.setdefault(JobId(row.job), []).append(_step(row))
         return {job: tuple(steps) for job, steps in found.items()}
 
-    async def newest(self, limit: int, before: int | None = None) -> list[StoredStep]:
+    async def newest(self, limit: int, before: int | None = None) -> list[ListedStep]:
         """Return the newest steps of all jobs, newest first."""
         values = {"limit": page_limit(limit), "before": 2**62 if before is None else before}
-        return [_step(row) for row in await self._fetch(_NEWEST, values)]
+        return [
+            ListedStep(_step(row), row.cluster, row.name, row.user_name, row.team or None)
+            for row in await self._fetch(_NEWEST, values)
+        ]
 
     async def open_steps(self, cluster: str, limit: int) -> list[StoredStep]:
         """Return the steps whose outcome is not recorded yet, oldest first."""

@@ -363,12 +363,8 @@ async def test_at_most_so_many_steps_in_a_round(
     counts = []
     for _ in range(4):
         await loop(lease)
-        counts.append(len(await ledger_newest(setting.ledger)))
+        counts.append(len(await setting.ledger.idle.newest(100)))
     assert counts == [2, 4, 5, 5]
-
-
-async def ledger_newest(ledger: Ledger) -> list[StoredStep]:
-    return await ledger.idle.newest(100)
 
 
 async def test_a_server_that_lost_its_lease_records_nothing(setting: Setting, ledger: Ledger) -> None:
