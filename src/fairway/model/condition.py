@@ -24,6 +24,8 @@ class ConditionType(StrEnum):
     """What the accounting database stores does not reach the scheduler."""
     QUEUES_DOWN = "QueuesDown"
     """The queue controller does not answer: jobs can be neither created nor started."""
+    GPUS_NOT_MEASURED = "GpusNotMeasured"
+    """The metrics of the cluster's GPUs cannot be read, or lack something."""
 
 
 @dataclass(frozen=True, slots=True)

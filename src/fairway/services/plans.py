@@ -13,7 +13,7 @@ from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Cluster, EngineKind, Fleet, Pool
 from fairway.model.names import ClusterName
 from fairway.policy.guarantees import count_devices, guarantees_to_check, guarantees_too_high
-from fairway.policy.objects import Action, Change, FoundPolicy, ObjectKey, Translation
+from fairway.policy.objects import Action, Change, FoundPolicy, Notice, ObjectKey, Translation
 from fairway.policy.plan import (
     ClusterPlan,
     Objection,
@@ -23,6 +23,7 @@ from fairway.policy.plan import (
     touched_keys,
 )
 from fairway.services.engine_cache import time_limit
+from fairway.telemetry.inspection import inspect
 
 Progress = Callable[[Change], None]
 """Called with each change when it is made."""
@@ -249,8 +250,13 @@ class Planner:
     async def _plan(self, fleet: Fleet, name: ClusterName, source: str) -> ClusterPlan | ClusterFailure:
         async with self._slots:
             try:
-                return await self._with_engine(
-                    fleet, name, lambda engine: plan_cluster(engine, fleet, name, source)
+                planned, lacking = await asyncio.gather(
+                    self._with_engine(fleet, name, lambda engine: plan_cluster(engine, fleet, name, source)),
+                    inspect(fleet.cluster(name)),
+                )
+                return replace(
+                    planned,
+                    notices=(*planned.notices, *(Notice(f.code, f.message, f.hint) for f in lacking)),
                 )
             except FairwayError as error:
                 return ClusterFailure(name, error.code, error.message, error.hint)

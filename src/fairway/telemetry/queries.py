@@ -55,6 +55,12 @@ def samples(names: Sequence[str], select: str, host_label: str, hosts: Sequence[
     return f"{{{', '.join([*matchers, *filter(None, [select])])}}}[{_range(window)}]"
 
 
+def names(among: Sequence[str], select: str) -> str:
+    """Return the query for the names, of those given, that anything has."""
+    matchers = [f'__name__=~"{"|".join(among)}"', *filter(None, [select])]
+    return f"count by (__name__) ({{{', '.join(matchers)}}})"
+
+
 def _each(how: str, over_time: str, names: Sequence[str], select: str, window: Window) -> str:
     parts = [f"{over_time}({name}{{{select}}}[{_range(window)}])" for name in names]
     marked = [f'label_replace({part}, "{_NAME}", "{number}", "", "")' for number, part in enumerate(parts)]

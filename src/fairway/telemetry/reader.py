@@ -167,12 +167,7 @@ class WindowReader:
             (*_ENGINE.names, _FALLBACK[0]), self._select, series.host_label, (series.host_name,), longer
         )
         rows = await self._prometheus.matrix(query, queries.moment(window))
-        longest = max((row.values for row in rows), key=len, default=())
-        gaps = [later - earlier for (earlier, _), (later, _) in pairwise(longest)]
-        if len(gaps) < ENOUGH_GAPS:
-            return min([*gaps, known])
-        # The lower quartile: where every other scrape fails, the usual gap is twice the interval.
-        return statistics.quantiles(gaps)[0]
+        return usual_gap(rows) or min([*_gaps(rows), known])
 
     async def _samples(
         self, hosts: Mapping[str, Labels], devices: Collection[Device], window: Window
@@ -195,6 +190,20 @@ class WindowReader:
 
     def _device(self, labels: Labels) -> Device:
         return Device(self._nodes.node(labels.host_name), labels.gpu, labels.instance_id)
+
+
+def usual_gap(rows: Iterable[MatrixRow]) -> float | None:
+    """Return the usual time between two samples. Returns None if there are too few to tell.
+
+    The lower quartile: where every other scrape fails, the mean or median gap is longer than the interval.
+    """
+    gaps = _gaps(rows)
+    return statistics.quantiles(gaps)[0] if len(gaps) >= ENOUGH_GAPS else None
+
+
+def _gaps(rows: Iterable[MatrixRow]) -> list[float]:
+    longest = max((row.values for row in rows), key=len, default=())
+    return [later - earlier for (earlier, _), (later, _) in pairwise(longest)]
 
 
 def _merged(rows: Iterable[MatrixRow]) -> tuple[Sample, ...]:

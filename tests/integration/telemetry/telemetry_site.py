@@ -168,26 +168,32 @@ class Following:
             await asyncio.sleep(0.1)
 
 
-def faults(reading: Reading, names: Mapping[str, str], *, scrapes: float = 1.0) -> list[str]:
+def faults(
+    reading: Reading, names: Mapping[str, str | tuple[str, ...]], *, scrapes: float = 1.0
+) -> list[str]:
     """How a ledger's sums differ from what its exporter served, by more than so many scrapes of each GPU.
 
-    `names` has the exporter's name of each engine job.
+    `names` has the exporter's names of each engine job. Where several held a GPU, each has its share.
     """
     found = reading.sums()
     wrong: list[str] = []
-    for engine_id, name in names.items():
-        ours, truth = found[engine_id], reading.exporter.truth(name)
-        slack = scrapes * INTERVAL * len({(hold.node, hold.gpu) for hold in truth.holds}) + 0.01
+    for engine_id, called in names.items():
+        ours = found[engine_id]
+        every = (called,) if isinstance(called, str) else called
+        holds = [hold for name in every for hold in reading.exporter.truth(name).holds]
+        parts = [hold.share / hold.held if hold.held else 1.0 for hold in holds]
+        slack = scrapes * INTERVAL * len({(hold.node, hold.gpu) for hold in holds}) + 0.01
         if ours.measured > ours.held + 1e-6:
             wrong.append(f"{engine_id}: measured {ours.measured} of {ours.held} held")
+        samples = sum(hold.samples * part for hold, part in zip(holds, parts, strict=True))
+        engine = sum(hold.figures["engine"].sum * part for hold, part in zip(holds, parts, strict=True))
         for what, value, wanted in (
-            ("measured", ours.measured, truth.samples * INTERVAL),
-            ("busy", ours.busy, truth.sum("engine") * INTERVAL),
+            ("measured", ours.measured, samples * INTERVAL),
+            ("busy", ours.busy, engine * INTERVAL),
         ):
             if abs(value - wanted) > slack:
-                samples = [hold.samples for hold in truth.holds]
                 wrong.append(
-                    f"{engine_id} ({name}): {what} {value:.2f} of {ours.held} held,"
-                    f" served {wanted:.2f} ± {slack} in samples {samples}"
+                    f"{engine_id} ({called}): {what} {value:.2f} of {ours.held} held,"
+                    f" served {wanted:.2f} ± {slack} in samples {[hold.samples for hold in holds]}"
                 )
     return wrong

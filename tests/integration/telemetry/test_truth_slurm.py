@@ -119,7 +119,10 @@ class Nodes:
 
 @pytest.fixture
 async def nodes(slurm: Instance, both: tuple[Instance, Instance]) -> AsyncIterator[Nodes]:
-    made = Nodes(slurm, [Exporter(one.env()["EXPORTER_URL"]) for one in both])
+    exporters = [Exporter(one.env()["EXPORTER_URL"]) for one in both]
+    for exporter in exporters:
+        exporter.forget()
+    made = Nodes(slurm, exporters)
     task = asyncio.create_task(made.run())
     yield made
     assert not task.done(), task.exception()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fairway.model.fleet import Fleet
     from fairway.model.team import Supply
     from fairway.policy.plan import Objection
+    from fairway.telemetry.inspection import Finding
 
 _SECONDS: Final = 2.0
 """A check is done while people write: it waits no longer for a server."""
@@ -55,20 +57,24 @@ class Comparison:
     show_default=True,
     help="For people, or for programs.",
 )
-@click.option("--offline", is_flag=True, help="Do not ask the server how many GPUs the pools have.")
+@click.option(
+    "--offline", is_flag=True, help="Do not ask the server how many GPUs the pools have, nor Prometheus."
+)
 @server_options
 def check(*, file: str, output: str, offline: bool, context: str | None, url: str | None) -> None:
     """Check a fleet or job file and report every fault at once.
 
     Exits with 0 if the file can be used (warnings allowed), with 1 if not. Guarantees on pools whose file
-    does not say how many GPUs they have are compared with what the server observes, if it answers.
+    does not say how many GPUs they have are compared with what the server observes, if it answers, and the
+    Prometheus of each cluster is asked which metrics of GPUs it lacks.
     """
     report = _report(file)
     seen = None if offline else _compare(report, context, url)
+    lacking = () if offline else _inspect(report)
     if output == "json":
-        click.echo(json.dumps(_as_json(report, seen), indent=2))
+        click.echo(json.dumps(_as_json(report, seen, lacking), indent=2))
     else:
-        _show(report, seen)
+        _show(report, seen, lacking)
     if _refused(report):
         raise click.exceptions.Exit(1)
 
@@ -111,6 +117,28 @@ def _compare(report: Report | JobReport, context: str | None, url: str | None) -
     )
 
 
+def _inspect(report: Report | JobReport) -> tuple[Finding, ...]:
+    """Ask the Prometheus of each cluster what it lacks, from here; the server's token is for the server."""
+    from fairway.files import JobReport
+
+    fleet = None if isinstance(report, JobReport) else report.fleet
+    clusters = (
+        [c for c in fleet.clusters if c.telemetry is not None and c.telemetry.token_file is None]
+        if fleet
+        else []
+    )
+    if not clusters:
+        return ()
+    import asyncio
+
+    from fairway.telemetry.inspection import inspect
+
+    async def ask() -> list[tuple[Finding, ...]]:
+        return await asyncio.gather(*(inspect(c, timeout_seconds=_SECONDS) for c in clusters))
+
+    return tuple(finding for found in asyncio.run(ask()) for finding in found)
+
+
 def _observed(fleet: Fleet, context: str | None, url: str | None) -> dict[Supply, int]:
     import httpx2
 
@@ -130,13 +158,13 @@ def _refused(report: Report | JobReport) -> bool:
     return any(fault.severity == "error" for fault in report.faults)
 
 
-def _show(report: Report | JobReport, seen: Comparison | None) -> None:
+def _show(report: Report | JobReport, seen: Comparison | None, lacking: Sequence[Finding]) -> None:
     from fairway.cli.output.faults import show_fault
     from fairway.files import JobReport
 
     for fault in report.faults:
         show_fault(fault)
-    warnings = seen.warnings if seen is not None else ()
+    warnings: list[Objection | Finding] = [*(seen.warnings if seen is not None else ()), *lacking]
     for warning in warnings:
         click.echo(f"warning: {warning.message}\n  hint: {warning.hint}", err=True)
     if seen is not None and seen.missing:
@@ -157,7 +185,9 @@ def _show(report: Report | JobReport, seen: Comparison | None) -> None:
     click.echo(f"{report.source}: fleet {fleet.name}, {size}, {faults or 'no faults'}")
 
 
-def _as_json(report: Report | JobReport, seen: Comparison | None) -> dict[str, Any]:
+def _as_json(
+    report: Report | JobReport, seen: Comparison | None, lacking: Sequence[Finding]
+) -> dict[str, Any]:
     from fairway.files import JobReport
 
     document: dict[str, Any] = {"source": report.source, "valid": not _refused(report)}
@@ -173,10 +203,16 @@ def _as_json(report: Report | JobReport, seen: Comparison | None) -> dict[str, A
         }
         if seen is not None:
             document["clusters"] = {
-                "warnings": [{"code": w.code, "message": w.message, "hint": w.hint} for w in seen.warnings],
+                "warnings": [_warning_as_json(w) for w in seen.warnings],
                 "not_compared": seen.missing,
             }
+        if lacking:
+            document["telemetry"] = [_warning_as_json(finding) for finding in lacking]
     return document | {"faults": [_fault_as_json(fault) for fault in report.faults]}
+
+
+def _warning_as_json(warning: Objection | Finding) -> dict[str, str]:
+    return {"code": warning.code, "message": warning.message, "hint": warning.hint}
 
 
 def _fault_as_json(fault: Fault) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fairway.files import parse_fleet
 from fairway.model.errors import PermanentError
 from fairway.model.text import first_few
 from fairway.telemetry.alerts import alertmanager_text, rules_text
+from fairway.telemetry.counters import FILE_NAME, counters_text
 
 
 @click.group(
@@ -22,6 +23,7 @@ from fairway.telemetry.alerts import alertmanager_text, rules_text
 Examples:
   fairway render slurm -f fleet.yaml --cluster hpc --out slurm/
   fairway render alerts -f fleet.yaml --out alerts/
+  fairway render counters --out /etc/dcgm-exporter
 """
 )
 def render() -> None:
@@ -128,6 +130,28 @@ def alerts(*, file: str, out: Path | None, overwrite: bool, fairway: str, token_
     files = {f"fairway-gpus-{cluster.name}.rules.yaml": rules_text(cluster) for cluster in clusters}
     files["alertmanager.yml"] = alertmanager_text(fleet, fairway, token_file)
     _put(files, out, overwrite=overwrite)
+
+
+@render.command(
+    epilog="""\b
+Examples:
+  fairway render counters                                 to read it
+  fairway render counters --out /etc/dcgm-exporter        on every node with GPUs
+"""
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to write to.  [prints it]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file of DIR that differs.")
+def counters(*, out: Path | None, overwrite: bool) -> None:
+    """Write the counters file of dcgm-exporter: every metric that Fairway reads.
+
+    Start dcgm-exporter with it as --collectors. Asks no server.
+    """
+    _put({FILE_NAME: counters_text()}, out, overwrite=overwrite)
 
 
 def _put(files: Mapping[str, str], folder: Path | None, *, overwrite: bool) -> None:

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Lease, Ledger
+from fairway.model.condition import Condition, ConditionType, error_condition
 from fairway.model.fleet import Fleet, Telemetry
 from fairway.model.gpu_use import WINDOW_SECONDS, MetricCode, Window
 from fairway.model.names import ClusterName
 from fairway.services.fleets import LastApplied
-from fairway.telemetry.prometheus import Prometheus
+from fairway.telemetry.inspection import inspect
+from fairway.telemetry.prometheus import Prometheus, TelemetryRefused, TelemetryUnreachable
 from fairway.telemetry.reader import DEFAULT_INTERVAL, NodeNames, WindowReader, WindowUse
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 DELAY_SECONDS: Final = 60
 """How long after its end a window is read."""
+INSPECT_EVERY_SECONDS: Final = 600
 MAX_WINDOWS: Final = 24
 """Windows in one step; the rest is left to the next step."""
 
@@ -54,12 +58,53 @@ class ReadTelemetry:
         self._delay_seconds = delay_seconds
         self._build = prometheus
         self._prometheus: Prometheus | None = None
+        self._inspect_at = 0.0
+        self._recorded: tuple[Condition | None] | None = None
+        """The condition that the ledger has; None if this is not known yet."""
 
     async def __call__(self, lease: Lease) -> None:
-        """Read every window that has closed; does nothing before the first fleet."""
+        """Read every window that has closed; does nothing before the first fleet.
+
+        What keeps it from that, or the metrics lack, is recorded as a condition of the cluster.
+        """
         fleet = await self._applied.fleet()
         if fleet is None:
             return
+        try:
+            await self._read_closed(lease, fleet)
+        except (TelemetryUnreachable, TelemetryRefused) as error:
+            await self._record(lease, error_condition(ConditionType.GPUS_NOT_MEASURED, error))
+            raise
+        await self._inspect(lease, fleet)
+
+    async def _inspect(self, lease: Lease, fleet: Fleet) -> None:
+        """Look now and then what the metrics lack."""
+        if self._clock() < self._inspect_at:
+            return
+        self._inspect_at = self._clock() + INSPECT_EVERY_SECONDS
+        nodes = await self._ledger.gpu_use.nodes(self._cluster)
+        lacking = await inspect(replace(fleet.cluster(self._cluster), telemetry=self._source), nodes)
+        condition = None
+        if lacking:
+            first, *others = lacking
+            condition = Condition(
+                ConditionType.GPUS_NOT_MEASURED,
+                first.code,
+                first.message,
+                first.hint,
+                "\n".join(f"{one.code}: {one.message}\n  hint: {one.hint}" for one in others),
+            )
+        await self._record(lease, condition)
+
+    async def _record(self, lease: Lease, condition: Condition | None) -> None:
+        if self._recorded != (condition,):
+            async with self._ledger.writing(lease) as tx:
+                await tx.conditions.write(
+                    (ConditionType.GPUS_NOT_MEASURED,), () if condition is None else (condition,)
+                )
+            self._recorded = (condition,)
+
+    async def _read_closed(self, lease: Lease, fleet: Fleet) -> None:
         until = int(self._clock()) - self._delay_seconds
         # While jobs are not followed, nobody knows who held GPUs.
         if (followed_to := await self._ledger.mirror.complete_at(self._cluster)) is not None:
@@ -79,6 +124,7 @@ class ReadTelemetry:
 
     async def close(self) -> None:
         """Close the connections; the next step opens new ones."""
+        self._inspect_at, self._recorded = 0.0, None
         if self._prometheus is not None:
             await self._prometheus.close()
             self._prometheus = None

@@ -204,6 +204,16 @@ CREATE TABLE job_keep (
 );
 """
 
+_CONDITIONS = ("DriftNotChecked", "JobsNotFollowed", "InstallPending", "AccountingDetached", "QueuesDown")
+
+
+def _allow_conditions(*types: str) -> None:
+    listed = ", ".join(f"'{one}'" for one in types)
+    op.execute(
+        "ALTER TABLE cluster_condition DROP CONSTRAINT cluster_condition_type_check,"
+        f" ADD CONSTRAINT cluster_condition_type_check CHECK (type IN ({listed}))"
+    )
+
 
 _ROLES = "'viewer', 'member', 'lead', 'operator', 'admin'"
 
@@ -216,6 +226,7 @@ def _allow_roles(roles: str) -> None:
 
 def upgrade() -> None:
     _allow_roles(f"'alerts', {_ROLES}")
+    _allow_conditions(*_CONDITIONS, "GpusNotMeasured")
     op.execute(TABLES)
     op.execute(IDLE)
 
@@ -224,6 +235,8 @@ def downgrade() -> None:
     op.execute("DELETE FROM web_session WHERE role = 'alerts'")
     op.execute("DELETE FROM api_token WHERE role = 'alerts'")
     _allow_roles(_ROLES)
+    op.execute("DELETE FROM cluster_condition WHERE type = 'GpusNotMeasured'")
+    _allow_conditions(*_CONDITIONS)
     op.execute("DROP TABLE gpu_hour")
     op.execute(
         "DROP TABLE job_use, gpu_use, use_hour, use_day, node_use, job_window, telemetry_mark, attempt_gpu,"
