@@ -46,6 +46,9 @@ _BY_SCENARIO = (
     "CI runs it on the virtual engine; the scenario `budget` holds and releases a team on every engine"
 )
 ON_SOME_ENGINES: dict[str, str] = {
+    "test_warned_lowered_requeued_from_a_checkpoint_and_cancelled[slurm-26]": _OTHER_SLURM,
+    "test_a_native_job_that_says_so_is_requeued[slurm-26]": _OTHER_SLURM,
+    "test_exempt_kept_and_busy_jobs_and_a_dry_run_change_nothing[slurm-26]": _OTHER_SLURM,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[slurm-24]": _BY_SCENARIO,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[slurm-26]": _BY_SCENARIO,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[kubernetes]": _BY_SCENARIO,

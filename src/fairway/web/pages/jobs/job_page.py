@@ -15,6 +15,7 @@ from fairway.ledger.records.jobs import DesiredState, JobDetail, JobRow
 from fairway.model.access import JobPermission
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
+from fairway.services import idle as idle_services
 from fairway.services import jobs as job_services
 from fairway.services.advice import Advice, advise_job, cost_of
 from fairway.services.convert import jobs as convert
@@ -40,6 +41,7 @@ CONFIRMATIONS: Final = {
     "cancel": ("Cancel", "It ends, and does not come back. What it holds is free again."),
     "hold": ("Hold", "It stays in the queue and does not start until somebody releases it."),
     "release": ("Release", "It may start as soon as there is room for it."),
+    "keep": ("Keep", "Idle rules leave it alone for four hours, or as long as the fleet file lets them."),
 }
 
 
@@ -59,7 +61,7 @@ def add_job_page(site: PageContext) -> None:
     async def ask_change(request: Request, id: str, action: str) -> Response:  # noqa: A002
         """Ask for confirmation; with JavaScript, a dialog does so instead."""
         found = await job_services.find_job(ledger, id)
-        _desired_state(action)
+        _require_action(action)
         require_permission(
             person_of(caller_of(request), await site.fleets.current()), JobPermission.CHANGE, [found.row]
         )
@@ -69,23 +71,29 @@ def add_job_page(site: PageContext) -> None:
 
     @app.post("/jobs/{id}/{action}", dependencies=PAGE_MEMBER, include_in_schema=False)
     async def change_job(request: Request, id: str, action: str) -> Response:  # noqa: A002
-        """Cancel, hold or release a job; the first task of an array stands for the whole array."""
-        desired = _desired_state(action)
+        """Cancel, hold, release or keep a job; except to keep it, the first task stands for its array."""
+        _require_action(action)
         caller = caller_of(request)
         person = person_of(caller, await site.fleets.current())
-        await job_services.change_jobs(ledger, person, [id], desired, by=caller.name)
+        if action == "keep":
+            longest = (await site.fleets.in_force()).idle.longest_keep_seconds
+            asked = wire.KeepRequest(jobs=[id], seconds=min(views.KEEP_SECONDS, longest))
+            now = datetime.now(UTC)
+            await idle_services.keep_jobs(ledger, site.fleets, person, asked, by=caller.name, now=now)
+        else:
+            await job_services.change_jobs(ledger, person, [id], DESIRED_STATES[action], by=caller.name)
         return RedirectResponse(f"/jobs/{id}", HTTPStatus.SEE_OTHER)
 
 
-def _desired_state(action: str) -> DesiredState:
-    if action not in DESIRED_STATES:
+def _require_action(action: str) -> None:
+    if action not in CONFIRMATIONS:
         raise RequestError(ErrorKind.NOT_FOUND, "NoSuchPath", "there is no such page", "go back to  /jobs")
-    return DESIRED_STATES[action]
 
 
 def _action_values(action: str, row: JobRow) -> dict[str, object]:
     verb, what = CONFIRMATIONS[action]
-    return {"deed": action, "verb": verb, "what": what, "all_tasks": row.array == row.id}
+    all_tasks = row.array == row.id and action != "keep"
+    return {"deed": action, "verb": verb, "what": what, "all_tasks": all_tasks}
 
 
 async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dict[str, object]:
@@ -135,7 +143,8 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
             _action_values(_ACTIONS[desired], row)
             for desired in changes
             if not (desired is DesiredState.RUN and refusal)
-        ],
+        ]
+        + ([_action_values("keep", row)] if changes and views.idle_step(job) is not None else []),
         "clean": clean,
     }
 

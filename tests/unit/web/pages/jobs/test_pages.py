@@ -443,3 +443,17 @@ async def test_a_job_of_which_nothing_was_measured_is_not_called_idle(
     page = await get(await sign_in(Role.VIEWER), f"/jobs/{format_job_id(row.id)}")
     assert "Not measured: no metrics of them were read" in page
     assert "idle" not in page.split("What its GPUs did")[1].split("</section>")[0]
+
+
+async def test_a_kept_job_says_so_on_its_page(ledger: Ledger, member: httpx2.AsyncClient) -> None:
+    (word,) = await submit(ledger, job())
+    page = await get(member, f"/jobs/{word}")
+    assert f'action="/jobs/{word}/keep"' not in page  # nothing threatens it
+    csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+    assert "Idle rules leave it alone" in await get(member, f"/jobs/{word}/keep")
+    answer = await member.post(f"/jobs/{word}/keep", data={"csrf": csrf})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{word}")
+    number = JobId(parse_job_id(word) or 0)
+    keep = (await ledger.idle.keeps([number]))[number]
+    assert 3.9 * 3600 < (keep.until - datetime.now(UTC)).total_seconds() <= 4 * 3600
+    assert f"kept until {keep.until:%Y-%m-%d %H:%M} UTC" in await get(member, f"/jobs/{word}")
