@@ -136,7 +136,8 @@ async def test_xid_79_and_thirty_nodes_on_kubernetes(gpus: Instance, database_ur
 
     try:
         async with job_line("kubernetes", database_url, partial(watched, gpus, change=fake)) as line:
-            word = line.submit(name="train", gpus=2, retries=1, command=["python", "train.py"])
+            lasts = {kwok.RUN_FOR_ENV: "1h"}
+            word = line.submit(name="train", gpus=2, retries=1, command=["train"], env=lasts)
             job = await asyncio.to_thread(line.until, word, JobState.RUNNING)
             (node,) = job.attempts[0].nodes
             (pod,) = pods(api, str(job.engine_name))
