@@ -78,11 +78,10 @@ async def test_xid_79_on_slurm(engine: str, gpus: Instance, database_url: str) -
     exporter = Exporter(gpus.env()["EXPORTER_URL"])
     slurm = governed(engine).instance
     async with job_line(engine, database_url, partial(watched, gpus)) as line:
-        program = 'if [ "$FAIRWAY_ATTEMPT" = 1 ]; then sleep 25; exit 1; fi; exit 0'
+        program = 'if [ "$FAIRWAY_ATTEMPT" = 1 ]; then sleep 6; exit 1; fi; exit 0'
         word = line.submit(name="train", gpus=2, retries=1, script=f"#!/bin/bash\n{program}\n")
         job = await asyncio.to_thread(line.until, word, JobState.RUNNING)
         (node,) = job.attempts[0].nodes
-        other = "gpu001" if node != "gpu001" else "gpu002"
         try:
             exporter.hold(str(job.engine_id), node, [0, 1])
             exporter.fault(node, 1, xid=79)
@@ -95,13 +94,10 @@ async def test_xid_79_on_slurm(engine: str, gpus: Instance, database_url: str) -
             assert "not the program's fault" in shown
             assert "uses up no retry" in shown
 
-            # One of four nodes is more than a tenth, but one always may be closed; a second may not.
+            # One of four nodes is more than a tenth, but one always may be closed.
             await eventually(lambda: closed(line) == {node}, 60, "the node is closed")
             assert "fairway: GPU 1 fell off the bus" in slurm.run("scontrol", "show", "node", node).stdout
-            exporter.fault(other, 1, xid=79)
-            await eventually(lambda: other in line.run("get", "gpu-events").stdout, 60, "the event is shown")
-            await asyncio.sleep(20)  # a round of the loop: it must not do what it must not do
-            assert closed(line) == {node}
+            assert "fell off the bus" in line.run("get", "gpu-events").stdout
 
             line.run("uncordon", node, by="alice", code=1)
             line.run("uncordon", node, by="admin")
@@ -110,13 +106,15 @@ async def test_xid_79_on_slurm(engine: str, gpus: Instance, database_url: str) -
                 lambda: "fairway" not in slurm.run("scontrol", "show", "node", node).stdout, 30, "no reason"
             )
         finally:
-            for one in (node, other):
-                exporter.fault(one, 1, xid=0)
-                slurm.run("scontrol", "update", f"nodename={one}", "state=resume", check=False)
+            exporter.fault(node, 1, xid=0)
             exporter.forget()
+            slurm.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
 
 @pytest.mark.kubernetes
+@pytest.mark.nightly(
+    "tests/unit/policy/test_cordons.py covers the limit, tests/contract/test_cordon.py the engine"
+)
 async def test_xid_79_and_thirty_nodes_on_kubernetes(gpus: Instance, database_url: str) -> None:
     exporter = Exporter(gpus.env()["EXPORTER_URL"])
     instance = governed("kubernetes").instance
@@ -161,9 +159,13 @@ async def test_xid_79_and_thirty_nodes_on_kubernetes(gpus: Instance, database_ur
             assert node in cordoned()
             events = line.client("admin").gpu_events(most=200)
             assert len({event.node for event in events}) >= FAILING
-            for one in sorted(cordoned()):
+            lifted = cordoned()
+            for one in sorted(lifted):
                 line.run("uncordon", one, by="admin")
-            await eventually(lambda: not cordoned(), 60, "all are open again")
+            # What lasts does not close them again, but there is room for others now.
+            await eventually(lambda: not cordoned() & lifted, 60, "they are open again")
+            await eventually(lambda: len(cordoned()) == most, 60, "others are cordoned")
+            assert not cordoned() & lifted
     finally:
         for one in cordoned():
             api.merge(f"/api/v1/nodes/{one}", {"spec": {"unschedulable": None}})

@@ -35,6 +35,7 @@ TOUCH_SECONDS: Final = 60
 """An event that lasts is written again no more often than this."""
 MAX_REPORTED: Final = 20_000
 """Events of one report: beyond it, it is not the GPUs that are broken."""
+_REFINED_FOR_SECONDS: Final = 120.0
 _MAX_DETAIL: Final = 300
 _HELD_BEFORE: Final = timedelta(seconds=HELD_BEFORE_SECONDS)
 
@@ -48,8 +49,9 @@ _COLUMNS: Final = """
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('gpu_event/' || :cluster, 0))")
 _OPEN = text("""
-    SELECT node, gpu, code, at, last_seen FROM gpu_event
-    WHERE cluster = :cluster AND last_seen >= :since
+    SELECT node, gpu, code, at, last_seen, onset_known,
+        onset_known OR recorded_at < now() - make_interval(secs => :seconds) AS settled
+    FROM gpu_event WHERE cluster = :cluster AND last_seen >= :since
 """)
 _TOUCH = text("""
     UPDATE gpu_event SET last_seen = greatest(last_seen, row.seen_at),
@@ -99,6 +101,18 @@ _HOLDERS = text("""
         AND (attempt.ended_at IS NULL OR attempt.ended_at >= event.at - CAST(:before AS interval))
         AND event.node = ANY(attempt.nodes)
 """)
+_REFINE = text(f"""
+    UPDATE gpu_event SET at = row.at, last_seen = greatest(last_seen, row.seen_at), uuid = row.uuid,
+        serial = row.serial, model = row.model, job = row.job, attempt = row.attempt, onset_known = true
+    FROM unnest(
+        CAST(:node AS text[]), CAST(:gpu AS text[]), CAST(:code AS text[]), CAST(:was_at AS timestamptz[]),
+        CAST(:at AS timestamptz[]), CAST(:seen_at AS timestamptz[]), CAST(:uuid AS text[]),
+        CAST(:serial AS text[]), CAST(:model AS text[]), CAST(:job AS bigint[]), CAST(:attempt AS int[])
+    ) AS row (node, gpu, code, was_at, at, seen_at, uuid, serial, model, job, attempt)
+    WHERE gpu_event.cluster = :cluster AND gpu_event.node = row.node AND gpu_event.gpu = row.gpu
+        AND gpu_event.code = row.code AND gpu_event.at = row.was_at
+    RETURNING {_COLUMNS}
+""")  # noqa: S608
 _MARK = text("""
     INSERT INTO health_mark (cluster, read_at, settled_to) VALUES (:cluster, :read_at, :settled_to)
     ON CONFLICT (cluster) DO UPDATE SET read_at = excluded.read_at, settled_to = excluded.settled_to
@@ -238,9 +252,14 @@ class GpuEventStore(LedgerStore):
         return {number: JobId(job) for number, (job, _) in found.items()}
 
     async def known(self, cluster: str, now: float) -> frozenset[tuple[str, str, str]]:
-        """Return node, GPU and code of the events that still last."""
-        values = {"cluster": cluster, "since": moment(now - SAME_EVENT_SECONDS)}
-        return frozenset((row.node, row.gpu, row.code) for row in await self._fetch(_OPEN, values))
+        """Return node, GPU and code of the events that still last, and need not be looked at more closely.
+
+        An alert does not tell when an event began: for a while after it, that may still be found out.
+        """
+        since = moment(now - SAME_EVENT_SECONDS)
+        values = {"cluster": cluster, "since": since, "seconds": _REFINED_FOR_SECONDS}
+        rows = await self._fetch(_OPEN, values)
+        return frozenset((row.node, row.gpu, row.code) for row in rows if row.settled)
 
     async def listed(
         self,
@@ -322,22 +341,48 @@ async def _record(
     await connection.execute(_LOCK, {"cluster": cluster})
     since = min(sighting.at for sighting in seen) - SAME_EVENT_SECONDS
     last: dict[tuple[str, str, str], AnyRow] = {}
-    for row in await connection.execute(_OPEN, {"cluster": cluster, "since": moment(since)}):
+    values = {"cluster": cluster, "since": moment(since), "seconds": _REFINED_FOR_SECONDS}
+    for row in await connection.execute(_OPEN, values):
         key = (row.node, row.gpu, row.code)
         if key not in last or last[key].last_seen < row.last_seen:
             last[key] = row
     new: list[GpuSighting] = []
+    refined: list[tuple[GpuSighting, datetime]] = []
     touched: list[tuple[object, ...]] = []
     for one in seen:
         known = last.get(one.key)
         if known is None or known.last_seen.timestamp() < one.at - SAME_EVENT_SECONDS:
             new.append(one)
+        elif one.onset_known and not known.onset_known:
+            refined.append((one, known.at))
         elif known.last_seen.timestamp() < one.seen_at - TOUCH_SECONDS:
             touched.append((*one.key, known.at, moment(one.seen_at), sanitize(one.detail, _MAX_DETAIL)))
     if touched:
-        values = arrays(touched, "node", "gpu", "code", "at", "seen_at", "detail")
-        await connection.execute(_TOUCH, values | {"cluster": cluster})
-    return await _add(connection, cluster, new) if new else ()
+        columns = arrays(touched, "node", "gpu", "code", "at", "seen_at", "detail")
+        await connection.execute(_TOUCH, columns | {"cluster": cluster})
+    better = await _refine(connection, cluster, refined) if refined else ()
+    return (*better, *(await _add(connection, cluster, new) if new else ()))
+
+
+async def _refine(
+    connection: AsyncConnection, cluster: str, refined: Sequence[tuple[GpuSighting, datetime]]
+) -> tuple[GpuEvent, ...]:
+    """Store when events began and who held the GPUs, that were known by an alert only."""
+    holders = await _holders(connection, cluster, [one for one, _ in refined])
+    rows = [
+        (
+            *one.key,
+            was_at,
+            moment(one.at),
+            moment(one.seen_at),
+            *(sanitize(word, _MAX_DETAIL) for word in (one.uuid, one.serial, one.model)),
+            *holders.get(number, (None, None)),
+        )
+        for number, (one, was_at) in enumerate(refined)
+    ]
+    names = ("node", "gpu", "code", "was_at", "at", "seen_at", "uuid", "serial", "model", "job", "attempt")
+    values = arrays(rows, *names) | {"cluster": cluster}
+    return tuple(_event(row) for row in await connection.execute(_REFINE, values))
 
 
 async def _add(connection: AsyncConnection, cluster: str, new: Sequence[GpuSighting]) -> tuple[GpuEvent, ...]:

@@ -108,6 +108,21 @@ async def test_what_was_wrong_before_is_nobodys(ledger: Ledger, desk: Desk, heal
     assert event.job is None
 
 
+async def test_what_an_alert_told_first_is_completed_by_the_exporter(
+    ledger: Ledger, desk: Desk, health: Lease
+) -> None:
+    id_, _ = await failed(desk)
+    (alert,) = await ledger.gpu_events.report(CLUSTER, [sighting(24, onset_known=False, uuid="")])
+    assert (alert.job, alert.onset_known) == (None, False)
+    now = at(30).timestamp()
+    assert await ledger.gpu_events.known(CLUSTER, now) == frozenset()
+    (event,) = await record(ledger, health, sighting(20, holders=frozenset({f"e{id_}-1"})))
+    assert (event.job, event.at, event.uuid, event.onset_known) == (id_, at(20), "GPU-3", True)
+    assert await ledger.gpu_events.known(CLUSTER, now) == frozenset({("n1", "3", "xid-79")})
+    assert await ledger.gpu_events.report(CLUSTER, [sighting(25, onset_known=False)]) == ()
+    assert await ledger.gpu_events.listed(at(0)) == (event,)
+
+
 async def test_hardware_uses_up_no_retry_and_the_node_is_avoided(
     ledger: Ledger, desk: Desk, health: Lease, db: psycopg.Connection[Any]
 ) -> None:
