@@ -98,6 +98,9 @@ _USE = (
     "INSERT INTO job_use (job, hour, engine, engine_seconds) SELECT id,"
     " date_trunc('hour', now()) - h * interval '1 hour', 9000, 14400"
     f" FROM ({_WITH_USE}) AS job, generate_series(0, CASE WHEN n % 10 = 0 THEN 719 ELSE 23 END) AS h",
+    "INSERT INTO job_use (job, hour, engine, engine_seconds) SELECT {gang},"
+    " date_trunc('hour', now()) - h * interval '1 hour', 9000000, 14400000 FROM generate_series(0, 719) AS h"
+    " ON CONFLICT DO NOTHING",
     "INSERT INTO job_window (job, started_at, cluster, measured, busy, gpus, idle_gpus)"
     f" SELECT id, {_MARK} - w * interval '5 min', 'cluster-0', 1200, 800, 4, 0"
     f" FROM ({_WITH_USE}) AS job, generate_series(1, 287) AS w",

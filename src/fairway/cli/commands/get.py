@@ -125,9 +125,13 @@ Examples:
 @click.option("--cluster", metavar="NAME", help="Only pools of this cluster.")
 @_list_options
 def pools(client: Client, output: Format, *, cluster: str | None) -> Listing:
-    """Show the fleet's pools: GPUs in use, free and unhealthy, by pool and kind of slice."""
+    """Show the fleet's pools: GPUs in use, free and unhealthy, by pool and kind of slice.
+
+    With -o wide also how many of those in use were measured and busy in the last five minutes read.
+    """
     found = client.pools(cluster)
-    return Listing(found, pools_view(found, wide=output is Format.WIDE))
+    wide = output is Format.WIDE
+    return Listing(found, pools_view(found, wide=wide, used=client.use_now() if wide else ()))
 
 
 @get.command(

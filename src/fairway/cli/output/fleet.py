@@ -11,6 +11,7 @@ from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
 from fairway.views.conditions import condition_text
 from fairway.wire import fleet as wire
+from fairway.wire import gpu_use as gpu_wire
 
 _STALE = " !"
 """Suffix of an age: the cluster does not respond, so this is its last known state."""
@@ -61,8 +62,14 @@ def clusters_view(clusters: Sequence[wire.Cluster], now: datetime, *, wide: bool
     )
 
 
-def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
-    """Return a table with one row for each pool and kind of device: whole GPUs, and each kind of slice."""
+def pools_view(
+    pools: Sequence[wire.Pool], *, wide: bool, used: Sequence[gpu_wire.SupplyUse] = ()
+) -> TableView:
+    """Return a table with one row for each pool and kind of device: whole GPUs, and each kind of slice.
+
+    `used`: what those in use did in the last window that was read, for the wide table.
+    """
+    by_supply = {(u.pool, u.slice or ""): u for u in used}
     currency = pools[0].currency if pools else "PRICE"
     columns = [
         *Column.names("POOL", "CLUSTER", "GPU"),
@@ -75,6 +82,9 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
     if wide:
         columns += [Column("NODES", right=True), Column("DRAINED", right=True), Column("DOWN", right=True)]
         columns += [Column(f"{currency}/GPU-HOUR", right=True)]
+        columns += [
+            Column(title, right=True, hide_if_empty=True) for title in ("MEASURED", "BUSY", "IDLE NOW")
+        ]
     rows: list[list[str]] = []
     alarming: set[int] = set()
     for pool in pools:
@@ -93,6 +103,7 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
             if wide:
                 nodes = (counts.nodes, counts.nodes_drained, counts.nodes_down) if counts else (None,) * 3
                 row += [*map(number, nodes), price(pool.price_per_gpu_hour)]
+                row += _use_cells(by_supply.get((pool.name, kind)))
             rows.append(row)
     return TableView(
         columns,
@@ -102,6 +113,13 @@ def pools_view(pools: Sequence[wire.Pool], *, wide: bool) -> TableView:
         notes=_stale_notes(pools),
         alarming=frozenset(alarming),
     )
+
+
+def _use_cells(used: gpu_wire.SupplyUse | None) -> list[str]:
+    """Format how many of those in use were measured, were busy on average, and did nothing at all."""
+    if used is None:
+        return [""] * 3
+    return [f"{used.measured_gpus:.0f}", f"{used.busy_gpus:.1f}", str(used.idle_gpus)]
 
 
 def nodes_view(nodes: Sequence[wire.Node], now: datetime, *, wide: bool, filtered: bool) -> TableView:

@@ -11,6 +11,7 @@ from fairway.model.access import Role
 from fairway.model.fleet import Capacity, EngineKind
 from fairway.model.observation import Health
 from fairway.wire import fleet as wire
+from fairway.wire.gpu_use import SupplyUse
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LONG = "a-cluster-with-a-name-of-forty-letters-x"
@@ -152,6 +153,18 @@ old-a100    old      A100-80GB           owned         32      12    12         
         "! old cannot be reached; its last known state is shown",
         "  hint: fairway get clusters",
     ]
+
+
+def test_wide_pools_have_what_was_measured() -> None:
+    now = {"pool": "hpc-a100", "slice": None, "at": "2026-03-01T12:00:00Z"}
+    used = SupplyUse.model_validate(now | {"measured_gpus": 11.6, "busy_gpus": 7.25, "idle_gpus": 3})
+    view = pools_view([pool("hpc-a100", "hpc", fresh()), pool("b", "hpc", fresh())], wide=True, used=[used])
+    heading, first, second = table(view.columns, view.rows, None)
+    assert heading.endswith("USD/GPU-HOUR  MEASURED  BUSY  IDLE NOW")
+    assert first.split()[-3:] == ["12", "7.2", "3"]
+    assert second.endswith("1.90"), "nothing is measured there"
+    plain = pools_view([pool("b", "hpc", fresh())], wide=True)
+    assert table(plain.columns, plain.rows, None)[0].endswith("USD/GPU-HOUR")
 
 
 def test_nodes() -> None:

@@ -74,6 +74,8 @@ def _course(found: wire.JobUse, attempts: Sequence[job_wire.Attempt], read_to: d
     last = min(read_to, max(a.ended_at or read_to for a in attempts))
     by_window = bool(found.windows) and last - first < _BY_WINDOW
     points = found.windows if by_window else found.hours
+    if not points:
+        return []
     step = points[0].seconds
     measured = {int(point.start.timestamp()): point for point in points}
     # Hours are those of the fleet's time zone, which may begin at half past an hour of UTC.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -13,6 +14,7 @@ from fairway.api.auth import caller_of
 from fairway.ledger import Token
 from fairway.ledger.records.jobs import DesiredState, JobDetail, JobRow
 from fairway.model.access import JobPermission
+from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
 from fairway.services import idle as idle_services
@@ -23,12 +25,14 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import forbidden_jobs, person_of, require_permission
 from fairway.views import jobs as views
 from fairway.views.gpu_use import use_text
+from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import log_page
 from fairway.web.pages.jobs.gpu_use import MAX_GPUS, JobUseView, job_use_view
 from fairway.web.pages.jobs.rows import badge, task_badges, time_text
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
 from fairway.web.sessions import ENGINE_PAGE, PAGE, PAGE_MEMBER
+from fairway.wire import gpu_use as gpu_wire
 from fairway.wire import jobs as wire
 
 DESIRED_STATES: Final = {
@@ -45,15 +49,21 @@ CONFIRMATIONS: Final = {
 }
 
 
+_MAX_USES: Final = 512
+"""Jobs whose GPU use is cached: a page that changes each second must not read thousands of GPUs each time."""
+_UseCache = SingleFlightGroup[gpu_wire.JobUse]
+
+
 def add_job_page(site: PageContext) -> None:
     """Add the page of one job, and its actions."""
     app, pages, ledger = site.app, site.pages, site.ledger
+    uses = _UseCache(_MAX_USES, max_age=WINDOW_SECONDS)
 
     @app.get("/jobs/{id}", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def show_job(request: Request, id: str) -> Response:  # noqa: A002
         """Show one job."""
         found = await job_services.find_job(ledger, id)
-        return pages.show(request, "job.html", await _job_values(site, caller_of(request), found))
+        return pages.show(request, "job.html", await _job_values(site, uses, caller_of(request), found))
 
     log_page.add_log_pages(site)
 
@@ -96,7 +106,9 @@ def _action_values(action: str, row: JobRow) -> dict[str, object]:
     return {"deed": action, "verb": verb, "what": what, "all_tasks": all_tasks}
 
 
-async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dict[str, object]:
+async def _job_values(
+    site: PageContext, uses: _UseCache, caller: Token, found: JobDetail
+) -> dict[str, object]:
     """Return the template values, as far as the caller may see them."""
     now, row = datetime.now(UTC), found.row
     fleet = await site.fleets.current()
@@ -132,7 +144,7 @@ async def _job_values(site: PageContext, caller: Token, found: JobDetail) -> dic
         "drawing": draw_timeline(job, now),
         "attempts": list(zip(job.attempts, waiting_times(job), strict=True)),
         "happened": views.timeline(job),
-        "use": await _use(site, job, row),
+        "use": await _use(site, uses, job, row),
         "use_text": use_text,
         "cost": await cost_of(site.ledger, fleet, found, person, now),
         "after": await job_services.dependencies_of(site.ledger, job),
@@ -154,8 +166,9 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
-async def _use(site: PageContext, job: wire.JobDetail, row: JobRow) -> JobUseView | None:
-    """Read what the job's GPUs did. Returns None if nothing was measured."""
+async def _use(site: PageContext, uses: _UseCache, job: wire.JobDetail, row: JobRow) -> JobUseView | None:
+    """Read what the job's GPUs did, once for each window. Returns None if nothing was measured."""
     if job.use is None or not job.use.measured_gpu_seconds:
         return None
-    return job_use_view(await job_services.job_use(site.ledger, row, MAX_GPUS), job.attempts)
+    read = partial(job_services.job_use, site.ledger, row, MAX_GPUS)
+    return job_use_view(await uses.get((row.id, job.use.read_to, row.state), read), job.attempts)
