@@ -621,17 +621,20 @@ async def job_use(ledger: Ledger, row: JobRow, max_gpus: int) -> gpu_wire.JobUse
     """Read what the GPUs of a job did: in all, GPU by GPU, and over time."""
     found = (await ledger.use_views.jobs([row.id])).get(row.id)
     gpus: list[gpu_wire.GpuUse] = []
+    gpus_in_all = 0
     hours: list[gpu_wire.CoursePoint] = []
     windows: list[gpu_wire.CoursePoint] = []
     if found is not None and found.use.measured:
-        gpus = convert_use.gpus(await ledger.use_views.devices(row.id), runs=row.state is JobState.RUNNING)
+        devices = await ledger.use_views.devices(row.id)
+        gpus_in_all = len(devices)
+        gpus = convert_use.gpus(devices, max_gpus, runs=row.state is JobState.RUNNING)
         hours = convert_use.course(await ledger.use_views.hours(row.id))
         windows = convert_use.course(await ledger.use_views.windows(row.id))
     return gpu_wire.JobUse(
         id=format_job_id(row.id),
         use=convert_use.use(found) if found else None,
-        gpus=gpus[:max_gpus],
-        gpus_in_all=len(gpus),
+        gpus=gpus,
+        gpus_in_all=gpus_in_all,
         hours=hours,
         windows=windows,
     )

@@ -28,8 +28,8 @@ def use(found: JobUse) -> wire.Use:
     )
 
 
-def gpus(devices: Sequence[DeviceUse], *, runs: bool) -> list[wire.GpuUse]:
-    """Convert the GPUs of a job, those that differ from the others first.
+def gpus(devices: Sequence[DeviceUse], max_gpus: int, *, runs: bool) -> list[wire.GpuUse]:
+    """Convert the first GPUs of a job: those that differ from the others, then by node and index.
 
     Of a job that runs they are compared by what they do now, else by the whole life of the job. Only those
     of the last attempt are: what an earlier one held is not beside them.
@@ -38,8 +38,10 @@ def gpus(devices: Sequence[DeviceUse], *, runs: bool) -> list[wire.GpuUse]:
     current = [d for d in devices if d.latest is not None and d.latest.at == newest]
     compared = outliers([d.latest.means if runs and d.latest else _ratios(d.use) for d in current])
     marks = {d.device: outlier for d, outlier in zip(current, compared, strict=True)}
-    found = [_gpu(d, newest, marks.get(d.device)) for d in devices]
-    return sorted(found, key=lambda gpu: (gpu.mark is None, gpu.latest is None))
+    ordered = sorted(
+        devices, key=lambda d: (marks.get(d.device) is None, d.latest is None or d.latest.at != newest)
+    )
+    return [_gpu(d, newest, marks.get(d.device)) for d in ordered[:max_gpus]]
 
 
 def course(points: Sequence[CoursePoint]) -> list[wire.CoursePoint]:
