@@ -569,3 +569,83 @@ def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
     )
     silent = use(measured_gpu_seconds=0.0, idle_gpu_seconds=0.0, engine=None, latest=None)
     assert use_text(Use.model_validate(silent)) == "not measured: nothing is known of what they did"
+
+
+def advised(state: str = "done") -> dict[str, Any]:
+    """The answer to `why` of a job that used its GPUs badly."""
+    told = _job(1, state)
+    return {
+        **{key: told[key] for key in ("id", "name", "state", "cluster", "pool", "slice")},
+        **{key: told[key] for key in ("submitted_at", "started_at", "ended_at")},
+        "summary": "train (0001) is done 2 h ago; it ran 3 h on gpu001",
+        "nodes": ["gpu001"],
+        "reasons": [],
+        "use": use(latest=None, memory_peak_mib=9_300.0, energy_joules=7_560_000.0),
+        "cost": {"amount": "16.00", "currency": "USD", "about": False},
+        "diagnosis": {
+            "code": "CpuBound",
+            "text": "The GPUs wait for data that the CPU prepares.",
+            "evidence": ["GPU engine busy 25 % of the time (threshold 50 %)"],
+            "confidence": "high",
+            "hint": "more cores:  --cpus 32",
+        },
+        "right_size": {
+            "pattern": "train-*",
+            "jobs": 12,
+            "request": "--gpus 1g.10gb",
+            "saved_gpu_hours": 90.0,
+            "saved_money": "412.00",
+            "saved_wait_seconds": 10_800.0,
+            "text": "your last 12 train-* jobs used 9 of 80 GB; --gpus 1g.10gb would have saved 412.00 USD",
+        },
+    }
+
+
+ADVICE = """
+It held 8.0 GPU-hours, 16.00 USD. GPUs: engine busy 61 % of the time, 10 % of 8.0 GPU-hours idle, 25
+  % not measured; at most 9.1 GiB of memory on one; 2.1 kWh.
+
+The GPUs wait for data that the CPU prepares. (CpuBound, high confidence)
+  GPU engine busy 25 % of the time (threshold 50 %)
+hint: more cores:  --cpus 32
+
+Next time: your last 12 train-* jobs used 9 of 80 GB; --gpus 1g.10gb would have saved 412.00 USD.
+"""
+
+
+def test_advice_fits_100_columns() -> None:
+    lines = why_lines(wire.Why.model_validate(advised()), 100)
+    assert "\n".join(line.text for line in lines[1:]) == ADVICE.rstrip("\n")
+
+
+def test_a_job_that_runs_has_no_summary_yet() -> None:
+    lines = why_lines(wire.Why.model_validate(advised("running")), None)
+    assert not any("It held" in line.text for line in lines)
+    assert any("CpuBound" in line.text for line in lines)
+
+
+def test_the_end_of_a_followed_log_says_what_it_used(
+    playing: Playing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    playing.answers = {
+        "/v1/jobs/0001/log": [part("one\n", 0), part("", 4, ended=True), part("", 4, ended=True)],
+        "/v1/jobs/0001": detail(state="done", attempt_count=1, use=use()),
+        "/v1/jobs/0001/why": advised(),
+    }
+    assert run(root, ["logs", "-f", "0001"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "one\n"
+    assert "It held 8.0 GPU-hours, 16.00 USD." in shown.err
+    assert "(CpuBound, high confidence)" in shown.err
+    assert "Next time: your last 12 train-* jobs" in shown.err
+
+
+def test_describe_says_what_limits_a_job(playing: Playing, capsys: pytest.CaptureFixture[str]) -> None:
+    of_gpus = {"id": "0001", "use": use(), "gpus": [], "gpus_in_all": 0, "hours": [], "windows": []}
+    playing.answers = {
+        "/v1/jobs/0001": detail(state="done", attempt_count=1, use=use()),
+        "/v1/jobs/0001/use": of_gpus,
+        "/v1/jobs/0001/why": advised(),
+    }
+    assert run(root, ["describe", "0001"]) == 0
+    assert "(CpuBound, high confidence)" in capsys.readouterr().out
