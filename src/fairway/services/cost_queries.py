@@ -22,7 +22,14 @@ from fairway.services.convert import costs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import FleetHistory, Fleets
 from fairway.services.focus_export import focus_lines, month_corrections
-from fairway.services.reports import PLACE_LABELS, CostReports, ReportQuery, daily_labels, window_of
+from fairway.services.reports import (
+    PLACE_LABELS,
+    CostReports,
+    IdleHolder,
+    ReportQuery,
+    daily_labels,
+    window_of,
+)
 from fairway.services.rights import require_sees_all, usage_filter, visible_teams
 from fairway.services.statements import MonthStatements
 from fairway.wire import budgets as budget_wire
@@ -52,6 +59,15 @@ class CostRequest:
     user: str | None = None
     pool: str | None = None
     max_rows: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class IdleHolders:
+    """Who held most idle GPU time."""
+
+    rows: tuple[IdleHolder, ...]
+    of_teams: list[str] | None
+    """The caller sees only these; None: all."""
 
 
 class CostQueries:
@@ -99,6 +115,12 @@ class CostQueries:
         fleet, query, common = await self._query(caller, request)
         found = await _result(self._reports.efficiency(fleet, query))
         return convert.efficiency(fleet, query, found, common)
+
+    async def idle_holders(self, caller: Token, request: CostRequest) -> IdleHolders:
+        """Return who held most idle GPU time, at most `max_rows`, of the teams that the caller may see."""
+        fleet, query, common = await self._query(caller, request)
+        found = await _result(self._reports.idle_holders(fleet, query, request.max_rows))
+        return IdleHolders(tuple(found), common["of_teams"])
 
     async def cost_by_day(
         self, caller: Token, request: CostRequest, label: Label | None

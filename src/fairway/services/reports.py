@@ -110,6 +110,17 @@ class CapacityDay:
     cost: Fraction
 
 
+@dataclass(frozen=True, slots=True)
+class IdleHolder:
+    """Who held GPUs that did nothing; a slice counts as its part of a GPU."""
+
+    labels: tuple[str, ...]
+    idle_hours: float
+    measured_hours: float
+    amount: float
+    """What the idle time cost, without shares of idle capacity and overhead."""
+
+
 class CostReports:
     """Computes reports from the charges and usage of a fleet."""
 
@@ -154,6 +165,26 @@ class CostReports:
         days = [i for i, label in enumerate(query.by) if label is Label.DAY]
         table = efficiency_table(entries, cent(fleet.currency), max_rows=query.max_rows, sort_labels=days)
         return EfficiencyResult(window, table)
+
+    async def idle_holders(
+        self, fleet: Fleet, query: ReportQuery, most: int, now: int | None = None
+    ) -> list[IdleHolder]:
+        """Return who held most idle GPU time, by its cost: for a page, without the rows of all others."""
+        window = window_of(fleet, query.window, now)
+        sums: dict[tuple[str, ...], list[float]] = {}
+        for each in await self._costs.priced(fleet, window.span, window.now):
+            priced = each.over_days()
+            view = UsageView(priced.spans, query.by, query.which)
+            for row in await self._costs.gpu_use(priced, view, (MetricCode.ENGINE,)):
+                if row.idle > 0:
+                    pool, rates = priced.pools[row.supply.pool], priced.rates[row.supply.pool][row.span]
+                    part = float(rates.part(pool, row.supply.slice)) / 3600
+                    of_labels = sums.setdefault(row.labels, [0.0, 0.0, 0.0])
+                    of_labels[0] += row.idle * part
+                    of_labels[1] += row.use.measured * part
+                    of_labels[2] += row.idle * float(rates.rate(pool, row.supply.slice))
+        largest = sorted(sums.items(), key=lambda item: (-item[1][2], -item[1][0], item[0]))[:most]
+        return [IdleHolder(labels, *figures) for labels, figures in largest]
 
     async def waste(self, fleet: Fleet, query: ReportQuery, now: int | None = None) -> WasteResult:
         """Report unused capacity by reason; `query.by` has only labels of PLACE_LABELS."""

@@ -18,15 +18,14 @@ from fairway.ledger import Ledger, Token
 from fairway.ledger.records.gpu_use import NodeHour, NodeHours
 from fairway.model.charge import Label, Span
 from fairway.model.fleet import Fleet
-from fairway.model.gpu_use import HeldKind
 from fairway.model.names import PoolName
-from fairway.services.cost_queries import CostQueries, CostRequest
+from fairway.model.price import cent
+from fairway.services.cost_queries import CostQueries, CostRequest, IdleHolders
 from fairway.services.fleets import Fleets
 from fairway.services.use_history import UseHistory, use_history
 from fairway.web.cache.cost_queries import CachedCostQueries
 from fairway.web.cache.single_flight import SingleFlightGroup
 from fairway.web.use_chart import UseChart, UsePoint, draw_use
-from fairway.wire import costs as cost_wire
 
 DAYS: Final = 7
 MAX_WASTERS: Final = 10
@@ -51,8 +50,8 @@ class Waster:
     team: str
     user: str
     pool: str
-    hours: Decimal
-    held: Decimal
+    hours: float
+    measured: float
     amount: Decimal
 
 
@@ -138,12 +137,12 @@ class UseViews:
         history = await cache.histories.get((pool, teams), read)
         if history is None:
             return UseView(None, None, (), None, fleet.currency)
-        report = await self._efficiency(caller, pool, team)
+        holders = await self._idle_holders(caller, pool, team)
         return UseView(
             draw_use(points(history)),
             datetime.fromtimestamp(history.read_to, UTC),
-            None if report is None else wasters(report),
-            None if report is None else report.of_teams,
+            None if holders is None else wasters(holders, fleet.currency),
+            None if holders is None else holders.of_teams,
             fleet.currency,
         )
 
@@ -167,14 +166,14 @@ class UseViews:
             self._cache = _Cache(fleet)
         return self._cache
 
-    async def _efficiency(
+    async def _idle_holders(
         self, caller: Token, pool: PoolName | None, team: str | None
-    ) -> cost_wire.EfficiencyReport | None:
+    ) -> IdleHolders | None:
         by = (Label.TEAM, Label.USER, Label.POOL)
-        request = CostRequest(f"{DAYS}d", by, team=team, pool=pool, max_rows=cost_wire.MAX_ROWS)
+        request = CostRequest(f"{DAYS}d", by, team=team, pool=pool, max_rows=MAX_WASTERS)
         try:
             async with asyncio.timeout(MAX_SECONDS):
-                return await self._costs.efficiency(caller, request)
+                return await self._costs.idle_holders(caller, request)
         except TimeoutError:
             return None
 
@@ -213,16 +212,14 @@ def points(history: UseHistory) -> list[UsePoint]:
     ]
 
 
-def wasters(report: cost_wire.EfficiencyReport) -> tuple[Waster, ...]:
-    """Return who held most idle GPU time, by cost and then by hours. Pure."""
+def wasters(holders: IdleHolders, currency: str) -> tuple[Waster, ...]:
+    """Convert who held most idle GPU time. Pure."""
     found = []
-    for row in report.rows:
-        hours = row.hours.get(HeldKind.IDLE, Decimal(0))
-        if hours > 0 and not row.others:
-            team, user, pool = row.labels
-            amount = row.amounts.get(HeldKind.IDLE, Decimal(0))
-            found.append(Waster(team, user, pool, hours, row.held_hours, amount))
-    return tuple(sorted(found, key=lambda w: (-w.amount, -w.hours, w.user))[:MAX_WASTERS])
+    for row in holders.rows:
+        team, user, pool = row.labels
+        amount = Decimal(row.amount).quantize(cent(currency))
+        found.append(Waster(team, user, pool, row.idle_hours, row.measured_hours, amount))
+    return tuple(found)
 
 
 def draw_heat(span: Span, nodes: Sequence[NodeHours]) -> HeatMap:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
 from fairway.ledger import Ledger
+from fairway.model.charge import Label
 from fairway.model.gpu_use import HeldKind
 from fairway.model.names import PoolName
+from fairway.services.charges import Costs
+from fairway.services.reports import CostReports, ReportQuery
 from fairway.services.use_history import use_history
 from tests.unit.ledger.usage_samples import Row, moment
-from tests.unit.services.cost_history import FLEET, OCTOBER, CostBook, fill
+from tests.unit.services.cost_history import FLEET, NOW, OCTOBER, CostBook, fill
 from tests.unit.services.test_efficiency import measure, part
 
 DAYS = 10
@@ -77,3 +81,19 @@ async def test_the_last_hour_ends_where_metrics_are_read_to(ledger: Ledger, book
     assert last.span.end - last.span.start == 1200
     assert set(last.seconds) <= {HeldKind.UNMEASURED}, "what nobody measured is not idle"
     assert await use_history(ledger, FLEET, 1, pool=PoolName("spot")) is None
+
+
+async def test_who_held_idle_gpus_is_as_the_report_has_it(ledger: Ledger, book: CostBook) -> None:
+    measure(book, await fill(ledger, book, OCTOBER, DAYS))
+    query = ReportQuery("2026-10", (Label.TEAM, Label.USER, Label.POOL))
+    reports = CostReports(Costs(ledger))
+    report = await reports.efficiency(FLEET, query, NOW)
+    idle = [row for row in report.table.rows if row.hours.get(HeldKind.IDLE)]
+    largest = sorted(idle, key=lambda row: -row.amounts[HeldKind.IDLE])[:4]
+    found = await reports.idle_holders(FLEET, query, 4, NOW)
+    assert [holder.labels for holder in found] == [row.labels for row in largest]
+    for holder, row in zip(found, largest, strict=True):
+        assert holder.idle_hours == pytest.approx(float(row.hours[HeldKind.IDLE]), abs=0.02)
+        assert holder.amount == pytest.approx(float(row.amounts[HeldKind.IDLE]), abs=0.02)
+        measured = sum(row.hours.values()) - row.hours.get(HeldKind.UNMEASURED, Decimal(0))
+        assert holder.measured_hours == pytest.approx(float(measured), abs=0.02)

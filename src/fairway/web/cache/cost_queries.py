@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from fairway.ledger import Ledger, Token
 from fairway.model.charge import Label
 from fairway.model.fleet import Fleet
-from fairway.services.cost_queries import CostQueries, CostRequest
+from fairway.services.cost_queries import CostQueries, CostRequest, IdleHolders
 from fairway.services.fleets import Fleets
 from fairway.services.rights import visible_teams
 from fairway.web.cache.single_flight import SingleFlightGroup
@@ -46,10 +46,10 @@ class CachedCostQueries(CostQueries):
         """Return the cached result of `CostQueries.waste`."""
         return await self._shared(caller, ("waste", request), partial(super().waste, caller, request))
 
-    async def efficiency(self, caller: Token, request: CostRequest) -> wire.EfficiencyReport:
-        """Return the cached result of `CostQueries.efficiency`."""
-        read = partial(super().efficiency, caller, request)
-        return await self._shared(caller, ("efficiency", request), read)
+    async def idle_holders(self, caller: Token, request: CostRequest) -> IdleHolders:
+        """Return the cached result of `CostQueries.idle_holders`."""
+        read = partial(super().idle_holders, caller, request)
+        return await self._shared(caller, ("idle holders", request), read)
 
     async def cost_by_day(
         self, caller: Token, request: CostRequest, label: Label | None
