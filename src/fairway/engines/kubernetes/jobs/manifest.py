@@ -39,7 +39,9 @@ NODE_LOST_SECONDS: Final = 30
 MAX_SCRIPT_LENGTH: Final = 100_000
 """Bytes: a single environment variable may have 128 KiB."""
 _MAX_BACKOFF: Final = 1_000_000
-"""The retries of pods are not limited by number: disruptions are ignored, and other failures end the Job."""
+"""The retries of pods are not limited by number: what ends them from outside is not their failure."""
+_TERMINATED: Final = 143
+"""The exit code of a command that SIGTERM ended."""
 
 _COUNT_ATTEMPTS: Final = (
     # One line for each pod that ran, in a file for each node of a gang: the lines are attempts.
@@ -81,13 +83,15 @@ def job_manifest(order: Order, fleet: Fleet, cluster: Cluster) -> Json:
             "completions": spec.nodes,
             "parallelism": spec.nodes,
             "backoffLimit": _MAX_BACKOFF,
-            # A lost node or a drain brings the pod back; a command that fails ends the Job.
+            # A lost node or a drain brings the pod back. So does SIGTERM: Kueue leaves no condition on pods
+            # of a job that it evicts. A command that fails ends the Job.
             "podFailurePolicy": {
                 "rules": [
                     {
                         "action": "Ignore",
                         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
                     },
+                    {"action": "Count", "onExitCodes": {"operator": "In", "values": [_TERMINATED]}},
                     {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
                 ]
             },

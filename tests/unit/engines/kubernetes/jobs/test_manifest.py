@@ -67,6 +67,12 @@ def test_who_where_and_what() -> None:
     assert container(job)["resources"]["limits"] == {"nvidia.com/gpu": "4"}
 
 
+def test_what_ends_a_pod_from_outside_does_not_end_the_job() -> None:
+    lost, terminated, failed = made()["spec"]["podFailurePolicy"]["rules"]
+    assert (lost["action"], terminated["action"], failed["action"]) == ("Ignore", "Count", "FailJob")
+    assert terminated["onExitCodes"] == {"operator": "In", "values": [143]}  # SIGTERM
+
+
 def test_the_same_order_is_the_same_job() -> None:
     assert made() == made()
     assert yaml.safe_load(preview(made())) == made()
