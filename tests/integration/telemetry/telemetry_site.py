@@ -30,6 +30,19 @@ INTERVAL = 2
 """Between two scrapes: more than the second to which engines tell times."""
 
 
+async def scraped(gpus: Instance, times: int = 5) -> None:
+    """Wait until every node has been scraped so often, so that the interval can be seen."""
+    asked = urllib.parse.urlencode({"query": 'min(count_over_time(up{job="dcgm"}[15m]))'})
+
+    def often() -> bool:
+        url = f"{gpus.env()['PROMETHEUS_URL']}/api/v1/query?{asked}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found = json.load(answer)["data"]["result"]
+        return bool(found) and float(found[0]["value"][1]) >= times
+
+    await eventually(often, 60, "every node is scraped")
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a ledger has of one job."""
@@ -88,19 +101,6 @@ class Reading:
     @property
     def exporter(self) -> Exporter:
         return Exporter(self.gpus.env()["EXPORTER_URL"])
-
-    async def scraped(self, times: int = 5) -> None:
-        """Wait until every node has been scraped so often, so that the interval can be seen."""
-        asked = urllib.parse.urlencode({"query": 'min(count_over_time(up{job="dcgm"}[15m]))'})
-
-        def often() -> bool:
-            with urllib.request.urlopen(
-                f"{self.gpus.env()['PROMETHEUS_URL']}/api/v1/query?{asked}", timeout=10
-            ) as answer:
-                found = json.load(answer)["data"]["result"]
-            return bool(found) and float(found[0]["value"][1]) >= times
-
-        await eventually(often, 60, "every node is scraped")
 
     async def read_to(self, moment: float, within: float = 60.0) -> None:
         """Read windows until one that ends after `moment` is in."""

@@ -22,7 +22,7 @@ from tests.contract.driver import absent
 from tests.integration.jobs.kubernetes_jobs import Stage
 from tests.integration.jobs.test_kubernetes_jobs import create, member, native
 from tests.integration.policy.policy_lab import governed
-from tests.integration.telemetry.telemetry_site import INTERVAL, Following, Reading, faults
+from tests.integration.telemetry.telemetry_site import INTERVAL, Following, Reading, faults, scraped
 from tests.scenarios.conftest import instance_of
 
 pytestmark = [
@@ -166,7 +166,7 @@ async def test_every_job_gets_what_its_pods_gpus_did(
     reading = await Reading.of(gpus, ledger, database_url, stage.fleet)
     api, unique = stage.cluster.api, time.time_ns()
     async with Following(stage.engine, stage.fleet, [reading]) as following:
-        await reading.scraped()
+        await scraped(reading.gpus)
         await reading.step(reading.telemetry)
 
         def env(seconds: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from lab import Instance, obtain
 from lab.gpus import Exporter
 from lab.slurm import configure
 from tests.integration.jobs.slurm_jobs import fleet_of, in_thread, sbatch
-from tests.integration.telemetry.telemetry_site import INTERVAL, Following, Reading, faults
+from tests.integration.telemetry.telemetry_site import INTERVAL, Following, Reading, faults, scraped
 
 pytestmark = [pytest.mark.slurm, pytest.mark.lab, pytest.mark.timeout(400)]
 
@@ -157,7 +157,7 @@ async def test_every_job_gets_what_its_gpus_did(
     try:
         async with Following(engine, fleet, readings) as following:
             for reading in readings:
-                await reading.scraped()
+                await scraped(reading.gpus)
                 await reading.step(reading.telemetry)  # the mark: what begins now is read as a whole
 
             def submit(*words: str, user: str = "alice") -> str:
