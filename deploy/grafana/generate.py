@@ -287,7 +287,197 @@ INSIDE = (
 )
 
 
-def dashboard(uid: str, title: str, rows: tuple[Row, ...]) -> dict[str, Any]:
+ENGINE = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
+SM = ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO")
+TENSOR = ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO")
+DRAM = ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO")
+MEMORY = ("DCGM_FI_DEV_FB_USED",)
+POWER = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS")
+TEMPERATURE = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS")
+HOST = "node, Hostname, hostname, gpu, GPU_I_ID"
+HOST_LEGEND = "{{node}}{{Hostname}}{{hostname}} {{gpu}} {{GPU_I_ID}}"
+JOB = 'cluster=~"$cluster",hpc_job=~"$job",pod=~"$pod"'
+NAMESPACE = 'cluster=~"$cluster",namespace=~"$team"'
+
+
+def metric(names: tuple[str, ...], matchers: str = CLUSTER) -> str:
+    """A metric by its old and its new name: an exporter has one of them."""
+    each = " or ".join(f"{name}{{{matchers}}}" for name in names)
+    return f"({each})" if len(names) > 1 else each
+
+
+GPUS = (
+    Row(
+        "Use",
+        (
+            panel(
+                "GPUs busy",
+                "Mean of the time in which the engines of all GPUs had work, held ones and free ones.",
+                (f"avg by (cluster) ({metric(ENGINE)})", "{{cluster}}"),
+                unit="percentunit",
+            ),
+            panel(
+                "GPUs that are reported",
+                "GPUs and MIG slices with metrics. What is not reported is not measured.",
+                (f"count by (cluster) ({metric(MEMORY)})", "{{cluster}}"),
+                kind="stat",
+            ),
+            panel(
+                "Power",
+                "Draw of all boards.",
+                (f"sum by (cluster) ({metric(POWER)})", "{{cluster}}"),
+                unit="watt",
+            ),
+        ),
+    ),
+    Row(
+        "Health",
+        (
+            panel(
+                "Alerts on GPUs",
+                "By name; empty if all is well. The rules are those of `fairway render alerts`.",
+                (
+                    f'count by (alertname) (ALERTS{{{CLUSTER},fairway="gpu",alertstate="firing"}})',
+                    "{{alertname}}",
+                ),
+                stacked=True,
+            ),
+            panel(
+                "XIDs",
+                "GPUs with an XID since their last reset, by XID.",
+                (f"count by (xid) (fairway:gpu_xid{{{CLUSTER}}})", "XID {{xid}}"),
+                stacked=True,
+            ),
+            panel(
+                "Hottest GPUs",
+                "The ten hottest.",
+                (f"topk(10, max by ({HOST}) ({metric(TEMPERATURE)}))", HOST_LEGEND),
+                unit="celsius",
+                bad_from=85,
+            ),
+        ),
+    ),
+    Row(
+        "Jobs",
+        (
+            panel(
+                "GPUs by job",
+                "The ten largest jobs and pods, by GPUs.",
+                (
+                    f"topk(10, sum by (hpc_job, namespace, pod) (fairway:job_gpus:count{{{CLUSTER}}}))",
+                    "{{hpc_job}} {{namespace}} {{pod}}",
+                ),
+                kind="bargauge",
+            ),
+            panel(
+                "Idle GPUs by job",
+                "The ten jobs with most GPUs without work, over an hour; without a name: free GPUs.",
+                (
+                    "topk(10, avg_over_time(fairway:job_gpus:count{" + CLUSTER + "}[1h])"
+                    " - avg_over_time(fairway:job_engine:sum{" + CLUSTER + "}[1h]))",
+                    "{{hpc_job}} {{namespace}} {{pod}}",
+                ),
+                kind="bargauge",
+            ),
+        ),
+    ),
+)
+
+TEAM = (
+    Row(
+        "What the team holds",
+        (
+            panel(
+                "GPUs in use",
+                "GPU-seconds that were metered per second: GPUs, on average.",
+                (
+                    f'sum by (pool) (rate(fairway_used_device_seconds_total{{{CLUSTER},team=~"$team"}}[1h]))',
+                    "{{pool}}",
+                ),
+                stacked=True,
+            ),
+            panel(
+                "GPU-hours of the last day",
+                "What was metered in 24 hours.",
+                (
+                    "sum by (team)"
+                    f' (increase(fairway_used_device_seconds_total{{{CLUSTER},team=~"$team"}}[24h])) / 3600',
+                    "{{team}}",
+                ),
+                kind="stat",
+                unit="h",
+            ),
+            panel(
+                "Budget spent",
+                "Part of its budget that the team, with those inside it, has spent in its period.",
+                ('max by (team) (fairway_budget_spent{team=~"$team"} / fairway_budget_limit)', "{{team}}"),
+                kind="bargauge",
+                unit="percentunit",
+                bad_from=1,
+            ),
+        ),
+    ),
+    Row(
+        "What its pods do, on Kubernetes: on Slurm see the team's page of Fairway",
+        (
+            panel(
+                "Pods busy",
+                "Mean of the time in which the engines of a pod's GPUs had work.",
+                (f"avg by (namespace, pod) ({metric(ENGINE, NAMESPACE)})", "{{namespace}} {{pod}}"),
+                unit="percentunit",
+            ),
+            panel(
+                "GPUs of pods",
+                "GPUs and MIG slices that each pod holds.",
+                (f"count by (namespace, pod) ({metric(MEMORY, NAMESPACE)})", "{{namespace}} {{pod}}"),
+                stacked=True,
+            ),
+        ),
+    ),
+)
+
+
+def by_gpu(title: str, description: str, names: tuple[str, ...], **more: Any) -> Panel:
+    """A metric of each GPU of a job, side by side: one that lags behind the others is seen."""
+    return panel(title, description, (f"max by ({HOST}) ({metric(names, JOB)})", HOST_LEGEND), **more)
+
+
+SINGLE_JOB = (
+    Row(
+        "Work",
+        (
+            by_gpu("Engine", "Time in which any kernel ran.", ENGINE, unit="percentunit"),
+            by_gpu("SM", "Multiprocessors with work, on average.", SM, unit="percentunit"),
+            by_gpu("Tensor cores", "Time in which the tensor cores had work.", TENSOR, unit="percentunit"),
+        ),
+    ),
+    Row(
+        "Memory and data",
+        (
+            by_gpu("Memory used", "Of the GPU or slice.", MEMORY, unit="decmbytes"),
+            by_gpu("Memory interface", "Time in which it moved data.", DRAM, unit="percentunit"),
+            panel(
+                "PCIe and NVLink",
+                "Data moved, of all GPUs of the job.",
+                (f"sum (DCGM_FI_PROF_PCIE_RX_BYTES{{{JOB}}} + DCGM_FI_PROF_PCIE_TX_BYTES{{{JOB}}})", "PCIe"),
+                (f"sum (DCGM_FI_PROF_NVLINK_TX_BYTES{{{JOB}}})", "NVLink, sent"),
+                unit="Bps",
+            ),
+        ),
+    ),
+    Row(
+        "Board",
+        (
+            by_gpu("Power", "Draw of the board; MIG slices of one GPU show the same.", POWER, unit="watt"),
+            by_gpu("Temperature", "Of the GPU.", TEMPERATURE, unit="celsius", bad_from=85),
+        ),
+    ),
+)
+
+
+def dashboard(
+    uid: str, title: str, rows: tuple[Row, ...], variables: tuple[dict[str, Any], ...] = ()
+) -> dict[str, Any]:
     """As Grafana imports it."""
     return {
         "uid": uid,
@@ -298,7 +488,7 @@ def dashboard(uid: str, title: str, rows: tuple[Row, ...]) -> dict[str, Any]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
-        "templating": {"list": [_source(), _clusters()]},
+        "templating": {"list": [_source(), *(variables or (_variable("cluster", "Cluster", _CLUSTERS),))]},
         "panels": _placed(rows),
     }
 
@@ -307,13 +497,17 @@ def _source() -> dict[str, Any]:
     return {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
 
 
-def _clusters() -> dict[str, Any]:
+_CLUSTERS = "label_values(fairway_loop_lease_held, cluster)"
+_OF_GPUS = "label_values(DCGM_FI_DEV_FB_USED, cluster)"
+
+
+def _variable(name: str, label: str, query: str) -> dict[str, Any]:
     return {
-        "name": "cluster",
-        "label": "Cluster",
+        "name": name,
+        "label": label,
         "type": "query",
         "datasource": SOURCE,
-        "query": {"query": "label_values(fairway_loop_lease_held, cluster)", "refId": "clusters"},
+        "query": {"query": query, "refId": f"{name}s"},
         "refresh": 2,
         "multi": True,
         "includeAll": True,
@@ -376,6 +570,28 @@ def _defaults(one: Panel) -> dict[str, Any]:
 DASHBOARDS = {
     "fairway-fleet.json": dashboard("fairway-fleet", "Fairway: the fleet", FLEET),
     "fairway-inside.json": dashboard("fairway-inside", "Fairway: inside", INSIDE),
+    "gpus-operators.json": dashboard(
+        "fairway-gpus", "Fairway: GPUs", GPUS, (_variable("cluster", "Cluster", _OF_GPUS),)
+    ),
+    "gpus-team.json": dashboard(
+        "fairway-gpus-team",
+        "Fairway: GPUs of a team",
+        TEAM,
+        (
+            _variable("cluster", "Cluster", _OF_GPUS),
+            _variable("team", "Team", "label_values(fairway_used_device_seconds_total, team)"),
+        ),
+    ),
+    "gpus-job.json": dashboard(
+        "fairway-gpus-job",
+        "Fairway: GPUs of a job",
+        SINGLE_JOB,
+        (
+            _variable("cluster", "Cluster", _OF_GPUS),
+            _variable("job", "Slurm job", 'label_values(DCGM_FI_DEV_FB_USED{cluster=~"$cluster"}, hpc_job)'),
+            _variable("pod", "Pod", 'label_values(DCGM_FI_DEV_FB_USED{cluster=~"$cluster"}, pod)'),
+        ),
+    ),
 }
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobRow
 from fairway.model.fleet import Fleet
-from fairway.model.gpu_health import EventCode, GpuSighting, xid_code
+from fairway.model.gpu_health import EventClass, EventCode, GpuSighting, class_of, xid_code
 from fairway.model.job import JobId, format_job_id
 from fairway.model.names import TeamName, UserName
 from fairway.model.notice import Notice
@@ -26,6 +26,8 @@ from fairway.wire import alerts as wire
 
 _TEAM: Final = "team"
 """The severity of alerts that are for the owners of a job alone."""
+HEALTH_SECONDS: Final = 300
+"""If the health loop has read a cluster's metrics within this, it is the one that tells of broken GPUs."""
 _MAX_LINES: Final = 20
 _CODES: Final = {
     "FairwayGpuEccDoubleBit": EventCode.ECC,
@@ -94,6 +96,8 @@ class AlertServices:
     async def _of_cluster(self, fleet: Fleet, cluster: str, alerts: Sequence[wire.Alert]) -> list[_Found]:
         tree = TeamTree(fleet.teams)
         jobs: dict[int, JobRow] = {}
+        told: set[int] = set()
+        """Alerts on what the health loop reads by itself: it tells the same people, and knows more."""
         if cluster:
             nodes = NodeNames(await self._ledger.gpu_use.nodes(cluster))
             now = self._clock()
@@ -101,15 +105,18 @@ class AlertServices:
             held = await self._ledger.gpu_events.holders(cluster, sightings)
             rows = {row.id: row for row in await self._ledger.jobs.rows(sorted(set(held.values())))}
             jobs = {number: rows[job] for number, job in held.items() if job in rows}
-            # When it began is not certain: a rule may be younger than what it finds. So no job is blamed.
-            await self._ledger.gpu_events.report(
-                cluster,
-                [
-                    replace(sighting, onset_known=False, holders=frozenset())
-                    for sighting, alert in zip(sightings, alerts, strict=True)
-                    if sighting.code and sighting.gpu and alert.status == "firing"
-                ],
-            )
+            if await self._ledger.gpu_events.is_read(cluster, HEALTH_SECONDS):
+                told = {number for number, sighting in enumerate(sightings) if _is_broken(sighting)}
+            else:
+                # When it began is not certain: a rule may be younger than what it finds. No job is blamed.
+                await self._ledger.gpu_events.report(
+                    cluster,
+                    [
+                        replace(sighting, onset_known=False, holders=frozenset())
+                        for sighting, alert in zip(sightings, alerts, strict=True)
+                        if sighting.code and sighting.gpu and alert.status == "firing"
+                    ],
+                )
 
         def team(number: int, alert: wire.Alert) -> TeamName | None:
             if number in jobs:
@@ -117,7 +124,7 @@ class AlertServices:
             named = alert.labels.get("team", "")
             return TeamName(named) if named in tree else None
 
-        return [_Found(alert, jobs.get(n), team(n, alert)) for n, alert in enumerate(alerts)]
+        return [_Found(alert, jobs.get(n), team(n, alert)) for n, alert in enumerate(alerts) if n not in told]
 
 
 _OPERATORS: Final = "operators"
@@ -204,6 +211,11 @@ def _sighting(alert: wire.Alert, nodes: NodeNames, now: float) -> GpuSighting:
         holders=frozenset(filter(None, [_holder(labels)])),
         onset_known=True,
     )
+
+
+def _is_broken(sighting: GpuSighting) -> bool:
+    broken = class_of(sighting.code) in (EventClass.HARDWARE, EventClass.RESET)
+    return bool(sighting.code and sighting.gpu) and broken
 
 
 def _holder(labels: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -158,6 +159,19 @@ async def test_alerts_of_others_go_to_operators_or_the_team_they_name(
         ("FairwayBudgetSpent of None", None, True),
         ("X of None", None, True),
     }
+    assert await ledger.gpu_events.listed(at(0)) == ()
+
+
+async def test_what_the_health_loop_reads_by_itself_it_tells_by_itself(
+    http: httpx2.AsyncClient, headers: dict[str, str], ledger: Ledger
+) -> None:
+    lease = await ledger.leases.take("health", "hpc", "test", 60)
+    assert lease is not None
+    async with ledger.writing(lease) as tx:
+        await tx.gpu_events.record([], read_at=time.time(), settled_to=at(0).timestamp())
+    silent = {"alertname": "FairwayExporterSilent", "severity": "ticket", "cluster": "hpc", "node": "n1"}
+    assert await send(http, headers, alert(GONE), alert(silent, mark="b2")) == 1
+    assert [notice.subject for notice in await stored(ledger)] == ["FairwayExporterSilent of None"]
     assert await ledger.gpu_events.listed(at(0)) == ()
 
 

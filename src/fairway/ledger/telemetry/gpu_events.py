@@ -245,6 +245,11 @@ class GpuEventStore(LedgerStore):
         async with self._connections.transaction() as connection:
             return await _record(connection, cluster, sightings)
 
+    async def is_read(self, cluster: str, seconds: float) -> bool:
+        """Return whether the health loop has read the cluster's metrics within `seconds`."""
+        async with self._connections.single() as connection:
+            return await settled_to(connection, cluster, seconds) is not None
+
     async def holders(self, cluster: str, sightings: Sequence[GpuSighting]) -> dict[int, JobId]:
         """Return the job that held the GPU of each sighting when it began, by its place in the sequence."""
         async with self._connections.single() as connection:
