@@ -52,9 +52,11 @@ class Diagnosis:
     remedy: str
     """What to change, with flags and numbers of this job; `JOB` is the job's id."""
 
-    def remedy_for(self, job: str) -> str:
-        """Return the remedy with the job's id filled in."""
-        return self.remedy.replace("JOB", job)
+    def remedy_for(self, job: str, *, over: bool = False) -> str:
+        """Return the remedy with the job's id filled in; of a job that is over, what helps the next one."""
+        parts = self.remedy.split("; ")
+        kept = [part for part in parts if "fairway cancel" not in part] if over else parts
+        return "; ".join(kept or parts).replace("JOB", job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ async def advise_job(ledger: Ledger, fleet: Fleet, found: JobDetail, person: Per
     if person.may(JobPermission.READ, row):
         advice = await _right_size(ledger, fleet, pool, row, now)
     return Advice(
-        convert.diagnosis(said, row.id) if said else None,
+        convert.diagnosis(said, row.id, over=row.state in ENDED_JOBS) if said else None,
         convert.job_cost(cost) if cost else None,
         convert.right_size(*advice, whose, fleet.currency if _sees(person, row) else None)
         if advice

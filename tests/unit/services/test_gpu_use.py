@@ -371,3 +371,18 @@ async def test_the_next_request_is_advised_from_past_jobs(ledger: Ledger, hand: 
     assert found is not None
     assert found.saved_wait_seconds == 6 * 1800
     assert found.text.endswith("and 3 h of waiting")
+
+
+async def test_nobody_is_told_to_cancel_a_job_that_is_over(ledger: Ledger, hand: Hand, loop: Loop) -> None:
+    began = NOW - 4 * HOUR
+    job = running(hand, began)
+    await loop.start(began)
+    await loop.read(job, began, NOW, LOADER | {MetricCode.ENGINE: 0.2})
+    now = await why(ledger, job)
+    assert now is not None
+    assert now.code == "LowUtilisation"
+    assert "fairway cancel" in now.hint
+    end(hand, job, began, NOW)
+    after = await why(ledger, job)
+    assert after is not None
+    assert after.hint == now.hint.rpartition("; ")[0]

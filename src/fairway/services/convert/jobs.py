@@ -67,14 +67,14 @@ def event(e: JobEvent) -> wire.Event:
     return wire.Event(at=e.at, kind=e.kind, by=e.by, text=e.text)
 
 
-def diagnosis(found: Diagnosis, job_id: JobId) -> wire.Diagnosis:
+def diagnosis(found: Diagnosis, job_id: JobId, *, over: bool) -> wire.Diagnosis:
     """Convert what limits a job's use of its GPUs."""
     return wire.Diagnosis(
         code=found.code,
         text=found.means,
         evidence=list(found.evidence),
         confidence=found.confidence.word,
-        hint=found.remedy_for(format_job_id(job_id)),
+        hint=found.remedy_for(format_job_id(job_id), over=over),
     )
 
 
