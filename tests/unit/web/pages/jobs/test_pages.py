@@ -445,6 +445,20 @@ async def test_a_job_of_which_nothing_was_measured_is_not_called_idle(
     assert "idle" not in page.split("What its GPUs did")[1].split("</section>")[0]
 
 
+async def test_what_limits_a_job_is_on_its_page(sign_in: SignIn, ledger: Ledger) -> None:
+    await see(ledger, native(7, JobState.RUNNING, ran(2, None, None)))
+    (row,) = await ledger.jobs.page(JobFilter())
+    start = int(datetime.now(UTC).timestamp()) // 300 * 300 - 7200
+    gpus = {Device("n1", str(n)): did(0.0, sm=0.0, memory=4) for n in range(row.devices)}
+    await measure(ledger, start, 23, {row.id: gpus})
+    page = await get(await sign_in(Role.VIEWER), f"/jobs/{format_job_id(row.id)}")
+    card = page.split("What limits its GPUs")[1].split("</section>")[0]
+    assert "The program has not opened a GPU" in card
+    assert "GpuNeverOpened</span>, high confidence" in card
+    assert "GPU memory at most 4 MiB on every GPU" in card
+    assert "torch.cuda.is_available()" in card
+
+
 async def test_a_kept_job_says_so_on_its_page(ledger: Ledger, member: httpx2.AsyncClient) -> None:
     (word,) = await submit(ledger, job())
     page = await get(member, f"/jobs/{word}")
