@@ -42,10 +42,14 @@ from fairway.policy.objects import Change
 SECONDS: Final = 120.0
 """Time limit for the whole import."""
 
+USES_SECONDS: Final = 600.0
+"""Time limit for what GPUs did: it is written beside the start of a server, which may be slow."""
+
 BATCH: Final = 8000
 """Jobs that are metered in one statement."""
 
 _LIMIT = text(f"SET LOCAL statement_timeout = '{SECONDS:g} s'")
+_USES_LIMIT = text(f"SET LOCAL statement_timeout = '{USES_SECONDS:g} s'")
 
 # No server may add a job meanwhile.
 _LOCK = text("LOCK TABLE job IN EXCLUSIVE MODE")
@@ -178,8 +182,8 @@ async def backfill(
 
 async def backfill_uses(ledger: Ledger, uses: PastUses, hours: Hours) -> None:
     """Write what the GPUs of a history did that `backfill` has written."""
-    async with ledger._connections.transaction(seconds=SECONDS) as connection:
-        await connection.execute(_LIMIT)
+    async with ledger._connections.transaction(seconds=USES_SECONDS) as connection:
+        await connection.execute(_USES_LIMIT)
         await write_uses(connection, await _raw(connection), uses, hours.starts[:-1], hours.days)
     async with ledger._connections.single(seconds=SECONDS) as connection:
         await connection.execute(_ANALYZE_USES)
