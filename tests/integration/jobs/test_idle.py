@@ -30,6 +30,7 @@ from fairway.control.metrics import JobMetrics
 from fairway.engines.kubernetes.jobs.demote import RESUMES as RESUMES_ANNOTATION
 from fairway.engines.slurm.jobs.demote import RESUMES as RESUMES_COMMENT
 from fairway.ledger import JobDetail, Lease, Ledger
+from fairway.ledger.jobs.reconcile import SAME_START
 from fairway.ledger.records.jobs import JobFilter, NewJob
 from fairway.model.apply import ApplyState
 from fairway.model.fleet import Fleet
@@ -372,6 +373,10 @@ async def test_warned_lowered_requeued_from_a_checkpoint_and_cancelled(line: Lin
 async def test_a_native_job_that_says_so_is_requeued(line: Line) -> None:
     line.idle = line.governed_by(replace(LADDER, steps=(IdleStep(IdleAction.REQUEUE, 0),)))
     job = await line.native("resumes", resumes=True)
+    # Two starts that are this close would be taken for one; an idle job has run for much longer.
+    await line.until(
+        job, lambda found: datetime.now(UTC) > found.attempts[-1].attempt.started_at + 2 * SAME_START
+    )
     await line.pass_idle(600, job)
     assert await line.steps(job) == [(IdleAction.REQUEUE, DONE)]
     await line.until(job, lambda found: found.row.state is JobState.RUNNING and found.row.attempts == 2)
