@@ -154,6 +154,14 @@ def rules_of(objects: Any) -> dict[str, Any]:
     }
 
 
+def test_the_right_to_cordon_is_given_where_it_is_asked_for() -> None:
+    documented = rules_of(
+        yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "cordon-rights.yaml").read_text())
+    )
+    more = ("--values", EXAMPLES / "smallest.yaml", "--set", "rbac.cordon=true")
+    assert rules_of(rendered(*more))["cordon"] == documented["cordon"]
+
+
 def test_rights_are_those_of_the_documented_manifest_and_no_more() -> None:
     documented = rules_of(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rights.yaml").read_text()))
     # Those of servers that only answer and ask clusters themselves: here control does that for them.
