@@ -70,10 +70,8 @@ def told(line: JobLine, word: str) -> str:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(
-    "engine",
-    ["slurm-24", pytest.param("slurm-26", marks=pytest.mark.nightly("CI runs it on the other Slurm"))],
-)
+@pytest.mark.nightly("tests/unit/ledger/telemetry covers the retry, tests/contract/test_cordon.py the engine")
+@pytest.mark.parametrize("engine", ["slurm-24", "slurm-26"])
 async def test_xid_79_on_slurm(engine: str, gpus: Instance, database_url: str) -> None:
     exporter = Exporter(gpus.env()["EXPORTER_URL"])
     slurm = governed(engine).instance
