@@ -77,7 +77,7 @@ TELEMETRY_SECONDS: Final = 15.0
 """How often to check whether another window of GPU metrics has closed; one small query each time."""
 NOTIFY_SECONDS: Final = 5.0
 """How often to check for notices to deliver; one small query each time."""
-HEALTH_SECONDS: Final = 15.0
+HEALTH_SECONDS: Final = 30.0
 """How often to read what is wrong with GPUs; two small queries of Prometheus each time."""
 IDLE_SECONDS: Final = 15.0
 """How often to check whether there is a window that idle rules have not decided on; two small queries."""
