@@ -29,7 +29,7 @@ CORDON = HealthRule("broken", action=HealthAction.CORDON, max_share=Decimal("0.5
 class Nodes:
     """An engine that closes nodes."""
 
-    closed: dict[str, str] = field(default_factory=dict)
+    closed: dict[NodeName, str] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     away: bool = False
 
