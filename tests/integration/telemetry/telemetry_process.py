@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from datetime import date
+
+import psycopg
 
 from fairway.control.loops.telemetry import ReadTelemetry
 from fairway.files import parse_fleet
-from fairway.ledger import Ledger
-from fairway.ledger.telemetry.gpu_use import GpuUseWriter
+from fairway.ledger import Lease, Ledger
 from fairway.model.errors import FairwayError
-from fairway.model.fleet import Telemetry
-from fairway.model.gpu_use import JobDevices, Window
+from fairway.model.fleet import Fleet, Telemetry
+from fairway.model.gpu_use import Window
 from fairway.model.names import ClusterName
 from fairway.services.fleets import Fleets, LastApplied
 from tests.metered import CLUSTER
@@ -26,7 +25,6 @@ FLEET = parse_fleet(
 WINDOW = 4
 DELAY = 3
 LEASE_SECONDS = 1.0
-FAULTS = ("none", "two transactions", "skips what fails")
 
 
 def step_of(ledger: Ledger, prometheus: str) -> ReadTelemetry:
@@ -37,49 +35,37 @@ def step_of(ledger: Ledger, prometheus: str) -> ReadTelemetry:
     )
 
 
-def plant(fault: str) -> None:
+def plant(fault: str, url: str) -> None:
     """Plant a fault that only kills or outages bring to light."""
-    if fault == "two transactions":
-        whole = GpuUseWriter.add
+    read = ReadTelemetry._read
 
-        async def add(
-            self: GpuUseWriter,
-            window: Window,
-            hour: int,
-            day: date,
-            jobs: JobDevices,
-            nodes: Mapping[str, tuple[float, float]],
-            interval: float,
-            *more: object,
-        ) -> None:
-            await whole(self, window, hour, day, jobs, nodes, interval, *more)  # type: ignore[arg-type]
-            await self._connection.commit()
-            await self._connection.exec_driver_sql(
-                f"UPDATE telemetry_mark SET read_to = to_timestamp({window.start})"
-            )
-            await self._connection.commit()
+    async def late(self: ReadTelemetry, lease: Lease, fleet: Fleet, window: Window, interval: float) -> float:
+        """The mark moves in a transaction of its own, a moment after the sums."""
+        found = await read(self, lease, fleet, window, interval)
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("UPDATE telemetry_mark SET read_to = to_timestamp(%s)", (window.start,))
             await asyncio.sleep(0.5)
-            await self._connection.exec_driver_sql(
-                f"UPDATE telemetry_mark SET read_to = to_timestamp({window.end})"
-            )
+            db.execute("UPDATE telemetry_mark SET read_to = to_timestamp(%s)", (window.end,))
+        return found
 
-        GpuUseWriter.add = add  # type: ignore[method-assign,assignment]
-    if fault == "skips what fails":
-        read = ReadTelemetry._read
+    async def careless(
+        self: ReadTelemetry, lease: Lease, fleet: Fleet, window: Window, interval: float
+    ) -> float:
+        """A window that cannot be read is left out."""
+        try:
+            return await read(self, lease, fleet, window, interval)
+        except FairwayError:
+            async with self._ledger.writing(lease) as tx:
+                await tx.gpu_use.start(window.end, interval)
+            return interval
 
-        async def careless(self: ReadTelemetry, lease, fleet, window, interval) -> float:  # type: ignore[no-untyped-def]
-            try:
-                return await read(self, lease, fleet, window, interval)
-            except FairwayError:
-                async with self._ledger.writing(lease) as tx:
-                    await tx.gpu_use.start(window.end, interval)
-                return float(interval)
-
-        ReadTelemetry._read = careless  # type: ignore[method-assign]
+    if fault != "none":
+        faulty = {"two transactions": late, "skips what fails": careless}[fault]
+        ReadTelemetry._read = faulty  # type: ignore[method-assign]
 
 
 async def main(url: str, prometheus: str, fault: str) -> None:
-    plant(fault)
+    plant(fault, url)
     ledger = await Ledger.connect(url)
     step = step_of(ledger, prometheus)
     holder = f"{time.monotonic_ns()}"
