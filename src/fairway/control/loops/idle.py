@@ -40,6 +40,10 @@ BATCH: Final = 200
 
 Ended = tuple[IdleOutcome, str]
 """How a step ended, and what is to be said about it."""
+_GONE: Final[Ended] = (
+    IdleOutcome.SKIPPED,
+    "the job no longer ran, or was requeued before this was recorded",
+)
 
 
 class ApplyIdleRules:
@@ -156,15 +160,11 @@ class ApplyIdleRules:
 
     async def _take(self, step: StoredStep, one: IdleCandidate | None, fleet: Fleet) -> Ended:
         """Take a step. Raises Unreachable if the engine does not answer: the step stays open."""
-        at = step.at.timestamp()
-        late = self._clock() - at > MAX_AGE_SECONDS
-        ran = one is not None and one.job.started_at < at
-        if step.action is IdleAction.REQUEUE and (late or not ran):
-            await self._complete_requeue(step, fleet)
-        if late:
-            return IdleOutcome.EXPIRED, "it was not done in time, and is decided anew"
-        if one is None or not ran:
-            return IdleOutcome.SKIPPED, "the job no longer ran, or was requeued before this was recorded"
+        obsolete = await self._obsolete(step, one)
+        if one is None or obsolete is not None:
+            if step.action is IdleAction.REQUEUE:
+                await self._complete_requeue(step, fleet)
+            return obsolete or _GONE
         match step.action:
             case IdleAction.CANCEL:
                 by = f"idle rule {step.rule}"
@@ -176,6 +176,18 @@ class ApplyIdleRules:
                 return await self._requeue(one, step.at, fleet)
             case IdleAction.WARN:
                 return IdleOutcome.DONE, ""
+
+    async def _obsolete(self, step: StoredStep, one: IdleCandidate | None) -> Ended | None:
+        """Return why a step that was recorded is not taken any more. Returns None if it is."""
+        at, now = step.at.timestamp(), self._clock()
+        if now - at > MAX_AGE_SECONDS:
+            return IdleOutcome.EXPIRED, "it was not done in time, and is decided anew"
+        if one is None or one.job.started_at >= at:
+            return _GONE
+        keep = (await self._ledger.idle.keeps([step.job])).get(step.job)
+        if keep is not None and keep.until.timestamp() > now:
+            return IdleOutcome.SKIPPED, f"{keep.by} postponed it"
+        return None
 
     async def _complete_requeue(self, step: StoredStep, fleet: Fleet) -> None:
         """Complete a requeue that was begun, lest the job stay out of the queue; begin none."""

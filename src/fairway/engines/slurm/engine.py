@@ -83,7 +83,8 @@ class SlurmEngine:
         self._detached = 0
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
         self._nudger = SlurmNudger(self._rest, lowered=partial(demote.lowered_jobs, commands))
-        self._mirror = SlurmMirror(commands, self._pools, GpuIndexReader(self._rest))
+        indices = GpuIndexReader(self._rest, needed=cluster.telemetry is not None)
+        self._mirror = SlurmMirror(commands, self._pools, indices)
         self._runner = SlurmRunner(self._rest, cluster)
         self._explainer = SlurmExplainer(self._rest, commands, cluster)
         self._reader = SlurmLogReader(self._rest, commands, cluster.folders)

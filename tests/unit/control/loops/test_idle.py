@@ -317,6 +317,21 @@ async def test_a_job_that_restarted_meanwhile_is_left_alone(setting: Setting, le
     assert setting.world.asked == [("complete", "71")]
 
 
+async def test_keep_also_stops_a_step_that_waits_for_its_engine(setting: Setting, lease: Lease) -> None:
+    setting.rules = IdleRules((replace(RULE, steps=(IdleStep(IdleAction.LOWER, 0),)),))
+    job = await setting.job()
+    setting.measure(job, NOON - HOUR, NOON)
+    setting.world.away = True
+    with pytest.raises(Unreachable):
+        await setting.loop()(lease)
+    until = datetime.fromtimestamp(setting.now, UTC) + timedelta(hours=4)
+    await setting.ledger.idle.keep([job], until, "alice", "")
+    setting.world.away = False
+    await setting.loop()(lease)
+    assert await setting.steps(job) == [(IdleAction.LOWER, IdleOutcome.SKIPPED)]
+    assert setting.world.asked == []
+
+
 class Killed(Exception):
     """The process ended here."""
 

@@ -24,7 +24,8 @@ from fairway.model.job import JobState
 from fairway.model.names import NodeName
 
 JOBS_A_STEP: Final = 50
-STEP_SECONDS: Final = 2.0
+STEP_SECONDS: Final = 0.5
+"""The mirror waits for a step, so this is how much later it may know of a job."""
 _BACKOFF: Final = Backoff(first_seconds=2, longest_seconds=60)
 
 
@@ -49,8 +50,12 @@ class _Attempt:
 class GpuIndexReader:
     """Knows the GPUs of jobs that squeue shows as running."""
 
-    def __init__(self, rest: SlurmRest, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rest: SlurmRest, *, needed: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`needed`: whether anybody reads what the GPUs do."""
         self._rest = rest
+        self._needed = needed
         self._clock = clock
         self._known: dict[_Attempt, GpuIndices] = {}
         self._wanted: dict[_Attempt, str] = {}
@@ -64,6 +69,8 @@ class GpuIndexReader:
 
     def want(self, row: SqueueRow) -> None:
         """Ask for a job's GPUs with the next step, if they are not known."""
+        if not self._needed:
+            return
         attempt = _attempt(row)
         if row.job_state is JobState.RUNNING and "gres/gpu" in row.tres_alloc and attempt not in self._known:
             self._wanted[attempt] = row.jobarrayid
@@ -89,13 +96,13 @@ class GpuIndexReader:
                             self._known[attempt] = indices_of(job)
                             found.append(job_id)
         except FairwayError:
-            self._failures += 1
-            self._next = self._clock() + _BACKOFF.seconds(self._failures)
-            if self._wanted and not found:  # one that is refused does not hold up the others
-                first = next(iter(self._wanted))
+            if not found:
+                self._failures += 1
+                self._next = self._clock() + _BACKOFF.seconds(self._failures)
+                first = next(iter(self._wanted))  # one that is refused does not hold up the others
                 self._wanted[first] = self._wanted.pop(first)
-        else:
-            self._failures = 0
+                return found
+        self._failures = 0
         return found
 
 

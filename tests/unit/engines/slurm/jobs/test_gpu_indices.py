@@ -85,6 +85,14 @@ async def test_a_task_is_asked_for_by_its_own_number_and_once() -> None:
     assert rest.asked == ["job/13"]
 
 
+async def test_nobody_is_asked_where_no_metrics_are_read() -> None:
+    rest = Rest()
+    indices = GpuIndexReader(rest, needed=False)  # type: ignore[arg-type]
+    indices.want(row())
+    assert await indices.step() == ()
+    assert rest.asked == []
+
+
 async def test_an_attempt_that_was_replaced_meanwhile_has_no_gpus() -> None:
     rest = Rest()
     indices, _ = reader(rest)
