@@ -11,12 +11,14 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairway.engines.slurm import SlurmEngine
 from fairway.ledger import Ledger
+from fairway.model.fleet import Telemetry
 from lab import Instance, obtain
 from lab.gpus import Exporter
 from lab.slurm import configure
@@ -147,7 +149,8 @@ async def test_every_job_gets_what_its_gpus_did(
     migrated_url: str,
 ) -> None:
     fleet = fleet_of(slurm)
-    engine = SlurmEngine(fleet.clusters[0], fleet.pools)
+    measured = replace(fleet.clusters[0], telemetry=Telemetry(both[0].env()["PROMETHEUS_URL"]))
+    engine = SlurmEngine(measured, fleet.pools)
     second_url = make_database(migrated_url)
     second = await Ledger.connect(second_url)
     readings = [
