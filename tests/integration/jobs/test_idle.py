@@ -370,6 +370,9 @@ async def test_warned_lowered_requeued_from_a_checkpoint_and_cancelled(line: Lin
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.nightly(
+    "25 s an engine; CI requeues a job of Fairway's, and what marks a native one is a unit test"
+)
 async def test_a_native_job_that_says_so_is_requeued(line: Line) -> None:
     line.idle = line.governed_by(replace(LADDER, steps=(IdleStep(IdleAction.REQUEUE, 0),)))
     job = await line.native("resumes", resumes=True)
