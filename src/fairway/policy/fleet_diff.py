@@ -318,6 +318,18 @@ def _costs(before: Fleet | None, after: Fleet) -> Iterator[FieldDiff]:
     was = {c.name: _overhead(c) for c in before.clusters} if before else {}
     for cluster in after.clusters:
         yield from _differ(f"overhead of cluster {cluster.name}", was.get(cluster.name), _overhead(cluster))
+    sites = {c.name: _energy(c) for c in before.clusters} if before else {}
+    for cluster in after.clusters:
+        yield from _differ(f"energy of cluster {cluster.name}", sites.get(cluster.name), _energy(cluster))
+
+
+def _energy(cluster: Cluster) -> str | None:
+    """Format what a cluster's site adds to energy: `363 g of CO2 a kWh, PUE 1.3`. Returns None if nothing."""
+    site = cluster.energy
+    parts = [] if site.co2_grams_per_kwh is None else [f"{site.co2_grams_per_kwh:,f} g of CO2 a kWh"]
+    if site.pue != 1:
+        parts.append(f"PUE {site.pue:f}")
+    return ", ".join(parts) or None
 
 
 def _overhead(cluster: Cluster) -> str | None:
