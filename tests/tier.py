@@ -47,8 +47,8 @@ _BY_SCENARIO = (
 )
 ON_SOME_ENGINES: dict[str, str] = {
     "test_warned_lowered_requeued_from_a_checkpoint_and_cancelled[slurm-26]": _OTHER_SLURM,
-    "test_exempt_kept_and_busy_jobs_and_a_dry_run_change_nothing[slurm-26]": _OTHER_SLURM,
     "test_exempt_kept_and_busy_jobs_and_a_dry_run_change_nothing[slurm-24]": "CI runs it on Kubernetes",
+    "test_exempt_kept_and_busy_jobs_and_a_dry_run_change_nothing[slurm-26]": "CI runs it on Kubernetes",
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[slurm-24]": _BY_SCENARIO,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[slurm-26]": _BY_SCENARIO,
     "test_low_only_lets_only_low_jobs_start_until_the_budget_is_raised[kubernetes]": _BY_SCENARIO,

@@ -14,6 +14,7 @@ from tests.docs.reading import Block, blocks, pages
 
 BLOCKS = [block for page in pages() for block in blocks(page) if block.language in ("yaml", "yml")]
 SECTIONS = {"clusters", "pools", "teams", "priorities", "fairness", "users", "cost", "gpu_types"}
+SECTIONS |= {"diagnosis", "health", "idle", "notify"}
 SURROUNDINGS: dict[str, Any] = {
     "apiVersion": "fairway/v1alpha1",
     "kind": "Fleet",

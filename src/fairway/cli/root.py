@@ -52,7 +52,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     ),
     "render": CommandEntry("Write files of an engine, or of Prometheus, that Fairway does not write itself."),
     "report": CommandEntry(
-        "Show what was used, what it cost, what was wasted, and what each team is charged."
+        "Show what was used, how well, what it cost, what was wasted, and what each team is charged."
     ),
     "rollback": CommandEntry("Plan an old revision of the fleet file, and apply it."),
     "run": CommandEntry("Run a command on GPUs, wherever the fleet serves it best."),

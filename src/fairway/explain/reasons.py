@@ -139,11 +139,6 @@ _ALL: Final = (
         "wait some seconds, and ask again:  fairway why JOB",
     ),
     WaitReason(
-        "GuaranteeInUse",
-        "The team's guarantee is in use, and the job may only run within it.",
-        "let it name both QOS: the job_submit.lua of  fairway render slurm  does that for every sbatch",
-    ),
-    WaitReason(
         "GpuEvent",
         "Something went wrong with a GPU of the running job.",
         "fairway get gpu-events --job JOB  shows all of it; if the job makes no progress, end it and submit "
@@ -154,6 +149,11 @@ _ALL: Final = (
         "A GPU of the job failed; its program is not to blame.",
         "nothing if the job has retries: such a failure uses up none; otherwise submit it again with "
         "--retries 1",
+    ),
+    WaitReason(
+        "GuaranteeInUse",
+        "The team's guarantee is in use, and the job may only run within it.",
+        "let it name both QOS: the job_submit.lua of  fairway render slurm  does that for every sbatch",
     ),
     WaitReason(
         "Held",

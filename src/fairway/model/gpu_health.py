@@ -167,7 +167,7 @@ class HealthRule:
     """What is done about events of GPUs. Of several rules, the first that matches an event counts."""
 
     name: str
-    on: tuple[str, ...] = (EventClass.HARDWARE.value,)
+    events: tuple[str, ...] = (EventClass.HARDWARE.value,)
     """Classes or codes of events."""
     pools: tuple[PoolName, ...] = ()
     """Empty: every pool."""
@@ -180,7 +180,7 @@ class HealthRule:
     def matches(self, code: str, pools: Collection[PoolName]) -> bool:
         """Return whether the rule is about an event on a node of these pools."""
         of_pools = not self.pools or any(pool in self.pools for pool in pools)
-        return of_pools and (code in self.on or class_of(code).value in self.on)
+        return of_pools and (code in self.events or class_of(code).value in self.events)
 
     def most(self, nodes: int) -> int:
         """Return how many of so many nodes of a pool may be closed at once."""

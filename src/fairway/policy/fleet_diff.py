@@ -300,7 +300,7 @@ def _health_rule(rule: HealthRule | None) -> str | None:
     where = f" in {', '.join(rule.pools)}" if rule.pools else ""
     nodes = "" if rule.max_nodes is None else f" and {rule.max_nodes} nodes"
     most = f", up to {rule.max_share * 100:g}%{nodes}" if rule.action is HealthAction.CORDON else ""
-    return f"{rule.action} on {', '.join(rule.on)}{where}{most}"
+    return f"{rule.action} on {', '.join(rule.events)}{where}{most}"
 
 
 _COST_RULES: Final[tuple[tuple[str, Callable[[Fleet], str]], ...]] = (

@@ -43,7 +43,7 @@ def test_nothing_is_closed_unless_a_rule_says_so() -> None:
 
 
 def test_the_first_rule_that_matches_counts() -> None:
-    spare = HealthRule("spare", on=("xid-74",), pools=(PoolName("a"),))
+    spare = HealthRule("spare", events=("xid-74",), pools=(PoolName("a"),))
     nodes = by_name(node(1), node(2, "b"))
     assert closing(broken(1, "xid-74"), broken(2, "xid-74"), nodes=nodes, rules=(spare, CORDON)) == ["n002"]
 
@@ -71,7 +71,7 @@ def test_a_small_pool_may_lose_one_node() -> None:
 _RULES = st.builds(
     HealthRule,
     st.just("rule"),
-    on=st.sampled_from([("hardware",), ("xid-74",), ("hardware", "reset")]),
+    events=st.sampled_from([("hardware",), ("xid-74",), ("hardware", "reset")]),
     pools=st.lists(st.sampled_from(POOLS), unique=True).map(tuple),
     action=st.sampled_from(HealthAction),
     max_share=st.integers(1, 100).map(lambda part: Decimal(part) / 100),

@@ -53,6 +53,7 @@ FLEET = replace(
 """ada (a member) and lee (a lead) are of research, bob of product; vision is inside research."""
 
 USERS = {
+    Role.ALERTS: "alertmanager",
     Role.VIEWER: "finance",
     Role.MEMBER: "ada",
     Role.LEAD: "lee",

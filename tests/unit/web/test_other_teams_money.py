@@ -96,7 +96,7 @@ async def test_metrics_of_budgets_are_for_those_who_see_all_costs(ledger: Ledger
     made = create_app(ledger, registry, fleets, services, NO_JOB_SERVICES)
     transport = httpx2.ASGITransport(app=made, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://fairway.test") as client:
-        for role in Role:
+        for role in set(Role) - {Role.ALERTS}:
             secret = await token(ledger, role, f"m-{role}")
             answer = await client.get("/metrics", headers={"Authorization": f"Bearer {secret}"})
             assert "fairway_loop_lag 1.0" in answer.text

@@ -211,8 +211,8 @@ def waste(**options: Any) -> None:
     epilog="""\b
 Examples:
   fairway report efficiency                                   by team, 30 days
-  fairway report efficiency --by user --team nlp              who holds GPUs and does little with them
-  fairway report efficiency --by name --window 7d             train-1 and train-2 are one row, train-*
+  fairway report efficiency --by user --team nlp              who holds idle GPUs
+  fairway report efficiency --by name --window 7d             train-1, train-2 are train-*
   fairway report efficiency --by pool -o wide                 memory, power, energy and CO2 too
 """
 )

@@ -254,10 +254,10 @@ def _build(
 
 def _health_rule(name: str, rule: Section) -> HealthRule:
     default = HealthRule(name)
-    on, share = rule.get(fs.HEALTH_ON), rule.get(fs.HEALTH_MAX_SHARE)
+    events, share = rule.get(fs.HEALTH_EVENTS), rule.get(fs.HEALTH_MAX_SHARE)
     return HealthRule(
         name,
-        on=default.on if on is None else tuple(found.value for found in on),
+        events=default.events if events is None else tuple(found.value for found in events),
         pools=tuple(PoolName(found.value) for found in rule.get(fs.HEALTH_POOLS) or ()),
         action=rule.get(fs.HEALTH_DO) or default.action,
         max_share=default.max_share if share is None else share,

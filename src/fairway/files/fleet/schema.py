@@ -272,8 +272,8 @@ EVENT: Final = values.Text(
     rule=_event_rule,
     suggestions=(*(c.value for c in EventClass), *(c.value for c in EventCode), "xid-79"),
 )
-HEALTH_ON: Final = Key(
-    "on",
+HEALTH_EVENTS: Final = Key(
+    "events",
     ListOf(EVENT, "classes or codes of events"),
     "Which events of GPUs it is about: classes or codes.",
     default="[hardware]",
@@ -298,7 +298,7 @@ HEALTH_MAX_NODES: Final = Key(
 )
 HEALTH_RULE: Final = Record(
     "What is done about broken GPUs",
-    (HEALTH_ON, HEALTH_POOLS, HEALTH_DO, HEALTH_MAX_SHARE, HEALTH_MAX_NODES),
+    (HEALTH_EVENTS, HEALTH_POOLS, HEALTH_DO, HEALTH_MAX_SHARE, HEALTH_MAX_NODES),
 )
 HEALTH: Final = Key(
     "health",

@@ -174,7 +174,7 @@ def _health_rule(rule: HealthRule) -> Mapping[str, Value]:
     share = _Unquoted(percent_text(rule.max_share)) if rule.max_share != default.max_share else None
     return _given(
         {
-            "on": rule.on if rule.on != default.on else None,
+            "events": rule.events if rule.events != default.events else None,
             "pools": rule.pools,
             "do": rule.action.value,
             "max_share": share,
