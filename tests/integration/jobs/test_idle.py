@@ -28,6 +28,7 @@ from fairway.control.loops.idle import ApplyIdleRules
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.metrics import JobMetrics
 from fairway.engines.kubernetes.jobs.demote import RESUMES as RESUMES_ANNOTATION
+from fairway.engines.port import Unreachable
 from fairway.engines.slurm.jobs.demote import RESUMES as RESUMES_COMMENT
 from fairway.ledger import JobDetail, Lease, Ledger
 from fairway.ledger.jobs.reconcile import SAME_START
@@ -264,7 +265,8 @@ class Line:
             if true(found):
                 return found
             assert not deadline.passed, f"not within {within:g} s: {found.row}, {found.attempts}"
-            await self.dispatch(self.leases["dispatch"])
+            with suppress(Unreachable):  # a policy that was just applied may not be in force yet
+                await self.dispatch(self.leases["dispatch"])
             await self.mirror(self.leases["mirror"])
 
     async def running(self, job: JobId) -> JobDetail:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from fairway.engines.slurm.policy.read import CTL, DB
 from fairway.engines.slurm.policy.requeue import requeue_job
 from fairway.engines.slurm.policy.translate import PolicyContext, ceiling_of
 from fairway.engines.slurm.rest.client import SlurmRest
+from fairway.model.errors import FairwayError
 from fairway.model.names import PriorityName
 from fairway.model.team import Team
 from fairway.policy.objects import Nudge
@@ -131,7 +133,10 @@ class SlurmNudger:
 
     async def _select(self, job: WaitingJob, running: Sequence[RunningJob]) -> tuple[RunningJob, ...]:
         """Choose whom to requeue: of the lowered jobs if that is enough, else of all."""
-        lowered = await self._lowered(job.account) if self._lowered is not None and running else ()
+        lowered: Collection[int] = ()
+        if self._lowered is not None and running:
+            with suppress(FairwayError):  # who harms least is known without it
+                lowered = await self._lowered(job.account)
         idle = [replace(r, rank=min(r.rank, job.rank - 1)) for r in running if r.id in lowered]
         return select_victims(job, idle) or select_victims(job, running)
 
