@@ -52,6 +52,7 @@ class Process:
 class Stat:
     state: str
     parent: int
+    threads: int
     started: int
 
 
@@ -63,7 +64,7 @@ def stat(pid: int) -> Stat | None:
     fields = text[
         text.rindex(")") + 2 :
     ].split()  # the name in parentheses may hold anything, even a parenthesis
-    return Stat(state=fields[0], parent=int(fields[1]), started=int(fields[19]))
+    return Stat(fields[0], parent=int(fields[1]), threads=int(fields[17]), started=int(fields[19]))
 
 
 @cache
@@ -73,7 +74,9 @@ def boot() -> str:
 
 def _running(pid: int) -> Process | None:
     seen = stat(pid)
-    return None if seen is None or seen.state in "ZX" else Process(pid, seen.started, boot())
+    # A killed process is a zombie while its other threads still end, and has its ports until then.
+    gone = seen is None or (seen.state in "ZX" and seen.threads <= 1)
+    return None if seen is None or gone else Process(pid, seen.started, boot())
 
 
 def raise_limits() -> None:
