@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fairway.engines.kubernetes.engine import KubernetesEngine
+from fairway.engines.kubernetes.policy.admission_policies import QUEUE_NAME
 from fairway.engines.port import LogPart, SubmitResult, Unreachable
 from fairway.files import parse_fleet
 from fairway.model.fleet import Fleet, Folders
@@ -32,7 +35,7 @@ from fairway.model.names import PoolName, PriorityName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.services.plans import plan_cluster
 from lab import Instance
-from lab.kubernetes import kwok
+from lab.kubernetes import Api, kwok
 from lab.kubernetes.api import ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from tests.plans import apply_plan
@@ -104,6 +107,14 @@ class Stage:
         plan = await plan_cluster(self.engine, self.fleet, self.fleet.clusters[0].name)
         applied = await apply_plan(self.engine, plan, force=True)
         assert applied.refusal is None, applied.refusal
+        await self._until_in_force()
+
+    async def _until_in_force(self) -> None:
+        """Return once the API server assigns queues and refuses what passes them by."""
+        alice, deadline = member(self, "alice"), Deadline(30)
+        while not await asyncio.to_thread(_in_force, alice, "ml"):
+            assert not deadline.passed, "the admission policies are not in force"
+            await asyncio.sleep(0.2)
 
     # the mirror
 
@@ -217,3 +228,48 @@ class Stage:
     def _delete(self, path: str, name: str) -> None:
         with suppress(ApiError):
             self.cluster.api.delete(f"{path}/{name}?propagationPolicy=Background")
+
+
+def member(stage: Stage, name: str) -> Api:
+    return Api.from_kubeconfig(Path(stage.instance.env()[f"{name.upper()}_KUBECONFIG"]))
+
+
+def native(name: str, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    """A Job as people write it."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    pod = {
+        "restartPolicy": "Never",
+        "nodeSelector": {"type": "kwok", "nvidia.com/gpu.product": kwok.MODEL},
+        "containers": [{"name": "main", "image": "some/image:1", "resources": {"limits": limits}}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, **more},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def _in_force(api: Api, namespace: str) -> bool:
+    """Whether a job gets a queue, and one that passes Kueue by is refused."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
+    bypass = native("bypass")
+    bypass["spec"]["template"]["spec"]["schedulerName"] = "mine"
+    try:
+        made = json.loads(api.text("POST", path, native("try")))
+        if QUEUE_NAME not in made["metadata"].get("labels", {}):
+            return False
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return False
+    try:
+        api.text("POST", path, bypass)
+    except ApiError as error:
+        return error.status == 403
+    return False
+
+
+def create(api: Api, namespace: str, job: dict[str, Any]) -> EngineId:
+    made = json.loads(api.text("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", job))
+    return EngineId(f"{namespace}/{job['metadata']['name']}/{made['metadata']['uid'][:8]}")

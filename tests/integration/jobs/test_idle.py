@@ -124,25 +124,9 @@ class KubernetesTarget(Target):
         return Api.from_kubeconfig(Path(self.instance.facts()["kubeconfig"]))
 
     def native(self, name: str, *, resumes: bool = False, user: str = "alice") -> None:
-        pod = {
-            "restartPolicy": "Never",
-            "nodeSelector": {"type": "kwok", "nvidia.com/gpu.product": kwok.MODEL},
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "some/image:1",
-                    "env": [{"name": kwok.RUN_FOR_ENV, "value": "600s"}],
-                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
-                }
-            ],
-        }
-        annotations = {RESUMES_ANNOTATION: "true"} if resumes else {}
-        job = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {"template": {"spec": pod}},
-        }
+        job = kubernetes_jobs.native(name, annotations={RESUMES_ANNOTATION: "true"} if resumes else {})
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["env"] = [{"name": kwok.RUN_FOR_ENV, "value": "600s"}]
         own = Api.from_kubeconfig(Path(self.instance.env()[f"{user.upper()}_KUBECONFIG"]))
         own.text("POST", f"/apis/batch/v1/namespaces/{self.team}/jobs", job)
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fairway.engines.port import Refused
 from fairway.model.job import Ending, EngineId, EngineName, JobState
 from lab import find
-from lab.kubernetes import Api, kwok
+from lab.kubernetes import kwok
 from lab.kubernetes.api import ApiError
 from tests.contract.driver import absent
-from tests.integration.jobs.kubernetes_jobs import Stage
+from tests.integration.jobs.kubernetes_jobs import Stage, create, member, native
 from tests.integration.policy.policy_lab import governed
 from tests.scenarios.conftest import instance_of
 
@@ -45,36 +43,10 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     folder.mkdir()
     own = Stage.of(instance, str(folder))
     await own.apply()
-    await asyncio.sleep(0.7)  # until an admission policy is in force
     own.follow()
     yield own
     await own.leave()
     own.clear()
-
-
-def member(stage: Stage, name: str) -> Api:
-    return Api.from_kubeconfig(Path(stage.instance.env()[f"{name.upper()}_KUBECONFIG"]))
-
-
-def native(name: str, gpus: int = 1, **more: Any) -> dict[str, Any]:
-    """A Job as people write it."""
-    limits = {"nvidia.com/gpu": str(gpus)}
-    pod = {
-        "restartPolicy": "Never",
-        "nodeSelector": {"type": "kwok", "nvidia.com/gpu.product": kwok.MODEL},
-        "containers": [{"name": "main", "image": "some/image:1", "resources": {"limits": limits}}],
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, **more},
-        "spec": {"template": {"spec": pod}},
-    }
-
-
-def create(api: Api, namespace: str, job: dict[str, Any]) -> EngineId:
-    made = json.loads(api.text("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", job))
-    return EngineId(f"{namespace}/{job['metadata']['name']}/{made['metadata']['uid'][:8]}")
 
 
 # real pods

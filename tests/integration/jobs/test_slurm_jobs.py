@@ -318,10 +318,12 @@ async def test_what_comes_back_has_every_attempt(
     (number,) = await send(engine, fleet, ours)
     (job,) = await watch.until(running, [number])
     first = job.submitted_at
+    assert (await printed(engine, ours, number, 1)).data  # it may be ended before its first word
 
     await in_thread(slurm, "scontrol", "requeue", number)
     (job,) = await watch.until(lambda j: running(j) and came_back(j, 2), [number], within=60)
     assert job.attempts[0].ending is Ending.REQUEUED
+    assert (await printed(engine, ours, number, 2)).data
 
     takers = [
         await asyncio.to_thread(
@@ -331,6 +333,7 @@ async def test_what_comes_back_has_every_attempt(
     (job,) = await watch.until(lambda j: running(j) and came_back(j, 3), [number], within=90)
     await watch.until(over, takers, within=60)
     assert job.attempts[1].ending is Ending.PREEMPTED
+    assert (await printed(engine, ours, number, 3)).data
 
     node = job.attempts[2].nodes[0]
     await in_thread(slurm, "scontrol", "update", f"nodename={node}", "state=down", "reason=test")
