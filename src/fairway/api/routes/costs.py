@@ -43,7 +43,7 @@ WindowText = Annotated[
         description="30d, 2026-10, 2026-10-15, or 2026-10-01..2026-10-15 with both days",
     ),
 ]
-By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are told apart by")]
+By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are grouped by")]
 Places = Annotated[list[Label], Query(min_length=1, max_length=8, description="pool, cluster, slice, day")]
 Most = Annotated[
     int, Query(ge=1, le=wire.MAX_ROWS, description="most rows; what is beyond is summed up in one")

@@ -85,7 +85,7 @@ def _by_option(default: str, allowed: Sequence[Label]) -> Callable[[Function], F
         default=default,
         show_default=True,
         metavar="LABELS",
-        help=f"What rows are told apart by, with commas: {', '.join(allowed)}.",
+        help=f"What rows are grouped by, with commas: {', '.join(allowed)}.",
     )
 
 
