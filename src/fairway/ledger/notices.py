@@ -27,19 +27,10 @@ _MAX_SUBJECT: Final = 300
 _MAX_TEXT: Final = 8000
 _FORGET_AT_ONCE: Final = 1000
 
-_ADD = text("""
-    INSERT INTO notice (key, subject, text, team, "user", job, operators)
-    SELECT * FROM unnest(
-        CAST(:key AS text[]), CAST(:subject AS text[]), CAST(:text AS text[]), CAST(:team AS text[]),
-        CAST(:user AS text[]), CAST(:job AS bigint[]), CAST(:operators AS boolean[])
-    )
-    ON CONFLICT (key) DO NOTHING
-    RETURNING key
-""")
 # In an order: two Alertmanagers report the same at once.
-_ADD_SILENT = text("""
+_ADD = text("""
     INSERT INTO notice (key, subject, text, team, "user", job, operators, due_at)
-    SELECT row.*, NULL FROM unnest(
+    SELECT row.*, CASE WHEN :is_due THEN now() END FROM unnest(
         CAST(:key AS text[]), CAST(:subject AS text[]), CAST(:text AS text[]), CAST(:team AS text[]),
         CAST(:user AS text[]), CAST(:job AS bigint[]), CAST(:operators AS boolean[])
     ) AS row (key, subject, text, team, "user", job, operators) ORDER BY row.key
@@ -122,7 +113,7 @@ class NoticeStore(LedgerStore):
         """Add notices. Returns the keys of those that are new."""
         if not notices:
             return []
-        return [row.key for row in await self._fetch(_ADD, _values(notices))]
+        return [row.key for row in await self._fetch(_ADD, _values(notices) | {"is_due": True})]
 
     async def add_groups(
         self, groups: Iterable[Sequence[Notice]], combine: Callable[[Sequence[Notice]], Notice]
@@ -136,7 +127,8 @@ class NoticeStore(LedgerStore):
         if not listed:
             return 0
         async with self._connections.transaction() as connection:
-            rows = await connection.execute(_ADD_SILENT, _values([n for group in listed for n in group]))
+            values = _values([notice for group in listed for notice in group])
+            rows = await connection.execute(_ADD, values | {"is_due": False})
             new = {row.key for row in rows}
             for group in listed:
                 fresh = [notice for notice in group if sanitize(notice.key, _MAX_KEY) in new]
@@ -176,7 +168,7 @@ class NoticeWriter(FencedWriter):
     async def add(self, notices: Sequence[Notice]) -> None:
         """Add notices; one whose key is stored already is the same event, and nothing is done."""
         if notices:
-            await self._connection.execute(_ADD, _values(notices))
+            await self._connection.execute(_ADD, _values(notices) | {"is_due": True})
 
     async def record(self, deliveries: Sequence[Delivery], due: Mapping[int, float | None]) -> None:
         """Record attempts, and in how many seconds each notice is due again; None is never."""

@@ -13,11 +13,11 @@ import structlog
 
 from fairway.engines.port import CordonOutcome, Cordons, Observes
 from fairway.ledger import Lease, Ledger
-from fairway.ledger.telemetry.gpu_events import GpuEvent
+from fairway.ledger.telemetry.gpu_events import GpuEvent, JobOwner
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Telemetry
 from fairway.model.gpu_health import EventClass, HealthAction, event_words
-from fairway.model.job import format_job_id
+from fairway.model.job import JobId, format_job_id
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.notice import Notice
 from fairway.policy.health import CordonDecision, decide_cordons
@@ -91,10 +91,8 @@ class WatchHealth:
             new = await tx.gpu_events.record(
                 sightings, read_at=now, settled_to=now - SETTLED_SCRAPES * interval
             )
-        if any(event.class_ in _TOLD for event in new):
-            notices = await event_notices(self._ledger, new)
-            async with self._ledger.writing(lease) as tx:
-                await tx.notices.add(notices)
+            told = [event for event in new if event.class_ in _TOLD]
+            await tx.notices.add(event_notices(told, await tx.gpu_events.owners(told)))
 
     async def _act(self, lease: Lease) -> None:
         """Close nodes by the fleet's rules, and open those that somebody wants open again."""
@@ -132,27 +130,24 @@ def _words(outcomes: Mapping[NodeName, CordonOutcome]) -> dict[str, str]:
     return {str(node): outcome.value for node, outcome in outcomes.items()}
 
 
-async def event_notices(ledger: Ledger, events: Sequence[GpuEvent]) -> list[Notice]:
+def event_notices(told: Sequence[GpuEvent], owners: Mapping[JobId, JobOwner]) -> list[Notice]:
     """Return notices of broken hardware: to operators, and to the owner of the job that held the GPU."""
-    told = [event for event in events if event.class_ in _TOLD]
     if len(told) > MAX_NOTICES:
         first = told[0]
         text = f"{len(told)} GPU events at once on cluster {first.cluster}.\n\nSee  fairway get gpu-events"
         key = f"gpu-events/{first.cluster}/{first.at.isoformat()}"
         return [Notice(key, f"{len(told)} GPU events on {first.cluster}", text, operators=True)]
-    jobs = {row.id: row for row in await ledger.jobs.rows([e.job for e in told if e.job is not None])}
     notices = []
     for event in told:
-        row = jobs.get(event.job) if event.job is not None else None
+        owner = None if event.job is None else owners.get(event.job)
         subject = f"GPU {event.gpu} of {event.node} {event_words(event.code)}"
         lines = [f"{subject} on cluster {event.cluster} at {event.at:%Y-%m-%d %H:%M:%S} UTC."]
-        if row is not None:
-            whose = f"Job {row.name} ({format_job_id(row.id)}) of {row.user}"
+        if event.job is not None and owner is not None:
+            whose = f"Job {owner.name} ({format_job_id(event.job)}) of {owner.user}"
             lines.append(f"{whose} held it: this is not its program's fault.")
         lines.append(f"See  fairway get gpu-events --cluster {event.cluster} --node {event.node}")
         key = f"gpu-event/{event.cluster}/{event.node}/{event.gpu}/{event.code}/{event.at.isoformat()}"
-        team, user = (row.team, row.user) if row is not None else (None, None)
-        job = None if row is None else row.id
+        team, user, job = (None, None, None) if owner is None else (owner.team, owner.user, event.job)
         notices.append(Notice(key, subject, "\n".join(lines), team, user, job, operators=True))
     return notices
 

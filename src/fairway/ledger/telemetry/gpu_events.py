@@ -26,7 +26,7 @@ from fairway.model.gpu_health import (
     class_of,
 )
 from fairway.model.job import JobId
-from fairway.model.names import ClusterName, NodeName
+from fairway.model.names import ClusterName, NodeName, TeamName, UserName
 from fairway.policy.retry import HardwareFault, Suspect
 
 KEEP_EVENTS_SECONDS: Final = 400 * 86_400
@@ -151,6 +151,11 @@ _SPARE = text("""
     ) ON CONFLICT DO NOTHING
 """)
 
+_OWNERS = text("""
+    SELECT job.id, job.name, job_class.user_name, job_class.team
+    FROM job JOIN job_class ON job_class.id = job.class WHERE job.id = ANY(CAST(:jobs AS bigint[]))
+""")
+
 _LISTED = text(f"""
     SELECT {_COLUMNS} FROM gpu_event
     WHERE last_seen >= :since AND (CAST(:cluster AS text) IS NULL OR cluster = :cluster)
@@ -214,6 +219,15 @@ class GpuEvent:
     """Who held it when it began, as far as that is known."""
     attempt: int | None
     onset_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """Whose job held a GPU."""
+
+    name: str
+    user: UserName
+    team: TeamName | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +349,18 @@ class GpuEventWriter(FencedWriter):
         old = {"cluster": cluster, "before": moment(read_at - KEEP_EVENTS_SECONDS)}
         await self._connection.execute(_FORGET, old)
         return new
+
+    async def owners(self, events: Sequence[GpuEvent]) -> dict[JobId, JobOwner]:
+        """Return the owners of the jobs that held the GPUs of events."""
+        jobs = sorted({event.job for event in events if event.job is not None})
+        if not jobs:
+            return {}
+        return {
+            JobId(row.id): JobOwner(
+                row.name, UserName(row.user_name), TeamName(row.team) if row.team else None
+            )
+            for row in await self._connection.execute(_OWNERS, {"jobs": jobs})
+        }
 
 
 async def _record(
