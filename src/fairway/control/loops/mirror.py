@@ -8,10 +8,11 @@ from typing import Final, Protocol
 
 import structlog
 
+from fairway.control.condition_record import ConditionRecord
 from fairway.control.metrics import JobMetrics
 from fairway.engines.port import MirrorBatch, Mirrors, Runs, Unreachable
 from fairway.ledger import Lease, Ledger
-from fairway.model.condition import Condition, ConditionType, error_condition
+from fairway.model.condition import ConditionType, error_condition
 from fairway.model.errors import FairwayError, PermanentError
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, SeenJob
@@ -65,8 +66,7 @@ class MirrorJobs:
         self._deferred: dict[EngineId, SeenJob] = {}
         """Reports that the ledger could not decide on yet. A new engine reports such jobs again."""
         self._failures = 0
-        self._recorded: tuple[Condition | None] | None = None
-        """The condition that the ledger has; None if this is not known yet."""
+        self._condition = ConditionRecord(ledger, ConditionType.JOBS_NOT_FOLLOWED)
 
     async def __call__(self, lease: Lease) -> None:
         """Read one batch of changes, or take the one left by a failed round, and write it."""
@@ -99,7 +99,8 @@ class MirrorJobs:
         self._deferred.clear()
         self._missing.clear()
         self._duplicates.clear()
-        self._failures, self._recorded = 0, None
+        self._failures = 0
+        self._condition.forget()
         self._metrics.forget_lag(self._cluster)
         await self._engine.close()
 
@@ -113,20 +114,11 @@ class MirrorJobs:
         except FairwayError as error:
             self._failures += 1
             if self._failures > 1 or isinstance(error, PermanentError):
-                await self._record(lease, error_condition(ConditionType.JOBS_NOT_FOLLOWED, error))
+                await self._condition.write(lease, error_condition(ConditionType.JOBS_NOT_FOLLOWED, error))
             raise
         self._failures = 0
-        await self._record(lease, None)
+        await self._condition.write(lease, None)
         return read
-
-    async def _record(self, lease: Lease, condition: Condition | None) -> None:
-        recorded = (condition,)
-        if recorded != self._recorded:
-            async with self._ledger.writing(lease) as tx:
-                await tx.conditions.write(
-                    (ConditionType.JOBS_NOT_FOLLOWED,), () if condition is None else (condition,)
-                )
-            self._recorded = recorded
 
     async def _read_changes(self, fleet: Fleet) -> tuple[MirrorBatch, float]:
         if self._stale:

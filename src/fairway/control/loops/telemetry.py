@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from fairway.control.condition_record import ConditionRecord
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Lease, Ledger
 from fairway.model.condition import Condition, ConditionType, error_condition
@@ -59,8 +60,7 @@ class ReadTelemetry:
         self._build = prometheus
         self._prometheus: Prometheus | None = None
         self._inspect_at = 0.0
-        self._recorded: tuple[Condition | None] | None = None
-        """The condition that the ledger has; None if this is not known yet."""
+        self._condition = ConditionRecord(ledger, ConditionType.GPUS_NOT_MEASURED)
 
     async def __call__(self, lease: Lease) -> None:
         """Read every window that has closed; does nothing before the first fleet.
@@ -73,7 +73,7 @@ class ReadTelemetry:
         try:
             await self._read_closed(lease, fleet)
         except (TelemetryUnreachable, TelemetryRefused) as error:
-            await self._record(lease, error_condition(ConditionType.GPUS_NOT_MEASURED, error))
+            await self._condition.write(lease, error_condition(ConditionType.GPUS_NOT_MEASURED, error))
             raise
         await self._inspect(lease, fleet)
 
@@ -94,15 +94,7 @@ class ReadTelemetry:
                 first.hint,
                 "\n".join(f"{one.code}: {one.message}\n  hint: {one.hint}" for one in others),
             )
-        await self._record(lease, condition)
-
-    async def _record(self, lease: Lease, condition: Condition | None) -> None:
-        if self._recorded != (condition,):
-            async with self._ledger.writing(lease) as tx:
-                await tx.conditions.write(
-                    (ConditionType.GPUS_NOT_MEASURED,), () if condition is None else (condition,)
-                )
-            self._recorded = (condition,)
+        await self._condition.write(lease, condition)
 
     async def _read_closed(self, lease: Lease, fleet: Fleet) -> None:
         until = int(self._clock()) - self._delay_seconds
@@ -124,7 +116,8 @@ class ReadTelemetry:
 
     async def close(self) -> None:
         """Close the connections; the next step opens new ones."""
-        self._inspect_at, self._recorded = 0.0, None
+        self._inspect_at = 0.0
+        self._condition.forget()
         if self._prometheus is not None:
             await self._prometheus.close()
             self._prometheus = None
