@@ -55,6 +55,8 @@ class RightSize:
     gpus_held: int
     request: str
     """The flags of the smaller request: `--gpus 1g.10gb`."""
+    slice: SliceName | None
+    """The slice that it requests; None if whole GPUs."""
     held_gpu_hours: float
     saved_gpu_hours: float
     """Held GPU-hours that the smaller request would not have held; a slice counts as its part of a GPU."""
@@ -154,6 +156,7 @@ def _right_size(
         gpus_used=max(max(1, len(_used(figures))) for figures in all_figures),
         gpus_held=held_gpus,
         request=request,
+        slice=None if chosen is None else chosen.name,
         held_gpu_hours=held_hours,
         saved_gpu_hours=held_hours - needed_hours,
         saved_money=money,

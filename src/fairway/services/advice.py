@@ -1,4 +1,4 @@
-"""Advise on a job's use of its GPUs: what limits it, what it cost, and what the next one should request."""
+"""Advise on a job's use of its GPUs: what limits it, what it cost, what the next one should request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Advice(NamedTuple):
     """What is to be said of a job's GPUs, as far as a person may see it."""
 
     diagnosis: wire.Diagnosis | None = None
-    cost: wire.JobCost | None = None
     right_size: wire.RightSize | None = None
 
 
@@ -43,7 +42,6 @@ async def advise_job(ledger: Ledger, fleet: Fleet, found: JobDetail, person: Per
     pool = next((p for p in fleet.pools if p.name == row.pool), None)
     if pool is None:
         return Advice()
-    cost = await cost_of(ledger, fleet, found, person, now)
     figures = (await job_figures(ledger, [row.id], fleet, now)).get(row.id)
     said = diagnose(figures, fleet.diagnosis.thresholds, pool.gpu) if figures else None
     advice = None
@@ -52,7 +50,6 @@ async def advise_job(ledger: Ledger, fleet: Fleet, found: JobDetail, person: Per
         advice = await _right_size(ledger, fleet, pool, row, now)
     return Advice(
         convert.diagnosis(said, row.id, over=row.state in ENDED_JOBS) if said else None,
-        convert.job_cost(cost) if cost else None,
         convert.right_size(*advice, whose, fleet.currency if _sees(person, row) else None)
         if advice
         else None,
@@ -104,11 +101,10 @@ async def _right_size(
     if not advice:
         return None
     (one,) = advice
-    smaller = next((p for p in sliced for s in p.slices if one.request == f"--gpus {s}"), None)
-    waits = None
-    if smaller is not None:
-        waits = await _saved_wait(ledger, past, smaller, SliceName(one.request.removeprefix("--gpus ")))
-    return one, waits
+    smaller = next((p for p in sliced if one.slice in p.slices), None)
+    if one.slice is None or smaller is None:
+        return one, None
+    return one, await _saved_wait(ledger, past, smaller, one.slice)
 
 
 def _per_hour(fleet: Fleet, pool: Pool, slice_: SliceName | None, now: datetime) -> Decimal:

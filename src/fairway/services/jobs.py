@@ -55,7 +55,7 @@ from fairway.policy.placement import (
     priority_of,
     team_of,
 )
-from fairway.services.advice import advise_job
+from fairway.services.advice import advise_job, cost_of
 from fairway.services.convert import gpu_use as convert_use
 from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
@@ -598,7 +598,9 @@ async def explain_job(
     if job.last_seen_at is None:
         fleet, at = await fleets.current(), now or datetime.now(UTC)
         advice = await advise_job(ledger, fleet, found, person, at)
-        why = why.model_copy(update={"use": job.use, **advice._asdict()})
+        cost = await cost_of(ledger, fleet, found, person, at)
+        said = {"use": job.use, "cost": convert.job_cost(cost) if cost else None, **advice._asdict()}
+        why = why.model_copy(update=said)
     task = await explainer.waiting_task(found.row)
     waiting = await ledger.jobs.one(task.id) if task is not None else None
     if waiting is None:
