@@ -8,49 +8,27 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import pytest
 
 from fairway.ledger import Ledger
 from fairway.model.job import EngineId, JobId
-from lab import Instance, find
+from lab import Instance
 from lab.gpus.dcgm import Options
 from lab.gpus.shapes import Point
 from lab.kubernetes import Api, kwok
-from tests.contract.driver import absent
-from tests.integration.jobs.kubernetes_jobs import Stage
-from tests.integration.jobs.test_kubernetes_jobs import create, member, native
-from tests.integration.policy.policy_lab import governed
+from tests.integration.jobs.kubernetes_jobs import Stage, create, member, native
+from tests.integration.telemetry.kubernetes_stage import afterwards, stage
 from tests.integration.telemetry.shapes import CODES, GPUS, diagnosed, holdings, prometheus, serve, started
-from tests.scenarios.conftest import instance_of
 from tests.unit.advise.test_matrix import GENTD26, pods
 
-__all__ = ["prometheus"]
+__all__ = ["afterwards", "prometheus", "stage"]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.lab, pytest.mark.timeout(300)]
 
 WHOLE_NODE = 8
 """Waits for storage are measured by node: the job that waits has one for itself."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def afterwards() -> Iterator[None]:
-    """The next module finds the cluster as this one did."""
-    yield
-    asyncio.run(governed("kubernetes").clear())
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    instance = find(instance_of("kubernetes"))
-    if instance is None or instance.state == "down":
-        absent("kubernetes", "make lab-up")
-    own = Stage.of(instance)
-    await own.apply()
-    yield own
-    await own.engine.close()
-    own.clear()
 
 
 @pytest.fixture

@@ -15,16 +15,14 @@ import pytest
 
 from fairway.ledger import Ledger
 from fairway.model.job import EngineId
-from lab import Instance, find, obtain
+from lab import Instance, obtain
 from lab.gpus import Exporter
 from lab.kubernetes import Api, kwok
-from tests.contract.driver import absent
-from tests.integration.jobs.kubernetes_jobs import Stage
-from tests.integration.jobs.test_kubernetes_jobs import create, member, native
-from tests.integration.policy.policy_lab import governed
+from tests.integration.jobs.kubernetes_jobs import Stage, create, member, native
+from tests.integration.telemetry.kubernetes_stage import afterwards, stage
 from tests.integration.telemetry.telemetry_site import INTERVAL, Following, Reading, faults, scraped
-from tests.scenarios.conftest import instance_of
 
+__all__ = ["afterwards", "stage"]
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.lab,
@@ -34,25 +32,6 @@ pytestmark = [
 
 SHARED, SLICED = "shared", "sliced"
 """Parts of names: pods whose device plugin gives them one GPU together, or an instance of one."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def afterwards() -> Iterator[None]:
-    """The next module finds the cluster as this one did."""
-    yield
-    asyncio.run(governed("kubernetes").clear())
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    instance = find(instance_of("kubernetes"))
-    if instance is None or instance.state == "down":
-        absent("kubernetes", "make lab-up")
-    own = Stage.of(instance)
-    await own.apply()
-    yield own
-    await own.engine.close()
-    own.clear()
 
 
 @pytest.fixture
