@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
+
+from fairway.model.job import EngineId
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ class DiagnosisSettings:
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     services: tuple[str, ...] = ()
     """Patterns of the names of jobs that answer requests, and may wait for them: `serve-*`."""
+
+    def is_service(self, name: str, engine_id: EngineId | None) -> bool:
+        """Return whether a job answers requests, and may wait for them without being idle.
+
+        Kubernetes' pods that no Job created have no end either: those of Deployments and the like.
+        """
+        parts = (engine_id or "").split("/")
+        pod = len(parts) == 4 and parts[1] == "pod"
+        return pod or any(fnmatchcase(name, pattern) for pattern in self.services)
 
 
 DEFAULT_DIAGNOSIS: Final = DiagnosisSettings()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Final
 
 from fairway.cost.calendar import Calendar, calendar_of
@@ -61,17 +60,6 @@ async def job_figures(
     return found
 
 
-def is_service(row: JobRow, names: Sequence[str] = ()) -> bool:
-    """Return whether a job answers requests, and may wait for them.
-
-    Kubernetes' pods that no Job created have no end: those of Deployments and the like. `names`: patterns of
-    the fleet file for jobs that are services.
-    """
-    parts = (row.engine_id or "").split("/")
-    pod = row.native and len(parts) == 4 and parts[1] == "pod"
-    return pod or any(fnmatchcase(row.name, name) for name in names)
-
-
 async def _read_up_to(
     ledger: Ledger, clusters: set[ClusterName], fleet: Fleet, now: float
 ) -> dict[ClusterName, float]:
@@ -124,7 +112,7 @@ def _figures(
         nodes=row.nodes,
         gpus_per_node=row.gpus,
         host=_host_figures(job.host, row.nodes),
-        is_service=is_service(row, fleet.diagnosis.services),
+        is_service=fleet.diagnosis.is_service(row.name, row.engine_id),
         is_slice=row.slice is not None,
         recent=recent,
     )

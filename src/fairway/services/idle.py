@@ -57,7 +57,8 @@ async def _coming(
     keep_until: datetime | None,
     now: datetime,
 ) -> NextStep | None:
-    found, mark = await ledger.idle.candidate(row.id), await ledger.gpu_use.mark(row.cluster)
+    found = await ledger.idle.candidate(row.id, fleet.diagnosis)
+    mark = await ledger.gpu_use.mark(row.cluster)
     if found is None or mark is None or now.timestamp() - mark.read_to > MAX_AGE_SECONDS:
         return None
     rule = RuleSet(fleet.idle.rules, TeamTree(fleet.teams)).rule_of(found.job)

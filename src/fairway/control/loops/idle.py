@@ -92,7 +92,7 @@ class ApplyIdleRules:
         """Return the steps that are due, the one that has waited longest first."""
         rules = RuleSet(fleet.idle.rules, TeamTree(fleet.teams))
         below = max(float(rule.below) for rule in fleet.idle.rules)
-        found = await self._ledger.idle.candidates(self._cluster, read_to, below)
+        found = await self._ledger.idle.candidates(self._cluster, read_to, below, fleet.diagnosis)
         governed = [(one, rule) for one in found if (rule := rules.rule_of(one.job)) is not None]
         now, due = self._clock(), []
         for part in (governed[i : i + BATCH] for i in range(0, len(governed), BATCH)):
@@ -143,7 +143,7 @@ class ApplyIdleRules:
         """Take the steps that are recorded and not finished. Raises Unreachable if some of them stay open."""
         failures: list[Unreachable] = []
         for step in await self._ledger.idle.open_steps(self._cluster, MAX_ACTIONS):
-            one = await self._ledger.idle.candidate(step.job)
+            one = await self._ledger.idle.candidate(step.job, fleet.diagnosis)
             try:
                 outcome, detail = await self._take(step, one, fleet)
             except Unreachable as error:

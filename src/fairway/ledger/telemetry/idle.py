@@ -12,6 +12,7 @@ from sqlalchemy import text
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter
 from fairway.ledger.sql_values import AnyRow, moment, page_limit, sanitize
+from fairway.model.diagnosis import DiagnosisSettings
 from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.idle import IdleAction, IdleOutcome
 from fairway.model.job import EngineId, JobId
@@ -20,13 +21,10 @@ from fairway.policy.idle import IdleWindow, NextStep, PastStep, RunningJob
 
 MAX_STEPS: Final = 50
 """Steps of one job that are read, the newest."""
-_POD_ID: Final = "%/pod/%/%"
-"""The engine ids of pods that no Job created: services, as far as idle rules are concerned."""
 
-_JOB: Final = f"""
+_JOB: Final = """
     job.id, job.name, job.cluster, job.engine_id, job.devices, job.started_at,
-    job_class.user_name, job_class.team, job_class.pool, job_class.priority,
-    job.engine_id LIKE '{_POD_ID}' AS is_service
+    job_class.user_name, job_class.team, job_class.pool, job_class.priority
 """
 # Only jobs whose last window shows hardly any work are looked at further.
 _CANDIDATES = text(f"""
@@ -137,15 +135,17 @@ class Keep:
 class IdleStore(LedgerStore):
     """Reads what idle rules decide on and did, and writes what people ask for."""
 
-    async def candidates(self, cluster: str, read_to: int, below: float) -> list[IdleCandidate]:
+    async def candidates(
+        self, cluster: str, read_to: int, below: float, settings: DiagnosisSettings
+    ) -> list[IdleCandidate]:
         """Return running jobs that were busy for less than `below` of the last window."""
         values = {"cluster": cluster, "start": moment(read_to - WINDOW_SECONDS), "below": below}
-        return [_candidate(row) for row in await self._fetch(_CANDIDATES, values)]
+        return [_candidate(row, settings) for row in await self._fetch(_CANDIDATES, values)]
 
-    async def candidate(self, job: JobId) -> IdleCandidate | None:
+    async def candidate(self, job: JobId, settings: DiagnosisSettings) -> IdleCandidate | None:
         """Return a job if it runs on an engine."""
         row = await self._fetch_first(_ONE, {"job": job})
-        return None if row is None else _candidate(row)
+        return None if row is None else _candidate(row, settings)
 
     async def windows(self, jobs: Sequence[JobId]) -> Mapping[JobId, tuple[IdleWindow, ...]]:
         """Return the stored windows of each job, at most a day of them, oldest first."""
@@ -223,7 +223,7 @@ def past_steps(steps: Sequence[StoredStep]) -> Iterator[PastStep]:
     return (step.past() for step in steps if step.outcome is not IdleOutcome.EXPIRED)
 
 
-def _candidate(row: AnyRow) -> IdleCandidate:
+def _candidate(row: AnyRow, settings: DiagnosisSettings) -> IdleCandidate:
     return IdleCandidate(
         RunningJob(
             JobId(row.id),
@@ -234,7 +234,7 @@ def _candidate(row: AnyRow) -> IdleCandidate:
             PriorityName(row.priority) if row.priority else None,
             row.devices,
             row.started_at.timestamp() if row.started_at is not None else 2.0**40,
-            row.is_service,
+            settings.is_service(row.name, row.engine_id),
         ),
         ClusterName(row.cluster),
         EngineId(row.engine_id),

@@ -17,6 +17,7 @@ from fairway.engines.port import NOT_RESUMABLE, Refused, RequeueRequest, Unreach
 from fairway.ledger import Lease, LeaseLost, Ledger, Revision
 from fairway.ledger.records.jobs import DesiredState
 from fairway.ledger.telemetry.idle import StoredStep
+from fairway.model.diagnosis import DiagnosisSettings
 from fairway.model.fleet import Fleet
 from fairway.model.gpu_use import WINDOW_SECONDS
 from fairway.model.idle import IdleAction, IdleOutcome, IdleRule, IdleRules, IdleStep
@@ -79,10 +80,11 @@ class Setting:
         self.world = World()
         self.now = float(NOON)
         self.rules = IdleRules((RULE,))
+        self.diagnosis = DiagnosisSettings()
 
     def loop(self) -> ApplyIdleRules:
         def parse(revision: Revision) -> Fleet:
-            return replace(FLEET, idle=self.rules)
+            return replace(FLEET, idle=self.rules, diagnosis=self.diagnosis)
 
         last = LastApplied(HPC, self.ledger, Fleets(self.ledger, parse))
         return ApplyIdleRules(HPC, self.world.build, self.ledger, last, clock=lambda: self.now)
@@ -254,6 +256,17 @@ async def test_services_are_left_alone_unless_the_rule_says_otherwise(setting: S
     await setting.loop()(lease)
     assert await setting.steps(job) == []
     setting.rules = IdleRules((replace(RULE, except_services=False),))
+    await setting.loop()(lease)
+    assert await setting.steps(job) == [(IdleAction.WARN, IdleOutcome.DONE)]
+
+
+async def test_jobs_that_the_fleet_names_as_services_are_left_alone(setting: Setting, lease: Lease) -> None:
+    setting.diagnosis = DiagnosisSettings(services=("tr*",))
+    job = await setting.job()
+    setting.measure(job, NOON - 2 * HOUR, NOON)
+    await setting.loop()(lease)
+    assert await setting.steps(job) == []
+    setting.diagnosis = DiagnosisSettings(services=("serve-*",))
     await setting.loop()(lease)
     assert await setting.steps(job) == [(IdleAction.WARN, IdleOutcome.DONE)]
 
