@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -51,19 +52,26 @@ CONFIRMATIONS: Final = {
 
 _MAX_USES: Final = 512
 """Jobs whose GPU use is cached: a page that changes each second must not read thousands of GPUs each time."""
-_UseCache = SingleFlightGroup[gpu_wire.JobUse]
+
+
+class _JobCaches:
+    """What is read of a job's GPUs once for each window; of the advice, what each person may see."""
+
+    def __init__(self) -> None:
+        self.uses = SingleFlightGroup[gpu_wire.JobUse](_MAX_USES, max_age=WINDOW_SECONDS)
+        self.advice = SingleFlightGroup[Advice](_MAX_USES, max_age=WINDOW_SECONDS)
 
 
 def add_job_page(site: PageContext) -> None:
     """Add the page of one job, and its actions."""
     app, pages, ledger = site.app, site.pages, site.ledger
-    uses = _UseCache(_MAX_USES, max_age=WINDOW_SECONDS)
+    caches = _JobCaches()
 
     @app.get("/jobs/{id}", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def show_job(request: Request, id: str) -> Response:  # noqa: A002
         """Show one job."""
         found = await job_services.find_job(ledger, id)
-        return pages.show(request, "job.html", await _job_values(site, uses, caller_of(request), found))
+        return pages.show(request, "job.html", await _job_values(site, caches, caller_of(request), found))
 
     log_page.add_log_pages(site)
 
@@ -107,7 +115,7 @@ def _action_values(action: str, row: JobRow) -> dict[str, object]:
 
 
 async def _job_values(
-    site: PageContext, uses: _UseCache, caller: Token, found: JobDetail
+    site: PageContext, caches: _JobCaches, caller: Token, found: JobDetail
 ) -> dict[str, object]:
     """Return the template values, as far as the caller may see them."""
     now, row = datetime.now(UTC), found.row
@@ -119,7 +127,9 @@ async def _job_values(
     refusal = job_services.release_refusal(person, found) if DesiredState.RUN in changes else ""
     waits = row.state in OPEN_JOBS and row.state is not JobState.RUNNING
     tracked = job.last_seen_at is None
-    advice = await advise_job(site.ledger, fleet, found, person, now) if tracked else Advice()
+    window = (row.id, None if job.use is None else job.use.read_to, row.state)
+    advise = partial(advise_job, site.ledger, fleet, found, person, now)
+    advice = await caches.advice.get((window, person), advise) if tracked else Advice()
     tasks = None
     if row.array is not None:
         counts = (await site.ledger.jobs.array_counts([row.array])).get(row.array, {})
@@ -144,7 +154,7 @@ async def _job_values(
         "drawing": draw_timeline(job, now),
         "attempts": list(zip(job.attempts, waiting_times(job), strict=True)),
         "happened": views.timeline(job),
-        "use": await _use(site, uses, job, row),
+        "use": await _use(site, caches, window, job, row),
         "use_text": use_text,
         "cost": await cost_of(site.ledger, fleet, found, person, now),
         "after": await job_services.dependencies_of(site.ledger, job),
@@ -166,9 +176,11 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
-async def _use(site: PageContext, uses: _UseCache, job: wire.JobDetail, row: JobRow) -> JobUseView | None:
+async def _use(
+    site: PageContext, caches: _JobCaches, window: Hashable, job: wire.JobDetail, row: JobRow
+) -> JobUseView | None:
     """Read what the job's GPUs did, once for each window. Returns None if nothing was measured."""
     if job.use is None or not job.use.measured_gpu_seconds:
         return None
     read = partial(job_services.job_use, site.ledger, row, MAX_GPUS)
-    return job_use_view(await uses.get((row.id, job.use.read_to, row.state), read), job.attempts)
+    return job_use_view(await caches.uses.get(window, read), job.attempts)
