@@ -67,12 +67,9 @@ class Energy:
     co2_grams: Fraction = _NONE
 
 
-def energy_of(use: GpuUse, part: Fraction, pue: Decimal, co2_grams_per_kwh: Decimal | None) -> Energy:
-    """Return the energy of devices that are `part` of a GPU each, with what the site adds to it (PUE).
-
-    The exporter reports the power of a whole board, also for each of its slices.
-    """
-    joules = round(use.integrals.get(MetricCode.POWER, 0.0)) * part * Fraction(pue)
+def energy_of(use: GpuUse, pue: Decimal, co2_grams_per_kwh: Decimal | None) -> Energy:
+    """Return the energy of devices, with what the site adds to it (PUE)."""
+    joules = round(use.integrals.get(MetricCode.POWER, 0.0)) * Fraction(pue)
     factor = Fraction(co2_grams_per_kwh) if co2_grams_per_kwh is not None else _NONE
     return Energy(joules, joules / _JOULES_PER_KWH * factor)
 

@@ -36,9 +36,11 @@ def arrays(rows: Iterable[Sequence[object]], *names: str) -> dict[str, object]:
     return {name: [row[n] for row in rows] for n, name in enumerate(names)}
 
 
-def float_array(values: Sequence[float | None]) -> str:
-    """Format numbers as an array of PostgreSQL; psycopg takes a microsecond for each of them."""
-    return f"{{{msgspec.json.encode(values).decode()[1:-1]}}}"
+def array(values: Sequence[float | str | None]) -> object:
+    """Format numbers or texts as an array of PostgreSQL; psycopg takes a microsecond for each of them."""
+    encoded = msgspec.json.encode(values).decode()
+    # JSON and PostgreSQL write texts alike, unless they have something to escape.
+    return values if "\\" in encoded else f"{{{encoded[1:-1]}}}"
 
 
 def json_rows(rows: Sequence[object]) -> str:

@@ -236,7 +236,7 @@ class CostReports:
                     {kind: seconds * part for kind, seconds in kinds.items()},
                     {kind: seconds * rate for kind, seconds in kinds.items()},
                     GpuUse() if one is None else scaled(one.use, part),
-                    Energy() if one is None else energy_of(one.use, part, site.pue, site.co2_grams_per_kwh),
+                    Energy() if one is None else energy_of(one.use, site.pue, site.co2_grams_per_kwh),
                 )
             )
         return found

@@ -10,12 +10,16 @@ No job is measured for longer than it held GPUs: measured and unmeasured GPU-sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from fairway.model.gpu_use import Device, GpuUse, Holding, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
+
+_COMPUTE_SLICES: Final = frozenset("1234567")
+_NOBODY: Final[Set[JobId]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class Reading:
     means: Mapping[MetricCode, float]
     """The metrics that the exporter has."""
     peak_memory_mib: float | None = None
+    profile: str = ""
+    """Of a MIG instance: `3g.40gb`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class Holders:
     def __init__(self, holdings: Iterable[Holding], window: Window) -> None:
         self.window = window
         self._named: dict[str, list[Holding]] = {}
+        self._jobs: dict[str, set[JobId]] = {}
         self._on_gpu: dict[tuple[str, str], list[Holding]] = {}
         self.held: dict[JobId, float] = {}
         """GPU-seconds within the window."""
@@ -56,13 +63,14 @@ class Holders:
             self.held[holding.job] = self.held.get(holding.job, 0.0) + seconds * holding.devices
             for holder in holding.holders:
                 self._named.setdefault(holder, []).append(holding)
+                self._jobs.setdefault(holder, set()).add(holding.job)
             for node, gpus in holding.gpus.items():
                 for gpu in gpus:
                     self._on_gpu.setdefault((node, str(gpu)), []).append(holding)
 
-    def by_name(self, holder: str) -> set[JobId]:
+    def by_name(self, holder: str) -> Set[JobId]:
         """Return the jobs of a name: one, unless a name was given again; none if the ledger knows none."""
-        return {holding.job for holding in self._named.get(holder, ())}
+        return self._jobs.get(holder, _NOBODY)
 
     def by_name_at(self, holder: str, at: float, slack: float) -> set[JobId]:
         """Return the job that had a name at a time, or within `slack` seconds of it: exporters lag."""
@@ -115,17 +123,23 @@ def attribute(
 ) -> JobDevices:
     """Return what each job's devices did; `samples` are those of the ambiguous devices."""
     jobs: JobDevices = {}
+    by_device = _by_device(readings)
+    parts = _board_parts(by_device)
 
-    def sums(job: JobId, device: Device) -> GpuUse:
-        return jobs.setdefault(job, {}).setdefault(device, GpuUse())
+    def add(
+        job: JobId, device: Device, means: Mapping[MetricCode, float], seconds: float, memory: float | None
+    ) -> None:
+        if device in parts and MetricCode.POWER in means:
+            means = {**means, MetricCode.POWER: means[MetricCode.POWER] * parts[device]}
+        jobs.setdefault(job, {}).setdefault(device, GpuUse()).add(means, seconds, memory)
 
-    for device, on_device in _by_device(readings).items():
+    for device, on_device in by_device.items():
         if device in samples:
             for sample in samples[device]:
                 found = _holding(sample, device, holders, interval)
                 for job in found:
                     memory = sample.values.get(MetricCode.MEMORY)
-                    sums(job, device).add(sample.values, interval / len(found), memory)
+                    add(job, device, sample.values, interval / len(found), memory)
             continue
         named = [reading for reading in on_device if holders.by_name(reading.holder)]
         holding = holders.throughout(device)
@@ -133,10 +147,26 @@ def attribute(
             owners = holders.by_name(reading.holder) if named else {holding.job} if holding else set()
             for owner in owners:
                 seconds = min(reading.samples * interval, holders.window.seconds)
-                sums(owner, device).add(reading.means, seconds, reading.peak_memory_mib)
+                add(owner, device, reading.means, seconds, reading.peak_memory_mib)
     for job_id, devices in jobs.items():
         _limit(devices.values(), holders.held.get(job_id, 0.0))
     return jobs
+
+
+def _board_parts(by_device: Mapping[Device, Sequence[Reading]]) -> dict[Device, float]:
+    """Return the part of a board's power that each MIG instance counts for, by its multiprocessors.
+
+    The exporter shows the power of the whole board for every one of its instances.
+    """
+    boards: dict[tuple[str, str], dict[Device, int]] = {}
+    for device, readings in by_device.items():
+        if device.instance:
+            compute = readings[0].profile.partition("g.")[0]
+            weight = int(compute) if compute in _COMPUTE_SLICES else 1
+            boards.setdefault((device.node, device.gpu), {})[device] = weight
+    return {
+        device: weight / sum(board.values()) for board in boards.values() for device, weight in board.items()
+    }
 
 
 def _holding(sample: Sample, device: Device, holders: Holders, slack: float) -> list[JobId]:

@@ -28,7 +28,7 @@ class TelemetryRefused(PermanentError):
     """Prometheus refuses what Fairway asks until somebody changes something."""
 
 
-class Labels(msgspec.Struct, frozen=True):
+class Labels(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """The labels of a series that Fairway looks at; the others are skipped."""
 
     name: str = msgspec.field(name="__name__", default="")
@@ -68,6 +68,11 @@ class Labels(msgspec.Struct, frozen=True):
         return self.uuid or self.old_uuid or self.nvlink_uuid
 
     @property
+    def storable(self) -> bool:
+        """Whether PostgreSQL takes the names of the device: an exporter may send any character."""
+        return "\0" not in self.host_name + self.gpu + self.instance_id
+
+    @property
     def machine(self) -> str:
         """The host of a series that is not of a GPU, where only the target's address may name it."""
         return self.host_name or self.nodename or self.instance.rpartition(":")[0] or self.instance
@@ -85,7 +90,7 @@ class Labels(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.pod}" if self.pod else ""
 
 
-class VectorRow(msgspec.Struct, frozen=True):
+class VectorRow(msgspec.Struct, frozen=True, gc=False):
     """One row of an instant vector."""
 
     metric: Labels
@@ -96,7 +101,7 @@ class VectorRow(msgspec.Struct, frozen=True):
         return parse_number(self.value[1])
 
 
-class MatrixRow(msgspec.Struct, frozen=True):
+class MatrixRow(msgspec.Struct, frozen=True, gc=False):
     """One series with its samples."""
 
     metric: Labels
@@ -186,8 +191,10 @@ class Prometheus:
             self._fail(f"is not reachable: {error or type(error).__name__}")
 
     def _headers(self) -> dict[str, str]:
+        # To compress and expand some megabytes costs both sides more than to send them.
+        plain = {"Accept-Encoding": "identity"}
         if self._source.token_file is None:
-            return {}
+            return plain
         try:
             with Path(self._source.token_file).open("rb") as file:
                 token = file.read(_MAX_TOKEN_BYTES).decode("ascii").strip()
@@ -197,7 +204,7 @@ class Prometheus:
                 f"cannot read the token for {self._source.prometheus} in {self._source.token_file}: {error}",
                 f"let the user of this server read it:  ls -l {self._source.token_file}",
             ) from error
-        return {"Authorization": f"Bearer {token}"}
+        return plain | {"Authorization": f"Bearer {token}"}
 
     def _decoded(self, content: bytes, kind: type[R]) -> R:
         try:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairway.model.gpu_use import Window
-from fairway.telemetry.metrics import GpuMetric
 
 _BY: Final = (
-    "node, Hostname, hostname, gpu, GPU_I_ID, hpc_job, namespace, pod, exported_namespace, exported_pod"
+    "node, Hostname, hostname, gpu, GPU_I_ID, GPU_I_PROFILE,"
+    " hpc_job, namespace, pod, exported_namespace, exported_pod"
 )
 CODE: Final = "fairway_code"
 """A label that says which of several queries a row answers."""
@@ -28,10 +28,9 @@ def _range(window: Window) -> str:
     return f"{window.seconds * 1000 - 1}ms"
 
 
-def means(metric: GpuMetric, select: str, window: Window) -> str:
-    """Return the query for the mean of a metric, by device and holder; parts of a whole are added up."""
-    how = "sum" if metric.parts else "avg"
-    return _each(how, "avg_over_time", metric.names, select, window)
+def means(names: Sequence[str], select: str, window: Window) -> str:
+    """Return the query for the mean of a metric, by device and holder."""
+    return _each("avg", "avg_over_time", names, select, window)
 
 
 def counts(names: Sequence[str], select: str, window: Window) -> str:
@@ -39,26 +38,24 @@ def counts(names: Sequence[str], select: str, window: Window) -> str:
     return _each("sum", "count_over_time", names, select, window)
 
 
-def mean_of(name: str, select: str, window: Window) -> str:
-    """Return the query for the mean of a metric by its name, by device and holder."""
-    return _each("avg", "avg_over_time", (name,), select, window)
-
-
-def peaks(metric: GpuMetric, select: str, window: Window) -> str:
+def peaks(names: Sequence[str], select: str, window: Window) -> str:
     """Return the query for the largest sample, by device and holder."""
-    return _each("max", "max_over_time", metric.names, select, window)
+    return _each("max", "max_over_time", names, select, window)
 
 
 def samples(names: Sequence[str], select: str, host_label: str, hosts: Sequence[str], window: Window) -> str:
     """Return the query for every sample of some hosts; `host_label` is the label that names them."""
-    matchers = [f'__name__=~"{"|".join(names)}"', f'{host_label}=~"{_alternatives(hosts)}"']
-    return f"{{{', '.join([*matchers, *filter(None, [select])])}}}[{_range(window)}]"
+    return f"{_of_hosts(names, select, host_label, hosts)}[{_range(window)}]"
 
 
-def names(among: Sequence[str], select: str) -> str:
-    """Return the query for the names, of those given, that anything has."""
-    matchers = [f'__name__=~"{"|".join(among)}"', *filter(None, [select])]
-    return f"count by (__name__) ({{{', '.join(matchers)}}})"
+def names(among: Sequence[str], select: str, host_label: str, hosts: Sequence[str]) -> str:
+    """Return the query for the names, of those given, that any of some hosts has."""
+    return f"count by (__name__) ({_of_hosts(among, select, host_label, hosts)})"
+
+
+def _of_hosts(names: Sequence[str], select: str, host_label: str, hosts: Sequence[str]) -> str:
+    matchers = (f'__name__=~"{"|".join(names)}"', f'{host_label}=~"{_alternatives(hosts)}"')
+    return f"{{{_matchers(select, *matchers)}}}"
 
 
 def _each(how: str, over_time: str, names: Sequence[str], select: str, window: Window) -> str:

@@ -26,7 +26,7 @@ from fairway.telemetry.attribution import (
     attribute,
 )
 from fairway.telemetry.hosts import attribute_hosts
-from fairway.telemetry.metrics import BY_CODE, METRICS
+from fairway.telemetry.metrics import BY_CODE, METRICS, GpuMetric
 from fairway.telemetry.prometheus import (
     Labels,
     MatrixRow,
@@ -98,64 +98,76 @@ class WindowReader:
         self, window: Window, holdings: Iterable[Holding], interval: float = DEFAULT_INTERVAL
     ) -> WindowUse:
         """Read a window; `interval` is that of an earlier one, for a window with too few samples."""
-        counted = await self._vector(queries.counts(_ENGINE.names, self._select, window), window)
-        instead = await self._vector(queries.counts((_FALLBACK[0],), self._select, window), window)
         # By labels, which are the same in all answers: 8,000 GPUs have a hundred thousand rows.
-        samples = {row.metric: row.number for row in instead}
-        engine = {row.metric: row.number for row in counted}
-        without_engine = samples.keys() - engine.keys()
-        samples |= engine
+        samples = await self._numbers(queries.counts(_ENGINE.names, self._select, window), window)
+        means = {metric.code: await self._means(metric, window) for metric in METRICS}
+        # Asked for only if a GPU may need it: each query of 8,000 GPUs costs Prometheus a tenth of a second.
+        if not samples or any(column.keys() - samples.keys() for column in means.values()):
+            await self._fall_back(window, samples, means[MetricCode.ENGINE])
+        samples = {labels: number for labels, number in samples.items() if labels.storable}
         if not samples:
             return WindowUse(window, interval, {}, ())
         most = max(samples, key=lambda labels: samples[labels])
         interval = await self._interval(most, window, interval)
         holders = Holders(holdings, window)
-        readings = await self._readings(window, samples, without_engine)
-        devices = ambiguous(readings, holders, interval)
-        hosts = {labels.host_name: labels for labels in samples if self._device(labels) in devices}
+        query = queries.peaks(BY_CODE[MetricCode.MEMORY].names, self._select, window)
+        peaks = await self._numbers(query, window)
+        readings = {
+            labels: Reading(
+                self._device(labels),
+                labels.holder,
+                number,
+                {code: column[labels] for code, column in means.items() if labels in column},
+                peaks.get(labels),
+                labels.profile,
+            )
+            for labels, number in samples.items()
+        }
+        devices = ambiguous(readings.values(), holders, interval)
+        hosts = {labels.host_name: labels for labels, one in readings.items() if one.device in devices}
         each = await self._samples(hosts, devices, window)
-        jobs = attribute(readings, each, holders, interval)
-        return WindowUse(window, interval, jobs, readings, await self._hosts(window, jobs, holders))
+        every = tuple(readings.values())
+        jobs = attribute(every, each, holders, interval)
+        return WindowUse(window, interval, jobs, every, await self._hosts(window, jobs, holders))
 
     async def _hosts(self, window: Window, jobs: JobDevices, holders: Holders) -> Mapping[JobId, HostUse]:
         """Read what the hosts did. What cannot be read is not measured, and no reason to wait."""
         try:
-            busy = await self._vector(queries.busy_cores(self._select, window), window)
-            given = await self._vector(queries.given_cores(self._select, window), window)
-            waits = await self._vector(queries.io_waits(self._select, window), window)
+            busy = await self._numbers(queries.busy_cores(self._select, window), window)
+            given = await self._numbers(queries.given_cores(self._select, window), window)
+            waits = await self._numbers(queries.io_waits(self._select, window), window)
         except (TelemetryUnreachable, TelemetryRefused) as error:
             log.warning("hosts-not-read", code=error.code, message=error.message, hint=error.hint)
             return {}
         return attribute_hosts(
-            {row.metric.holder: row.number for row in busy if not math.isnan(row.number)},
-            {row.metric.holder: row.number for row in given if not math.isnan(row.number)},
-            {self._nodes.node(row.metric.machine): row.number for row in waits if not math.isnan(row.number)},
+            {labels.holder: cores for labels, cores in busy.items()},
+            {labels.holder: cores for labels, cores in given.items()},
+            {self._nodes.node(labels.machine): ratio for labels, ratio in waits.items()},
             jobs,
             holders,
         )
 
-    async def _readings(
-        self, window: Window, samples: Mapping[Labels, float], without_engine: Collection[Labels]
-    ) -> tuple[Reading, ...]:
-        means: dict[Labels, dict[MetricCode, float]] = {labels: {} for labels in samples}
+    async def _means(self, metric: GpuMetric, window: Window) -> dict[Labels, float]:
+        # To add up the parts costs Prometheus more than to send them.
+        parts = [(name,) for name in metric.names] if metric.parts else [metric.names]
+        first, *more = [
+            await self._numbers(queries.means(part, self._select, window), window) for part in parts
+        ]
+        for numbers in more:
+            for labels, number in numbers.items():
+                first[labels] = first.get(labels, 0.0) + number
+        return first
 
-        async def take(query: str, code: MetricCode, factor: float, only: Collection[Labels]) -> None:
-            for row in await self._vector(query, window):
-                number = row.number
-                if row.metric in only and not math.isnan(number):
-                    means[row.metric][code] = number * factor
-
-        for metric in METRICS:
-            await take(queries.means(metric, self._select, window), metric.code, 1.0, means)
-        if without_engine:
-            query = queries.mean_of(_FALLBACK[0], self._select, window)
-            await take(query, MetricCode.ENGINE, _FALLBACK[1], without_engine)
-        peaks = await self._vector(queries.peaks(BY_CODE[MetricCode.MEMORY], self._select, window), window)
-        peak = {row.metric: row.number for row in peaks}
-        return tuple(
-            Reading(self._device(labels), labels.holder, number, means[labels], peak.get(labels))
-            for labels, number in samples.items()
-        )
+    async def _fall_back(
+        self, window: Window, samples: dict[Labels, float], engine: dict[Labels, float]
+    ) -> None:
+        """Add the samples and means of GPUs whose exporter has only the coarser metric."""
+        name, factor = _FALLBACK
+        counted = await self._numbers(queries.counts((name,), self._select, window), window)
+        if without_engine := counted.keys() - samples.keys():
+            means = await self._numbers(queries.means((name,), self._select, window), window)
+            samples |= {labels: counted[labels] for labels in without_engine}
+            engine |= {labels: means[labels] * factor for labels in without_engine & means.keys()}
 
     async def _interval(self, series: Labels, window: Window, known: float) -> float:
         """Return the usual time between two samples of a host; `known` is that of an earlier window.
@@ -187,6 +199,11 @@ class WindowReader:
 
     async def _vector(self, query: str, window: Window) -> tuple[VectorRow, ...]:
         return await self._prometheus.vector(query, queries.moment(window))
+
+    async def _numbers(self, query: str, window: Window) -> dict[Labels, float]:
+        """Return the numbers of a query's rows, without those that are no measurement."""
+        numbers = ((row.metric, row.number) for row in await self._vector(query, window))
+        return {labels: number for labels, number in numbers if not math.isnan(number)}
 
     def _device(self, labels: Labels) -> Device:
         return Device(self._nodes.node(labels.host_name), labels.gpu, labels.instance_id)

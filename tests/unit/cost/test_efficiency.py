@@ -99,13 +99,10 @@ def test_what_cost_most_for_nothing_is_first_and_days_are_in_order() -> None:
     assert [row.labels[1] for row in table.rows] == ["c", "b", "a"]
 
 
-def test_energy_of_a_slice_is_its_part_of_the_board() -> None:
+def test_energy_has_what_the_site_adds() -> None:
     board = measured(0, 3600, 0, power=300 * 3600).use
-    seventh = Fraction(1, 7)
-    whole = energy_of(board, Fraction(1), Decimal("1.2"), Decimal(400))
-    assert whole.joules == 300 * 3600 * Fraction("1.2")
-    assert whole.co2_grams == Fraction("0.36") * 400
-    slices = energy_of(board, seventh, Decimal("1.2"), None)
-    assert slices.joules * 7 == whole.joules
-    assert slices.co2_grams == 0
-    assert scaled(board, seventh).measured == pytest.approx(3600 / 7)
+    energy = energy_of(board, Decimal("1.2"), Decimal(400))
+    assert energy.joules == 300 * 3600 * Fraction("1.2")
+    assert energy.co2_grams == Fraction("0.36") * 400
+    assert energy_of(board, Decimal("1.2"), None).co2_grams == 0
+    assert scaled(board, Fraction(1, 7)).measured == pytest.approx(3600 / 7)

@@ -128,7 +128,7 @@ def test_devices_are_given_back() -> None:
     clusters.metrics.sample()
     end = clusters.now
     gone = engine.engine_id(clusters.jobs["gang"])
-    query = means(BY_CODE[MetricCode.MEMORY], 'cluster="hpc"', Window(int(end) - 4, int(end)))
+    query = means(BY_CODE[MetricCode.MEMORY].names, 'cluster="hpc"', Window(int(end) - 4, int(end)))
     rows = clusters.metrics.answer(query, end)["result"]
     assert isinstance(rows, list)
     assert len(rows) == 160

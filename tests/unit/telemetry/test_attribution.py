@@ -232,3 +232,34 @@ def test_a_name_that_was_given_again_is_divided_by_time() -> None:
     samples = [Sample(at, ("ns/web-0",), {MetricCode.ENGINE: 0.5}) for at in _times(7)]
     found = attribute([reading], {GPU: samples}, holders, INTERVAL)
     assert (_measured(found, 1), _measured(found, 2)) == (300, 300)
+
+
+@pytest.mark.parametrize("change", [None, WINDOW.start + 300.0])
+def test_the_slices_of_a_board_share_its_power(change: float | None) -> None:
+    """Whether a slice has one holder or, sample by sample, two."""
+    slices = {"1": "3g.40gb", "2": "3g.40gb", "3": "1g.10gb"}
+    holdings = [Holding(JobId(2), 1, WINDOW.start, WINDOW.end, frozenset({"2"}))]
+    names = {"1": ("1",), "2": ("2",), "3": ("",)}
+    if change is None:
+        holdings.append(Holding(JobId(1), 1, WINDOW.start, WINDOW.end, frozenset({"1"})))
+    else:
+        # A name that was given again.
+        holdings.append(Holding(JobId(1), 1, WINDOW.start, change, frozenset({"1"})))
+        holdings.append(Holding(JobId(3), 1, change, WINDOW.end, frozenset({"1"})))
+    means = {MetricCode.ENGINE: 0.5, MetricCode.POWER: 350.0}
+    readings = [
+        Reading(Device("n1", "0", instance), name, WINDOW.seconds / INTERVAL, means, profile=profile)
+        for instance, profile in slices.items()
+        for name in names[instance]
+    ]
+    holders = Holders(holdings, WINDOW)
+    devices = ambiguous(readings, holders, INTERVAL)
+    assert devices == (set() if change is None else {Device("n1", "0", "1")})
+    samples = {device: [Sample(at, ("1",), means) for at in _times(0)] for device in devices}
+    jobs = attribute(readings, samples, holders, INTERVAL)
+    joules = {
+        job: sum(use.integrals[MetricCode.POWER] for use in devices.values()) for job, devices in jobs.items()
+    }
+    share = 350.0 * WINDOW.seconds * 3 / 7
+    expected = {1: share, 2: share} if change is None else {1: share / 2, 2: share, 3: share / 2}
+    assert joules == pytest.approx(expected)

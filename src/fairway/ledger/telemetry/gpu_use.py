@@ -9,14 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
+import msgspec
 from sqlalchemy import text
 
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter, lost
 from fairway.ledger.schema.telemetry import ADDED, HOST, LATEST, PEAK
-from fairway.ledger.sql_values import arrays, float_array, moment, seconds
+from fairway.ledger.sql_values import array, arrays, moment, seconds
 from fairway.model.gpu_use import Device, GpuUse, Holding, HostUse, JobDevices, MetricCode, Window
 from fairway.model.job import JobId
 
@@ -121,6 +122,9 @@ _FORGET_WINDOWS = text("DELETE FROM job_window WHERE cluster = :cluster AND star
 
 _NODES = text("SELECT name FROM node WHERE cluster = :cluster")
 
+_Holders: TypeAlias = tuple[tuple[str, ...], ...]
+_Gpus: TypeAlias = dict[str, tuple[int, ...]]
+
 _MARK = text("SELECT read_to, interval_seconds FROM telemetry_mark WHERE cluster = :cluster")
 _START = text("""
     INSERT INTO telemetry_mark (cluster, read_to, interval_seconds) VALUES (:cluster, :at, :interval)
@@ -134,7 +138,8 @@ _MOVE = text("""
 _HOLDINGS = text("""
     SELECT attempt.job, attempt.devices, attempt.started_at, attempt.ended_at, located.holders, located.gpus
     FROM (
-        SELECT job, attempt, jsonb_agg(holders) AS holders, jsonb_object_agg(node, gpus) AS gpus
+        SELECT job, attempt, CAST(jsonb_agg(holders) AS text) AS holders,
+            CAST(jsonb_object_agg(node, gpus) AS text) AS gpus
         FROM attempt_gpu WHERE cluster = :cluster AND (ended_at IS NULL OR ended_at > :start)
         GROUP BY job, attempt
     ) AS located
@@ -173,8 +178,8 @@ class GpuUseStore(LedgerStore):
                 row.devices,
                 row.started_at.timestamp(),
                 float(window.end) if row.ended_at is None else row.ended_at.timestamp(),
-                frozenset(holder for holders in row.holders for holder in holders),
-                {node: tuple(gpus) for node, gpus in row.gpus.items() if gpus},
+                frozenset(h for holders in msgspec.json.decode(row.holders, type=_Holders) for h in holders),
+                {node: gpus for node, gpus in msgspec.json.decode(row.gpus, type=_Gpus).items() if gpus},
             )
             for row in await self._fetch(_HOLDINGS, values)
         ]
@@ -217,14 +222,8 @@ class GpuUseWriter(FencedWriter):
         in_hour = {"hour": moment(hour)}
         every = [(job, device, use) for job, devices in jobs.items() for device, use in devices.items()]
         if every:
-            keys = ((job, device.node, device.gpu, device.instance) for job, device, _ in every)
-            values = (_values(use) for _, _, use in every)
             at = {"start": moment(window.start), "cluster": cluster}
-            columns = arrays(keys, *_BY_GPU)
-            columns |= {
-                n: float_array(column) for n, column in zip(_VALUES, zip(*values, strict=True), strict=True)
-            }
-            await self._connection.execute(_ADD, columns | at | in_hour | {"day": day})
+            await self._connection.execute(_ADD, _columns(every) | at | in_hour | {"day": day})
             windows = arrays(
                 (_window(job, devices) for job, devices in jobs.items()),
                 *("job", "measured", "busy", "gpus", "idle_gpus", "memory_peak"),
@@ -259,12 +258,22 @@ def _held_by_node(jobs: JobDevices) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _values(use: GpuUse) -> tuple[float | None, ...]:
-    """Return the columns of `ADDED` and the peak."""
-    sums = (
-        value for code in MetricCode for value in (use.integrals.get(code, 0.0), use.seconds.get(code, 0.0))
-    )
-    return *sums, use.idle, use.peak_memory_mib
+def _columns(every: Sequence[tuple[JobId, Device, GpuUse]]) -> dict[str, object]:
+    """Return the columns of `_TYPES`."""
+    uses = [use for _, _, use in every]
+    columns: list[list[float | None]] = [
+        [sums.get(code, 0.0) for sums in kind]
+        for code in MetricCode
+        for kind in ([use.integrals for use in uses], [use.seconds for use in uses])
+    ]
+    columns += [[use.idle for use in uses], [use.peak_memory_mib for use in uses]]
+    return {
+        "job": array([job for job, _, _ in every]),
+        "node": array([device.node for _, device, _ in every]),
+        "gpu": array([device.gpu for _, device, _ in every]),
+        "instance": array([device.instance for _, device, _ in every]),
+        **{name: array(column) for name, column in zip(_VALUES, columns, strict=True)},
+    }
 
 
 def _window(job: JobId, devices: Mapping[Device, GpuUse]) -> tuple[object, ...]:

@@ -83,6 +83,20 @@ async def test_windows_are_added_up(
     assert (mark.read_to, mark.interval) == (SECOND.end, 15.0)
 
 
+async def test_names_come_from_exporters_and_may_have_any_character(
+    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+) -> None:
+    job = JobId(hand.job(hand.class_()))
+    async with ledger.writing(lease) as tx:
+        await tx.gpu_use.start(NOON, 30.0)
+    names = {"n{1},2", 'n"1"', "n\\1", "n\n1", "NULL", "", "knöten", " n1 "}
+    await add(ledger, lease, FIRST, {job: {Device(name, "0"): use(0.5) for name in names}})
+    assert {row[0] for row in db.execute("SELECT node FROM gpu_use")} == names
+    later = {name for name in names if "\\" not in name and "\n" not in name and '"' not in name}
+    await add(ledger, lease, SECOND, {job: {Device(name, "0"): use(0.5) for name in later}})
+    assert one(db, "SELECT count(*) FROM gpu_use WHERE engine_seconds = 600") == len(later)
+
+
 async def test_a_window_is_added_once(
     ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
 ) -> None:
