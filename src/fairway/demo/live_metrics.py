@@ -41,6 +41,8 @@ _OVER_TIME: Final = re.compile(r"(avg|count|max)_over_time\((\w+)\{")
 _HOW: Final = re.compile(r"^(avg|sum|max) by \(")
 _RANGE: Final = re.compile(r"\[(\d+)ms\]$|\[(\d+)ms\]\)")
 _NAMES: Final = re.compile(r'^\{__name__=~"([^"]*)"')
+_SERVED: Final = re.compile(r'^count by \(__name__\) \(\{__name__=~"([^"]*)"')
+"""Asks which metrics there are: the demo has all of them, also those of errors that it never shows."""
 _HOSTS: Final = re.compile(r'Hostname=~"((?:[^"\\]|\\.)*)"')
 _CLUSTER: Final = re.compile(r'cluster="([a-z0-9-]+)"')
 
@@ -105,6 +107,9 @@ class LiveMetrics:
 
     def answer(self, query: str, at: float) -> dict[str, object]:
         """Return the reply to a query at a time. Queries that are not known have an empty one."""
+        if (asked := _SERVED.match(query)) is not None:
+            served = [{"metric": {"__name__": name}, "value": [at, "1"]} for name in asked[1].split("|")]
+            return {"resultType": "vector", "result": served}
         cluster = _CLUSTER.search(query)
         length = _RANGE.search(query)
         if cluster is None or length is None:

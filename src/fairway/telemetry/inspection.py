@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ async def _ask(
     prometheus: Prometheus, cluster: Cluster, source: Telemetry, nodes: Collection[str]
 ) -> list[Finding]:
     now = time.time()
-    window = Window(int(now) - RECENT_SECONDS, int(now))
+    end = math.ceil(now)
+    window = Window(end - RECENT_SECONDS, end)
     names = [name for counter in (*counters.USE, *counters.HEALTH) for name in counter.names]
     devices = await prometheus.vector(queries.counts(_ENGINE, source.select, window), window.end)
     if not devices:

@@ -90,15 +90,22 @@ class Labels(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return f"{self.namespace}/{self.pod}" if self.pod else ""
 
 
+class Point(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time and a value."""
+
+    at: float
+    text: str
+
+
 class VectorRow(msgspec.Struct, frozen=True, gc=False):
     """One row of an instant vector."""
 
     metric: Labels
-    value: tuple[float, str]
+    value: Point
 
     @property
     def number(self) -> float:
-        return parse_number(self.value[1])
+        return parse_number(self.value.text)
 
 
 class MatrixRow(msgspec.Struct, frozen=True, gc=False):

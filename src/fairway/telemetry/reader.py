@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 from typing import Final
 
 import structlog
@@ -202,8 +203,8 @@ class WindowReader:
 
     async def _numbers(self, query: str, window: Window) -> dict[Labels, float]:
         """Return the numbers of a query's rows, without those that are no measurement."""
-        numbers = ((row.metric, row.number) for row in await self._vector(query, window))
-        return {labels: number for labels, number in numbers if not math.isnan(number)}
+        rows = await self._vector(query, window)
+        return {row.metric: number for row in rows if isfinite(number := float(row.value.text))}
 
     def _device(self, labels: Labels) -> Device:
         return Device(self._nodes.node(labels.host_name), labels.gpu, labels.instance_id)

@@ -8,7 +8,7 @@ from fairway.model.gpu_use import Device, GpuUse, Holding, HostUse, JobDevices, 
 from fairway.model.job import JobId
 from fairway.telemetry.attribution import Holders
 from fairway.telemetry.hosts import attribute_hosts
-from fairway.telemetry.prometheus import Labels, Prometheus, TelemetryUnreachable, VectorRow
+from fairway.telemetry.prometheus import Labels, Point, Prometheus, TelemetryUnreachable, VectorRow
 from fairway.telemetry.reader import NodeNames, WindowReader
 
 WINDOW = Window(1_200_000, 1_200_300)
@@ -54,7 +54,7 @@ class Asked:
             raise TelemetryUnreachable("TelemetryUnreachable", "query would load too many samples", "")
         labels = Labels(node="n1", gpu="0", hpc_job="17")
         value = "20" if "count_over_time" in query else "0.5"
-        return (VectorRow(labels, (at, value)),)
+        return (VectorRow(labels, Point(at, value)),)
 
     async def matrix(self, query: str, at: float) -> tuple[object, ...]:
         return ()

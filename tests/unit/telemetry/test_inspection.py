@@ -26,7 +26,7 @@ from fairway.services.plans import Planner
 from fairway.telemetry import counters, health
 from fairway.telemetry.inspection import findings, inspect
 from fairway.telemetry.metrics import METRICS
-from fairway.telemetry.prometheus import Labels, MatrixRow, TelemetryUnreachable, VectorRow
+from fairway.telemetry.prometheus import Labels, MatrixRow, Point, TelemetryUnreachable, VectorRow
 
 FLEET = """\
 apiVersion: fairway/v1alpha1
@@ -55,7 +55,7 @@ def cluster(engine: str, url: str = "http://127.0.0.1:9") -> Cluster:
 
 
 def device(**labels: str) -> VectorRow:
-    return VectorRow(Labels(**{"host": "n1", "gpu": "0", **labels}), (0.0, "20"))
+    return VectorRow(Labels(**{"host": "n1", "gpu": "0", **labels}), Point(0.0, "20"))
 
 
 def samples(*values: float, interval: float = 15.0) -> MatrixRow:

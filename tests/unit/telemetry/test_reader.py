@@ -9,7 +9,7 @@ import pytest
 
 from fairway.model.gpu_use import Device, MetricCode, Window
 from fairway.telemetry.attribution import Reading
-from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, VectorRow
+from fairway.telemetry.prometheus import Labels, MatrixRow, Point, Prometheus, VectorRow
 from fairway.telemetry.reader import NodeNames, WindowReader
 
 WINDOW = Window(1_200_000, 1_200_300)
@@ -28,7 +28,7 @@ class Exported:
         self.queries.append(query)
         counts = "count_over_time" in query
         return tuple(
-            VectorRow(labels, (at, "20" if counts else value))
+            VectorRow(labels, Point(at, "20" if counts else value))
             for name, of_name in self.values.items()
             if f"{name}{{" in query
             for labels, value in of_name.items()

@@ -31,6 +31,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 DELAY_SECONDS: Final = 60
 """How long after its end a window is read."""
 INSPECT_EVERY_SECONDS: Final = 600
+INSPECT_AGAIN_SECONDS: Final = 60
+"""After something was missing: whoever installs it wants to see that it is there."""
 MAX_WINDOWS: Final = 24
 """Windows in one step; the rest is left to the next step."""
 
@@ -81,9 +83,9 @@ class ReadTelemetry:
         """Look now and then what the metrics lack."""
         if self._clock() < self._inspect_at:
             return
-        self._inspect_at = self._clock() + INSPECT_EVERY_SECONDS
         nodes = await self._ledger.gpu_use.nodes(self._cluster)
         lacking = await inspect(replace(fleet.cluster(self._cluster), telemetry=self._source), nodes)
+        self._inspect_at = self._clock() + (INSPECT_AGAIN_SECONDS if lacking else INSPECT_EVERY_SECONDS)
         condition = None
         if lacking:
             first, *others = lacking

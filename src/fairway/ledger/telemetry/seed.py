@@ -222,13 +222,15 @@ _GPUS = text(f"""
 """)  # noqa: S608
 # Whoever held a node's GPUs: also those that nobody held were measured.
 _NODES = text(f"""
-    INSERT INTO node_use (cluster, hour, node, measured, busy)
-    SELECT node.cluster, hours.hour, node.name, node.devices * 3600, COALESCE(used.busy, 0)
+    INSERT INTO node_use (cluster, hour, node, measured, busy, held_measured, held_busy)
+    SELECT node.cluster, hours.hour, node.name, node.devices * 3600,
+        COALESCE(used.busy, 0), COALESCE(used.held, 0), COALESCE(used.busy, 0)
     FROM unnest(CAST(:cluster AS text[]), CAST(:name AS text[]), CAST(:devices AS int[]))
         AS node (cluster, name, devices)
     CROSS JOIN unnest(CAST(:hours AS timestamptz[])) AS hours (hour)
     LEFT JOIN (
-        SELECT place.node, hour, sum(least(w * engine, m) / cardinality(attempt.nodes)) AS busy
+        SELECT place.node, hour, sum(m / cardinality(attempt.nodes)) AS held,
+            sum(least(w * engine, m) / cardinality(attempt.nodes)) AS busy
         FROM ({_PIECES}) AS piece JOIN past_use USING (job)
         JOIN attempt ON attempt.job = piece.job AND attempt.number = piece.attempt
         CROSS JOIN unnest(attempt.nodes) AS place (node)
@@ -244,7 +246,9 @@ _NODES = text(f"""
         WHERE down.node = node.name AND hours.hour >= start AND hours.hour < until
     )
     ON CONFLICT (cluster, hour, node)
-    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy
+    DO UPDATE SET measured = node_use.measured + excluded.measured, busy = node_use.busy + excluded.busy,
+        held_measured = node_use.held_measured + excluded.held_measured,
+        held_busy = node_use.held_busy + excluded.held_busy
 """)  # noqa: S608
 _MARKS = text("""
     INSERT INTO telemetry_mark (cluster, read_to, interval_seconds)

@@ -19,7 +19,7 @@ from fairway.model.gpu_health import GpuSighting, HealthAction, HealthRule
 from fairway.model.names import ClusterName, NodeName
 from fairway.model.observation import Devices, Health, Node, Observation
 from fairway.services.fleets import Fleets, LastApplied
-from fairway.telemetry.prometheus import Labels, MatrixRow, Prometheus, TelemetryUnreachable, VectorRow
+from fairway.telemetry.prometheus import Labels, MatrixRow, Point, Prometheus, TelemetryUnreachable, VectorRow
 from tests.unit.control.job_toy import FLEET, HPC, POOL, give_fleet, take
 
 CORDON = HealthRule("broken", action=HealthAction.CORDON, max_share=Decimal("0.5"))
@@ -63,7 +63,7 @@ class Fake(Prometheus):
             raise TelemetryUnreachable("TelemetryUnreachable", "it does not answer", "start it")
         if "unless" in query:
             return ()
-        return tuple(VectorRow(labels, (at, "79")) for labels in self.broken)
+        return tuple(VectorRow(labels, Point(at, "79")) for labels in self.broken)
 
     async def matrix(self, query: str, at: float) -> tuple[MatrixRow, ...]:
         present, xid = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_XID_ERRORS"
