@@ -25,7 +25,7 @@ from fairway.ledger.telemetry.seed import (
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_health import xid_code
 from fairway.model.idle import IdleRule
-from fairway.model.names import NodeName
+from fairway.model.names import NodeName, SliceName
 from fairway.model.observation import Health
 from fairway.model.team import Supply
 from fairway.model.text import span
@@ -159,6 +159,7 @@ def _use(
     ]
     first, last = job.attempts[0].started, job.ended
     memory = device_memory_mib(pool, planned.supply)
+    board_part = _board_part(pool, planned.supply.slice)
     return (
         PastUse(
             job=number,
@@ -168,8 +169,8 @@ def _use(
             dram=shape.dram,
             memory=shape.memory * memory * 0.9,
             memory_peak=shape.memory * memory,
-            watts=shape.watts(watts_limit(pool)),
-            idle_watts=IDLE_WATTS,
+            watts=shape.watts(watts_limit(pool)) * board_part,
+            idle_watts=IDLE_WATTS * board_part,
             pcie=shape.pcie,
             nvlink=2e10 * shape.tensor if len(held) > 1 else 0.0,
             works_until=last if shape.works >= 1 else first + (last - first) * shape.works,
@@ -209,6 +210,15 @@ class _Devices:
             place.slices_per_gpu[name] for name in sorted(place.slices_per_gpu) if name < supply.slice
         )
         return [(str(index // per_gpu), str(first + index % per_gpu)) for index in indices]
+
+
+def _board_part(pool: Pool, slice_: SliceName | None) -> float:
+    """Return the part of a board's power that a device counts for, by its multiprocessors."""
+    if slice_ is None:
+        return 1.0
+    counts = virtual_place(pool).slices_per_gpu
+    compute = {p.name: p.compute_slices for name in counts if (p := pool.gpu.profile(name)) is not None}
+    return compute[slice_] / sum(compute[name] * count for name, count in counts.items())
 
 
 def _nodes(fleet: Fleet, run: SimulatedRun) -> Iterator[PastNode]:

@@ -155,7 +155,7 @@ async def test_energy_and_carbon_dioxide(ledger: Ledger, book: CostBook) -> None
         of = [
             (r, figures[n][0]) for n, r in enumerate(rows) if n in figures and r.of.cluster == row.labels[0]
         ]
-        kwh = sum(measured * WATTS * float(part(r)) for r, measured in of) / 3.6e6
+        kwh = sum(measured * WATTS for _, measured in of) / 3.6e6
         pue, grams = (1.25, 400) if row.labels[0] == HPC else (1, 0)
         assert float(row.kwh) == pytest.approx(kwh * pue, abs=0.01)
         assert float(row.co2_kg) == pytest.approx(kwh * pue * grams / 1000, abs=0.01)

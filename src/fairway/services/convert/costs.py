@@ -76,7 +76,11 @@ def efficiency(
     if known and unknown:
         notes.append(f"no CO2 of {', '.join(unknown)}: the fleet file has no co2_grams_per_kwh for it")
     if not result.table.total.use.measured and result.table.rows:
-        notes.append("nothing was measured: clusters.NAME.telemetry of the fleet file says where metrics are")
+        notes.append(
+            "nothing was measured yet: metrics are read in windows of five minutes, a minute after each"
+            if any(c.telemetry is not None for c in fleet.clusters)
+            else "nothing was measured: clusters.NAME.telemetry of the fleet file says where metrics are"
+        )
     return wire.EfficiencyReport(
         **_document(fleet, query, result.window),
         **common,
