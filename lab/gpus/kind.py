@@ -16,6 +16,7 @@ from lab.instance import Instance
 from lab.kinds import Command
 from lab.progress import step
 from lab.versions import ALERTMANAGER_PACKAGE, PROMETHEUS_PACKAGE
+from lab.waiting import wait_until
 
 DAEMONS: Final = ("exporter", "receiver", "alertmanager", "prometheus")
 ROOT: Final = Path(__file__).parents[2]
@@ -197,6 +198,14 @@ def write_rules(instance: Instance, name: str, text: str) -> None:
     except LabError:
         file.unlink()
         raise
+    # After a reload it sends nothing until it has found its Alertmanager anew, which takes some seconds.
+    url = prometheus.url(instance)
+    wait_until(lambda: _knows_alertmanager(url), 30, f"{url} does not find its Alertmanager")
+
+
+def _knows_alertmanager(url: str) -> bool:
+    with urllib.request.urlopen(f"{url}/api/v1/alertmanagers", timeout=10) as answer:
+        return bool(json.load(answer)["data"]["activeAlertmanagers"])
 
 
 def _reload(url: str) -> None:

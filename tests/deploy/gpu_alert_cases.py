@@ -51,6 +51,8 @@ CASES: Final = [
         {f'{XID}{{{OLD},hpc_job="17"}}': "79x20 stale", f'{XID}{{{OLD},hpc_job="18"}}': "_x21 79x40"},
         AT | {"xid": "79"},
     ),
+    Case("FairwayGpuGone", "reset a minute ago", {xid(79): "79x28 0x31"}, AT | {"xid": "79"}),
+    Case("FairwayGpuGone", "reset three minutes ago", {xid(79): "79x26 0x33"}),
     Case("FairwayGpuGone", "no error", {xid(0): "0x60", f"{COUNT}{{{OLD}}}": "0x60"}),
     Case("FairwayGpuGone", "another XID", {xid(31): "31x60", xid(74): "74x60"}),
     Case("FairwayGpuGone", "another cluster", {xid(79, OTHER_CLUSTER): "79x60"}),

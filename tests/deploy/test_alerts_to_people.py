@@ -63,7 +63,7 @@ def quick(text: str) -> str:
     """Rules and routes as they are written, evaluated and sent each second."""
     for slow in ("interval: 15s", "interval: 1m", "interval: 5m", "interval: 10m", "interval: 24h"):
         text = text.replace(slow, "interval: 1s")
-    return text.replace("group_wait: 10s", "group_wait: 3s")
+    return text.replace("group_wait: 10s", "group_wait: 3s").replace("[2m]", "[5s]")
 
 
 @pytest.fixture(scope="module")

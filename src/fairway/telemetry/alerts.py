@@ -319,8 +319,13 @@ class _Queries:
         return f'label_replace({joined}, "node", "$1", "host", "/*([^/]+)(/.*)?")'
 
     def _xids(self, xids: Sequence[int]) -> str:
-        """Return the GPUs with one of these XIDs, whoever held them: it stays until a reset."""
-        return f'max by ({_GPU}, xid) (fairway:gpu_xid{{{self._own},xid=~"{_alternatives(xids)}"}}) > 0'
+        """Return the GPUs with one of these XIDs, whoever held them: it stays until a reset.
+
+        And for two minutes more, while alerts on states that it explains end: they are evaluated each minute,
+        and would be sent as soon as nothing explains them any more.
+        """
+        which = f'fairway:gpu_xid{{{self._own},xid=~"{_alternatives(xids)}"}}'
+        return f"max by ({_GPU}, xid) (max_over_time({which}[2m])) > 0"
 
 
 def _alternatives(xids: Sequence[int]) -> str:

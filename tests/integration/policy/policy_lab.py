@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from fairway.model.fleet import (
@@ -26,6 +27,7 @@ from fairway.model.names import ClusterName
 from fairway.server import build_engine
 from fairway.services.plans import plan_cluster
 from lab import Instance, find
+from lab.kubernetes.api import Api, ApiError
 from lab.kubernetes.cluster import Cluster as LabKubernetes
 from lab.slurm import configure as configure_slurm
 from tests.contract.driver import absent
@@ -116,6 +118,8 @@ class Governed:
         await self.settle(Fleet("nothing", "USD", (lab,), ()))
         if self.kind is EngineKind.SLURM:
             await asyncio.to_thread(configure_slurm, self.instance, [])
+        else:
+            await asyncio.to_thread(_until_ungoverned, LabKubernetes(self.instance).api)
 
     def drop_namespaces(self) -> None:
         """Remove what former teams leave on Kubernetes. It takes a while: once, when all is done."""
@@ -130,6 +134,24 @@ class Governed:
             yield engine
         finally:
             await engine.close()
+
+
+def _until_ungoverned(api: Api) -> None:
+    """Wait until GPU pods may run in any namespace: API servers drop an admission policy a little later."""
+    container = {"name": "main", "image": "some/image:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec = {"containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "try"}, "spec": spec}
+
+    def allowed() -> bool:
+        try:
+            api.text("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    until(allowed, 30, "no admission policy is in force")
 
 
 def governed(name: str) -> Governed:
