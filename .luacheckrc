@@ -4,7 +4,7 @@ std = "min"
 read_globals = {
   "INSTALLED", "PROBE_ANSWER", "PROBE_JOB",
   "slurm",
-  "LENT", "LOW", "WAITING_URGENT", "SERVICE_USER", "NUDGE_JOB", "DEFAULT_WORD", "WORDS", "POOLS", "OWN_PARTITION",
+  "LENT", "LOW", "WAITING_URGENT", "SERVICE_USER", "INTERVENTION_JOB", "DEFAULT_WORD", "WORDS", "POOLS", "OWN_PARTITION",
   "TEAMS", "DEFAULT_TEAM", "OTHER_ACCOUNTS", "SITE_QOS", "MAX_WALL",
 }
 globals = { "slurm_job_submit", "slurm_job_modify" } -- Slurm calls these

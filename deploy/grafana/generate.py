@@ -176,15 +176,15 @@ FLEET = (
                 bad_from=1,
             ),
             panel(
-                "Applies and nudges",
+                "Applies and interventions",
                 "Applies by how they ended, and times an engine was helped, in the last hour.",
                 (
                     f"sum by (cluster, state) (increase(fairway_applies_total{{{CLUSTER}}}[1h]))",
                     "{{cluster}} {{state}}",
                 ),
                 (
-                    f"sum by (cluster, promise) (increase(fairway_nudges_total{{{CLUSTER}}}[1h]))",
-                    "{{cluster}} nudge {{promise}}",
+                    f"sum by (cluster, promise) (increase(fairway_interventions_total{{{CLUSTER}}}[1h]))",
+                    "{{cluster}} intervention {{promise}}",
                 ),
             ),
         ),

@@ -28,7 +28,7 @@ TESTS = RULES.with_name("rules.test.yaml")
 GRAFANA = ROOT / "deploy" / "grafana"
 FOREIGN = {"process_resident_memory_bytes"}
 """What every Python process tells."""
-QUIET = {"Failed rounds", "Applies and nudges", "Days until a budget is spent"}
+QUIET = {"Failed rounds", "Applies and interventions", "Days until a budget is spent"}
 """Panels that are empty where nothing fails, no engine needs help and no budget runs out."""
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]

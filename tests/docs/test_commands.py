@@ -24,7 +24,7 @@ IN_LAB = ("slurm-lab", "kubernetes-lab", "tutorial", "deploy")
 def acme() -> Iterator[Home]:
     """A server with the fleet of the docs, and a reader who is alice and may do everything."""
     with temporary_home() as home:
-        server = home.start("-f", str(ACME), "--listen", "127.0.0.1:0", FAIRWAY_NUDGE_SECONDS="2")
+        server = home.start("-f", str(ACME), "--listen", "127.0.0.1:0", FAIRWAY_INTERVENTION_SECONDS="2")
         for arguments in (
             ("apply", "-f", str(ACME), "--yes"),
             ("token", "create", "alice", "--role", "admin"),

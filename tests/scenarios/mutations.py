@@ -7,7 +7,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fairway.engines.port import Nudges
+from fairway.engines.port import Intervenes
 from tests.scenarios.conftest import ENGINES, instance_of
 from tests.scenarios.faults import FAULTS, Fault
 from tests.scenarios.play import play
@@ -16,7 +16,7 @@ from tests.scenarios.stage import Verdict
 if TYPE_CHECKING:
     from fairway.engines.port import Governs
     from fairway.model.fleet import Fleet
-    from fairway.policy.objects import FoundPolicy, Nudge, Translation
+    from fairway.policy.objects import FoundPolicy, Intervention, Translation
     from tests.scenarios.hand import Hand
 
 
@@ -34,12 +34,12 @@ class SpoiltEngine:
         return getattr(self._engine, name)
 
 
-class SpoiltNudgingEngine(SpoiltEngine):
-    """The same of an engine that nudges."""
+class SpoiltInterveningEngine(SpoiltEngine):
+    """The same of an engine that intervenes."""
 
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        assert isinstance(self._engine, Nudges)
-        return await self._engine.nudge(fleet)
+    async def intervene(self, fleet: Fleet) -> tuple[Intervention, ...]:
+        assert isinstance(self._engine, Intervenes)
+        return await self._engine.intervene(fleet)
 
 
 class SpoiltHand:
@@ -51,7 +51,7 @@ class SpoiltHand:
 
     def engine(self, fleet: Fleet) -> SpoiltEngine:
         engine = self._hand.engine(fleet)
-        spoilt = SpoiltNudgingEngine if isinstance(engine, Nudges) else SpoiltEngine
+        spoilt = SpoiltInterveningEngine if isinstance(engine, Intervenes) else SpoiltEngine
         return spoilt(engine, self._fault)
 
     async def weigh(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from fairway.model.text import count
 from tests.scenarios.hand import Hand
 from tests.scenarios.promises import Scenario, scenarios
 from tests.scenarios.results import Result, worst
@@ -47,8 +48,8 @@ async def _play(scenario: Scenario, promise: str, hand: Hand) -> Stage:
         stage.exceptions.append(f"{scenario.__name__}: {type(error).__name__}: {error}")
     finally:
         await stage.close()
-    if stage.nudges:
-        kinds = {nudge.verb.split()[0]: nudge for nudge in stage.nudges}
-        told = "; ".join(f"{nudge.verb}, {nudge.why}" for nudge in kinds.values())
-        stage.note(f"with {len(stage.nudges)} nudges: {told}")
+    if stage.interventions:
+        kinds = {intervention.verb.split()[0]: intervention for intervention in stage.interventions}
+        told = "; ".join(f"{intervention.verb}, {intervention.why}" for intervention in kinds.values())
+        stage.note(f"with {count(len(stage.interventions), 'intervention')}: {told}")
     return stage

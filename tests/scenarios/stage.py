@@ -14,17 +14,17 @@ from enum import StrEnum
 
 from fairway.control.loops.budget import write_holds
 from fairway.cost.budgets import with_holds
-from fairway.engines.port import Governs, Nudges
+from fairway.engines.port import Governs, Intervenes
 from fairway.files import parse_fleet
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
-from fairway.policy.objects import Nudge
+from fairway.policy.objects import Intervention
 from fairway.policy.plan import ClusterPlan
 from tests.scenarios.hand import Denied, Hand, JobSeen, Order, State, Weighs
 from tests.scenarios.policies import apply_fleet, plan_fleet
 
-NUDGE_EVERY_SECONDS = 1.0
+INTERVENE_EVERY_SECONDS = 1.0
 MAX_SHOWN = 12
 UNSEEN = JobSeen(State.WAITING)
 
@@ -135,8 +135,8 @@ class Stage:
     verdict: Verdict = Verdict.KEPT
     too_late: bool = False
     jobs: list[Job] = field(default_factory=list)
-    nudges: list[Nudge] = field(default_factory=list)
-    nudging: bool = True
+    interventions: list[Intervention] = field(default_factory=list)
+    intervening: bool = True
     fleet: Fleet | None = None
     warnings: set[str | None] = field(default_factory=set)
     """Promises that an applied plan warned of."""
@@ -144,7 +144,7 @@ class Stage:
     _history: list[tuple[float, Counter[tuple[str | None, str]]]] = field(default_factory=list)
     _streams: list[Stream] = field(default_factory=list)
     _engine: Governs | None = None
-    _nudger: asyncio.Task[None] | None = None
+    _intervener: asyncio.Task[None] | None = None
     _checks: list[tuple[str, Condition]] = field(default_factory=list)
 
     # the policy
@@ -168,8 +168,8 @@ class Stage:
         plan = await apply_fleet(self.hand, engine, fleet, force=force or self.fleet is None)
         self.fleet = fleet
         self.warnings |= {notice.promise for notice in plan.notices}
-        if self.nudging and self._nudger is None and isinstance(engine, Nudges):
-            self._nudger = asyncio.create_task(self._nudge(engine))
+        if self.intervening and self._intervener is None and isinstance(engine, Intervenes):
+            self._intervener = asyncio.create_task(self._intervene(engine))
         return plan
 
     async def hold(self, **holds: Hold) -> None:
@@ -183,20 +183,20 @@ class Stage:
             self._engine = self.hand.engine(fleet)
         return self._engine
 
-    async def _nudge(self, engine: Nudges) -> None:
+    async def _intervene(self, engine: Intervenes) -> None:
         """As the server's loop does."""
         while True:
-            await self.hand.pause(NUDGE_EVERY_SECONDS)
+            await self.hand.pause(INTERVENE_EVERY_SECONDS)
             if self.fleet is not None:
-                self.nudges += await engine.nudge(self.fleet)
+                self.interventions += await engine.intervene(self.fleet)
 
     async def without_fairway(self) -> None:
         """Stop everything of Fairway's that runs: only what it wrote is left."""
-        self.nudging = False
-        if self._nudger is not None:
-            self._nudger.cancel()
-            await asyncio.gather(self._nudger, return_exceptions=True)
-            self._nudger = None
+        self.intervening = False
+        if self._intervener is not None:
+            self._intervener.cancel()
+            await asyncio.gather(self._intervener, return_exceptions=True)
+            self._intervener = None
         if self._engine is not None:
             await self._engine.close()
             self._engine = None
@@ -263,8 +263,8 @@ class Stage:
             for what, true in self._checks:
                 assert true(seen), f"{what}: {self.show(seen)}"
         await self._feed(seen)
-        if self._nudger is not None and self._nudger.done():
-            self._nudger.result()
+        if self._intervener is not None and self._intervener.done():
+            self._intervener.result()
         return seen
 
     def always(self, what: str, true: Condition) -> None:

@@ -33,7 +33,7 @@ VERBS: Final[dict[str, CommandEntry]] = {
     ),
     "export": CommandEntry("Write charges as files for other tools."),
     "get": CommandEntry(
-        "Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, nudges or the fleet file."
+        "Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, interventions or the fleet."
     ),
     "history": CommandEntry("Show what was applied: who, when, before and after."),
     "hold": CommandEntry("Keep jobs from starting; what runs goes on.", "jobs_change"),

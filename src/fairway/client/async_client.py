@@ -192,9 +192,11 @@ class AsyncClient:
         """Return the teams as last applied."""
         return [item async for item in self._items(requests.teams())]
 
-    async def nudges(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Nudge]:
-        """Return the newest nudges, of all clusters or one."""
-        return [item async for item in self._items(requests.nudges(cluster, most), most)]
+    async def interventions(
+        self, cluster: str | None = None, most: int = 100
+    ) -> list[policy_wire.Intervention]:
+        """Return the newest interventions, of all clusters or one."""
+        return [item async for item in self._items(requests.interventions(cluster, most), most)]
 
     async def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
         """Return the engine files that Fairway does not write itself."""

@@ -189,9 +189,9 @@ class Client:
         """Return the teams as last applied."""
         return list(self._items(requests.teams()))
 
-    def nudges(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Nudge]:
-        """Return the newest nudges, of all clusters or one."""
-        return list(itertools.islice(self._items(requests.nudges(cluster, most)), most))
+    def interventions(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Intervention]:
+        """Return the newest interventions, of all clusters or one."""
+        return list(itertools.islice(self._items(requests.interventions(cluster, most)), most))
 
     def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
         """Return the engine files that Fairway does not write itself."""

@@ -391,9 +391,9 @@ def teams() -> ApiRequest[Page[policy_wire.Team]]:
     return _list("/v1/teams", Page[policy_wire.Team])
 
 
-def nudges(cluster: str | None, max_nudges: int) -> ApiRequest[Page[policy_wire.Nudge]]:
-    """Request the newest nudges, of all clusters or one."""
-    return _list("/v1/nudges", Page[policy_wire.Nudge], max_nudges, cluster=cluster)
+def interventions(cluster: str | None, max_interventions: int) -> ApiRequest[Page[policy_wire.Intervention]]:
+    """Request the newest interventions, of all clusters or one."""
+    return _list("/v1/interventions", Page[policy_wire.Intervention], max_interventions, cluster=cluster)
 
 
 def render(fleet: str, source: str, cluster: str) -> ApiRequest[policy_wire.Rendered]:

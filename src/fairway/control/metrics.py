@@ -57,10 +57,10 @@ APPLIES: Final = Metric(
     "Applies and adoptions that ended on a cluster, by how: done, refused, failed.",
     ("cluster", "state"),
 )
-NUDGES: Final = Metric(
-    "fairway_nudges_total",
+INTERVENTIONS: Final = Metric(
+    "fairway_interventions_total",
     "counter",
-    "Times an engine was helped by a verb of its own to keep a promise.",
+    "Interventions: engine commands run because the engine alone would not keep a promise.",
     ("cluster", "promise"),
 )
 LAG: Final = Metric(
@@ -152,7 +152,7 @@ METRICS: Final = (
     DURATION,
     DRIFT,
     APPLIES,
-    NUDGES,
+    INTERVENTIONS,
     LAG,
     SEEN,
     DOUBLES,
@@ -226,12 +226,14 @@ class LoopMetrics:
 
 
 class PolicyMetrics:
-    """The metrics of the policy loops: apply, drift and nudge."""
+    """The metrics of the policy loops: apply, drift and intervene."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._drift = Gauge(DRIFT.name, DRIFT.help, DRIFT.labels, registry=registry)
         self._applies = Counter(APPLIES.name, APPLIES.help, APPLIES.labels, registry=registry)
-        self._nudges = Counter(NUDGES.name, NUDGES.help, NUDGES.labels, registry=registry)
+        self._interventions = Counter(
+            INTERVENTIONS.name, INTERVENTIONS.help, INTERVENTIONS.labels, registry=registry
+        )
 
     def drifted(self, cluster: str, objects: int) -> None:
         """Set the number of objects that differ."""
@@ -246,9 +248,9 @@ class PolicyMetrics:
         """Count an apply that ended in this state."""
         self._applies.labels(cluster, state).inc()
 
-    def nudged(self, cluster: str, promise: str) -> None:
-        """Count a nudge."""
-        self._nudges.labels(cluster, promise).inc()
+    def intervened(self, cluster: str, promise: str) -> None:
+        """Count an intervention."""
+        self._interventions.labels(cluster, promise).inc()
 
 
 class JobMetrics:

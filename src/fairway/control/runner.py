@@ -23,10 +23,10 @@ from fairway.control.loops.dispatch import DispatchJobs
 from fairway.control.loops.drift import FindDrift
 from fairway.control.loops.health import WatchHealth
 from fairway.control.loops.idle import ApplyIdleRules
+from fairway.control.loops.intervene import InterveneCluster
 from fairway.control.loops.meter import MeterCluster
 from fairway.control.loops.mirror import MirrorJobs
 from fairway.control.loops.notify import DeliverNotices
-from fairway.control.loops.nudge import NudgeCluster
 from fairway.control.loops.observe import ObserveCluster
 from fairway.control.loops.telemetry import ReadTelemetry
 from fairway.control.metrics import (
@@ -52,7 +52,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 OBSERVE: Final = "observe"
 APPLY: Final = "apply"
 DRIFT: Final = "drift"
-NUDGE: Final = "nudge"
+INTERVENE: Final = "intervene"
 DISPATCH: Final = "dispatch"
 MIRROR: Final = "mirror"
 METER: Final = "meter"
@@ -234,8 +234,10 @@ class Runner:
         yield self._loop(APPLY, name, self._pace(APPLY_POLL_SECONDS, step_seconds=None), apply)
         drift = FindDrift(name, build, self._ledger, applied, self._policy_metrics)
         yield self._loop(DRIFT, name, self._pace(self._settings.drift_seconds), drift, drift.close)
-        nudge = NudgeCluster(name, build, self._ledger, applied, self._policy_metrics, writing)
-        yield self._loop(NUDGE, name, self._pace(self._settings.nudge_seconds), nudge, nudge.close)
+        intervene = InterveneCluster(name, build, self._ledger, applied, self._policy_metrics, writing)
+        yield self._loop(
+            INTERVENE, name, self._pace(self._settings.intervention_seconds), intervene, intervene.close
+        )
         hold = HoldTeams(name, build, self._ledger, applied, writing)
         yield self._loop(HOLD, name, self._pace(HOLD_SECONDS), hold, hold.close)
         dispatch = DispatchJobs(name, build, self._ledger, applied, self._job_metrics)

@@ -21,7 +21,7 @@ from fairway.policy.objects import (
     Advice,
     Change,
     FoundPolicy,
-    Nudge,
+    Intervention,
     ObjectKey,
     Record,
     SavedObject,
@@ -152,10 +152,10 @@ class Restores(Protocol):
 
 
 @runtime_checkable
-class Nudges(Protocol):
+class Intervenes(Protocol):
     """An engine that falls short of a promise and has actions of its own that make up for it."""
 
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+    async def intervene(self, fleet: Fleet) -> tuple[Intervention, ...]:
         """Check once, do what is needed, and return what was done and why. Empty when all is well."""
         ...
 

@@ -23,7 +23,7 @@ class Topic(StrEnum):
     """Clusters, pools, nodes and how many of their devices are in use."""
     JOBS = "jobs"
     POLICY = "policy"
-    """Fleet, applies, drift, nudges."""
+    """Fleet, applies, drift, interventions."""
     COST = "cost"
     """Budgets and spending."""
 

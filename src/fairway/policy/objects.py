@@ -186,7 +186,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class Nudge:
+class Intervention:
     """An engine command that Fairway ran because the engine alone would not keep a promise."""
 
     promise: str

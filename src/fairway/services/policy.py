@@ -1,4 +1,4 @@
-"""Plan and apply fleet files; read applies, drift, nudges and teams; render and import an engine's files."""
+"""Plan and apply fleet files; read applies, drift, interventions, teams; render and import engine files."""
 
 from __future__ import annotations
 
@@ -202,11 +202,14 @@ async def list_not_checked(ledger: Ledger, cluster: str | None = None) -> list[w
     ]
 
 
-async def list_nudges(
+async def list_interventions(
     ledger: Ledger, *, cluster: str | None = None, before: int | None = None, limit: int
-) -> list[wire.Nudge]:
-    """List corrective actions on engines, the newest first."""
-    return [convert.nudge(n) for n in await ledger.drift.nudges(cluster=cluster, before=before, limit=limit)]
+) -> list[wire.Intervention]:
+    """List interventions, the newest first."""
+    return [
+        convert.intervention(n)
+        for n in await ledger.drift.interventions(cluster=cluster, before=before, limit=limit)
+    ]
 
 
 async def list_stopped(ledger: Ledger) -> list[wire.StoppedApply]:

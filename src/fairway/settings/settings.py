@@ -93,8 +93,10 @@ class Settings:
         "30",
         number(1, 3600),
     )
-    nudge_seconds: float = _setting(
-        "How often an engine that falls a step short of a promise is looked after.", "5", number(1, 3600)
+    intervention_seconds: float = _setting(
+        "How often Fairway checks whether an engine needs an intervention to keep a promise.",
+        "5",
+        number(1, 3600),
     )
     budget_seconds: float = _setting(
         "How often what teams spent is compared with their budgets.", "10", number(1, 3600)

@@ -1,4 +1,4 @@
-"""Define the JSON of policy: plans, applies, drift, teams and nudges."""
+"""Define the JSON of policy: plans, applies, drift, teams and interventions."""
 
 from __future__ import annotations
 
@@ -396,8 +396,8 @@ class DriftPage(Page[Drift]):
     )
 
 
-class Nudge(Wire):
-    """A push that was given where an engine falls a step short of a promise."""
+class Intervention(Wire):
+    """A command that Fairway ran because the engine alone would not keep a promise."""
 
     id: int
     cluster: str

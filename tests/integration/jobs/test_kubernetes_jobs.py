@@ -341,7 +341,7 @@ async def test_a_lost_node_brings_the_job_back_elsewhere(stage: Stage) -> None:
     try:
         deadline = time.monotonic() + 150
         while len(stage.seen[job].attempts) < 2 and time.monotonic() < deadline:
-            await stage.engine.nudge(stage.fleet)
+            await stage.engine.intervene(stage.fleet)
             await asyncio.sleep(1)
         first, second = stage.seen[job].attempts
         assert first.ending is Ending.NODE_LOST

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairway.engines.kubernetes.api.kinds import KINDS, NUDGED, NUDGER, RELEASED
+from fairway.engines.kubernetes.api.kinds import INTERVENER, KINDS, OVERRIDDEN, RELEASED
 from fairway.engines.kubernetes.engine import KubernetesEngine
 from fairway.engines.port import Refused
 from fairway.files import parse_fleet
@@ -211,15 +211,15 @@ async def test_a_local_queue_that_points_elsewhere_is_made_anew(here: Here) -> N
     assert not await here.changes()
 
 
-async def test_what_a_nudge_holds_is_nobodys_drift(here: Here) -> None:
+async def test_what_an_intervention_holds_is_nobodys_drift(here: Here) -> None:
     note = (
         '{"spec.queueingStrategy": ["BestEffortFIFO", "StrictFIFO"], "spec.fairSharing.weight": [1, "250m"]}'
     )
     patch = {
-        "metadata": {"annotations": {NUDGED: note}},
+        "metadata": {"annotations": {OVERRIDDEN: note}},
         "spec": {"queueingStrategy": "StrictFIFO", "fairSharing": {"weight": "250m"}},
     }
-    await here.patch("ClusterQueue", "nlp", patch, manager=NUDGER)
+    await here.patch("ClusterQueue", "nlp", patch, manager=INTERVENER)
     assert not await here.changes()
     await here.patch("ClusterQueue", "nlp", {"spec": {"fairSharing": {"weight": "9"}}})
     (change,) = await here.changes()

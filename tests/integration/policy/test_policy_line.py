@@ -110,7 +110,7 @@ def test_plan_apply_and_no_changes(served: tuple[Home, Server]) -> None:
         "east-a100": 16,
         "west-h100": 8,
     }
-    assert shown(home, "get", "drift") == [] and shown(home, "get", "nudges") == []
+    assert shown(home, "get", "drift") == [] and shown(home, "get", "interventions") == []
 
     # a plan that was read, and a cluster that moved on since
     raised = file(home, RAISED)
@@ -164,7 +164,7 @@ def test_who_may(served: tuple[Home, Server]) -> None:
     fleet = str(home.folder / "fleet.yaml")
     run(home, 0, "apply", "-f", fleet, "--yes")
     viewer, operator = token(home, "viewer"), token(home, "operator")
-    for verb in (["history"], ["history", "1"], ["get", "drift"], ["get", "teams"], ["get", "nudges"]):
+    for verb in (["history"], ["history", "1"], ["get", "drift"], ["get", "teams"], ["get", "interventions"]):
         run(home, 0, *verb, **viewer)
     for verb in (["plan", "-f", fleet], ["apply", "-f", fleet, "--yes"], ["import", "east"]):
         assert "this needs operator" in run(home, 1, *verb, **viewer).stderr

@@ -18,7 +18,7 @@ from fairway.files.fleet.write import compose_fleet
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName
 from fairway.model.observation import Observation
-from fairway.policy.objects import Action, Activity, Change, Nudge, ObjectKey
+from fairway.policy.objects import Action, Activity, Change, Intervention, ObjectKey
 from fairway.policy.plan import ClusterPlan, compute_changes
 from fairway.services.plans import compare_cluster, plan_adoption, plan_cluster
 from lab import Instance, find
@@ -353,16 +353,16 @@ async def test_an_urgent_job_takes_its_own_teams_place(slurm: Instance, engine: 
     await eventually(lambda: _state(slurm, last) == "RUNNING", 30, "product holds its 16")
     urgent = _sbatch(slurm, "bob", "--gres=gpu:4", "--qos=urgent")
 
-    deadline, nudges = time.monotonic() + 40, list[Nudge]()
+    deadline, interventions = time.monotonic() + 40, list[Intervention]()
     while _state(slurm, urgent) != "RUNNING":
-        assert time.monotonic() < deadline, nudges
-        nudges += await engine.nudge(fleet)
+        assert time.monotonic() < deadline, interventions
+        interventions += await engine.intervene(fleet)
         await asyncio.sleep(1)
 
-    assert [n.verb for n in nudges] == [f"scontrol requeue {last}"]  # enough, and the youngest
+    assert [n.verb for n in interventions] == [f"scontrol requeue {last}"]  # enough, and the youngest
     assert _state(slurm, small) == _state(slurm, large) == "RUNNING"
     assert {_state(slurm, job) for job in others} == {"RUNNING"}
-    assert await engine.nudge(fleet) == ()
+    assert await engine.intervene(fleet) == ()
 
 
 async def test_a_job_from_before_the_policy_gets_its_teams_qos(slurm: Instance, engine: SlurmEngine) -> None:
@@ -375,13 +375,13 @@ async def test_a_job_from_before_the_policy_gets_its_teams_qos(slurm: Instance, 
     await _apply(engine, fleet)
     await _configured(slurm, engine, fleet)
 
-    deadline, nudges = time.monotonic() + 60, list[Nudge]()
+    deadline, interventions = time.monotonic() + 60, list[Intervention]()
     while _state(slurm, job) != "RUNNING":
-        assert time.monotonic() < deadline, nudges
-        nudges += await engine.nudge(fleet)
+        assert time.monotonic() < deadline, interventions
+        interventions += await engine.intervene(fleet)
         await asyncio.sleep(1)
 
-    assert [n.verb for n in nudges] == [f"scontrol update jobid={job} qos=normal"]
+    assert [n.verb for n in interventions] == [f"scontrol update jobid={job} qos=normal"]
     assert slurm.run("squeue", "--noheader", f"--jobs={job}", "--format=%q").stdout.split() == [
         "product.gpu.own"
     ]

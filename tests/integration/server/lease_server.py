@@ -60,7 +60,7 @@ def settings(lease_seconds: float) -> Settings:
         lease_seconds=lease_seconds,
         observe_seconds=0.1,
         drift_seconds=0.1,
-        nudge_seconds=0.1,
+        intervention_seconds=0.1,
         budget_seconds=1,
         log_level="info",
         log_format="text",

@@ -79,7 +79,7 @@ ROUTES = {
     "POST /v1/uncordon": "operator",
     "GET /v1/teams": "viewer",
     "GET /v1/drift": "viewer",
-    "GET /v1/nudges": "viewer",
+    "GET /v1/interventions": "viewer",
     "GET /v1/applies": "viewer",
     "GET /v1/applies/{number}": "viewer",
     "GET /v1/applies/{number}/progress": "viewer",

@@ -32,7 +32,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/uncordon"): Role.OPERATOR,
     ("GET", "/v1/teams"): Role.VIEWER,
     ("GET", "/v1/drift"): Role.VIEWER,
-    ("GET", "/v1/nudges"): Role.VIEWER,
+    ("GET", "/v1/interventions"): Role.VIEWER,
     ("GET", "/v1/applies"): Role.VIEWER,
     ("GET", "/v1/applies/{number}"): Role.VIEWER,
     ("GET", "/v1/applies/{number}/progress"): Role.VIEWER,

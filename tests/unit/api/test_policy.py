@@ -22,7 +22,7 @@ from fairway.model.apply import ApplyState, DriftKind, Lifted
 from fairway.model.fleet import EngineKind, Fleet
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.drift import DriftEntry
-from fairway.policy.objects import Action, Change, FieldChange, FoundObject, Nudge, ObjectKey
+from fairway.policy.objects import Action, Change, FieldChange, FoundObject, Intervention, ObjectKey
 from fairway.services.fleets import Fleets
 from fairway.wire.policy import MAX_FLEET_BYTES
 from tests.unit.api.conftest import bearer, build_policy_services
@@ -448,7 +448,7 @@ async def test_a_released_cluster_has_a_policy_to_enforce_again(
     assert (diff["what"], diff["before"], diff["after"]) == ("policy on hpc", "released by eve", "enforced")
 
 
-async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> None:
+async def test_drift_and_interventions(http: httpx2.AsyncClient, ledger: Ledger) -> None:
     viewer = await bearer(ledger, Role.VIEWER)
     number = await apply(ledger, FLEET)
     lease = await ledger.leases.take("drift", "hpc", "test", 30)
@@ -460,10 +460,10 @@ async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> Non
     entries.append(DriftEntry(ObjectKey("qos", "q"), DriftKind.MISSING))
     async with ledger.writing(lease) as tx:
         assert await tx.drift.write(number, entries)
-        await tx.drift.write_nudges(
-            [Nudge("priority", f"scontrol requeue {i}", str(i), "why") for i in range(5)]
+        await tx.drift.write_interventions(
+            [Intervention("priority", f"scontrol requeue {i}", str(i), "why") for i in range(5)]
         )
-    for path, key in (("/v1/drift", "name"), ("/v1/nudges", "job")):
+    for path, key in (("/v1/drift", "name"), ("/v1/interventions", "job")):
         found: list[Any] = []
         cursor: dict[str, str] = {}
         while True:
@@ -494,7 +494,7 @@ async def test_drift_and_nudges(http: httpx2.AsyncClient, ledger: Ledger) -> Non
 )
 async def test_bad_cursors(http: httpx2.AsyncClient, ledger: Ledger, cursor: str) -> None:
     viewer = await bearer(ledger, Role.VIEWER)
-    for path in ("/v1/applies", "/v1/nudges", "/v1/drift"):
+    for path in ("/v1/applies", "/v1/interventions", "/v1/drift"):
         check(await http.get(path, params={"cursor": cursor}, headers=viewer), 422, "InvalidCursor")
 
 

@@ -226,7 +226,7 @@ def page(*items: object, cursor: str | None = None) -> Answer:
         ("drift", {}, [EMPTY]),
         ("budgets", {}, [problem(403)]),
         ("teams", {}, [EMPTY]),
-        ("nudges", {"cluster": "hpc"}, [page(cursor="c"), EMPTY]),
+        ("interventions", {"cluster": "hpc"}, [page(cursor="c"), EMPTY]),
         ("render", {"fleet": "x", "source": "f", "cluster": "hpc"}, [problem(422)]),
         ("import_policy", {"cluster": "hpc"}, [problem(404)]),
         ("whoami", {}, [problem(401)]),

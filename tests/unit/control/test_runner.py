@@ -35,7 +35,7 @@ SETTINGS = Settings(
     lease_seconds=10,
     observe_seconds=0.05,
     drift_seconds=0.05,
-    nudge_seconds=0.05,
+    intervention_seconds=0.05,
     budget_seconds=1,
 )
 
@@ -277,7 +277,7 @@ async def test_a_loop_that_is_started_again_writes_under_the_same_lock(
     stage = Stage(ledger)
     await stage.give(fleet(hpc=1))
     async with stage.running(), asyncio.timeout(60):
-        while sum(loop.name == "nudge" for loop in started) < 3:  # noqa: ASYNC110
+        while sum(loop.name == "intervene" for loop in started) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    writers = [loop._step for loop in started if loop.name in ("apply", "nudge", "hold")]
+    writers = [loop._step for loop in started if loop.name in ("apply", "intervene", "hold")]
     assert len({id(writer._writing) for writer in writers if hasattr(writer, "_writing")}) == 1

@@ -15,7 +15,7 @@ from fairway.policy.objects import (
     Change,
     FoundObject,
     FoundPolicy,
-    Nudge,
+    Intervention,
     ObjectKey,
     Translation,
     Value,
@@ -38,7 +38,7 @@ class World:
     deaf: Exception | None = None
     """What every look meets."""
     slow: float = 0.0
-    nudges: list[Nudge] = field(default_factory=list)
+    interventions: list[Intervention] = field(default_factory=list)
     looks: int = 0
     closed: int = 0
 
@@ -97,8 +97,8 @@ class Toy:
         if changes and self.world.behind is not None:
             raise self.world.behind
 
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
-        given, self.world.nudges = tuple(self.world.nudges), []
+    async def intervene(self, fleet: Fleet) -> tuple[Intervention, ...]:
+        given, self.world.interventions = tuple(self.world.interventions), []
         return given
 
     async def close(self) -> None:

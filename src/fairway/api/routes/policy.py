@@ -1,4 +1,4 @@
-"""The routes of policy: plan, apply, adopt, history, drift, teams, nudges, render, import."""
+"""The routes of policy: plan, apply, adopt, history, drift, teams, interventions, render, import."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def add_plan_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: PolicyS
 
 
 def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
-    """Add the routes of applies, drift, nudges and teams."""
+    """Add the routes of applies, drift, interventions and teams."""
 
     @app.get("/v1/applies", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_applies(
@@ -168,14 +168,16 @@ def add_history_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         not_checked = await policy_services.list_not_checked(ledger, cluster)
         return wire.DriftPage(items=page.items, next_cursor=page.next_cursor, not_checked=not_checked)
 
-    @app.get("/v1/nudges", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
-    async def list_nudges(
+    @app.get("/v1/interventions", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
+    async def list_interventions(
         cluster: Name = None, limit: Limit = PER_PAGE, cursor: Cursor = None
-    ) -> Page[wire.Nudge]:
-        """Pushes that were given to engines, the newest first."""
+    ) -> Page[wire.Intervention]:
+        """List interventions, the newest first."""
         before = decode_number(cursor)
-        rows = await policy_services.list_nudges(ledger, cluster=cluster, before=before, limit=limit + 1)
-        return first_page(rows, limit, lambda nudge: (str(nudge.id),))
+        rows = await policy_services.list_interventions(
+            ledger, cluster=cluster, before=before, limit=limit + 1
+        )
+        return first_page(rows, limit, lambda row: (str(row.id),))
 
     @app.get("/v1/teams", dependencies=VIEWER, responses=PROBLEMS, tags=["policy"])
     async def list_teams(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.Team]:

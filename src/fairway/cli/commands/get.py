@@ -26,7 +26,7 @@ from fairway.cli.output.jobs import JobGroup, group_jobs, jobs_view, with_unfoll
 from fairway.cli.output.policy import (
     drift_view,
     idle_view,
-    nudges_view,
+    interventions_view,
     revisions_view,
     teams_view,
     with_stopped,
@@ -92,7 +92,7 @@ Examples:
 """
 )
 def get() -> None:
-    """Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, nudges or the fleet file."""
+    """Show jobs, clusters, pools, nodes, teams, GPU events, budgets, drift, interventions or the fleet."""
 
 
 @get.command(
@@ -341,8 +341,8 @@ def idle(client: Client, *, output: Format, most: int) -> Listing:
 @get.command(
     epilog="""\b
 Examples:
-  fairway get nudges                   the newest, with the promise each one kept
-  fairway get nudges --cluster hpc --most 500
+  fairway get interventions            the newest, with the promise each one kept
+  fairway get interventions --cluster hpc --most 500
 """
 )
 @click.option("--cluster", metavar="NAME", help="Only this cluster.")
@@ -350,10 +350,10 @@ Examples:
     "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to show."
 )
 @_list_options
-def nudges(client: Client, *, output: Format, cluster: str | None, most: int) -> Listing:
-    """Show where Fairway gave an engine a push so that a promise is kept."""
-    found = client.nudges(cluster, most)
-    return Listing(found, nudges_view(found, datetime.now(UTC)))
+def interventions(client: Client, *, output: Format, cluster: str | None, most: int) -> Listing:
+    """List the commands Fairway ran because an engine alone would not keep a promise."""
+    found = client.interventions(cluster, most)
+    return Listing(found, interventions_view(found, datetime.now(UTC)))
 
 
 @get.command(

@@ -70,8 +70,8 @@ def release_all(*, cluster: str, context: str | None, url: str | None, output: F
     """Lift every guard of a cluster at once, in an emergency.
 
     Admission policies are unbound, Slurm's gate opens, and holds of teams end; guarantees, ceilings and
-    shares stay. Fairway then neither nudges nor reports drift there, until `fairway apply` makes the policy
-    count again. Needs an admin's token.
+    shares stay. Fairway then neither intervenes nor reports drift there, until `fairway apply` makes the
+    policy count again. Needs an admin's token.
     """
     with connect(context, url) as client:
         follow(client, client.release_all(cluster), output)

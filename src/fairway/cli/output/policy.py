@@ -1,4 +1,4 @@
-"""Format teams, drift and nudges as tables. Pure: wire types in, a TableView out."""
+"""Format teams, drift and interventions as tables. Pure: wire types in, a TableView out."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ def idle_view(steps: Sequence[job_wire.IdleStep], now: datetime) -> TableView:
     )
 
 
-def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> TableView:
-    """Return a table with one row for each nudge."""
+def interventions_view(interventions: Sequence[wire.Intervention], now: datetime) -> TableView:
+    """Return a table with one row for each intervention."""
     columns = [
         Column("WHEN", right=True),
         Column("CLUSTER", fit=Fit.MIDDLE),
@@ -176,11 +176,11 @@ def nudges_view(nudges: Sequence[wire.Nudge], now: datetime) -> TableView:
         *Column.names("JOB", "DONE"),
         Column("WHY", fit=Fit.END),
     ]
-    rows = [[f"{since(n.at, now)} ago", n.cluster, n.promise, n.job, n.verb, n.why] for n in nudges]
+    rows = [[f"{since(n.at, now)} ago", n.cluster, n.promise, n.job, n.verb, n.why] for n in interventions]
     return TableView(
         columns,
         rows,
-        empty="no nudges: the engines kept every promise by themselves",
+        empty="no interventions: the engines kept every promise by themselves",
         hint="which promises may need one:  fairway plan -f fleet.yaml",
     )
 

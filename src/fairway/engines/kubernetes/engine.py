@@ -26,7 +26,7 @@ from fairway.engines.kubernetes.nodes.observe import Overlap, observe_nodes
 from fairway.engines.kubernetes.policy import restore, webhook
 from fairway.engines.kubernetes.policy.flavor_nodes import UNCOUNTED
 from fairway.engines.kubernetes.policy.import_ import import_policy
-from fairway.engines.kubernetes.policy.nudge.nudge import KubernetesNudger
+from fairway.engines.kubernetes.policy.intervention.intervene import KubernetesIntervener
 from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED, find_policy
 from fairway.engines.kubernetes.policy.translate import translate
 from fairway.engines.kubernetes.policy.workloads import activity
@@ -52,8 +52,8 @@ from fairway.policy.objects import (
     Activity,
     Change,
     FoundPolicy,
+    Intervention,
     Notice,
-    Nudge,
     ObjectKey,
     Record,
     SavedObject,
@@ -119,7 +119,7 @@ class KubernetesEngine:
         self._lock = asyncio.Lock()
         self._logged_overlaps: frozenset[Overlap] = frozenset()
         self._policy_connection = ApiConnection(cluster, timeout_seconds)
-        self._nudger = KubernetesNudger(cluster.name)
+        self._intervener = KubernetesIntervener(cluster.name)
         self._recovery = LostNodeRecovery(time.monotonic)
         self._runner = KubernetesRunner(ApiConnection(cluster, timeout_seconds), self._pools)
         self._mirror = KubernetesMirror(ApiConnection(cluster, timeout_seconds), self._pools, clock)
@@ -175,12 +175,12 @@ class KubernetesEngine:
     async def requeue_waiting(self, keys: Collection[ObjectKey]) -> None:
         """Do nothing: queues with waiting jobs stay until these have run."""
 
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+    async def intervene(self, fleet: Fleet) -> tuple[Intervention, ...]:
         """Help Kueue with what it falls short of: contiguous placement, order of arrival, past usage."""
         async with self._policy_connection.requests(_READ_SECONDS) as requests:
-            nudges = await self._nudger.nudge(requests, fleet)
+            interventions = await self._intervener.intervene(requests, fleet)
         async with self._policy_connection.requests(_READ_SECONDS) as requests:
-            return (*nudges, *await self._recovery.recover(requests))
+            return (*interventions, *await self._recovery.recover(requests))
 
     async def cordon(self, nodes: Mapping[NodeName, str]) -> Mapping[NodeName, CordonOutcome]:
         """Cordon nodes, two requests for each."""

@@ -31,7 +31,7 @@ from fairway.engines.slurm.nodes.devices import PoolMatcher
 from fairway.engines.slurm.nodes.observe import to_node
 from fairway.engines.slurm.policy import activity, advice, attached, import_, read, render, restore, taken
 from fairway.engines.slurm.policy.installed import InstalledScript
-from fairway.engines.slurm.policy.nudge import SlurmNudger
+from fairway.engines.slurm.policy.intervene import SlurmIntervener
 from fairway.engines.slurm.policy.translate import PolicyContext, wanted_objects
 from fairway.engines.slurm.policy.write import SlurmPolicyWriter
 from fairway.engines.slurm.rest.client import SlurmRest
@@ -48,8 +48,8 @@ from fairway.policy.objects import (
     Advice,
     Change,
     FoundPolicy,
+    Intervention,
     Notice,
-    Nudge,
     ObjectKey,
     Record,
     SavedObject,
@@ -82,7 +82,7 @@ class SlurmEngine:
         self._installed = InstalledScript(self._rest)
         self._detached = 0
         commands = SlurmCommands(cluster.connection, self._rest.tokens, timeout_seconds=timeout_seconds)
-        self._nudger = SlurmNudger(self._rest, lowered=partial(demote.lowered_jobs, commands))
+        self._intervener = SlurmIntervener(self._rest, lowered=partial(demote.lowered_jobs, commands))
         indices = GpuIndexReader(self._rest, needed=cluster.telemetry is not None)
         self._mirror = SlurmMirror(commands, self._pools, indices)
         self._runner = SlurmRunner(self._rest, cluster)
@@ -184,12 +184,12 @@ class SlurmEngine:
         async with self._rest.time_limit(POLICY_SECONDS):
             await restore.requeue_waiting(self._rest, await self._writer.cluster(), keys)
 
-    async def nudge(self, fleet: Fleet) -> tuple[Nudge, ...]:
+    async def intervene(self, fleet: Fleet) -> tuple[Intervention, ...]:
         """Requeue a team's lower-priority job where its urgent one waits at a limit."""
         # Only names and limits are needed here, not the cluster's own settings.
         context = PolicyContext.of(fleet, self._cluster.name, {})
         async with self._rest.time_limit(self._timeout_seconds):
-            return await self._nudger.nudge(context)
+            return await self._intervener.intervene(context)
 
     def import_policy(self, fleet: Fleet, seen: Observation, found: FoundPolicy) -> ImportedPolicy:
         """Convert a hand-made policy to a fleet. Pure; nodes are not needed for it."""

@@ -1,4 +1,4 @@
-"""Read and write drift, the differences that a comparison found, and nudges, which help the engine."""
+"""Read and write drift, the differences that a comparison found, and interventions, which help the engine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sqlalchemy import insert, select, text, tuple_
 from fairway.ledger.connection import LedgerStore
 from fairway.ledger.leases import FencedWriter
 from fairway.ledger.policy.applies import restored, storable
-from fairway.ledger.records.policy import Drift, StoredNudge
-from fairway.ledger.schema.tables import drift, nudge
+from fairway.ledger.records.policy import Drift, StoredIntervention
+from fairway.ledger.schema.tables import drift, intervention
 from fairway.ledger.sql_values import json_rows, page_limit, sanitize
 from fairway.model.apply import DriftKind
 from fairway.model.names import ClusterName, TeamName
 from fairway.policy.drift import DriftEntry
-from fairway.policy.objects import Nudge, ObjectKey
+from fairway.policy.objects import Intervention, ObjectKey
 
 MAX_ENTRIES: Final = 10_000
 """Entries stored of one comparison: a longer list has no use."""
@@ -57,7 +57,7 @@ _ORDER = (drift.c.cluster, drift.c.object_kind, drift.c.object_name, drift.c.fie
 
 
 class DriftStore(LedgerStore):
-    """Reads drift and nudges."""
+    """Reads drift and interventions."""
 
     async def page(
         self,
@@ -89,20 +89,20 @@ class DriftStore(LedgerStore):
             for row in await self._fetch(page)
         )
 
-    async def nudges(
+    async def interventions(
         self, *, cluster: str | None = None, before: int | None = None, limit: int = 100
-    ) -> tuple[StoredNudge, ...]:
-        """Return at most `limit` (≤ 2000) nudges, newest first; `before` is the last id seen."""
-        page = select(nudge).order_by(nudge.c.id.desc()).limit(page_limit(limit))
+    ) -> tuple[StoredIntervention, ...]:
+        """Return at most `limit` (≤ 2000) interventions, newest first; `before` is the last id seen."""
+        page = select(intervention).order_by(intervention.c.id.desc()).limit(page_limit(limit))
         if cluster is not None:
-            page = page.where(nudge.c.cluster == cluster)
+            page = page.where(intervention.c.cluster == cluster)
         if before is not None:
-            page = page.where(nudge.c.id < before)
-        return tuple(StoredNudge(**row._mapping) for row in await self._fetch(page))
+            page = page.where(intervention.c.id < before)
+        return tuple(StoredIntervention(**row._mapping) for row in await self._fetch(page))
 
 
 class DriftWriter(FencedWriter):
-    """Writes drift and nudges of the lease's cluster."""
+    """Writes drift and interventions of the lease's cluster."""
 
     async def write(self, apply: int, entries: Sequence[DriftEntry]) -> bool:
         """Replace the cluster's drift with these differences from `apply`.
@@ -129,8 +129,8 @@ class DriftWriter(FencedWriter):
         await self._connection.execute(_DRIFT, values)
         return True
 
-    async def write_nudges(self, nudges: Sequence[Nudge]) -> None:
-        """Store nudges that were made."""
+    async def write_interventions(self, interventions: Sequence[Intervention]) -> None:
+        """Store interventions that were made."""
         rows = [
             {
                 "cluster": self._lease.cluster,
@@ -139,7 +139,7 @@ class DriftWriter(FencedWriter):
                 "job": sanitize(n.job),
                 "why": sanitize(n.why),
             }
-            for n in nudges
+            for n in interventions
         ]
         if rows:
-            await self._connection.execute(insert(nudge), rows)
+            await self._connection.execute(insert(intervention), rows)

@@ -1,4 +1,4 @@
-"""Define the records of policy: applies, drift, nudges. Frozen values; times by the database's clock."""
+"""Define the records of policy: applies, drift, interventions. Frozen; times by the database's clock."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredNudge:
-    """A nudge that was made."""
+class StoredIntervention:
+    """An intervention that was made."""
 
     id: int
     cluster: ClusterName

@@ -299,7 +299,7 @@ drift: Final = Table(
     one_of("kind", DriftKind),
 )
 
-nudge: Final = Table(
+intervention: Final = Table(
     "nudge",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
@@ -310,4 +310,4 @@ nudge: Final = Table(
     Column("job", Text, nullable=False),
     Column("why", Text, nullable=False),
 )
-Index(None, nudge.c.cluster, nudge.c.id)
+Index(None, intervention.c.cluster, intervention.c.id)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fairway.files import Fault as FileFault
-from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoppedApply, StoredNudge
+from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoppedApply, StoredIntervention
 from fairway.model.fleet import Fleet
 from fairway.model.team import Team, TeamTree
 from fairway.policy.objects import Change, ObjectKey, Value
@@ -131,9 +131,9 @@ def drift(d: Drift) -> wire.Drift:
     )
 
 
-def nudge(n: StoredNudge) -> wire.Nudge:
+def intervention(n: StoredIntervention) -> wire.Intervention:
     """Convert a corrective action on an engine."""
-    return wire.Nudge(**asdict(n))
+    return wire.Intervention(**asdict(n))
 
 
 def teams(fleet: Fleet) -> list[wire.Team]:

@@ -1,4 +1,4 @@
-"""How applies, drift, teams and nudges look, letter by letter, at 100 columns."""
+"""How applies, drift, teams and interventions look, letter by letter, at 100 columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from fairway.cli.output.applies import applies_view, apply_lines, outcome_lines
 from fairway.cli.output.format import TableView, cell_width, table
-from fairway.cli.output.policy import drift_view, nudges_view, teams_view
+from fairway.cli.output.policy import drift_view, interventions_view, teams_view
 from fairway.model.apply import ApplyKind, ApplyState, DriftKind
 from fairway.policy.objects import Action
 from fairway.wire import policy as wire
@@ -218,8 +218,8 @@ def test_teams() -> None:
     assert wide[1].endswith("64       3 d          -  urgent, normal  alice, bob")
 
 
-def test_nudges() -> None:
-    nudge = wire.Nudge(
+def test_interventions() -> None:
+    intervention = wire.Intervention(
         id=1,
         cluster="hpc",
         at=NOW - timedelta(minutes=5),
@@ -228,7 +228,7 @@ def test_nudges() -> None:
         job="17",
         why="urgent job 18 of research waits while 17 runs in its place, and Slurm 24.11 would not say so",
     )
-    lines = shown(nudges_view([nudge], NOW))
+    lines = shown(interventions_view([intervention], NOW))
     assert lines[0].split() == ["WHEN", "CLUSTER", "PROMISE", "JOB", "DONE", "WHY"]
     assert lines[1].startswith("5 min ago  hpc      priority  17   scontrol requeue 17  urgent job 18")
-    assert nudges_view([], NOW).empty.startswith("no nudges")
+    assert interventions_view([], NOW).empty.startswith("no interventions")

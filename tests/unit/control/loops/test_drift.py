@@ -1,4 +1,4 @@
-"""Drift and nudges on a real ledger: found, named, healed; and never in the middle of an apply."""
+"""Drift and interventions on a real ledger: found, named, healed; and never in the middle of an apply."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairway.control.loops.drift import FindDrift
-from fairway.control.loops.nudge import NudgeCluster
+from fairway.control.loops.intervene import InterveneCluster
 from fairway.control.metrics import PolicyMetrics
 from fairway.engines.port import Unreachable
 from fairway.ledger import ApplyState, Drift, DriftKind, Lease, Ledger
 from fairway.model.condition import ConditionType
 from fairway.model.names import ClusterName
-from fairway.policy.objects import Advice, Nudge, ObjectKey
+from fairway.policy.objects import Advice, Intervention, ObjectKey
 from fairway.services.fleets import Fleets, LastApplied
 from fairway.services.plans import plan_cluster
 from tests.unit.control.loops.test_apply import CLUSTER, HPC, Bench, fleet, parse
@@ -22,14 +22,16 @@ from tests.unit.control.toy import Toy
 
 
 class Look:
-    """The drift and nudge loops of one cluster, step by step."""
+    """The drift and intervene loops of one cluster, step by step."""
 
     def __init__(self, bench: Bench) -> None:
         self.registry = CollectorRegistry()
         metrics, ledger = PolicyMetrics(self.registry), bench.ledger
         applied = LastApplied(HPC, ledger, Fleets(ledger, parse))
         self.drift = FindDrift(HPC, lambda: Toy(bench.world), ledger, applied, metrics)
-        self.nudge = NudgeCluster(HPC, lambda: Toy(bench.world), ledger, applied, metrics, bench.writing)
+        self.intervene = InterveneCluster(
+            HPC, lambda: Toy(bench.world), ledger, applied, metrics, bench.writing
+        )
 
     def metric(self) -> float | None:
         return self.registry.get_sample_value("fairway_drift_objects", {"cluster": "hpc"})
@@ -49,7 +51,7 @@ async def test_before_the_first_apply_nobody_looks(ledger: Ledger) -> None:
     bench = Bench(ledger)
     look = Look(bench)
     await look.drift(await lease(ledger, "drift"))
-    await look.nudge(await lease(ledger, "nudge"))
+    await look.intervene(await lease(ledger, "intervene"))
     assert bench.world.looks == 0
 
 
@@ -150,47 +152,48 @@ async def test_drift_goes_with_its_cluster(ledger: Ledger) -> None:
     assert await ledger.drift.page() == ()
 
 
-async def test_nudges_are_kept_with_their_reason(ledger: Ledger) -> None:
+async def test_interventions_are_kept_with_their_reason(ledger: Ledger) -> None:
     bench = Bench(ledger)
-    look, held = Look(bench), await lease(ledger, "nudge")
+    look, held = Look(bench), await lease(ledger, "intervene")
     await bench.queue(fleet(a=1))
     await bench.carry_out()
-    await look.nudge(held)
-    assert await ledger.drift.nudges() == ()
-    bench.world.nudges = [
-        Nudge("priority", f"scontrol requeue {job}", str(job), "an urgent job waits") for job in (17, 18)
+    await look.intervene(held)
+    assert await ledger.drift.interventions() == ()
+    bench.world.interventions = [
+        Intervention("priority", f"scontrol requeue {job}", str(job), "an urgent job waits")
+        for job in (17, 18)
     ]
-    await look.nudge(held)
-    newest, oldest = await ledger.drift.nudges()
+    await look.intervene(held)
+    newest, oldest = await ledger.drift.interventions()
     assert (oldest.promise, oldest.verb, oldest.job, oldest.why) == (
         "priority",
         "scontrol requeue 17",
         "17",
         "an urgent job waits",
     )
-    assert await ledger.drift.nudges(before=newest.id) == (oldest,)
-    assert await ledger.drift.nudges(cluster="elsewhere") == ()
+    assert await ledger.drift.interventions(before=newest.id) == (oldest,)
+    assert await ledger.drift.interventions(cluster="elsewhere") == ()
     counted = look.registry.get_sample_value(
-        "fairway_nudges_total", {"cluster": "hpc", "promise": "priority"}
+        "fairway_interventions_total", {"cluster": "hpc", "promise": "priority"}
     )
     assert counted == 2
 
 
-async def test_nobody_is_nudged_towards_a_fleet_that_is_being_replaced(ledger: Ledger) -> None:
+async def test_no_intervention_towards_a_fleet_that_is_being_replaced(ledger: Ledger) -> None:
     bench = Bench(ledger)
-    look, held = Look(bench), await lease(ledger, "nudge")
+    look, held = Look(bench), await lease(ledger, "intervene")
     await bench.queue(fleet(a=1))
     await bench.carry_out()
-    bench.world.nudges = [Nudge("memory", "weigh a", "a", "share 1")]
+    bench.world.interventions = [Intervention("memory", "weigh a", "a", "share 1")]
     async with bench.writing:  # an apply of this server is at it
-        await look.nudge(held)
+        await look.intervene(held)
     number = await bench.queue(fleet(a=2))  # one waits, for whatever server
-    await look.nudge(held)
-    assert await ledger.drift.nudges() == ()
+    await look.intervene(held)
+    assert await ledger.drift.interventions() == ()
     await bench.carry_out()
     assert (await bench.apply(number)).state is ApplyState.DONE
-    await look.nudge(held)
-    assert len(await ledger.drift.nudges()) == 1
+    await look.intervene(held)
+    assert len(await ledger.drift.interventions()) == 1
 
 
 async def test_a_cluster_that_could_not_be_looked_at_says_so_until_it_was(ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.policy.admission_policies import (
     QUEUE_NAME,
     USER,
 )
-from fairway.engines.kubernetes.policy.nudge.nudge import DEACTIVATED_FOR
+from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
 from fairway.engines.kubernetes.policy.workloads import PodTemplate, WorkloadStatus
 from fairway.explain.engine_reasons import container_code, kueue_code, pod_code
 from fairway.model.fleet import Pool
@@ -168,7 +168,7 @@ class WorkloadFacts(Struct, frozen=True, gc=False):
 
     job_uid: str
     held: bool
-    """A user holds it. One that a nudge deactivated to make room is not held."""
+    """A user holds it. One that an intervention deactivated to make room is not held."""
     flavors: tuple[tuple[str, str], ...]
     evictions: int
     evicted: tuple[datetime, str, str] | None

@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import NodeObject
 from fairway.engines.kubernetes.jobs.objects import JobPodObject, moment, pod_transform
 from fairway.engines.kubernetes.policy.admission_policies import JOB
-from fairway.policy.objects import Nudge
+from fairway.policy.objects import Intervention
 
 CHECK_SECONDS: Final = 15.0
 GRACE: Final = timedelta(seconds=5)
@@ -30,12 +30,12 @@ class LostNodeRecovery:
         self._clock = clock
         self._next_check = 0.0
 
-    async def recover(self, requests: KubeRequests) -> tuple[Nudge, ...]:
+    async def recover(self, requests: KubeRequests) -> tuple[Intervention, ...]:
         """Mark deleted pods as failed if their node is lost and cannot have received the deletion."""
         if self._clock() < self._next_check:
             return ()
         self._next_check = self._clock() + CHECK_SECONDS
-        nudges = []
+        interventions = []
         now = datetime.now(UTC)  # against times of the API server: a clock skew of seconds is harmless
         pods: list[JobPodObject] = await requests.list_all("/api/v1/pods", "pods", _OURS, JobPodObject)
         for pod in pods:
@@ -49,8 +49,10 @@ class LostNodeRecovery:
             status = {"phase": "Failed", "reason": "NodeLost", "message": why}
             await requests.merge(path, "pods/status", {"metadata": {"uid": meta.uid}, "status": status})
             verb = f"kubectl -n {meta.namespace} patch pod {meta.name} --subresource=status: phase Failed"
-            nudges.append(Nudge("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why))
-        return tuple(nudges)
+            interventions.append(
+                Intervention("tolerance", verb, f"{meta.namespace}/{facts.job if facts else ''}", why)
+            )
+        return tuple(interventions)
 
 
 async def _is_lost(requests: KubeRequests, name: str) -> bool:

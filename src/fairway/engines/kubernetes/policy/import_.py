@@ -20,7 +20,7 @@ from fairway.engines.kubernetes.nodes.devices import MIG_PREFIX, PRODUCT, is_kno
 from fairway.engines.kubernetes.policy.fields import format_taint, unflatten
 from fairway.engines.kubernetes.policy.flavor_nodes import FLAVOR as FLAVOR_PRODUCT
 from fairway.engines.kubernetes.policy.flavors import HOSTNAME
-from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX
+from fairway.engines.kubernetes.policy.intervention.snapshot import LOW_SUFFIX
 from fairway.engines.kubernetes.policy.read import KUEUE_SETTING, NOT_INSTALLED
 from fairway.engines.port import ImportedPolicy, Remark
 from fairway.model.fleet import Capacity, Fleet, KubernetesPlace, Pool

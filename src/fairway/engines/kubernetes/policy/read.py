@@ -13,10 +13,10 @@ from ruamel.yaml.error import YAMLError
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.api.kinds import (
     FAIRWAY,
+    INTERVENER,
     KINDS,
     MANAGED_BY,
-    NUDGED,
-    NUDGER,
+    OVERRIDDEN,
     RELEASED,
     TEAM,
     Json,
@@ -173,7 +173,7 @@ def found_object(kind: ObjectKind, body: Json) -> FoundObject:
     labels = meta.get("labels") or {}
     ours = labels.get(MANAGED_BY) == FAIRWAY
     team = labels.get(TEAM)
-    fields = without_nudges(flatten(kind, body), (meta.get("annotations") or {}).get(NUDGED, ""))
+    fields = without_interventions(flatten(kind, body), (meta.get("annotations") or {}).get(OVERRIDDEN, ""))
     return FoundObject(
         key=ObjectKey(kind.name, name_of(kind, meta)),
         fields=fields,
@@ -189,13 +189,15 @@ def name_of(kind: ObjectKind, meta: Mapping[str, Any]) -> str:
     return f"{meta['namespace']}/{meta['name']}" if kind.namespaced else str(meta["name"])
 
 
-def without_nudges(fields: Fields, annotation: str) -> Fields:
-    """Return fields with nudged values replaced by the policy's; a third value was set by hand and stays."""
+def without_interventions(fields: Fields, annotation: str) -> Fields:
+    """Return fields with overridden values replaced by the policy's; a value set by hand stays."""
     if not annotation:
         return fields
     try:
-        nudged: Mapping[str, Sequence[Value]] = json.loads(annotation)
-        return fields | {path: policy for path, (policy, now) in nudged.items() if fields.get(path) == now}
+        overridden: Mapping[str, Sequence[Value]] = json.loads(annotation)
+        return fields | {
+            path: policy for path, (policy, now) in overridden.items() if fields.get(path) == now
+        }
     except (ValueError, TypeError, AttributeError):  # users can edit annotations
         return fields
 
@@ -205,7 +207,7 @@ def _changed_by(managers: Sequence[Json]) -> str | None:
     others = [
         m
         for m in managers
-        if m.get("manager") not in {FAIRWAY, NUDGER}
+        if m.get("manager") not in {FAIRWAY, INTERVENER}
         and not m.get("subresource")
         and _owns_policy(m.get("fieldsV1") or {})
     ]

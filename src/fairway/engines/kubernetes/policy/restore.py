@@ -16,7 +16,7 @@ from fairway.engines.kubernetes.api.kinds import (
     FAIRWAY,
     KINDS,
     MANAGED_BY,
-    NUDGED,
+    OVERRIDDEN,
     RELEASED,
     TEAM,
     Json,
@@ -96,7 +96,7 @@ def record_of(kind: ObjectKind, body: Mapping[str, Any]) -> Record:
     """Return an object as people wrote it."""
     metadata = {key: value for key, value in body["metadata"].items() if key not in _VOLATILE}
     for part in ("labels", "annotations"):
-        values = {key: value for key, value in (metadata.pop(part, None) or {}).items() if key != NUDGED}
+        values = {key: value for key, value in (metadata.pop(part, None) or {}).items() if key != OVERRIDDEN}
         if kind is kinds.NAMESPACE:  # named even if empty: a patch must not remove the site's own
             metadata[part] = {key: value for key, value in values.items() if _is_fairways(key)}
         elif values:
@@ -216,8 +216,8 @@ async def restore(requests: KubeRequests, kind: ObjectKind, change: Change, body
         await _create(requests, kind, change.key, saved, body)
         return
     patch = merge_patch(record_of(kind, body), saved)
-    if NUDGED in (body["metadata"].get("annotations") or {}):
-        patch.setdefault("metadata", {}).setdefault("annotations", {})[NUDGED] = None
+    if OVERRIDDEN in (body["metadata"].get("annotations") or {}):
+        patch.setdefault("metadata", {}).setdefault("annotations", {})[OVERRIDDEN] = None
     if not patch:
         return
     patch.setdefault("metadata", {})["uid"] = body["metadata"]["uid"]

@@ -3,7 +3,7 @@
 Slurm never changes the QOS of a running job, and chooses whom to preempt by QOS. So a lowered job gets the
 largest nice value, with which it waits behind all others if it ever waits again, and the lowest priority's
 name in its admin comment. When Fairway itself makes room for a team's urgent job, it takes such jobs first
-(`policy/nudge.py`).
+(`policy/intervene.py`).
 """
 
 from __future__ import annotations

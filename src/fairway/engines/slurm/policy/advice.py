@@ -273,7 +273,7 @@ def notices(context: PolicyContext, lines: Iterable[Advice] = ()) -> Iterator[No
         )
     if any(context.has_urgent(team) for team in context.teams):
         yield Notice(
-            "UrgentByNudge",
+            "UrgentByIntervention",
             "Slurm tests a team's limit before it looks for a place to take, so an urgent job of a team that "
             "is at its limit waits until Fairway requeues a job of the same team",
             "keep fairway server running; by hand:  scontrol requeue JOB",

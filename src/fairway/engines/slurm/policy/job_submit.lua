@@ -184,7 +184,7 @@ local function govern(job, before, own, others, uid)
   end
 
   local user = get("user_name")
-  if not is_gpu and user == SERVICE_USER and get("name") == NUDGE_JOB then
+  if not is_gpu and user == SERVICE_USER and get("name") == INTERVENTION_JOB then
     job.partition, job.priority = POOLS[own[1]].lent, URGENT
     return slurm.SUCCESS
   end

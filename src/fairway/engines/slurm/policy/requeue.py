@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fairway.engines.slurm.policy.read import CTL, LATEST_CTL
-from fairway.engines.slurm.policy.render import NUDGE_JOB
+from fairway.engines.slurm.policy.render import INTERVENTION_JOB
 from fairway.engines.slurm.rest.client import SlurmRest
 
 SCRIPT_SECONDS: Final = 60
@@ -24,7 +24,7 @@ async def requeue_job(
         return
     script = f"#!/bin/sh\n{check} && scontrol requeue {job}\n"
     helper: dict[str, Any] = {
-        "name": NUDGE_JOB,
+        "name": INTERVENTION_JOB,
         "current_working_directory": "/",
         "environment": ["PATH=/usr/bin:/bin:/usr/local/bin"],
         "standard_output": "/dev/null",

@@ -62,11 +62,11 @@ def _add_policy(site: PageContext) -> None:
 
     @site.app.get("/policy", dependencies=PAGE, include_in_schema=False)
     async def show_policy(request: Request, revision: Id = None) -> Response:
-        """Show the applied file, drift, nudges and recent applies."""
+        """Show the applied file, drift, interventions and recent applies."""
         fleet = await site.fleets.current()
         applied = await ledger.applies.applied()
         drift = [convert.drift(d) for d in await ledger.drift.page(limit=MAX_DRIFT + 1)]
-        nudges = await ledger.drift.nudges(limit=_RECENT)
+        interventions = await ledger.drift.interventions(limit=_RECENT)
         applies = await ledger.applies.page(limit=_RECENT)
         live = {
             "clusters": view_model.clusters_policy(
@@ -74,7 +74,7 @@ def _add_policy(site: PageContext) -> None:
             ),
             "drift": [(d, *formats.wanted_and_found(d)) for d in drift[:MAX_DRIFT]],
             "more_drift": len(drift) > MAX_DRIFT,
-            "nudges": nudges,
+            "interventions": interventions,
             "applies": [convert.apply(a) for a in applies],
         }
         # Open pages request the live part repeatedly; they have the file already.

@@ -29,7 +29,7 @@ from fairway.engines.kubernetes.jobs.objects import (
     workload_facts,
 )
 from fairway.engines.kubernetes.policy.admission_policies import JOB, PRIORITY_CLASS
-from fairway.engines.kubernetes.policy.nudge.nudge import DEACTIVATED_FOR
+from fairway.engines.kubernetes.policy.intervention.intervene import DEACTIVATED_FOR
 from fairway.model.job import AttemptEnd, Ending, JobState, SeenJob
 from fairway.model.names import ClusterName
 from tests.unit.engines.kubernetes.policy.fleets import fleet
@@ -191,7 +191,7 @@ def test_held_gated_or_put_back() -> None:
     gated = condition("QuotaReserved", "False", reason="AdmissionGated")
     assert seen(a_job(suspend=True), workload=a_workload(gated)).state is JobState.HELD
     put_back = a_workload(active=False, put_back=True)
-    assert seen(a_job(suspend=True), workload=put_back).state is JobState.WAITING, "a nudge is no hold"
+    assert seen(a_job(suspend=True), workload=put_back).state is JobState.WAITING, "no hold"
 
 
 def test_running_then_done_by_the_pods_own_times() -> None:

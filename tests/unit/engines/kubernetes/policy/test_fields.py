@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairway.engines.kubernetes.api import kinds
 from fairway.engines.kubernetes.policy.admission_policies import validating_policies
 from fairway.engines.kubernetes.policy.fields import flatten, unflatten
-from fairway.engines.kubernetes.policy.read import found_object, without_nudges
+from fairway.engines.kubernetes.policy.read import found_object, without_interventions
 from fairway.policy.objects import ObjectKey
 
 names = st.from_regex(r"[a-z]([a-z0-9.-]{0,10}[a-z0-9])?", fullmatch=True)
@@ -83,12 +83,12 @@ def test_what_the_api_server_fills_in_and_what_others_own_is_not_there() -> None
     assert flatten(kinds.LOCAL_QUEUE, body) == {"spec.clusterQueue": "a"}
 
 
-def test_a_nudged_field_shows_what_policy_gave_it_unless_somebody_changed_it_since() -> None:
+def test_an_overridden_field_shows_what_policy_gave_it_unless_somebody_changed_it_since() -> None:
     note = '{"spec.fairSharing.weight": [60, "345m"]}'
-    assert without_nudges({"spec.fairSharing.weight": "345m"}, note) == {"spec.fairSharing.weight": 60}
-    assert without_nudges({"spec.fairSharing.weight": 7}, note) == {"spec.fairSharing.weight": 7}
+    assert without_interventions({"spec.fairSharing.weight": "345m"}, note) == {"spec.fairSharing.weight": 60}
+    assert without_interventions({"spec.fairSharing.weight": 7}, note) == {"spec.fairSharing.weight": 7}
     for nonsense in ("[]", "no json", '{"a": 1}', "7"):
-        assert without_nudges({"a": 1}, nonsense) == {"a": 1}
+        assert without_interventions({"a": 1}, nonsense) == {"a": 1}
 
 
 def test_who_changed_it_is_the_last_who_is_not_fairway() -> None:
@@ -97,7 +97,7 @@ def test_who_changed_it_is_the_last_who_is_not_fairway() -> None:
 
     managers = [
         owner("fairway", "2026-01-05T00:00:00Z", {"f:spec": {}}),
-        owner("fairway-nudge", "2026-01-06T00:00:00Z", {"f:spec": {}}),
+        owner("fairway-intervention", "2026-01-06T00:00:00Z", {"f:spec": {}}),
         owner("kubectl-edit", "2026-01-02T00:00:00Z", {"f:spec": {"f:stopPolicy": {}}}),
         owner("terraform", "2026-01-03T00:00:00Z", {"f:metadata": {"f:labels": {}}}),
         owner("kueue", "2026-01-04T00:00:00Z", {"f:metadata": {"f:finalizers": {}}}),

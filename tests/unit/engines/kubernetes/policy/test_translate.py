@@ -20,7 +20,7 @@ from fairway.policy.plan import compute_changes
 from tests.unit.engines.kubernetes.policy.fleets import applied, fields_of, fleet, nothing
 
 if TYPE_CHECKING:
-    from fairway.engines.port import Governs, Imports, Nudges, Observes
+    from fairway.engines.port import Governs, Imports, Intervenes, Observes
 
 CLOUD = ClusterName("cloud")
 GPU = "spec.resourceGroups[nvidia.com/gpu].flavors[a100].resources[nvidia.com/gpu]"
@@ -29,10 +29,10 @@ GPU = "spec.resourceGroups[nvidia.com/gpu].flavors[a100].resources[nvidia.com/gp
 def test_the_engine_keeps_the_ports() -> None:
     if TYPE_CHECKING:
 
-        def keeps(engine: KubernetesEngine) -> tuple[Observes, Governs, Nudges, Imports]:
+        def keeps(engine: KubernetesEngine) -> tuple[Observes, Governs, Intervenes, Imports]:
             return engine, engine, engine, engine
 
-    for method in ("observe", "find_policy", "translate", "activity", "write", "nudge", "import_policy"):
+    for method in ("observe", "find_policy", "translate", "activity", "write", "intervene", "import_policy"):
         assert callable(getattr(KubernetesEngine, method))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairway.engines.port import NOT_RESUMABLE, Refused, RequeueRequest
 from fairway.engines.slurm.jobs.demote import NICE, RESUMES, lower, lowered_jobs, requeue
-from fairway.engines.slurm.policy.nudge import SlurmNudger
+from fairway.engines.slurm.policy.intervene import SlurmIntervener
 from fairway.engines.slurm.policy.preemption import RunningJob, WaitingJob
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId
@@ -134,8 +134,10 @@ async def test_where_room_is_made_lowered_jobs_go_first() -> None:
 
     waiting = WaitingJob(9, 100, "nlp", "ada", "gpu", gpus=1)
     large, small = RunningJob(1, 50, 10, {"n1": 4}), RunningJob(2, 50, 20, {"n1": 1})
-    nudger = SlurmNudger(Rest(), lowered=lowered)  # type: ignore[arg-type]
-    assert await nudger._select(waiting, [large, small]) == (large,)
-    assert await nudger._select(WaitingJob(9, 100, "nlp", "ada", "gpu", gpus=5), [large, small]) != (large,)
-    without = SlurmNudger(Rest())  # type: ignore[arg-type]
+    intervener = SlurmIntervener(Rest(), lowered=lowered)  # type: ignore[arg-type]
+    assert await intervener._select(waiting, [large, small]) == (large,)
+    assert await intervener._select(WaitingJob(9, 100, "nlp", "ada", "gpu", gpus=5), [large, small]) != (
+        large,
+    )
+    without = SlurmIntervener(Rest())  # type: ignore[arg-type]
     assert await without._select(waiting, [large, small]) == (small,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from fairway.engines.port import Governs, ImportedPolicy, Imports, Nudges, Observes
+from fairway.engines.port import Governs, ImportedPolicy, Imports, Intervenes, Observes
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.import_ import import_policy
 from fairway.engines.slurm.policy.translate import wanted_objects
@@ -147,7 +147,7 @@ def test_a_cluster_under_fairway_reads_as_its_own_fleet() -> None:
             assert again[team.name].limits == team.limits
 
 
-def _keeps(engine: SlurmEngine) -> tuple[Observes, Governs, Nudges, Imports]:
+def _keeps(engine: SlurmEngine) -> tuple[Observes, Governs, Intervenes, Imports]:
     """mypy checks it: the engine satisfies every protocol."""
     return engine, engine, engine, engine
 

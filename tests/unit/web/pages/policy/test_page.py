@@ -1,4 +1,4 @@
-"""The pages of policy, over applies, drift and nudges that the ledger really keeps."""
+"""The pages of policy, over applies, drift and interventions that the ledger really keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.ledger import Ledger
 from fairway.model.access import Role
 from fairway.model.apply import ApplyState, DriftKind
 from fairway.policy.drift import DriftEntry
-from fairway.policy.objects import FoundObject, Nudge, ObjectKey
+from fairway.policy.objects import FoundObject, Intervention, ObjectKey
 from fairway.policy.recent_use import RecentUse, TakenAway
 from fairway.services.fleets import Fleets
 from fairway.settings import Settings
@@ -126,7 +126,7 @@ async def test_no_password_is_shown(viewer: httpx2.AsyncClient, ledger: Ledger) 
         assert "https://…@hpc.example:6820" in page
 
 
-async def test_drift_and_nudges(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
+async def test_drift_and_interventions(viewer: httpx2.AsyncClient, ledger: Ledger) -> None:
     number = await apply(ledger, FLEET)
     lease = await ledger.leases.take("drift", "hpc", "test", 30)
     assert lease
@@ -141,10 +141,12 @@ async def test_drift_and_nudges(viewer: httpx2.AsyncClient, ledger: Ledger) -> N
             ],
         )
     await ledger.leases.release(lease)
-    lease = await ledger.leases.take("nudge", "hpc", "test", 30)
+    lease = await ledger.leases.take("intervene", "hpc", "test", 30)
     assert lease
     async with ledger.writing(lease) as tx:
-        await tx.drift.write_nudges([Nudge("guarantee", "scontrol requeue 17", "17", "product waits")])
+        await tx.drift.write_interventions(
+            [Intervention("guarantee", "scontrol requeue 17", "17", "product waits")]
+        )
     html = await opened(viewer, "/policy")
     page = seen(html)
     assert "2 objects differ" in page

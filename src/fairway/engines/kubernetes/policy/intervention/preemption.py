@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from fairway.engines.kubernetes.policy.nudge.snapshot import (
+from fairway.engines.kubernetes.policy.intervention.snapshot import (
     RunningWorkload,
     SchedulableNode,
     Snapshot,

@@ -1,4 +1,4 @@
-"""Nudge jobs by Slurm's own commands: urgent jobs at a limit, and jobs from before the policy.
+"""Intervene for jobs by Slurm's own commands: urgent jobs at a limit, and jobs from before the policy.
 
 Slurm checks a limit before it looks for jobs to preempt, so a team at its guarantee (with nothing idle to
 borrow) or at its ceiling never makes room for its own urgent job; `PreemptMode=PRIORITY` of 26.05 would help
@@ -31,7 +31,7 @@ from fairway.engines.slurm.rest.client import SlurmRest
 from fairway.model.errors import FairwayError
 from fairway.model.names import PriorityName
 from fairway.model.team import Team
-from fairway.policy.objects import Nudge
+from fairway.policy.objects import Intervention
 
 GRACE_SECONDS: Final = 4
 """Time for Slurm to start an urgent job by itself: it preempts lent jobs in about one second."""
@@ -53,7 +53,7 @@ _PRIORITY_COMMENT: Final = re.compile(r"fairway:([a-z][a-z0-9-]*)")
 _REQUESTED_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 
 
-class SlurmNudger:
+class SlurmIntervener:
     """Finds waiting urgent jobs and helps each at most once a minute."""
 
     def __init__(
@@ -69,16 +69,16 @@ class SlurmNudger:
         self._helped: dict[int, float] = {}
         self._last_old_jobs = 0.0
 
-    async def nudge(self, context: PolicyContext) -> tuple[Nudge, ...]:
+    async def intervene(self, context: PolicyContext) -> tuple[Intervention, ...]:
         """Check once. One small request when nothing urgent waits, and twice a minute a few more."""
         now = self._clock()
-        old_jobs: tuple[Nudge, ...] = ()
+        old_jobs: tuple[Intervention, ...] = ()
         if now - self._last_old_jobs >= OLD_JOBS_SECONDS:
             self._last_old_jobs = now
             old_jobs = await self._help_old_jobs(context)
         return (*old_jobs, *await self._help_urgent_jobs(context, now))
 
-    async def _help_old_jobs(self, context: PolicyContext) -> tuple[Nudge, ...]:
+    async def _help_old_jobs(self, context: PolicyContext) -> tuple[Intervention, ...]:
         """Help jobs that waited when the gate of their partition was installed, which they cannot pass.
 
         Before that there is nothing to help: they run with the QOS and the limits they were submitted with.
@@ -91,7 +91,7 @@ class SlurmNudger:
         reply = await self._rest.request("GET", f"{DB}/qos/")
         unmanaged = [q for q in reply["qos"] if not names.is_marked(q.get("description") or "")]
         ids = ",".join(str(q["id"]) for q in unmanaged)
-        done: list[Nudge] = []
+        done: list[Intervention] = []
         for partitions in in_parts(gated):
             jobs = await active_jobs(self._rest, WAITING, qos=ids, partition=",".join(partitions))
             for job in jobs[: MAX_JOBS - len(done)]:
@@ -105,7 +105,7 @@ class SlurmNudger:
                     continue  # job_submit.lua is not installed, or the team may not: the job shows why
                 changed = " ".join(f"{key}={value}" for key, value in update.items())
                 done.append(
-                    Nudge(
+                    Intervention(
                         promise="no-surprise",
                         verb=f"scontrol update jobid={job['job_id']} {changed}",
                         job=str(job["job_id"]),
@@ -115,10 +115,10 @@ class SlurmNudger:
                 )
         return tuple(done)
 
-    async def _help_urgent_jobs(self, context: PolicyContext, now: float) -> tuple[Nudge, ...]:
+    async def _help_urgent_jobs(self, context: PolicyContext, now: float) -> tuple[Intervention, ...]:
         self._helped = {job: at for job, at in self._helped.items() if now - at < REPEAT_SECONDS}
         waiting = [w for w in await self._waiting(context, now) if w.id not in self._helped]
-        done: list[Nudge] = []
+        done: list[Intervention] = []
         taken: set[int] = set()
         for job in waiting[:MAX_JOBS]:
             running = [r for r in await self._running(context, job) if r.id not in taken]
@@ -126,7 +126,7 @@ class SlurmNudger:
             for victim in victims:
                 await self._requeue(context, victim.id, job)
                 taken.add(victim.id)
-                done.append(_nudge(job, victim))
+                done.append(_intervention(job, victim))
             if victims:
                 self._helped[job.id] = now
         return tuple(done)
@@ -226,8 +226,8 @@ def _update_of_old_job(context: PolicyContext, job: Mapping[str, Any]) -> dict[s
     return {"partition": ",".join(names.lent_partition(p) if p in context.partitions else p for p in asked)}
 
 
-def _nudge(waiting: WaitingJob, victim: RunningJob) -> Nudge:
-    return Nudge(
+def _intervention(waiting: WaitingJob, victim: RunningJob) -> Intervention:
+    return Intervention(
         promise="priority",
         verb=f"scontrol requeue {victim.id}",
         job=str(victim.id),

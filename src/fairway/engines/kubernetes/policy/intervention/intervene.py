@@ -1,4 +1,4 @@
-"""Nudge Kueue by its own API where it falls short of a promise; each nudge is reported.
+"""Intervene in Kueue by its own API where it falls short of a promise; each intervention is reported.
 
 The state that must survive a restart is on the objects: a deactivated Workload has the uid of the one it made
 room for, a queue whose strategy or weight is overridden has the policy's value.
@@ -13,11 +13,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
 
 from fairway.engines.kubernetes.api import kinds
-from fairway.engines.kubernetes.api.kinds import FAIRWAY, KUEUE, MANAGED_BY, NUDGER, TEAM, Json, ObjectKind
+from fairway.engines.kubernetes.api.kinds import (
+    FAIRWAY,
+    INTERVENER,
+    KUEUE,
+    MANAGED_BY,
+    TEAM,
+    Json,
+    ObjectKind,
+)
 from fairway.engines.kubernetes.api.requests import KubeRequests
 from fairway.engines.kubernetes.api.wire import BOUND_AND_UNFINISHED, NodeObject
 from fairway.engines.kubernetes.nodes.devices import whole_number
-from fairway.engines.kubernetes.policy.nudge.overrides import (
+from fairway.engines.kubernetes.policy.intervention.overrides import (
     STRATEGY,
     WEIGHT,
     borrowing_is_blocked,
@@ -25,10 +33,15 @@ from fairway.engines.kubernetes.policy.nudge.overrides import (
     overrides_of,
     set_borrowing_limits,
 )
-from fairway.engines.kubernetes.policy.nudge.preemption import select_victims
-from fairway.engines.kubernetes.policy.nudge.snapshot import LOW_SUFFIX, JobPod, Snapshot, take_snapshot
-from fairway.engines.kubernetes.policy.nudge.starvation import Starvation, StarvedJob
-from fairway.engines.kubernetes.policy.nudge.usage_decay import (
+from fairway.engines.kubernetes.policy.intervention.preemption import select_victims
+from fairway.engines.kubernetes.policy.intervention.snapshot import (
+    LOW_SUFFIX,
+    JobPod,
+    Snapshot,
+    take_snapshot,
+)
+from fairway.engines.kubernetes.policy.intervention.starvation import Starvation, StarvedJob
+from fairway.engines.kubernetes.policy.intervention.usage_decay import (
     BASELINE_USAGE,
     MIN_WEIGHT_CHANGE,
     DecayedUsage,
@@ -39,7 +52,7 @@ from fairway.engines.kubernetes.policy.workloads import WORKLOADS, Workload, lis
 from fairway.model.fleet import Fleet
 from fairway.model.names import ClusterName
 from fairway.model.team import Team, TeamTree
-from fairway.policy.objects import Nudge
+from fairway.policy.objects import Intervention
 
 DEACTIVATED_FOR: Final = "fairway.dev/put-back-for"
 """The annotation of a deactivated Workload: the uid of the one that gets its place."""
@@ -57,8 +70,8 @@ MAX_PAUSE_SECONDS: Final = 60.0
 _OURS: Final = {"labelSelector": f"{MANAGED_BY}={FAIRWAY}"}
 
 
-class KubernetesNudger:
-    """The nudger of one cluster, with its state between runs."""
+class KubernetesIntervener:
+    """The intervener of one cluster, with its state between runs."""
 
     def __init__(self, cluster: ClusterName, clock: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -69,24 +82,24 @@ class KubernetesNudger:
         self._next_listing = 0.0
         self._deactivated_at: dict[str, float] = {}
 
-    async def nudge(self, requests: KubeRequests, fleet: Fleet) -> tuple[Nudge, ...]:
+    async def intervene(self, requests: KubeRequests, fleet: Fleet) -> tuple[Intervention, ...]:
         """Check the cluster once, and make the changes that are needed."""
         queues, cohorts = await asyncio.gather(
             requests.list_all(kinds.CLUSTER_QUEUE.list_path, kinds.CLUSTER_QUEUE.resource, _OURS),
             requests.list_all(kinds.COHORT.list_path, kinds.COHORT.resource, _OURS),
         )
-        nudges = [n async for n in self._update_weights(requests, fleet, queues, cohorts)]
+        interventions = [n async for n in self._update_weights(requests, fleet, queues, cohorts)]
         busy = any((q.get("status") or {}).get("pendingWorkloads") for q in queues) or self._deactivated_at
         helping = any(STRATEGY in overrides_of(o) or borrowing_is_blocked(o) for o in (*queues, *cohorts))
         began = self._clock()
         if (busy or helping) and began >= self._next_listing:
             snapshot, workloads = await self._take_snapshot(requests, fleet)
-            nudges += await self._reactivate(requests, workloads)
-            nudges += await self._make_room(requests, snapshot, workloads)
-            nudges += await self._help_starved_job(requests, snapshot, queues, cohorts)
+            interventions += await self._reactivate(requests, workloads)
+            interventions += await self._make_room(requests, snapshot, workloads)
+            interventions += await self._help_starved_job(requests, snapshot, queues, cohorts)
             now = self._clock()
             self._next_listing = now + min(MAX_PAUSE_SECONDS, LIST_PAUSE_FACTOR * (now - began))
-        return tuple(nudges)
+        return tuple(interventions)
 
     async def _take_snapshot(self, requests: KubeRequests, fleet: Fleet) -> tuple[Snapshot, list[Workload]]:
         workloads, pods, nodes, local_queues = await asyncio.gather(
@@ -107,7 +120,7 @@ class KubernetesNudger:
 
     async def _make_room(
         self, requests: KubeRequests, snapshot: Snapshot, workloads: Sequence[Workload]
-    ) -> list[Nudge]:
+    ) -> list[Intervention]:
         """Deactivate jobs on the nodes where that lets a guaranteed job start."""
         now = self._clock()
         by_uid = {w.workload.metadata.uid: w for w in snapshot.waiting}
@@ -121,7 +134,7 @@ class KubernetesNudger:
             if selected is None:
                 continue
             supply, victims = selected
-            nudges = []
+            interventions = []
             for victim in victims:
                 why = (
                     f"{waiting.workload.job} is within {waiting.team.name}'s guarantee on {supply} and found "
@@ -129,16 +142,16 @@ class KubernetesNudger:
                     f"{', '.join(sorted(victim.nodes))}"
                 )
                 uid = waiting.workload.metadata.uid
-                nudges.append(await _set_active(requests, victim.workload, why, deactivated_for=uid))
+                interventions.append(await _set_active(requests, victim.workload, why, deactivated_for=uid))
                 self._deactivated_at[victim.workload.metadata.uid] = now
-            return nudges
+            return interventions
         return []
 
-    async def _reactivate(self, requests: KubeRequests, workloads: Sequence[Workload]) -> list[Nudge]:
+    async def _reactivate(self, requests: KubeRequests, workloads: Sequence[Workload]) -> list[Intervention]:
         """Reactivate jobs once the one they made room for has started, or after a while."""
         now = self._clock()
         by_uid = {w.metadata.uid: w for w in workloads}
-        nudges = []
+        interventions = []
         for workload in workloads:
             other_uid = workload.metadata.annotations.get(DEACTIVATED_FOR)
             if other_uid is None:
@@ -149,19 +162,19 @@ class KubernetesNudger:
             if not done and now - since < MAX_DEACTIVATED_SECONDS:
                 continue
             why = "the job it made room for has its place" if done else "it waited long enough"
-            nudges.append(await _set_active(requests, workload, why, deactivated_for=None))
+            interventions.append(await _set_active(requests, workload, why, deactivated_for=None))
             self._deactivated_at.pop(workload.metadata.uid, None)
         self._deactivated_at = {uid: at for uid, at in self._deactivated_at.items() if uid in by_uid}
-        return nudges
+        return interventions
 
     # large jobs that small ones overtake for ever
 
     async def _help_starved_job(
         self, requests: KubeRequests, snapshot: Snapshot, queues: Sequence[Json], cohorts: Sequence[Json]
-    ) -> list[Nudge]:
+    ) -> list[Intervention]:
         """Restrict what keeps the most overtaken job waiting, and restore what restricted others for one."""
         starved = self._starvation.find_starved_job(snapshot, self._clock())
-        nudges = []
+        interventions = []
         for queue in queues:
             name, is_strict = queue["metadata"]["name"], STRATEGY in overrides_of(queue)
             strict = starved is not None and starved.strict_fifo and name == starved.waiting.queue
@@ -169,8 +182,8 @@ class KubernetesNudger:
                 change = ("BestEffortFIFO", "StrictFIFO") if strict else None
                 await override(requests, kinds.CLUSTER_QUEUE, queue, {STRATEGY: change})
                 strategy = f"queueingStrategy {'StrictFIFO' if strict else 'BestEffortFIFO'}"
-                nudges.append(
-                    _starvation_nudge(kinds.CLUSTER_QUEUE, name, strategy, starved if strict else None)
+                interventions.append(
+                    _starvation_intervention(kinds.CLUSTER_QUEUE, name, strategy, starved if strict else None)
                 )
         blocked: set[int] = set()
         if starved is not None:
@@ -182,20 +195,24 @@ class KubernetesNudger:
                 blocked.add(id(body))
                 if await set_borrowing_limits(requests, kind, body, starved.supply.pool):
                     limit = f"borrowingLimit 0 on {starved.supply}"
-                    nudges.append(_starvation_nudge(kind, body["metadata"]["name"], limit, starved))
+                    interventions.append(
+                        _starvation_intervention(kind, body["metadata"]["name"], limit, starved)
+                    )
         for kind, bodies in ((kinds.CLUSTER_QUEUE, queues), (kinds.COHORT, cohorts)):
             for body in bodies:
                 if borrowing_is_blocked(body) and id(body) not in blocked:
                     await set_borrowing_limits(requests, kind, body, None)
                     limit = "borrowingLimit as the policy says"
-                    nudges.append(_starvation_nudge(kind, body["metadata"]["name"], limit, None))
-        return nudges
+                    interventions.append(
+                        _starvation_intervention(kind, body["metadata"]["name"], limit, None)
+                    )
+        return interventions
 
     # past usage of teams
 
     async def _update_weights(
         self, requests: KubeRequests, fleet: Fleet, queues: Sequence[Json], cohorts: Sequence[Json]
-    ) -> AsyncIterator[Nudge]:
+    ) -> AsyncIterator[Intervention]:
         now, half_life = self._clock(), float(fleet.fairness.half_life_seconds)
         tree = TeamTree(fleet.teams)
         by_team = dict(_weighted_objects(queues, cohorts))
@@ -222,7 +239,7 @@ class KubernetesNudger:
 
     async def _write_weight(
         self, requests: KubeRequests, team: Team, weighted: tuple[ObjectKind, Json], weight: float
-    ) -> Nudge:
+    ) -> Intervention:
         kind, body = weighted
         text = f"{max(1, round(weight * 1000))}m"
         usage = self._usage[team.name]
@@ -230,7 +247,7 @@ class KubernetesNudger:
         change = {WEIGHT: None if is_share else (team.share, text)}
         policy, annotations = {WEIGHT: str(team.share)}, {USAGE: str(usage)}
         await override(requests, kind, body, change, policy=policy, annotations=annotations)
-        return Nudge(
+        return Intervention(
             "memory",
             _patch_verb(kind, team.name, f"fairSharing.weight {text}"),
             team.name,
@@ -240,28 +257,30 @@ class KubernetesNudger:
 
 async def _set_active(
     requests: KubeRequests, workload: Workload, why: str, *, deactivated_for: str | None
-) -> Nudge:
+) -> Intervention:
     """Deactivate a Workload in favour of another, or (None) activate it again."""
     meta, active = workload.metadata, deactivated_for is None
     path = f"{KUEUE}/namespaces/{meta.namespace}/workloads/{meta.name}"
     patch = {"metadata": {"annotations": {DEACTIVATED_FOR: deactivated_for}}, "spec": {"active": active}}
-    await requests.merge(path, WORKLOADS, patch, NUDGER)
+    await requests.merge(path, WORKLOADS, patch, INTERVENER)
     verb = f"kubectl -n {meta.namespace} patch workload {meta.name}: active {str(active).lower()}"
-    return Nudge("guarantee", verb, workload.job, why)
+    return Intervention("guarantee", verb, workload.job, why)
 
 
 def _patch_verb(kind: ObjectKind, name: str, change: str) -> str:
     return f"kubectl patch {kind.name.lower()} {name}: {change}"
 
 
-def _starvation_nudge(kind: ObjectKind, name: str, change: str, starved: StarvedJob | None) -> Nudge:
+def _starvation_intervention(
+    kind: ObjectKind, name: str, change: str, starved: StarvedJob | None
+) -> Intervention:
     """Describe a change for a starved job, or (None) the return to the policy's value."""
     verb = _patch_verb(kind, name, change)
     if starved is None:
-        return Nudge("no-starvation", verb, name, "no job waits for its turn now")
+        return Intervention("no-starvation", verb, name, "no job waits for its turn now")
     devices = starved.waiting.devices
     why = f"smaller, later jobs have started on as many devices as the {devices} it waits for"
-    return Nudge("no-starvation", verb, starved.waiting.workload.job, why)
+    return Intervention("no-starvation", verb, starved.waiting.workload.job, why)
 
 
 def _weighted_objects(

@@ -1,4 +1,4 @@
-"""The step of the nudge loop: help an engine that falls short of a promise, by its own operations."""
+"""The step of the intervene loop: help an engine that falls short of a promise, by its own operations."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 import structlog
 
 from fairway.control.metrics import PolicyMetrics
-from fairway.engines.port import Governs, Nudges
+from fairway.engines.port import Governs, Intervenes
 from fairway.ledger import Lease, Ledger
 from fairway.model.names import ClusterName
-from fairway.policy.objects import Nudge
+from fairway.policy.objects import Intervention
 from fairway.services.engine_cache import LazyEngine
 from fairway.services.fleets import LastApplied
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fairway.control")
 
 
-class NudgeCluster:
-    """Nudges the engine of one cluster; does nothing before the first apply."""
+class InterveneCluster:
+    """Intervenes in the engine of one cluster; does nothing before the first apply."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class NudgeCluster:
         self._applied = applied
         self._metrics = metrics
         self._writing = writing
-        self._unrecorded: tuple[Nudge, ...] = ()
-        """Nudges given that the ledger has not recorded yet."""
+        self._unrecorded: tuple[Intervention, ...] = ()
+        """Interventions made that the ledger has not recorded yet."""
 
     async def __call__(self, lease: Lease) -> None:
-        """Nudge once, and record the nudges given.
+        """Intervene once, and record the interventions made.
 
-        Skip the round while an apply is open: the nudges would be for the fleet that is being replaced. An
-        apply of another server may begin during the round; the next one, five seconds later, corrects that.
+        Skip the round while an apply is open: interventions would be for the fleet that is being replaced.
+        Another server may begin an apply during the round; the next round, five seconds later, corrects it.
         """
         if self._writing.locked() or await self._ledger.applies.next_work(self._cluster) is not None:
             return
@@ -52,24 +52,24 @@ class NudgeCluster:
         if applied is None:
             return
         engine = self._engine.get()
-        if not isinstance(engine, Nudges):
+        if not isinstance(engine, Intervenes):
             return
         async with self._writing:
-            given = await engine.nudge(applied.fleet)
-        for nudge in given:
-            self._metrics.nudged(self._cluster, nudge.promise)
+            given = await engine.intervene(applied.fleet)
+        for intervention in given:
+            self._metrics.intervened(self._cluster, intervention.promise)
             log.info(
-                "nudge",
+                "intervention",
                 cluster=self._cluster,
-                promise=nudge.promise,
-                verb=nudge.verb,
-                job=nudge.job,
-                why=nudge.why,
+                promise=intervention.promise,
+                verb=intervention.verb,
+                job=intervention.job,
+                why=intervention.why,
             )
         self._unrecorded += given
         if self._unrecorded:
             async with self._ledger.writing(lease) as tx:
-                await tx.drift.write_nudges(self._unrecorded)
+                await tx.drift.write_interventions(self._unrecorded)
             self._unrecorded = ()
 
     async def close(self) -> None:

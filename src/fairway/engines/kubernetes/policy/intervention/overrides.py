@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fairway.engines.kubernetes.api.kinds import NUDGED, NUDGER, Json, ObjectKind
+from fairway.engines.kubernetes.api.kinds import INTERVENER, OVERRIDDEN, Json, ObjectKind
 from fairway.engines.kubernetes.api.requests import KubeRequests
 
 STRATEGY: Final = "spec.queueingStrategy"
@@ -18,7 +18,7 @@ _BORROWING: Final = "borrowingLimit"
 def overrides_of(body: Json) -> Mapping[str, Any]:
     """Return the overridden fields of an object: the policy's value and the current one, by path."""
     try:
-        overrides = json.loads((body["metadata"].get("annotations") or {}).get(NUDGED, "{}"))
+        overrides = json.loads((body["metadata"].get("annotations") or {}).get(OVERRIDDEN, "{}"))
     except ValueError:
         return {}
     return overrides if isinstance(overrides, dict) else {}
@@ -83,7 +83,7 @@ async def set_borrowing_limits(
 
 
 def borrowing_is_blocked(body: Json) -> bool:
-    """Return whether a nudge keeps an object from borrowing."""
+    """Return whether an intervention keeps an object from borrowing."""
     return any(path.endswith(_BORROWING) for path in overrides_of(body))
 
 
@@ -96,8 +96,8 @@ async def _write(
     annotations: Mapping[str, str] | None,
 ) -> None:
     text = json.dumps(overrides, sort_keys=True) if overrides else None
-    patch["metadata"] = {"annotations": {NUDGED: text, **(annotations or {})}}
-    written = await requests.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, NUDGER)
+    patch["metadata"] = {"annotations": {OVERRIDDEN: text, **(annotations or {})}}
+    written = await requests.merge(kind.path(body["metadata"]["name"]), kind.resource, patch, INTERVENER)
     body["metadata"]["annotations"] = written["metadata"].get("annotations") or {}
     body["spec"] = written["spec"]
 

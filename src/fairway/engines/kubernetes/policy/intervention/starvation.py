@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.engines.kubernetes.policy.nudge.snapshot import RunningWorkload, Snapshot, WaitingWorkload
+from fairway.engines.kubernetes.policy.intervention.snapshot import RunningWorkload, Snapshot, WaitingWorkload
 from fairway.model.team import Supply
 
 MAX_HELP_SECONDS: Final = 3600.0

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.engines.kubernetes.api.wire import NodeObject
-from fairway.engines.kubernetes.policy.nudge.nudge import _shared_devices
-from fairway.engines.kubernetes.policy.nudge.preemption import select_victims
-from fairway.engines.kubernetes.policy.nudge.snapshot import JobPod, Snapshot, take_snapshot
-from fairway.engines.kubernetes.policy.nudge.starvation import MAX_HELP_SECONDS, Starvation
-from fairway.engines.kubernetes.policy.nudge.usage_decay import (
+from fairway.engines.kubernetes.policy.intervention.intervene import _shared_devices
+from fairway.engines.kubernetes.policy.intervention.preemption import select_victims
+from fairway.engines.kubernetes.policy.intervention.snapshot import JobPod, Snapshot, take_snapshot
+from fairway.engines.kubernetes.policy.intervention.starvation import MAX_HELP_SECONDS, Starvation
+from fairway.engines.kubernetes.policy.intervention.usage_decay import (
     DecayedUsage,
     fair_share_factor,
     parse_usage,
