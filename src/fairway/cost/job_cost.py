@@ -1,24 +1,27 @@
 """Compute the cost of jobs so far: the devices they held, at the price of their pool. Pure.
 
-It covers the job's own usage only: idle capacity and overhead are shared among teams.
+It covers the jobs' own usage only: idle capacity and overhead are shared among teams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.rates import memory_part, per_second, rate_spans
+from fairway.cost.rates import RateSpan, memory_part, per_second, rate_spans
 from fairway.cost.rounding import rounded
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.job import Attempt
 from fairway.model.names import PoolName, SliceName
 from fairway.model.price import PricePoint, cent
+from fairway.model.usage import HeldDevices
+
+_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,14 @@ class JobCost:
     device_seconds: int
     about: bool
     """Whether it is approximate: commitments, and the cut of GPUs into slices, belong to the whole pool."""
+    per_hour: Decimal | None = None
+    """The cost of the next hour at the current price. None if the job holds no devices now."""
 
 
 def estimate_cost(
     fleet: Fleet, pool: Pool, slice_: SliceName | None, device_seconds: int, at: datetime
 ) -> Decimal:
-    """Estimate the cost at today's list price: fast, for a row of a list."""
+    """Estimate a cost at the list price of that day, for a job that has not run."""
     slice_price = pool.pricing.slices.get(slice_) if slice_ is not None else None
     if slice_price is not None:
         rate = per_second(slice_price)
@@ -45,45 +50,77 @@ def estimate_cost(
     return rounded(rate * device_seconds, cent(fleet.currency))
 
 
-def job_cost(
-    fleet: Fleet,
-    calendar: Calendar,
-    pool: Pool,
-    slice_: SliceName | None,
-    attempts: Sequence[Attempt],
-    points: Mapping[PoolName, tuple[PricePoint, ...]],
-    now: datetime,
-) -> JobCost:
-    """Compute the cost of each second a job held devices, at the price of that second."""
-    spans = held_spans(attempts, now)
-    amount, seconds = Fraction(0), sum(devices * (s.end - s.start) for devices, s in spans)
-    if spans:
-        without_commitments = replace(pool, pricing=replace(pool.pricing, commitments=()))
-        window = whole_days(calendar, [span for _, span in spans])
-        priced = replace(fleet, pools=(without_commitments,))
-        for rate in rate_spans(priced, calendar, window, (), points, by_day=False)[pool.name]:
-            each = rate.rate(without_commitments, slice_)
-            amount += sum((each * devices * _shared(span, rate.span) for devices, span in spans), Fraction(0))
-    inexact = bool(pool.pricing.commitments) or (slice_ is not None and slice_ not in pool.pricing.slices)
-    return JobCost(rounded(amount, cent(fleet.currency)), fleet.currency, seconds, inexact)
+class JobPrices:
+    """The prices of pools in the days in which jobs held their devices."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        calendar: Calendar,
+        days: Mapping[PoolName, Sequence[Span]],
+        points: Mapping[PoolName, Sequence[PricePoint]],
+    ) -> None:
+        """`days` are those of `priced_days`; `points` have the last one before each of its spans too."""
+        self._fleet = fleet
+        self._pools: dict[PoolName, Pool] = {}
+        self._rates: dict[PoolName, list[RateSpan]] = {}
+        self._starts: dict[PoolName, list[int]] = {}
+        for pool in fleet.pools:
+            if pool.name not in days:
+                continue
+            # Commitments belong to the whole pool.
+            own = replace(pool, pricing=replace(pool.pricing, commitments=()))
+            rates = [
+                rate
+                for window in days[pool.name]
+                for rate in rate_spans(
+                    replace(fleet, pools=(own,)), calendar, window, (), points, by_day=False
+                )[pool.name]
+            ]
+            self._pools[pool.name], self._rates[pool.name] = pool, rates
+            self._starts[pool.name] = [rate.span.start for rate in rates]
+
+    def cost(self, pool: PoolName, slice_: SliceName | None, held: Sequence[HeldDevices]) -> JobCost | None:
+        """Price each second a job held devices at the price of that second. Returns None without a pool."""
+        found = self._pools.get(pool)
+        if found is None:
+            return None
+        amount, hourly = Fraction(0), Fraction(0)
+        for h in held:
+            for rate in self._overlapping(pool, h):
+                shared = min(h.end, rate.span.end) - max(h.start, rate.span.start)
+                amount += rate.rate(found, slice_) * h.devices * max(0, shared)
+            if h.running:
+                hourly += self._rate_at(pool, h.end).rate(found, slice_) * h.devices * _HOUR
+        unit = cent(self._fleet.currency)
+        priced = found.pricing
+        return JobCost(
+            rounded(amount, unit),
+            self._fleet.currency,
+            sum(h.devices * (h.end - h.start) for h in held),
+            bool(priced.commitments) or (slice_ is not None and slice_ not in priced.slices),
+            rounded(hourly, unit) if any(h.running for h in held) else None,
+        )
+
+    def _overlapping(self, pool: PoolName, held: HeldDevices) -> Iterator[RateSpan]:
+        rates = self._rates[pool]
+        for rate in rates[max(0, bisect_right(self._starts[pool], held.start) - 1) :]:
+            if rate.span.start >= held.end:
+                return
+            yield rate
+
+    def _rate_at(self, pool: PoolName, at: int) -> RateSpan:
+        return self._rates[pool][max(0, bisect_right(self._starts[pool], at) - 1)]
 
 
-def held_spans(attempts: Iterable[Attempt], now: datetime) -> list[tuple[int, Span]]:
-    """Return how many devices were held, and when."""
-    found = []
-    for attempt in attempts:
-        start, end = int(attempt.started_at.timestamp()), int((attempt.ended_at or now).timestamp())
-        if attempt.devices and end > start:
-            found.append((attempt.devices, Span(start, end)))
-    return found
-
-
-def whole_days(calendar: Calendar, spans: Sequence[Span]) -> Span:
-    """Return the span of whole days that contains all spans."""
-    first = calendar.day_of(min(span.start for span in spans))
-    last = calendar.day_of(max(span.end for span in spans) - 1)
-    return Span(calendar.day_start(first), calendar.day_end(last))
-
-
-def _shared(one: Span, other: Span) -> int:
-    return max(0, min(one.end, other.end) - max(one.start, other.start))
+def priced_days(calendar: Calendar, held: Iterable[HeldDevices]) -> tuple[Span, ...]:
+    """Return the whole days in which devices were held, as few spans in order."""
+    spans: list[Span] = []
+    for h in sorted(held, key=lambda h: h.start):
+        start = calendar.day_start(calendar.day_of(h.start))
+        end = calendar.day_end(calendar.day_of(h.end))
+        if spans and start <= spans[-1].end:
+            spans[-1] = Span(spans[-1].start, max(spans[-1].end, end))
+        else:
+            spans.append(Span(start, end))
+    return tuple(spans)

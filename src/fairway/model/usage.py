@@ -20,6 +20,17 @@ class AttemptUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """Devices that one attempt of a job held so far."""
+
+    devices: int
+    start: int
+    end: int
+    """For a running attempt, now."""
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UsagePiece:
     """A usage row: devices held within one hour. Rows are append-only; a correction has negative devices."""
 

@@ -1,4 +1,4 @@
-"""Advise on a job's use of its GPUs: what limits it, what it cost, what the next one should request."""
+"""Advise on a job's use of its GPUs: what limits it, what the next one should request."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from fairway.advise.diagnosis import diagnose
 from fairway.advise.right_size import MAX_JOBS, PastJob, RightSize, name_pattern, right_sizes
-from fairway.cost.calendar import calendar_of
-from fairway.cost.job_cost import JobCost, estimate_cost, held_spans, job_cost, whole_days
+from fairway.cost.job_cost import estimate_cost
 from fairway.ledger import Ledger
 from fairway.ledger.records.jobs import JobDetail, JobFilter, JobRow
 from fairway.model.access import JobPermission
@@ -20,6 +19,7 @@ from fairway.model.job import ENDED_JOBS, JobState
 from fairway.model.names import SliceName
 from fairway.services.convert import jobs as convert
 from fairway.services.gpu_use import job_figures
+from fairway.services.job_costs import sees_cost
 from fairway.services.rights import Person
 from fairway.wire import jobs as wire
 
@@ -50,30 +50,10 @@ async def advise_job(ledger: Ledger, fleet: Fleet, found: JobDetail, person: Per
         advice = await _right_size(ledger, fleet, pool, row, now)
     return Advice(
         convert.diagnosis(said, row.id, over=row.state in ENDED_JOBS) if said else None,
-        convert.right_size(*advice, whose, fleet.currency if _sees(person, row) else None)
+        convert.right_size(*advice, whose, fleet.currency if sees_cost(person, row) else None)
         if advice
         else None,
     )
-
-
-async def cost_of(
-    ledger: Ledger, fleet: Fleet, found: JobDetail, person: Person, now: datetime
-) -> JobCost | None:
-    """Compute a job's cost so far. Returns None if the person may not see it, or the pool is unknown."""
-    row = found.row
-    pool = next((p for p in fleet.pools if p.name == row.pool), None)
-    if pool is None or not _sees(person, row):
-        return None
-    attempts = [a.attempt for a in found.attempts]
-    calendar = calendar_of(fleet)
-    spans = [span for _, span in held_spans(attempts, now)]
-    points = await ledger.prices.points([pool.name], whole_days(calendar, spans)) if spans else {}
-    return job_cost(fleet, calendar, pool, row.slice, attempts, points, now)
-
-
-def _sees(person: Person, row: JobRow) -> bool:
-    """Return whether somebody may see what a job costs."""
-    return person.visible_teams is None or row.team in person.visible_teams
 
 
 async def _right_size(

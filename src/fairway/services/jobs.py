@@ -55,7 +55,7 @@ from fairway.policy.placement import (
     priority_of,
     team_of,
 )
-from fairway.services.advice import advise_job, cost_of
+from fairway.services.advice import advise_job
 from fairway.services.convert import gpu_use as convert_use
 from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
@@ -64,6 +64,7 @@ from fairway.services.engine_cache import EngineCache
 from fairway.services.errors import ErrorKind, RequestError, no_such_job
 from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.idle import idle_status
+from fairway.services.job_costs import job_costs
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
 from fairway.wire import gpu_use as gpu_wire
@@ -520,7 +521,10 @@ async def explain_jobs(
     fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     left = await ledger.clusters.left()
     used = await ledger.use_views.jobs([row.id for row in rows])
-    jobs = (with_budget_reason(convert.job(row, used.get(row.id)), fleet, held) for row in rows)
+    costs = await job_costs(ledger, await fleets.current(), person, rows, datetime.now(UTC))
+    jobs = (
+        with_budget_reason(convert.job(row, used.get(row.id), costs.get(row.id)), fleet, held) for row in rows
+    )
     return [with_left_cluster(job, left) for job in jobs]
 
 
@@ -568,7 +572,9 @@ async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person:
     readable = person.may(JobPermission.READ, found.row)
     fleet, held = await teams_held_by_budgets(ledger, fleets, person.visible_teams)
     use = (await ledger.use_views.jobs([found.row.id])).get(found.row.id)
-    job = with_budget_reason(convert.job_detail(found, use, readable=readable), fleet, held)
+    costs = await job_costs(ledger, await fleets.current(), person, [found.row], datetime.now(UTC))
+    detail = convert.job_detail(found, use, costs.get(found.row.id), readable=readable)
+    job = with_budget_reason(detail, fleet, held)
     seen = await ledger.gpu_events.of_job(found.row.id) if found.attempts else ()
     if seen:
         of_gpus = [job_event(found.row.id, event, found.attempts) for event in seen]
@@ -598,8 +604,7 @@ async def explain_job(
     if job.last_seen_at is None:
         fleet, at = await fleets.current(), now or datetime.now(UTC)
         advice = await advise_job(ledger, fleet, found, person, at)
-        cost = await cost_of(ledger, fleet, found, person, at)
-        said = {"use": job.use, "cost": convert.job_cost(cost) if cost else None, **advice._asdict()}
+        said = {"use": job.use, "cost": job.cost, **advice._asdict()}
         why = why.model_copy(update=said)
     task = await explainer.waiting_task(found.row)
     waiting = await ledger.jobs.one(task.id) if task is not None else None

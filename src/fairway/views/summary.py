@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Final
 
 from fairway.model.job import OPEN_JOBS
@@ -15,9 +16,19 @@ _JOULES_IN_KWH: Final = 3_600_000
 
 
 def cost_text(cost: wire.JobCost) -> str:
-    """Format what a job cost: `53.33 USD`, `about 53.33 USD`."""
-    about = "about " if cost.about else ""
-    return f"{about}{cost.amount:,.{MINOR_DIGITS.get(cost.currency, 2)}f} {cost.currency}"
+    """Format the cost of a job so far: `53.33 USD`, `about 53.33 USD`."""
+    return ("about " if cost.about else "") + _money(cost.amount, cost.currency)
+
+
+def running_cost_text(cost: wire.JobCost) -> str:
+    """Format the cost of a job, and how fast it grows: `12.40 USD so far, 3.50 USD per hour`."""
+    if cost.per_hour is None:
+        return cost_text(cost)
+    return f"{cost_text(cost)} so far, {_money(cost.per_hour, cost.currency)} per hour"
+
+
+def _money(amount: Decimal, currency: str) -> str:
+    return f"{amount:,.{MINOR_DIGITS.get(currency, 2)}f} {currency}"
 
 
 def summary_lines(found: wire.Why) -> list[str]:

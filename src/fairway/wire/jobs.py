@@ -317,6 +317,20 @@ class DryRun(Wire):
     preview: str = Field(description="what would be sent to the engine, for people to read")
 
 
+class JobCost(Wire):
+    """The cost of a job so far: the GPUs or slices it held, at the price of its pool at that time."""
+
+    amount: Price = Field(examples=["53.33"])
+    currency: str
+    per_hour: Price | None = Field(
+        default=None, description="cost per hour at the current price; null: the job is not running"
+    )
+    device_seconds: int = Field(default=0, description="GPU-seconds, or slice-seconds, that it held")
+    about: bool = Field(
+        description="an estimate: the pool has commitments, or slices without a price of their own"
+    )
+
+
 class Job(Wire):
     """One job, Fairway's or native."""
 
@@ -359,6 +373,9 @@ class Job(Wire):
     use: Use | None = Field(
         default=None,
         description="what its GPUs did; null: it held none, or no metrics of its cluster are read",
+    )
+    cost: JobCost | None = Field(
+        default=None, description="null: it never ran, has no pool, or the caller may not see its team's cost"
     )
 
 
@@ -456,14 +473,6 @@ class Diagnosis(Wire):
     hint: str = Field(description="what to change, with flags for this job")
 
 
-class JobCost(Wire):
-    """What a job cost so far: the devices it held, at the price of its pool."""
-
-    amount: Price = Field(examples=["53.33"])
-    currency: str
-    about: bool = Field(description="commitments, or how GPUs were cut into slices, are not in it")
-
-
 class RightSize(Wire):
     """A smaller request that would have been enough for the last jobs of one name."""
 
@@ -500,7 +509,9 @@ class Why(Wire):
         default=None,
         description="what its GPUs did; null: it held none, or no metrics of its cluster are read",
     )
-    cost: JobCost | None = Field(default=None, description="null: not for the caller to see, or of no pool")
+    cost: JobCost | None = Field(
+        default=None, description="null: it never ran, has no pool, or the caller may not see its team's cost"
+    )
     right_size: RightSize | None = Field(
         default=None, description="what the next job of this name should request; null: the same"
     )

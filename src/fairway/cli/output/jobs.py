@@ -28,7 +28,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
-from fairway.views.summary import summary_lines
+from fairway.views.summary import cost_text, running_cost_text, summary_lines
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as wire
 
@@ -85,12 +85,14 @@ def jobs_view(
             Column("PRIORITY"),
             Column("ATTEMPTS", right=True),
             Column("ENGINE JOB"),
+            Column("COST", right=True, hide_if_empty=True),
             *(Column(title, right=True, hide_if_empty=True) for title in USE_TITLES),
         ]
         for row, group in zip(rows, groups, strict=True):
             job = group.job
             where = [job.cluster, job.priority or "", str(job.attempt_count), job.engine_id or UNKNOWN]
-            row.extend([*where, *use_cells(job.use if group.tasks is None else None)])
+            cost = cost_text(job.cost) if job.cost is not None and group.tasks is None else ""
+            row.extend([*where, cost, *use_cells(job.use if group.tasks is None else None)])
     limit_text = f"the newest {count(len(groups), 'line')}" if more else ""
     return TableView(
         columns,
@@ -172,6 +174,8 @@ def job_lines(
     lines = [ScreenLine(headline(job, now), COLOURS.get(job.state)), ScreenLine()]
     for label, text in facts(job, tasks):
         lines += _labelled(label, text, width)
+    if job.cost is not None:
+        lines += _labelled("cost", running_cost_text(job.cost), width)
     if gpus:
         lines += [ScreenLine(), *gpus]
     entries = timeline(job)

@@ -31,14 +31,15 @@ _ADD = text("""
 # The newest report for each moment, starting with the last moment at or before the start.
 _POINTS = text("""
     SELECT DISTINCT ON (points.pool, points.at) points.pool, points.at, per_gpu_hour
-    FROM unnest(CAST(:pools AS text[])) AS wanted (name)
+    FROM unnest(CAST(:pools AS text[]), CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[]))
+        AS wanted (name, starts_at, ends_at)
     CROSS JOIN LATERAL (
-        SELECT COALESCE(max(at), :start) AS at FROM price_point
-        WHERE pool = wanted.name COLLATE "C" AND at <= :start
+        SELECT COALESCE(max(at), starts_at) AS at FROM price_point
+        WHERE pool = wanted.name COLLATE "C" AND at <= starts_at
     ) AS since
     CROSS JOIN LATERAL (
         SELECT pool, point.at, kept_at, per_gpu_hour FROM price_point AS point
-        WHERE pool = wanted.name COLLATE "C" AND point.at >= since.at AND point.at < :end
+        WHERE pool = wanted.name COLLATE "C" AND point.at >= since.at AND point.at < ends_at
     ) AS points (pool, at, kept_at, per_gpu_hour)
     ORDER BY points.pool, points.at, kept_at DESC
 """)
@@ -51,7 +52,14 @@ class PriceStore(LedgerStore):
         self, pools: Collection[PoolName], window: Span
     ) -> Mapping[PoolName, tuple[PricePoint, ...]]:
         """Return spot prices within the window, preceded by the one in force at its start, by moment."""
-        values = {"pools": sorted(set(pools)), "start": moment(window.start), "end": moment(window.end)}
+        return await self.points_within(dict.fromkeys(sorted(set(pools)), (window,)))
+
+    async def points_within(
+        self, windows: Mapping[PoolName, Sequence[Span]]
+    ) -> Mapping[PoolName, tuple[PricePoint, ...]]:
+        """Return spot prices within some windows of each pool, each preceded by the one in force then."""
+        rows = [(pool, moment(w.start), moment(w.end)) for pool, spans in windows.items() for w in spans]
+        values = arrays(rows, "pools", "starts", "ends")
         by_pool: dict[PoolName, list[PricePoint]] = {}
         for row in await self._fetch(_POINTS, values):
             by_pool.setdefault(PoolName(row.pool), []).append(PricePoint(row.at, row.per_gpu_hour))

@@ -34,6 +34,7 @@ from fairway.ledger.sql_values import AnyRow, page_limit
 from fairway.model.access import Role
 from fairway.model.job import Attempt, Ending, EngineId, JobId, JobState, engine_name, parse_job_id
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
+from fairway.model.usage import HeldDevices
 
 NEWEST: Final = 4000
 """Jobs that are scanned first."""
@@ -210,11 +211,13 @@ _ARRAYS = text("""
     WHERE array_first = ANY(CAST(:arrays AS bigint[])) GROUP BY array_first, state
 """)
 
-_DEVICE_SECONDS = text("""
-    SELECT attempt.job, sum(attempt.devices * greatest(0, extract(epoch FROM
-        COALESCE(attempt.ended_at, left_cluster.seen_at, now()) - attempt.started_at))) AS seconds
+# A job of a cluster that left the fleet held its devices until it was last seen, as far as is known.
+_HELD = text("""
+    SELECT attempt.job, attempt.devices, attempt.started_at,
+        COALESCE(attempt.ended_at, left_cluster.seen_at, :now) AS ended_at,
+        attempt.ended_at IS NULL AND left_cluster.seen_at IS NULL AS running
     FROM attempt JOIN job ON job.id = attempt.job LEFT JOIN left_cluster USING (cluster)
-    WHERE attempt.job = ANY(CAST(:jobs AS bigint[])) GROUP BY attempt.job
+    WHERE attempt.job = ANY(CAST(:jobs AS bigint[])) AND attempt.devices > 0
 """)
 
 
@@ -574,10 +577,14 @@ class JobStore(LedgerStore):
             found.setdefault(JobId(row.array_first), {})[JobState(row.state)] = row.tasks
         return found
 
-    async def device_seconds(self, jobs: Sequence[JobId]) -> Mapping[JobId, int]:
-        """Return the device-seconds that each job has held so far, over all its attempts."""
-        rows = await self._fetch(_DEVICE_SECONDS, {"jobs": list(jobs)}) if jobs else ()
-        return {JobId(row.job): max(0, int(row.seconds)) for row in rows}
+    async def held(self, jobs: Sequence[JobId], now: datetime) -> Mapping[JobId, Sequence[HeldDevices]]:
+        """Return the devices that each job has held so far, attempt by attempt."""
+        found: dict[JobId, list[HeldDevices]] = {}
+        for row in await self._fetch(_HELD, {"jobs": list(jobs), "now": now}) if jobs else ():
+            start = int(row.started_at.timestamp())
+            end = max(start, int(row.ended_at.timestamp()))
+            found.setdefault(JobId(row.job), []).append(HeldDevices(row.devices, start, end, row.running))
+        return found
 
 
 def _shifted(moment: datetime, by: timedelta) -> datetime:

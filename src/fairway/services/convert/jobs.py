@@ -34,17 +34,20 @@ NATIVE = "it was not submitted through Fairway"
 NOT_SHOWN = "commands and environments are shown to the job's owner, leads of its team and operators"
 
 
-def job(row: JobRow, use: JobUse | None = None) -> wire.Job:
+def job(row: JobRow, use: JobUse | None = None, cost: JobCost | None = None) -> wire.Job:
     """Convert a job without its details."""
-    return wire.Job(**_job(row), use=convert_use(use) if use else None)
+    return wire.Job(**_job(row), use=convert_use(use) if use else None, cost=_cost(cost))
 
 
-def job_detail(found: JobDetail, use: JobUse | None = None, *, readable: bool) -> wire.JobDetail:
+def job_detail(
+    found: JobDetail, use: JobUse | None = None, cost: JobCost | None = None, *, readable: bool
+) -> wire.JobDetail:
     """Convert a job with its details; the spec only if the caller may read it."""
     spec = found.spec if readable else None
     return wire.JobDetail(
         **_job(found.row),
         use=convert_use(use) if use else None,
+        cost=_cost(cost),
         spec=wire.JobSpec.from_model(spec) if spec else None,
         spec_note="" if spec else NATIVE if found.spec is None else NOT_SHOWN,
         placement_reason=found.placement_reason,
@@ -76,11 +79,6 @@ def diagnosis(found: Diagnosis, job_id: JobId, *, over: bool) -> wire.Diagnosis:
         confidence=found.confidence.word,
         hint=found.remedy_for(format_job_id(job_id), over=over),
     )
-
-
-def job_cost(found: JobCost) -> wire.JobCost:
-    """Convert what a job cost."""
-    return wire.JobCost(amount=found.amount, currency=found.currency, about=found.about)
 
 
 def right_size(
@@ -134,6 +132,10 @@ def log_part(part: LogPart, number: int, offset: int) -> wire.LogPart:
     return wire.LogPart(
         attempt=number, text=text, offset=offset, next_offset=part.next_offset - cut, ended=part.ended
     )
+
+
+def _cost(found: JobCost | None) -> wire.JobCost | None:
+    return None if found is None else wire.JobCost(**asdict(found))
 
 
 def _job(row: JobRow) -> dict[str, Any]:

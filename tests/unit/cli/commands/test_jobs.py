@@ -538,6 +538,26 @@ def test_the_wide_list_has_what_was_measured() -> None:
     assert "BUSY" not in table(plain.columns, plain.rows, None)[0]
 
 
+def test_the_cost_of_jobs_is_in_the_wide_list_and_in_describe() -> None:
+    running = {"amount": "12.4", "currency": "USD", "about": False, "per_hour": "3.5"}
+    ended = {"amount": "1412.40", "currency": "USD", "about": True, "per_hour": None}
+    shown = [job(1, cost=running), job(2, "done", cost=ended), job(3, "waiting")]
+    view = jobs_view(group_jobs(shown, {}), NOW, wide=True, filtered=False, more=False)
+    heading, *rows = table(view.columns, view.rows, None)
+    assert heading.split()[-3:] == ["ENGINE", "JOB", "COST"]
+    assert [row.rpartition("  ")[2].strip() for row in rows] == ["12.40 USD", "about 1,412.40 USD", "17"]
+    plain = jobs_view(group_jobs(shown, {}), NOW, wide=False, filtered=False, more=False)
+    assert "COST" not in table(plain.columns, plain.rows, None)[0]
+    more = {"spec": None, "spec_note": "", "placement_reason": "", "engine_name": None}
+    for one, line in (
+        (shown[0], "  cost          12.40 USD so far, 3.50 USD per hour"),
+        (shown[1], "  cost          about 1,412.40 USD"),
+    ):
+        detail = one.model_dump() | more | {"submission": 1, "attempts": [], "events": []}
+        lines = [text.text for text in job_lines(wire.JobDetail.model_validate(detail), None, NOW, 100)]
+        assert line in lines
+
+
 def test_what_the_gpus_of_a_job_did_fits_100_columns() -> None:
     lagging = gpu(3, 0.0, mark="lags", mark_text="engine 0 % busy, the others 93 %")
     gone = gpu(0, 0.9, node="n2", latest=None, memory_mib=7_300.0)

@@ -15,6 +15,7 @@ from fairway.ledger.jobs import store
 from fairway.model.job import JobId, JobState, SeenJob, format_job_id
 from fairway.model.names import PoolName, TeamName, UserName
 from fairway.model.team import Supply
+from fairway.model.usage import HeldDevices
 from tests.unit.ledger.job_samples import Desk, new_job, run, seen
 
 NOW = datetime.now(UTC)
@@ -195,12 +196,15 @@ async def test_tasks_of_arrays_are_counted_and_what_jobs_held_is_summed(ledger: 
     counts = await ledger.jobs.array_counts([tasks[0], JobId(999)])
     assert counts == {tasks[0]: {JobState.QUEUED: 3}}
     assert await ledger.jobs.array_counts([]) == {}
-    assert await ledger.jobs.device_seconds([tasks[0]]) == {}
+    now = datetime.now(UTC)
+    assert await ledger.jobs.held([tasks[0]], now) == {}
+    assert await ledger.jobs.held([], now) == {}
     await desk.see(seen("7", "mine", JobState.DONE, run(1, 5)))
     (row,) = await ledger.jobs.page(JobFilter(name="mine"))
     (attempt,) = (await ledger.jobs.one(row.id)).attempts  # type: ignore[union-attr]
     ended = attempt.attempt.ended_at
     assert ended is not None
-    held = attempt.attempt.devices * (ended - attempt.attempt.started_at).total_seconds()
-    assert await ledger.jobs.device_seconds([row.id]) == {row.id: held}
-    assert held > 0
+    start, end = int(attempt.attempt.started_at.timestamp()), int(ended.timestamp())
+    held = HeldDevices(attempt.attempt.devices, start, end, running=False)
+    assert await ledger.jobs.held([row.id], now) == {row.id: [held]}
+    assert held.devices > 0 and end > start

@@ -20,7 +20,7 @@ from fairway.model.job import OPEN_JOBS, JobState
 from fairway.model.text import clean
 from fairway.services import idle as idle_services
 from fairway.services import jobs as job_services
-from fairway.services.advice import Advice, advise_job, cost_of
+from fairway.services.advice import Advice, advise_job
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.rights import forbidden_jobs, person_of, require_permission
@@ -156,7 +156,7 @@ async def _job_values(
         "happened": views.timeline(job),
         "use": await _use(site, caches, window, job, row),
         "use_text": use_text,
-        "cost": await cost_of(site.ledger, fleet, found, person, now),
+        "cost": job.cost,
         "after": await job_services.dependencies_of(site.ledger, job),
         "readable": readable,
         "refusal": "" if readable else forbidden_jobs(person, JobPermission.READ, [row]).hint,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Final
 
 from fastapi import Request, Response
 
 from fairway.api.auth import caller_of
-from fairway.cost.job_cost import estimate_cost
 from fairway.ledger import Ledger, Token
 from fairway.ledger.records.jobs import JobRow
 from fairway.model.condition import ConditionType
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobId, parse_job_id
+from fairway.model.job import parse_job_id
 from fairway.services.jobs import explain_jobs
-from fairway.services.rights import person_of, visible_teams
+from fairway.services.rights import person_of
 from fairway.web.context import PageContext
 from fairway.web.pages.jobs import job_page
 from fairway.web.pages.jobs.query import AGES, STATES, JobQuery
@@ -96,27 +94,11 @@ async def _job_rows(
         if r.array is not None and not query.array and (r.id == r.array or r.id != searched)
     }
     counts = await site.ledger.jobs.array_counts(sorted(set(arrays.values())))
-    costs = await _costs(site.ledger, caller, fleet, [r for r in rows if r.id not in arrays], now)
     jobs = await explain_jobs(site.ledger, site.fleets, person_of(caller, fleet), rows)
     return [
-        job_row(row, job, counts.get(arrays[row.id]) if row.id in arrays else None, costs.get(row.id), now)
+        job_row(row, job, counts.get(arrays[row.id]) if row.id in arrays else None, now)
         for row, job in zip(rows, jobs, strict=True)
     ]
-
-
-async def _costs(
-    ledger: Ledger, caller: Token, fleet: Fleet, rows: Sequence[JobRow], now: datetime
-) -> dict[JobId, Decimal]:
-    """Estimate the cost of the jobs whose cost the caller may see."""
-    visible = visible_teams(caller, fleet)
-    pools = {pool.name: pool for pool in fleet.pools}
-    shown = [r for r in rows if r.attempts and r.pool in pools and (visible is None or r.team in visible)]
-    seconds = await ledger.jobs.device_seconds([row.id for row in shown])
-    return {
-        row.id: estimate_cost(fleet, pools[row.pool], row.slice, seconds[row.id], now)
-        for row in shown
-        if row.pool is not None and row.id in seconds
-    }
 
 
 async def _removable_filters(

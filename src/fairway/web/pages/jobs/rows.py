@@ -79,7 +79,6 @@ def job_row(
     row: JobRow,
     job: wire.Job,
     tasks: Mapping[JobState, int] | None,
-    cost: Decimal | None,
     now: datetime,
 ) -> JobListRow:
     """Build a row; `job` is `row` as the API returns it, with its budget; `tasks` the counts of an array."""
@@ -94,7 +93,7 @@ def job_row(
         pool=clean(pool_text(job)),
         time=time_text(row, now) if tasks is None else f"since {duration(now - row.submitted_at)}",
         note="" if tasks is not None else clean(note(job)),
-        cost=cost if tasks is None else None,
+        cost=job.cost.amount if job.cost is not None and tasks is None else None,
     )
 
 

@@ -46,7 +46,7 @@ from fairway.web.pages.jobs import list_page
 from tests.measured import did, measure
 from tests.unit.api import conftest as api
 from tests.unit.api.governed import Memory
-from tests.unit.web.conftest import FLEET, SignIn
+from tests.unit.web.conftest import FLEET, SignIn, token
 
 A100 = Supply(PoolName("dream-a100"))
 NASTY = "<script>alert(1)</script>"
@@ -264,6 +264,39 @@ async def test_who_may_not_see_money_does_not(ledger: Ledger, member: httpx2.Asy
         page = await get(member, path)
         assert "native-1" in page
         assert "USD" not in page
+
+
+async def test_the_cost_of_a_job_in_the_api_is_for_those_who_see_it_in_reports(
+    ledger: Ledger, stranger: httpx2.AsyncClient
+) -> None:
+    """A member sees the cost of their own team's jobs, a viewer all of them; lists and details agree."""
+    await see(
+        ledger,
+        native(1, JobState.RUNNING, ran(2.5, 1.5, Ending.PREEMPTED), ran(1, None, None)),
+        native(2, JobState.DONE, ran(2, 1, Ending.DONE), team=TeamName("vision")),
+        native(3, JobState.WAITING),
+    )
+    rows = {row.name: format_job_id(row.id) for row in await ledger.jobs.page(JobFilter())}
+    seen: dict[str, dict[str, object]] = {}
+    for role, user in ((Role.VIEWER, "finance"), (Role.MEMBER, "ada"), (Role.MEMBER, "bob")):
+        headers = {"Authorization": f"Bearer {await token(ledger, role, f'api-{user}', user)}"}
+        listed = {
+            j["name"]: j["cost"] for j in (await stranger.get("/v1/jobs", headers=headers)).json()["items"]
+        }
+        for name, cost in listed.items():
+            one = (await stranger.get(f"/v1/jobs/{rows[name]}", headers=headers)).json()["cost"]
+            assert (one is None) == (cost is None), (user, name)
+            if cost is not None:
+                assert one["per_hour"] == cost["per_hour"]
+                assert float(one["amount"]) == pytest.approx(float(cost["amount"]), abs=0.2), "it runs on"
+        seen[user] = {
+            name: cost and (round(float(cost["amount"]), 1), cost["per_hour"])
+            for name, cost in listed.items()
+        }
+    running, done = (15.2, "7.60"), (7.6, None)  # 4 GPUs at 1.90, for two hours and for one
+    assert seen["finance"] == {"native-1": running, "native-2": done, "native-3": None}
+    assert seen["bob"] == {"native-1": running, "native-2": None, "native-3": None}
+    assert seen["ada"] == {"native-1": None, "native-2": done, "native-3": None}, "vision is inside research"
 
 
 async def test_what_was_asked_is_for_those_who_may_read_it(ledger: Ledger, sign_in: SignIn) -> None:

@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fairway.cost.calendar import Calendar
-from fairway.cost.job_cost import estimate_cost, job_cost
+from fairway.cost.job_cost import JobCost, JobPrices, estimate_cost, priced_days
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_catalogue import CATALOGUE
-from fairway.model.job import Attempt, Ending, JobId, JobState
-from fairway.model.names import NodeName, PoolName, SliceName
+from fairway.model.job import Ending, JobId, JobState
+from fairway.model.names import PoolName, SliceName
 from fairway.model.price import Commitment, PricePoint, PriceStep, Pricing
+from fairway.model.usage import HeldDevices
 from fairway.web.pages.jobs.log_page import SHOWN_BYTES, last_part, printable
 from fairway.web.pages.jobs.query import JobQuery
 from fairway.web.pages.jobs.timeline import draw_timeline, waiting_times
@@ -164,18 +165,27 @@ def test_what_never_was_is_not_drawn_and_what_waits_is() -> None:
     assert all(0 <= s.start <= 100 and s.width > 0 for s in many.segments)
 
 
-def held(start: float, end: float | None, devices: int = 4) -> Attempt:
-    ended = None if end is None else NOW - timedelta(hours=end)
-    return Attempt(NOW - timedelta(hours=start), (NodeName("n1"),), devices, ended)
+def held(start: float, end: float | None, devices: int = 4) -> HeldDevices:
+    now = int(NOW.timestamp())
+    ended = now if end is None else now - int(end * 3600)
+    return HeldDevices(devices, now - int(start * 3600), ended, running=end is None)
+
+
+def job_cost(
+    pool: Pool, held: Sequence[HeldDevices], slice_: str | None = None, *points: PricePoint
+) -> JobCost:
+    fleet: Fleet = replace(FLEET, pools=(pool,))
+    prices = JobPrices(fleet, BERLIN, {pool.name: priced_days(BERLIN, held)}, {pool.name: points})
+    found = prices.cost(pool.name, SliceName(slice_) if slice_ else None, held)
+    assert found is not None
+    assert prices.cost(PoolName("gone"), None, held) is None
+    return found
 
 
 def cost(
-    pool: Pool, attempts: Sequence[Attempt], slice_: str | None = None, *points: PricePoint
+    pool: Pool, held: Sequence[HeldDevices], slice_: str | None = None, *points: PricePoint
 ) -> tuple[Decimal, bool]:
-    fleet: Fleet = replace(FLEET, pools=(pool,))
-    found = job_cost(
-        fleet, BERLIN, pool, SliceName(slice_) if slice_ else None, attempts, {pool.name: points}, NOW
-    )
+    found = job_cost(pool, held, slice_, *points)
     return found.amount, found.about
 
 
@@ -192,6 +202,25 @@ def test_a_job_costs_what_it_held_at_the_price_of_that_time() -> None:
         pool, pricing=Pricing(commitments=(Commitment(4, Decimal(1), date(2026, 1, 1), date(2027, 1, 1)),))
     )
     assert cost(committed, [held(1, 0, 1)]) == (Decimal("1.90"), True)
+
+
+def test_a_running_job_costs_so_much_per_hour() -> None:
+    pool = next(p for p in FLEET.pools if p.name == PoolName("hpc-a100"))
+    running = job_cost(pool, [held(3, 2), held(1, None, 8)])
+    assert running.per_hour == Decimal("15.20")  # 8 GPUs at 1.90
+    assert job_cost(pool, [held(0, None, 2)]).per_hour == Decimal("3.80"), "it has just started"
+    assert job_cost(pool, [held(3, 2)]).per_hour is None
+    rise = PricePoint(NOW - timedelta(minutes=90), Decimal(3)), PricePoint(NOW, Decimal(5))
+    assert job_cost(pool, [held(2, None, 1)], None, *rise).per_hour == Decimal("5.00")
+
+
+def test_the_days_of_a_page_are_priced_once() -> None:
+    """Jobs of today and of last month do not have the month between them priced."""
+    spans = priced_days(BERLIN, [held(700, 690), held(2, 1), held(5, None), held(30, 3), held(695, 694)])
+    assert len(spans) == 2
+    assert all(BERLIN.day_start(BERLIN.day_of(s.start)) == s.start for s in spans)
+    pool = next(p for p in FLEET.pools if p.name == PoolName("hpc-a100"))
+    assert cost(pool, [held(700, 690), held(2, 1)]) == (Decimal("83.60"), False)  # 44 GPU-hours
 
 
 def test_a_slice_costs_its_part_and_a_line_says_about_the_same() -> None:
