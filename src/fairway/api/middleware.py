@@ -57,7 +57,8 @@ class RequestMetrics:
 
     def note(self, scope: Scope, status: int | None, seconds: float) -> None:
         """Record one request by its route's template: paths as labels would grow without limit."""
-        route = getattr(scope.get("route"), "path", "none")
+        found = scope.get("route")
+        route = getattr(found, "path_format", None) or getattr(found, "path", "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._seconds.labels(route, method, str(status or 0)).observe(seconds)
 

@@ -207,7 +207,16 @@ _FIRST_YEAR: Final = 1971
 _LAST_YEAR: Final = 2199
 
 
-_HINT: Final = "write it like 30d, 2026-10, 2026-10-15 or 2026-10-01..2026-10-15 (both days included)"
+WINDOW_WORDS: Final = ("today", "yesterday", "this-week", "last-week", "this-month", "last-month")
+"""Windows that are named relative to today. A week begins on Monday."""
+
+_HINT: Final = (
+    "use 7d, 2026-10, 2026-10-15, 2026-10-01..2026-10-15 (both days included), "
+    f"{', '.join(WINDOW_WORDS[:-1])} or {WINDOW_WORDS[-1]}"
+)
+
+_MAX_QUOTED: Final = 40
+"""Characters of an invalid window that its error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +236,23 @@ class Window:
         """Return the time up to which the window has data."""
         return min(self.span.end, max(self.now, self.span.start))
 
+    @property
+    def is_month(self) -> bool:
+        """Return whether the window is exactly one calendar month."""
+        return self.first.day == 1 and self.until == next_month(self.first)
+
 
 def parse_window(text: str, calendar: Calendar, now: int) -> Window:
-    """Parse a window, e.g. `30d`: today and the 29 days before. Raises PermanentError if it is invalid."""
+    """Parse a window of whole days. Raises PermanentError if it is invalid.
+
+    `30d` is today and the 29 days before, `2026-10` a month, `2026-10-15` a day, `2026-10-01..2026-10-15` a
+    range that includes both days, and `last-week` one of the WINDOW_WORDS.
+    """
     first, until = _parse_days(text, calendar.day_of(now))
     if not first < until or (until - first).days > MAX_DAYS:
-        raise _invalid(text, f"it is not between 1 and {MAX_DAYS} days long")
+        raise _invalid(text, f"must be 1 to {MAX_DAYS} days long")
     if first.year < _FIRST_YEAR or until.year > _LAST_YEAR:
-        raise _invalid(text, f"years are {_FIRST_YEAR} to {_LAST_YEAR}")
+        raise _invalid(text, f"must be between the years {_FIRST_YEAR} and {_LAST_YEAR}")
     return window_of(first, until, calendar, now)
 
 
@@ -248,13 +266,15 @@ def parse_month(text: str) -> date:
     """Parse a month such as `2026-10` into its first day. Raises PermanentError if it is invalid."""
     found = re.fullmatch(r"([0-9]{4})-([0-9]{2})", text)
     if found is None:
-        raise _invalid(text, "it is no month")
+        raise _invalid(text, "is not a month such as 2026-10")
     return _date(text, found[1], found[2], "01")
 
 
 def _parse_days(text: str, today: date) -> tuple[date, date]:
+    if text in WINDOW_WORDS:
+        return _named_days(text, today)
     if found := re.fullmatch(r"([1-9][0-9]{0,3})d", text):
-        until = today + timedelta(days=1)
+        until = today + _DAY
         return until - timedelta(days=int(found[1])), until
     if re.fullmatch(r"[0-9]{4}-[0-9]{2}", text):
         month = parse_month(text)
@@ -262,21 +282,35 @@ def _parse_days(text: str, today: date) -> tuple[date, date]:
     day = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     if found := re.fullmatch(day, text):
         first = _date(text, *found.groups())
-        return first, first + timedelta(days=1)
+        return first, first + _DAY
     if found := re.fullmatch(day + r"\.\." + day, text):
         parts = found.groups()
-        return _date(text, *parts[:3]), _date(text, *parts[3:]) + timedelta(days=1)
-    raise _invalid(text, "it is no window of time")
+        return _date(text, *parts[:3]), _date(text, *parts[3:]) + _DAY
+    raise _invalid(text, "is not a time window")
+
+
+def _named_days(word: str, today: date) -> tuple[date, date]:
+    monday = today - timedelta(days=today.weekday())
+    month = today.replace(day=1)
+    return {
+        "today": (today, today + _DAY),
+        "yesterday": (today - _DAY, today),
+        "this-week": (monday, monday + timedelta(days=7)),
+        "last-week": (monday - timedelta(days=7), monday),
+        "this-month": (month, next_month(month)),
+        "last-month": ((month - _DAY).replace(day=1), month),
+    }[word]
 
 
 def _date(text: str, year: str, month: str, day: str) -> date:
     if not _FIRST_YEAR <= int(year) < _LAST_YEAR:
-        raise _invalid(text, f"years are {_FIRST_YEAR} to {_LAST_YEAR}")
+        raise _invalid(text, f"must be between the years {_FIRST_YEAR} and {_LAST_YEAR}")
     try:
         return date(int(year), int(month), int(day))
     except ValueError:
-        raise _invalid(text, "there is no such day") from None
+        raise _invalid(text, "names a day or month that does not exist") from None
 
 
 def _invalid(text: str, why: str) -> PermanentError:
-    return PermanentError("InvalidWindow", f"{text!r}: {why}", _HINT)
+    shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    return PermanentError("InvalidWindow", f"{shown!r} {why}", _HINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, replace
@@ -208,7 +207,7 @@ class CostQueries:
     async def _focus(self, fleet: Fleet, text: str, which: UsageFilter) -> AsyncIterator[str]:
         window = window_of(fleet, text)
         corrections: tuple[Correction, ...] = ()
-        if re.fullmatch(wire.MONTH_PATTERN, text):
+        if window.is_month:
             corrections = await month_corrections(self._statements, fleet, window.first, which, window.now)
         async for piece in focus_lines(self._costs, fleet, window, which, corrections):
             yield piece

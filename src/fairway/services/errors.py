@@ -54,5 +54,5 @@ def no_such_job(words: Sequence[str], what_for: str = "") -> RequestError:
         ErrorKind.NOT_FOUND,
         "NoSuchJob",
         f"there is no job {first_few(words, _MAX_NAMED)} {what_for}".rstrip(),
-        "fairway get jobs  lists them; an id looks like 8f3k",
+        "list jobs with  fairway get jobs;  use an id (8f3k), a name, or an engine id (1542, hpc/1542)",
     )

@@ -11,12 +11,13 @@ from fairway.ledger.telemetry.idle import StoredStep, past_steps
 from fairway.model.access import JobPermission
 from fairway.model.fleet import Fleet
 from fairway.model.idle import DONE_WORDS, IdleOutcome
-from fairway.model.job import OPEN_JOBS, JobState, format_job_id, parse_job_id
+from fairway.model.job import OPEN_JOBS, JobState, format_job_id
 from fairway.model.team import TeamTree
 from fairway.model.text import duration_text
 from fairway.policy.idle import MAX_AGE_SECONDS, NextStep, RuleSet, next_step
-from fairway.services.errors import ErrorKind, RequestError, no_such_job
+from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets
+from fairway.services.job_references import find_jobs
 from fairway.services.rights import Person, require_permission
 from fairway.wire import jobs as wire
 
@@ -118,11 +119,7 @@ async def keep_jobs(
             f"{duration_text(request.seconds)}; nothing was done",
             f"ask for less, and again later:  fairway keep JOB --for {duration_text(longest)}",
         )
-    ids = {word: parse_job_id(word) for word in request.jobs}
-    rows = await ledger.jobs.rows([job_id for job_id in ids.values() if job_id])
-    existing = {row.id for row in rows}
-    if missing := [word for word, job_id in ids.items() if job_id not in existing]:
-        raise no_such_job(missing)
+    rows = await find_jobs(ledger, request.jobs)
     require_permission(who, JobPermission.CHANGE, rows)
     still_open = [row.id for row in rows if row.state in OPEN_JOBS]
     until = now + timedelta(seconds=request.seconds)

@@ -43,7 +43,6 @@ from fairway.model.job import (
 )
 from fairway.model.names import TeamName, UserName
 from fairway.model.team import Priority, Supply, Team, TeamTree, borrowed
-from fairway.model.text import first_few
 from fairway.policy.placement import (
     NoPoolFits,
     NotAllowed,
@@ -61,10 +60,11 @@ from fairway.services.convert import jobs as convert
 from fairway.services.convert.gpu_health import job_event
 from fairway.services.convert.jobs import with_budget_reason, with_left_cluster
 from fairway.services.engine_cache import EngineCache
-from fairway.services.errors import ErrorKind, RequestError, no_such_job
+from fairway.services.errors import ErrorKind, RequestError
 from fairway.services.fleets import Fleets, teams_held_by_budgets
 from fairway.services.idle import idle_status
 from fairway.services.job_costs import job_costs
+from fairway.services.job_references import find_jobs, resolve
 from fairway.services.rights import Person, forbidden_jobs, require_permission, submitting_user
 from fairway.services.wakeup import Wakeup
 from fairway.wire import gpu_use as gpu_wire
@@ -78,8 +78,6 @@ _YIELD_EVERY: Final = 100
 _MAX_PAGES: Final = 20
 _NODES_PAGE: Final = 2000
 _ARRAY_PAGE: Final = 2000
-_MAX_NAMED: Final = 10
-"""How many jobs a message names before it only counts."""
 
 _RequestKey = tuple[str, str]
 
@@ -533,40 +531,6 @@ async def count_jobs(ledger: Ledger, cluster: str | None = None) -> wire.JobCoun
     return wire.JobCounts(counts=[convert.count(c) for c in await ledger.jobs.counts(cluster)])
 
 
-async def find_job(ledger: Ledger, word: str) -> JobDetail:
-    """Read the job with this id, or with this name if one job only has it: an open one before ended ones.
-
-    Raises RequestError if there is none, or if several have the name.
-    """
-    job_id = parse_job_id(word)
-    found = await ledger.jobs.one(job_id) if job_id else None
-    if found is None and (named := await _find_named(ledger, word)) is not None:
-        found = await ledger.jobs.one(named)
-    if found is None:
-        raise no_such_job([word])
-    return found
-
-
-async def _find_named(ledger: Ledger, name: str) -> JobId | None:
-    """Return the only job of a name; an array is one job. Raises RequestError if there are several."""
-    if not name.isprintable():
-        return None
-    for states in (OPEN_JOBS, ENDED_JOBS):
-        which = JobFilter(name=name, states=states, once_an_array=True)
-        rows = await ledger.jobs.page(which, limit=_MAX_NAMED + 1)
-        if len(rows) > 1:
-            ids = first_few([format_job_id(row.id) for row in rows], _MAX_NAMED)
-            raise RequestError(
-                ErrorKind.CONFLICT,
-                "AmbiguousJobName",
-                f"several jobs have the name {name}: {ids}",
-                f"name one by its id:  fairway get jobs --name {name}",
-            )
-        if rows:
-            return rows[0].id
-    return None
-
-
 async def describe_job(ledger: Ledger, fleets: Fleets, found: JobDetail, person: Person) -> wire.JobDetail:
     """Convert a job with everything this person may read of it, and the budget it may wait for."""
     readable = person.may(JobPermission.READ, found.row)
@@ -689,11 +653,7 @@ async def change_jobs(
     ledger: Ledger, who: Person, words: Sequence[str], desired: DesiredState, *, by: str
 ) -> wire.Changed:
     """Request that jobs are cancelled, held or released: all of them, or none if one is not permitted."""
-    ids = {word: parse_job_id(word) for word in words}
-    rows = await ledger.jobs.rows([job_id for job_id in ids.values() if job_id])
-    existing = {row.id for row in rows}
-    if missing := [word for word, job_id in ids.items() if job_id not in existing]:
-        raise no_such_job(missing)
+    rows = await find_jobs(ledger, words)
     require_permission(who, JobPermission.CHANGE, rows)
     affected = list(dict.fromkeys([n for row in rows for n in await _affected(ledger, row)]))
     try:
@@ -766,11 +726,16 @@ def _attempt(found: JobDetail, requested: int | None) -> int | None:
 
 async def _specs(ledger: Ledger, jobs: Sequence[wire.JobSpec]) -> list[JobSpec]:
     """Convert specs to the model; the jobs they depend on must exist, or they would wait forever."""
-    specs = [job.to_model() for job in jobs]
-    after = {a.job for spec in specs for a in spec.after}
-    if after and (missing := after - {row.id for row in await ledger.jobs.rows(sorted(after))}):
-        raise no_such_job([format_job_id(number) for number in sorted(missing)], "to come after")
-    return specs
+    after = {a.job for job in jobs for a in job.after}
+    rows = await resolve(ledger, sorted(after), "to start after") if after else {}
+    ids = {word: format_job_id(row.id) for word, row in rows.items()}
+    return [_with_ids(job, ids).to_model() if job.after else job.to_model() for job in jobs]
+
+
+def _with_ids(job: wire.JobSpec, ids: Mapping[str, str]) -> wire.JobSpec:
+    """Replace the references of a job's dependencies by ids."""
+    after = [wire.After(job=ids[a.job], when=a.when) for a in job.after]
+    return job.model_copy(update={"after": after})
 
 
 async def _affected(ledger: Ledger, row: JobRow) -> list[JobId]:

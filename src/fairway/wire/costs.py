@@ -18,9 +18,6 @@ from fairway.wire.fleet import GivenMoment, Moment, Price, RequestBody, Wire
 MAX_ROWS = 20_000
 """Of a report; what is beyond it is summed up in one row."""
 MAX_POINTS = 20_000
-WINDOW_PATTERN = (
-    r"^([1-9][0-9]{0,3}d|[0-9]{4}-[0-9]{2}|[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?)$"
-)
 MONTH_PATTERN = r"^(19|20|21)[0-9]{2}-(0[1-9]|1[0-2])$"
 
 Amount = Annotated[Price, Field(examples=["1234.50"])]

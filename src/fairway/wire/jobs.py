@@ -39,9 +39,10 @@ MAX_SECONDS: Final = 10 * 366 * 86_400
 # PostgreSQL has no text with a NUL in it, and no program gets one passed.
 _NO_NUL: Final = r"^[^\x00]*$"
 _ONE_LINE: Final = r"^[^\x00-\x1f\x7f]+$"
-WORD_PATTERN: Final = r"^[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{4,12}$"
-
-JobWord = Annotated[str, Field(pattern=WORD_PATTERN, examples=["8f3k"])]
+JobReference = Annotated[
+    str,
+    Field(min_length=1, max_length=300, description="an id, an engine id or a name", examples=["8f3k"]),
+]
 UserText = Annotated[str, Field(max_length=64, pattern=USER_PATTERN)]
 _Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 _Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=_NO_NUL)]
@@ -102,7 +103,7 @@ class Retries(RequestBody):
 class After(RequestBody):
     """A job, or by its first task a whole array, that must have ended first."""
 
-    job: JobWord
+    job: JobReference
     when: When = When.OK
 
 
@@ -254,7 +255,7 @@ class DryRunRequest(RequestBody):
 class ChangeRequest(RequestBody):
     """Do something with these jobs: all of them, or none if one of them may not be changed."""
 
-    jobs: list[Annotated[str, Field(max_length=64, examples=["8f3k"])]] = Field(
+    jobs: list[JobReference] = Field(
         min_length=1,
         max_length=MAX_JOBS,
         description="the first task of an array stands for all of it",
@@ -560,4 +561,4 @@ class JobCounts(Wire):
 
 
 def _number(word: str) -> JobId:
-    return parse_job_id(word) or JobId(0)  # the pattern lets only numbers through
+    return parse_job_id(word) or JobId(0)  # the server has replaced names by ids

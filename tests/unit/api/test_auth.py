@@ -121,7 +121,7 @@ def routes(app: FastAPI) -> set[tuple[str, str]]:
     found = set()
     for route in app.routes:
         assert isinstance(route, APIRoute), route
-        found |= {(method, route.path) for method in route.methods or ()}
+        found |= {(method, route.path_format) for method in route.methods or ()}
     return found
 
 
@@ -143,7 +143,7 @@ def test_declared_rules_are_the_expected_ones(app: FastAPI) -> None:
         rule = rule_of(route)
         assert rule is not None
         for method in route.methods or ():
-            assert rule.role == EXPECTED[method, route.path]
+            assert rule.role == EXPECTED[method, route.path_format]
 
 
 @pytest.mark.parametrize("role", list(Role))

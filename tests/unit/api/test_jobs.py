@@ -190,7 +190,6 @@ async def test_lists_page_and_filter(http: httpx2.AsyncClient, ledger: Ledger, a
         ("state=sleeping", "query.state"),
         ("since=yesterday", "query.since"),
         ("since=2026-01-01T00:00:00", "query.since"),
-        ("array=no", "query.array"),
         ("limit=0", "query.limit"),
         ("cursor=x", ""),
     ],
@@ -209,6 +208,30 @@ async def test_no_such_job(http: httpx2.AsyncClient, alice: dict[str, str], word
     for path in (f"/v1/jobs/{word}", f"/v1/jobs/{word}/log", f"/v1/jobs/{word}/tasks"):
         answer = await http.get(path, headers=alice)
         assert (answer.status_code, answer.json()["code"]) == (404, "NoSuchJob"), answer.text
+
+
+async def test_names_and_engine_ids_wherever_an_id_is(
+    http: httpx2.AsyncClient, alice: dict[str, str], database_url: str
+) -> None:
+    first, second = await submit(http, alice, HELLO | {"name": "first-job"}, HELLO | {"name": "second-job"})
+    number = parse_job_id(second["id"])
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute("INSERT INTO engine_job VALUES ('lab', 'nlp/second', %s, 1, 0, false)", (number,))
+    for word in ("second-job", "nlp/second", "lab/nlp/second", "lab%2Fnlp%2Fsecond"):
+        for path in ("", "/why", "/tasks", "/use", "/log"):
+            answer = await http.get(f"/v1/jobs/{word}{path}", headers=alice)
+            assert answer.status_code == 200, answer.text
+        assert (await http.get(f"/v1/jobs/{word}", headers=alice)).json()["id"] == second["id"]
+    assert (await http.get("/v1/jobs?array=second-job", headers=alice)).json()["items"] == []
+    assert (await http.get("/v1/jobs?array=nobody", headers=alice)).json()["code"] == "NoSuchJob"
+    (third,) = await submit(http, alice, HELLO | {"after": [{"job": "lab/nlp/second"}]})
+    told = (await http.get(f"/v1/jobs/{third['id']}", headers=alice)).json()
+    assert told["spec"]["after"] == [{"job": second["id"], "when": "ok"}]
+    words = {"jobs": ["first-job", "lab/nlp/second"]}
+    held = await http.post("/v1/jobs/hold", headers=alice, json=words)
+    assert held.json()["changed"] == [first["id"], second["id"]]
+    cancelled = await http.post("/v1/jobs/cancel", headers=alice, json=words)
+    assert cancelled.json()["changed"] == [first["id"], second["id"]]
 
 
 async def test_refusals_say_which_and_why(

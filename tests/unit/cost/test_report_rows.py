@@ -80,12 +80,25 @@ NOW = int(datetime(2026, 10, 25, 12, 20, tzinfo=UTC).timestamp())
         ("2025-12", date(2025, 12, 1), date(2026, 1, 1)),
         ("2026-10-03", date(2026, 10, 3), date(2026, 10, 4)),
         ("2026-10-01..2026-10-15", date(2026, 10, 1), date(2026, 10, 16)),
+        ("today", date(2026, 10, 25), date(2026, 10, 26)),  # a Sunday
+        ("yesterday", date(2026, 10, 24), date(2026, 10, 25)),
+        ("this-week", date(2026, 10, 19), date(2026, 10, 26)),
+        ("last-week", date(2026, 10, 12), date(2026, 10, 19)),
+        ("this-month", date(2026, 10, 1), date(2026, 11, 1)),
+        ("last-month", date(2026, 9, 1), date(2026, 10, 1)),
     ],
 )
 def test_windows(text: str, first: date, until: date) -> None:
     found = parse_window(text, BERLIN, NOW)
     assert (found.first, found.until) == (first, until)
     assert found.span.start == BERLIN.day_start(first)
+
+
+def test_a_whole_month() -> None:
+    for text in ("2026-09", "last-month", "2026-09-01..2026-09-30"):
+        assert parse_window(text, BERLIN, NOW).is_month
+    for text in ("30d", "2026-09-01", "2026-09-01..2026-10-30"):
+        assert not parse_window(text, BERLIN, NOW).is_month
 
 
 def test_a_window_ends_where_this_hour_does() -> None:
@@ -98,7 +111,19 @@ def test_a_window_ends_where_this_hour_does() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0d", "9999d", "2026-13", "2026-02-30", "2026-10-02..2026-10-01", "1960-01", "9999-12", "7", "x"],
+    [
+        "",
+        "0d",
+        "9999d",
+        "2026-13",
+        "2026-02-30",
+        "2026-10-02..2026-10-01",
+        "1960-01",
+        "9999-12",
+        "7",
+        "x",
+        "last-wek",
+    ],
 )
 def test_what_is_no_window(text: str) -> None:
     with pytest.raises(PermanentError, match=r"window|long|day|month|years") as told:

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from fairway.api.auth import allow, caller_of
 from fairway.api.load import RequestKind
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Name, Responses, problems
+from fairway.cost.calendar import WINDOW_WORDS
 from fairway.model.access import Role
 from fairway.model.charge import Label
 from fairway.model.names import NAME_PATTERN
@@ -38,9 +39,10 @@ _FOCUS: Responses = {
 WindowText = Annotated[
     str,
     Query(
-        pattern=wire.WINDOW_PATTERN,
-        max_length=22,
-        description="30d, 2026-10, 2026-10-15, or 2026-10-01..2026-10-15 with both days",
+        max_length=200,
+        description=f"30d, 2026-10, 2026-10-15, 2026-10-01..2026-10-15 (both days included), "
+        f"or one of {', '.join(WINDOW_WORDS)}",
+        examples=["30d"],
     ),
 ]
 By = Annotated[list[Label], Query(min_length=1, max_length=8, description="what rows are grouped by")]

@@ -11,15 +11,14 @@ from fairway.api.auth import allow, caller_of
 from fairway.api.routes.fleet import PROBLEMS, VIEWER, Limit, Name, problems
 from fairway.ledger import Ledger
 from fairway.model.access import Role
-from fairway.model.job import parse_job_id
 from fairway.services import gpu_health
+from fairway.services.job_references import find_jobs
 from fairway.wire import gpu_health as wire
 from fairway.wire.fleet import PER_PAGE, Page
-from fairway.wire.jobs import WORD_PATTERN
 
 OPERATOR = allow(Role.OPERATOR)
 Days = Annotated[int, Query(ge=1, le=400, description="how far back")]
-Job = Annotated[str | None, Query(pattern=WORD_PATTERN, description="only on GPUs of this job")]
+Job = Annotated[str | None, Query(max_length=300, description="only on GPUs of this job")]
 _NOT_CORDONED = problems({404: "Fairway did not close that node"}, PROBLEMS)
 
 
@@ -42,7 +41,7 @@ def add_gpu_health_routes(app: FastAPI, ledger: Ledger) -> None:
             cluster=cluster,
             node=node,
             gpu=gpu,
-            job=None if job is None else parse_job_id(job),
+            job=(await find_jobs(ledger, [job]))[0].id if job else None,
             limit=limit,
         )
         return Page(items=rows, next_cursor=None)

@@ -22,6 +22,7 @@ from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, parse_job_
 from fairway.services import idle as idle_services
 from fairway.services import jobs as job_services
 from fairway.services.fleets import Fleets
+from fairway.services.job_references import find_job, find_jobs
 from fairway.services.jobs import JobServices
 from fairway.services.rights import Person, person_of
 from fairway.wire import gpu_use as gpu_wire
@@ -57,7 +58,9 @@ _LOG = problems(
     {404: "there is no such job or attempt, or no log of it", 502: "the cluster did not answer"}, _NOT_FOUND
 )
 
-JobIdPath = Annotated[str, Path(description="a job's id", examples=["8f3k"])]
+JobIdPath = Annotated[
+    str, Path(description="a job's id, its engine's id (`hpc/1542`) or its name", examples=["8f3k"])
+]
 
 
 class Several(StrEnum):
@@ -107,7 +110,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         state: States = None,
         pool: Name = None,
         name: Name = None,
-        array: Annotated[str | None, Query(pattern=wire.WORD_PATTERN, description="its first task")] = None,
+        array: Annotated[str | None, Query(max_length=300, description="any of its tasks")] = None,
         native: Annotated[bool | None, Query(description="only, or without, those of engines' tools")] = None,
         since: Annotated[AwareDatetime | None, Query(description="submitted then or later")] = None,
         until: Annotated[AwareDatetime | None, Query(description="submitted before")] = None,
@@ -115,6 +118,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         cursor: Cursor = None,
     ) -> Page[wire.Job]:
         """Jobs of all clusters, Fairway's and native ones, the newest first."""
+        task = (await find_jobs(ledger, [array]))[0] if array else None
         filters = JobFilter(
             cluster=cluster,
             team=team,
@@ -122,7 +126,7 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
             states=_states(state or ()),
             pool=pool,
             name=name,
-            array=parse_job_id(array) if array else None,
+            array=None if task is None else task.array or task.id,
             native=native,
             submitted_after=since,
             submitted_before=until,
@@ -144,33 +148,27 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         rows = await idle_services.list_steps(ledger, before=decode_number(cursor), limit=limit + 1)
         return first_page(rows, limit, lambda step: (str(step.id),))
 
-    @app.get("/v1/jobs/{id}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
-    async def show_job(id: JobIdPath, request: Request) -> wire.JobDetail:  # noqa: A002
-        """One job with its attempts and events. How it was asked for is shown to those who may read it."""
-        found = await job_services.find_job(ledger, id)
-        return await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
-
-    @app.get("/v1/jobs/{id}/why", dependencies=ASKS_ENGINE, responses=_NOT_FOUND, tags=["jobs"])
+    @app.get("/v1/jobs/{id:path}/why", dependencies=ASKS_ENGINE, responses=_NOT_FOUND, tags=["jobs"])
     async def explain_job(id: JobIdPath, request: Request) -> wire.Why:  # noqa: A002
         """Why a job waits, with a remedy for each reason; of one that runs or is over, how it stands."""
-        found = await job_services.find_job(ledger, id)
+        found = await find_job(ledger, id)
         person = await _person(request, fleets)
         return await job_services.explain_job(ledger, fleets, parts.explainer, found, person)
 
-    @app.get("/v1/jobs/{id}/use", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    @app.get("/v1/jobs/{id:path}/use", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def show_use(
         id: JobIdPath,  # noqa: A002
         gpus: Annotated[int, Query(ge=1, le=10_000, description="list at most this many")] = 1000,
     ) -> gpu_wire.JobUse:
         """What a job's GPUs did: in all, side by side so that a straggler is visible, and over time."""
-        return await job_services.job_use(ledger, (await job_services.find_job(ledger, id)).row, gpus)
+        return await job_services.job_use(ledger, (await find_job(ledger, id)).row, gpus)
 
-    @app.get("/v1/jobs/{id}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    @app.get("/v1/jobs/{id:path}/tasks", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
     async def count_tasks(id: JobIdPath) -> wire.TaskCounts:  # noqa: A002
         """How many tasks of an array, named by any of them, are in which state. A single job is one task."""
-        return await job_services.count_tasks_of(ledger, (await job_services.find_job(ledger, id)).row)
+        return await job_services.count_tasks_of(ledger, (await find_job(ledger, id)).row)
 
-    @app.get("/v1/jobs/{id}/log", dependencies=ASKS_ENGINE, responses=_LOG, tags=["jobs"])
+    @app.get("/v1/jobs/{id:path}/log", dependencies=ASKS_ENGINE, responses=_LOG, tags=["jobs"])
     async def read_log(
         request: Request,
         id: JobIdPath,  # noqa: A002
@@ -180,9 +178,16 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         limit: Annotated[int, Query(ge=16, le=wire.MAX_LOG_BYTES, description="in bytes")] = _LOG_BYTES,
     ) -> wire.LogPart:
         """A piece of what an attempt printed. Ask on with next_offset."""
-        found = await job_services.find_job(ledger, id)
+        found = await find_job(ledger, id)
         who = await _person(request, fleets)
         return await job_services.read_log_part(parts.log_reader, who, found, attempt, node, offset, limit)
+
+    # Last: its path also matches those above.
+    @app.get("/v1/jobs/{id:path}", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def show_job(id: JobIdPath, request: Request) -> wire.JobDetail:  # noqa: A002
+        """One job with its attempts and events. How it was asked for is shown to those who may read it."""
+        found = await find_job(ledger, id)
+        return await job_services.describe_job(ledger, fleets, found, await _person(request, fleets))
 
 
 def add_change_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:

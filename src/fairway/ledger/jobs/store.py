@@ -63,6 +63,9 @@ _MIN_ID_PREFIX: Final = 3
 MAX_COUNTED: Final = 10_000
 """Jobs of a team that `history` counts; more are as good as that many."""
 
+MAX_REFERENCED: Final = 20
+"""Jobs that one reference without a uid may match; more are ambiguous anyway."""
+
 _MAX_ID_LENGTH: Final = 6
 """Characters of an id that are enough for a billion jobs."""
 
@@ -138,6 +141,28 @@ _BY_ENGINE_IDS = text(
         " AND engine_job.engine_id = ANY(CAST(:ids AS text[])))"
     )
 )
+
+# A Kubernetes object is named by namespace and name; the id of one that Fairway did not make has its uid too.
+_REFERENCED = text("""
+    SELECT DISTINCT asked.word, found.job
+    FROM unnest(CAST(:words AS text[]), CAST(:clusters AS text[]), CAST(:ids AS text[]))
+        AS asked (word, cluster, engine_id)
+    JOIN (SELECT DISTINCT cluster FROM job_class) AS clusters
+        ON asked.cluster = '' OR asked.cluster = clusters.cluster COLLATE "C"
+    CROSS JOIN LATERAL (
+        SELECT job FROM engine_job
+        WHERE engine_job.cluster = clusters.cluster AND engine_job.engine_id = asked.engine_id COLLATE "C"
+        UNION ALL
+        SELECT job FROM engine_array
+        WHERE engine_array.cluster = clusters.cluster AND engine_array.engine_id = asked.engine_id COLLATE "C"
+        UNION ALL
+        (SELECT job FROM engine_job
+        WHERE asked.engine_id LIKE '%/%' AND engine_job.cluster = clusters.cluster
+            AND engine_job.engine_id > (asked.engine_id || '/') COLLATE "C"
+            AND engine_job.engine_id < (asked.engine_id || '0') COLLATE "C"
+        ORDER BY engine_job.engine_id LIMIT :most)
+    ) AS found
+""")
 
 _MORE = text("""
     SELECT job.submission, job.sent_at, job_spec.spec, job_spec.why_there, job_spec.submitted_by,
@@ -509,6 +534,26 @@ class JobStore(LedgerStore):
         found = await self._fetch(_BY_ENGINE_IDS, {"cluster": cluster, "ids": list(ids)})
         return tuple(_job_row(row) for row in found)
 
+    async def by_references(self, words: Sequence[str]) -> Mapping[str, tuple[JobRow, ...]]:
+        """Return the jobs that engines know by each of these words, newest first.
+
+        A word is an engine id, with its cluster or without: `hpc/1542`, `1542_4`, `team/train-0`.
+        """
+        asked = [(word, *reading) for word in words for reading in _readings(word)]
+        values = {
+            "words": [word for word, _, _ in asked],
+            "clusters": [cluster for _, cluster, _ in asked],
+            "ids": [engine_id for _, _, engine_id in asked],
+            "most": MAX_REFERENCED,
+        }
+        pairs = await self._fetch(_REFERENCED, values) if asked else ()
+        rows = {row.id: row for row in await self.rows([row.job for row in pairs])} if pairs else {}
+        found: dict[str, list[JobRow]] = {}
+        for pair in sorted(pairs, key=lambda pair: -pair.job):
+            if pair.job in rows:
+                found.setdefault(pair.word, []).append(rows[pair.job])
+        return {word: tuple(jobs) for word, jobs in found.items()}
+
     async def counts(self, cluster: str | None = None) -> tuple[JobCount, ...]:
         """Count open jobs; the cost does not grow with ended ones."""
         rows = (
@@ -585,6 +630,18 @@ class JobStore(LedgerStore):
             end = max(start, int(row.ended_at.timestamp()))
             found.setdefault(JobId(row.job), []).append(HeldDevices(row.devices, start, end, row.running))
         return found
+
+
+def _readings(word: str) -> Iterator[tuple[str, str]]:
+    """Yield what a word may mean as (cluster, engine id); an empty cluster is any."""
+    yield "", word
+    cluster, _, rest = word.partition("/")
+    parts = [("", word), (cluster, rest)] if rest else []
+    yield from parts[1:]
+    for of, engine_id in parts:
+        namespace, _, name = engine_id.partition("/")
+        if name:
+            yield of, f"{namespace}/pod/{name}"
 
 
 def _shifted(moment: datetime, by: timedelta) -> datetime:

@@ -23,6 +23,7 @@ from fairway.services import jobs as job_services
 from fairway.services.advice import Advice, advise_job
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import ErrorKind, RequestError
+from fairway.services.job_references import find_job
 from fairway.services.rights import forbidden_jobs, person_of, require_permission
 from fairway.views import jobs as views
 from fairway.views.gpu_use import use_text
@@ -70,7 +71,7 @@ def add_job_page(site: PageContext) -> None:
     @app.get("/jobs/{id}", dependencies=ENGINE_PAGE, include_in_schema=False)
     async def show_job(request: Request, id: str) -> Response:  # noqa: A002
         """Show one job."""
-        found = await job_services.find_job(ledger, id)
+        found = await find_job(ledger, id)
         return pages.show(request, "job.html", await _job_values(site, caches, caller_of(request), found))
 
     log_page.add_log_pages(site)
@@ -78,7 +79,7 @@ def add_job_page(site: PageContext) -> None:
     @app.get("/jobs/{id}/{action}", dependencies=PAGE, include_in_schema=False)
     async def ask_change(request: Request, id: str, action: str) -> Response:  # noqa: A002
         """Ask for confirmation; with JavaScript, a dialog does so instead."""
-        found = await job_services.find_job(ledger, id)
+        found = await find_job(ledger, id)
         _require_action(action)
         require_permission(
             person_of(caller_of(request), await site.fleets.current()), JobPermission.CHANGE, [found.row]

@@ -16,7 +16,8 @@ from fairway.ledger.records.jobs import JobDetail
 from fairway.model.job import format_job_id
 from fairway.services.convert import jobs as convert
 from fairway.services.errors import RequestError
-from fairway.services.jobs import find_job, read_log_part
+from fairway.services.job_references import find_job
+from fairway.services.jobs import read_log_part
 from fairway.services.rights import person_of
 from fairway.web.context import PageContext
 from fairway.web.sessions import ENGINE_PAGE
