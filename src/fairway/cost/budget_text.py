@@ -8,8 +8,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from fairway.model.budget import Every, Hold
+from fairway.model.budget import BudgetOutlook, Every, Hold
 from fairway.model.names import PriorityName, TeamName
+from fairway.model.text import count
 
 SPENT_CODE: Final = "BudgetSpent"
 """The reason code of a job that waits because a budget is spent."""
@@ -78,6 +79,20 @@ def spent_hint(budget: SpentBudget) -> str:
     if budget.hold is Hold.STOP:
         return raise_it
     return f"{raise_it}, or submit with  --priority {budget.low or 'low'}"
+
+
+def outlook_text(
+    outlook: BudgetOutlook, runs_out: date | None, until: date, every: Every, warn_at: Decimal
+) -> str:
+    """Format the forecast of a budget, e.g. `will run out 10 days early`. `until` begins the next period."""
+    if outlook is BudgetOutlook.SPENT:
+        return "spent"
+    if runs_out is not None:
+        days = (until - runs_out).days - 1
+        return f"will run out {count(days, 'day')} early" if days > 0 else "will run out on the last day"
+    if outlook is BudgetOutlook.WARNED:
+        return f"over {(100 * warn_at).normalize():f} %, but will last the {every}"
+    return f"will last the {every}"
 
 
 def money_text(amount: Fraction | Decimal, like: Decimal) -> str:

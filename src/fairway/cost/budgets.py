@@ -8,7 +8,7 @@ from datetime import date
 from fractions import Fraction
 
 from fairway.cost.calendar import Calendar, next_month
-from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet
 from fairway.model.names import TeamName
@@ -69,6 +69,15 @@ def budget_status(
         return BudgetStatus(BudgetLevel.SPENT, _HOLDS[budget.at_limit], today)
     level = BudgetLevel.WARNED if spent >= amount * Fraction(budget.warn_at) else BudgetLevel.OK
     return BudgetStatus(level, None, _runs_out(budget.every, amount - spent, per_day, now, calendar))
+
+
+def budget_outlook(level: BudgetLevel, runs_out: date | None) -> BudgetOutlook:
+    """Return the level to show: what the forecast says comes before how much is spent."""
+    if level is BudgetLevel.SPENT:
+        return BudgetOutlook.SPENT
+    if runs_out is not None:
+        return BudgetOutlook.RUNS_OUT
+    return BudgetOutlook.WARNED if level is BudgetLevel.WARNED else BudgetOutlook.OK
 
 
 _HOLDS = {AtLimit.WARN: None, AtLimit.LOW_ONLY: Hold.LOW_ONLY, AtLimit.STOP: Hold.STOP}

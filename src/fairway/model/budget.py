@@ -54,6 +54,18 @@ class BudgetLevel(StrEnum):
     SPENT = "spent"
 
 
+class BudgetOutlook(StrEnum):
+    """How a budget will end its period at the current rate of spending: the one level that people see."""
+
+    OK = "ok"
+    """It lasts until the end of the period."""
+    WARNED = "warned"
+    """It lasts, but at least `warn_at` of the amount is spent."""
+    RUNS_OUT = "runs-out"
+    """It will be spent before the end of the period."""
+    SPENT = "spent"
+
+
 class Hold(StrEnum):
     """Which jobs a spent budget blocks. Never in a fleet file: Fairway sets and clears it."""
 

@@ -21,7 +21,7 @@ class BudgetEvent(Wire):
 
 
 class Budget(Wire):
-    """A team's budget, with all teams inside it, and how it stands in the running period."""
+    """A team's budget, with all teams inside it, and its state in the current period."""
 
     team: str
     currency: str
@@ -36,8 +36,12 @@ class Budget(Wire):
     part: Decimal | None = Field(description="spent of the amount, in percent")
     per_day: Amount | None = Field(description="how fast it is being spent")
     runs_out: date | None = Field(description="at that rate; null: not in this period")
-    level: Literal["ok", "warned", "spent"] | None
-    hold: Hold | None = Field(description="what is kept from starting, for this budget or one around it")
+    level: Literal["ok", "warned", "spent"] | None = Field(description="by how much of the amount is spent")
+    outlook: Literal["ok", "warned", "runs-out", "spent"] | None = Field(
+        description="the level to show: how the period will end at the current rate; null: not counted yet"
+    )
+    forecast: str = Field(description="`outlook` in words: will run out 10 days early")
+    hold: Hold | None = Field(description="which jobs do not start, because of this budget or one around it")
     since: Moment | None = Field(description="when it came to this level and hold")
     checked_at: Moment | None
     summary: str = Field(description="of a hold: what is spent, and what starts until when; else empty")

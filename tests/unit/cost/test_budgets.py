@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.cost.budget_text import outlook_text
 from fairway.cost.budgets import (
     BudgetStatus,
+    budget_outlook,
     budget_status,
     burn_window,
     per_day,
@@ -23,7 +25,7 @@ from fairway.cost.budgets import (
     with_holds,
 )
 from fairway.cost.calendar import Calendar
-from fairway.model.budget import AtLimit, Budget, BudgetLevel, Every, Hold
+from fairway.model.budget import AtLimit, Budget, BudgetLevel, BudgetOutlook, Every, Hold
 from fairway.model.charge import Span
 from fairway.model.names import TeamName
 from tests.unit.cost.small import CALENDAR, DAY, fleet, gpus, patient, team
@@ -63,6 +65,27 @@ def test_what_a_spent_budget_holds(at_limit: AtLimit, hold: Hold | None) -> None
 )
 def test_the_day_it_runs_out(rate: str, runs_out: date | None) -> None:
     assert budget_status(BUDGET, Fraction(500), Fraction(rate), TENTH, CALENDAR).runs_out == runs_out
+
+
+@pytest.mark.parametrize(
+    ("spent", "rate", "outlook", "text"),
+    [
+        ("100", "1", BudgetOutlook.OK, "will last the month"),
+        ("850", "1", BudgetOutlook.WARNED, "over 80 %, but will last the month"),
+        ("450", "55", BudgetOutlook.RUNS_OUT, "will run out 10 days early"),
+        ("450", "28.5", BudgetOutlook.RUNS_OUT, "will run out 1 day early"),
+        ("450", "27.5", BudgetOutlook.RUNS_OUT, "will run out on the last day"),
+        ("850", "100", BudgetOutlook.RUNS_OUT, "will run out 18 days early"),
+        ("1000", "1", BudgetOutlook.SPENT, "spent"),
+    ],
+)
+def test_the_level_that_people_see_is_by_forecast(
+    spent: str, rate: str, outlook: BudgetOutlook, text: str
+) -> None:
+    status = budget_status(BUDGET, Fraction(spent), Fraction(rate), TENTH, CALENDAR)
+    assert budget_outlook(status.level, status.runs_out) is outlook
+    until = date(2026, 12, 1)
+    assert outlook_text(outlook, status.runs_out, until, BUDGET.every, BUDGET.warn_at) == text
 
 
 def test_a_budget_of_nothing_is_spent() -> None:

@@ -14,19 +14,19 @@ def budgets_view(found: wire.Budgets, *, wide: bool) -> TableView:
     columns = [
         Column("TEAM", fit=Fit.MIDDLE),
         Column("PERIOD"),
-        *Column.numbers("AMOUNT", "SPENT", "%", "A DAY"),
-        Column("RUNS OUT"),
+        *Column.numbers("AMOUNT", "SPENT", "%", "PER DAY"),
+        Column("FORECAST"),
         Column("HOLD", hide_if_empty=True),
     ]
     if wide:
-        columns += [Column("AT LIMIT"), Column("RUNNING"), Column("WARNS AT", right=True)]
+        columns += [Column("RUNS OUT"), Column("AT LIMIT"), Column("RUNNING"), Column("WARN AT", right=True)]
         columns += [Column("LAST", fit=Fit.END)]
     return TableView(
         columns,
         [_row(b, wide=wide) for b in found.budgets],
         notes=[line for b in found.budgets if b.summary for line in (b.summary, f"hint: {b.hint}")],
-        alarming=frozenset(i for i, b in enumerate(found.budgets) if b.hold or b.level == "spent"),
-        empty="no budgets" if found.of_teams is None else "no budgets of your teams",
+        alarming=frozenset(i for i, b in enumerate(found.budgets) if b.hold or b.outlook == "spent"),
+        empty="no budgets" if found.of_teams is None else "your teams have no budgets",
         hint="give a team one in the fleet file:  budget: { amount: 120000, at_limit: low-only }",
     )
 
@@ -39,12 +39,13 @@ def _row(b: wire.Budget, *, wide: bool) -> list[str]:
         UNKNOWN if b.spent is None else _money(b.spent),
         UNKNOWN if b.part is None else f"{b.part:.0f}",
         UNKNOWN if b.per_day is None else _money(b.per_day),
-        UNKNOWN if b.spent is None else "not in it" if b.runs_out is None else b.runs_out.isoformat(),
+        b.forecast or UNKNOWN,
         b.hold or "",
     ]
     if wide:
         last = b.events[0] if b.events else None
         row += [
+            f"not this {b.every}" if b.runs_out is None else b.runs_out.isoformat(),
             b.at_limit,
             b.running,
             f"{(b.warn_at * 100).normalize():f}%",

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
 
-from fairway.cost.budget_text import SpentBudget, spent_hint, spent_text
+from fairway.cost.budget_text import SpentBudget, outlook_text, spent_hint, spent_text
+from fairway.cost.budgets import budget_outlook
 from fairway.ledger import BudgetEvent, StoredBudgetStatus
 from fairway.model.budget import Budget
 from fairway.model.fleet import Fleet
@@ -56,6 +57,10 @@ def _budget(
     quantum = cent(fleet.currency)
     spent = None if status is None else status.spent.quantize(quantum, ROUND_HALF_EVEN)
     part = None if status is None else (100 * status.spent / budget.amount).quantize(Decimal("0.1"))
+    outlook = None if status is None else budget_outlook(status.level, status.runs_out)
+    forecast = ""
+    if outlook is not None and status is not None:
+        forecast = outlook_text(outlook, status.runs_out, until, budget.every, budget.warn_at)
     return wire.Budget(
         team=team.name,
         currency=fleet.currency,
@@ -71,6 +76,8 @@ def _budget(
         per_day=None if status is None else status.per_day.quantize(quantum, ROUND_HALF_EVEN),
         runs_out=None if status is None else status.runs_out,
         level=None if status is None else status.level.value,
+        outlook=None if outlook is None else outlook.value,
+        forecast=forecast,
         hold=None if spent_budget is None else spent_budget.hold,
         since=None if status is None else status.since,
         checked_at=None if status is None else status.checked_at,

@@ -19,7 +19,7 @@ from fairway.services.rights import usage_filter
 from fairway.views.cost_records import Report
 from fairway.web.pages.cost import plot as plots
 from fairway.web.pages.cost import tables
-from fairway.web.pages.cost.query import CostQuery, ReportKind, window_before
+from fairway.web.pages.cost.query import Comparison, CostQuery, ReportKind, comparison
 from fairway.wire import costs as wire
 
 _MANY: Final = 400
@@ -37,8 +37,8 @@ class CostPageData:
     table: tables.ShownTable
     plot: plots.Plot | None
     """None if it is loaded later."""
-    before: Report | None
-    """The total of the previous window. None if a comparison would be unfair, or is loaded later."""
+    compared: Comparison | None
+    """The days that were compared. None if none are over, or they are loaded later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +101,21 @@ async def read_page(costs: CostQueries, caller: Token, query: CostQuery) -> Cost
     size = size_of(await costs.fleet(), caller, query)
     if size is QuerySize.LATE:
         report = await read_report(costs, caller, query.what, query.request())
-        plot = before = None
+        plot = compared = None
+        change = ""
     else:
         label = _plot_label(query, size)
         report, daily = await _read_with_days(costs, caller, query, size, label)
-        before = await _read_before(costs, caller, query, report)
+        compared, change = await _compare(costs, caller, query, daily)
         plot = _plot(daily, label)
-    return CostPageData(report, tables.figures(report, before), tables.table(report, query), plot, before)
+    return CostPageData(report, tables.figures(report, change), tables.table(report, query), plot, compared)
 
 
 async def read_late_plot(costs: CostQueries, caller: Token, query: CostQuery) -> LatePlot:
     """Query the plot by day and the comparison with the previous window, which are loaded later."""
     daily = await read_report(costs, caller, query.what, _by_day(query.request()))
-    before = await _read_before(costs, caller, query, daily)
-    return LatePlot(_plot(daily, None), tables.change_text(daily, before))
+    _, change = await _compare(costs, caller, query, daily)
+    return LatePlot(_plot(daily, None), change)
 
 
 async def _read_with_days(
@@ -154,11 +155,13 @@ def _by_day(request: CostRequest) -> CostRequest:
     return replace(request, by=(Label.DAY,), max_rows=wire.MAX_ROWS)
 
 
-async def _read_before(costs: CostQueries, caller: Token, query: CostQuery, report: Report) -> Report | None:
-    """Query the total of the previous window. Returns None if a comparison would be unfair."""
-    request = query.request()
-    today = report.window.end.astimezone(ZoneInfo(report.window.timezone)).date()
-    window = window_before(request.window, report.window, today)
-    if window is None:
-        return None
-    return await read_report(costs, caller, query.what, replace(request, window=window, by=(), max_rows=1))
+async def _compare(
+    costs: CostQueries, caller: Token, query: CostQuery, daily: Report
+) -> tuple[Comparison | None, str]:
+    """Compare the whole days of a report by day with as many before. The text is empty without a change."""
+    found = comparison(daily.window, daily.window.end.astimezone(ZoneInfo(daily.window.timezone)).date())
+    if found is None:
+        return None, ""
+    request = replace(query.request(), window=found.window_before, by=(), max_rows=1)
+    before = await read_report(costs, caller, query.what, request)
+    return found, tables.change_text(daily, found, before)

@@ -73,7 +73,9 @@ def add_cost_page(site: PageContext, costs: CostQueries) -> None:
             return pages.show(request, "cost.html", values | {"fault": error}, status=status)
         closed = {f"{month.month:%Y-%m}": month for month in await ledger.months.all()}
         months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS)]
-        return pages.show(request, "cost.html", values | _data_values(data) | {"months": months})
+        budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
+        more = {"months": months, "budgets": budgets}
+        return pages.show(request, "cost.html", values | _data_values(data) | more)
 
 
 def add_cost_files(site: PageContext, costs: CostQueries) -> None:
@@ -152,6 +154,7 @@ def _query_values(fleet: Fleet, caller: Token, query: CostQuery) -> dict[str, An
         "fault": None,
         "late": None,
         "months": [],
+        "budgets": [],
     }
 
 

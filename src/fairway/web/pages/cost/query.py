@@ -5,7 +5,6 @@ The URL holds the whole query, so that a page can be linked to.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import StrEnum
@@ -23,8 +22,6 @@ DEFAULT_WINDOW: Final = "30d"
 FEW_ROWS: Final = 50
 MANY_ROWS: Final = 1000
 _MAX_NAME_LENGTH: Final = 200
-_SHORT_DAYS: Final = 2
-"""In windows this short, an incomplete day is not comparable with a complete one."""
 
 
 class ReportKind(StrEnum):
@@ -146,24 +143,39 @@ def windows(query: CostQuery, today: date) -> list[WindowLink]:
     ]
 
 
-def window_before(text: str, shown: wire.Window, today: date) -> str | None:
-    """Return the window to compare with: the previous month, or as many days before.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two periods of the same number of whole days; the second is the earlier one."""
 
-    Returns None if a comparison would be unfair. For a window that is not over, compare only as many days as
-    have begun: half of November with half of October.
+    first: date
+    last: date
+    """Included, as all days here."""
+    first_before: date
+    last_before: date
+
+    @property
+    def days(self) -> int:
+        return (self.last - self.first).days + 1
+
+    @property
+    def window_before(self) -> str:
+        return f"{self.first_before}..{self.last_before}"
+
+
+def comparison(shown: wire.Window, today: date) -> Comparison | None:
+    """Return the days of a window that are over, and as many before. None: no day of it is over.
+
+    Today is left out: some hours of it against a whole day would look like a drop. A window that begins with
+    a month is compared with the beginning of the month before, if that is long enough.
     """
-    first, last = shown.first_day, min(shown.last_day, today)
+    first, last = shown.first_day, min(shown.last_day, today - timedelta(days=1))
     days = (last - first).days + 1
-    ongoing = shown.last_day >= today
-    if days < 1 or (ongoing and days <= _SHORT_DAYS):
+    if days < 1:
         return None
-    if re.fullmatch(wire.MONTH_PATTERN, text):
-        month = (first - timedelta(days=1)).replace(day=1)
-        if not ongoing:
-            return f"{month:%Y-%m}"
-        end = min(month + timedelta(days=days), next_month(month)) - timedelta(days=1)
-        return f"{month}..{end}"
-    return f"{first - timedelta(days=days)}..{first - timedelta(days=1)}"
+    month = (first - timedelta(days=1)).replace(day=1)
+    of_month = first.day == 1 and shown.last_day < next_month(first)
+    before = month if of_month and month + timedelta(days=days) <= first else first - timedelta(days=days)
+    return Comparison(first, last, before, before + timedelta(days=days - 1))
 
 
 def months_until(today: date, count: int) -> list[str]:

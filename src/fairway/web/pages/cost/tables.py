@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Final, TypeVar
 
@@ -11,7 +12,7 @@ from fairway.model.charge import UNUSED_KINDS, ChargeKind, Label
 from fairway.views.cost_records import Report
 from fairway.views.costs import KIND_WORDS, AnyRow, row_amount, row_names
 from fairway.web.format import amount, money, percent
-from fairway.web.pages.cost.query import CostQuery
+from fairway.web.pages.cost.query import Comparison, CostQuery
 from fairway.wire import costs as wire
 
 RowT = TypeVar("RowT", wire.CostRow, wire.UsageRow, wire.WasteRow)
@@ -63,9 +64,8 @@ class ShownTable:
     """The number of rows that are summed up in one."""
 
 
-def figures(report: Report, before: Report | None) -> list[Figure]:
-    """Return the key figures of a report; the first is compared with the previous window."""
-    change = change_text(report, before)
+def figures(report: Report, change: str) -> list[Figure]:
+    """Return the key figures of a report; the first with its change since the days before."""
     match report:
         case wire.CostReport():
             return _cost_figures(report, change)
@@ -86,19 +86,23 @@ def table(report: Report, query: CostQuery) -> ShownTable:
             return _waste_table(report, query)
 
 
-def change_text(report: Report, before: Report | None) -> str:
-    """Format the change since the previous window, `12 % more than before`; empty if there is none."""
-    return compared(row_amount(report.total), None if before is None else row_amount(before.total))
+def change_text(daily: Report, over: Comparison, before: Report) -> str:
+    """Format the change of the compared days of a report by day: `12 % more than the 7 days before`."""
+    place = daily.by.index(Label.DAY)
+    days = {(over.first + timedelta(days=n)).isoformat() for n in range(over.days)}
+    now = sum((row_amount(row) for row in daily.rows if row.labels[place] in days), _ZERO)
+    return compared(now, row_amount(before.total), over.days)
 
 
-def compared(now: Decimal, before: Decimal | None) -> str:
+def compared(now: Decimal, before: Decimal, days: int) -> str:
     """Format the change from one amount to another. Returns an empty string without a previous amount."""
     if not before:
         return ""
+    then = "the day before" if days == 1 else f"the {days} days before"
     change = (now - before) / before * 100
     if not round(change):
-        return "as before"
-    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than before"
+        return f"same as {then}"
+    return f"{abs(change):,.0f} % {'more' if change > 0 else 'less'} than {then}"
 
 
 def _cost_figures(report: wire.CostReport, change: str) -> list[Figure]:

@@ -15,7 +15,7 @@ from fairway.cost.budgets import period
 from fairway.cost.calendar import calendar_of
 from fairway.cost.rounding import rounded
 from fairway.ledger.pools import WaitingGroup
-from fairway.model.budget import Hold
+from fairway.model.budget import BudgetOutlook, Hold
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.job import JobState
 from fairway.model.names import TeamName
@@ -33,8 +33,8 @@ MAX_QUEUES: Final = 8
 MAX_REASONS: Final = 2
 _NUMBERED: Final = re.compile(r"\S*\d\S*(,? \S*\d\S*)*")
 """What reasons of the same kind differ in: counts, and names of nodes."""
-_NEAR: Final = Decimal("0.9")
-"""The fraction of its warning threshold from which a budget is listed."""
+_TO_WATCH: Final = (BudgetOutlook.SPENT, BudgetOutlook.RUNS_OUT, BudgetOutlook.WARNED)
+"""The levels of budgets that are listed, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +224,11 @@ def todays_cost(data: FleetPageData, cost: DayCost, visible: frozenset[str] | No
 
 
 def budgets(data: FleetPageData, visible: frozenset[str] | None) -> Budgets:
-    """Return the budgets that are spent, warned of or close to it, as far as the caller may see them."""
+    """Return the budgets that are spent, will run out or passed their warning, as far as visible."""
     now = int(data.state.now.timestamp())
     every = convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
-    near = [b for b in every if b.part is not None and b.part >= 100 * b.warn_at * _NEAR]
-    near.sort(key=lambda b: (-(b.part or 0), b.team))
+    near = [b for b in every if b.outlook in _TO_WATCH]
+    near.sort(key=lambda b: (_TO_WATCH.index(BudgetOutlook(b.outlook)), b.runs_out or b.until, b.team))
     return Budgets(tuple(near), len(every) - len(near))
 
 

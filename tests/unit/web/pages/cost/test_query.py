@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
 from fairway.model.charge import Label
@@ -12,9 +14,9 @@ from fairway.services.errors import ErrorKind, RequestError
 from fairway.web.pages.cost.query import (
     CostQuery,
     ReportKind,
+    comparison,
     month_beside,
     months_until,
-    window_before,
     windows,
 )
 from fairway.wire import costs as wire
@@ -88,24 +90,38 @@ def test_a_row_leads_into_itself(text: str, label: Label, name: str, address: st
 
 
 @pytest.mark.parametrize(
-    ("text", "first", "last", "before"),
+    ("first", "last", "before"),
     [
-        ("30d", "2026-10-17", "2026-11-15", "2026-09-17..2026-10-16"),
-        ("2026-10", "2026-10-01", "2026-10-31", "2026-09"),
-        ("2026-11", "2026-11-01", "2026-11-30", "2026-10-01..2026-10-15"),
-        ("2026-10-03", "2026-10-03", "2026-10-03", "2026-10-02..2026-10-02"),
-        ("2026-11-15", "2026-11-15", "2026-11-15", None),
-        ("2026-12", "2026-12-01", "2026-12-31", None),
+        ("2026-10-17", "2026-11-15", "2026-09-18..2026-10-16"),  # 29 whole days and some hours of today
+        ("2026-11-09", "2026-11-15", "2026-11-03..2026-11-08"),
+        ("2026-10-01", "2026-10-31", "2026-08-31..2026-09-30"),  # September has a day less
+        ("2026-11-01", "2026-11-30", "2026-10-01..2026-10-14"),
+        ("2026-10-03", "2026-10-03", "2026-10-02..2026-10-02"),
+        ("2026-11-14", "2026-11-15", "2026-11-13..2026-11-13"),
+        ("2026-11-15", "2026-11-15", None),
+        ("2026-12-01", "2026-12-31", None),
     ],
 )
-def test_what_it_is_compared_with(text: str, first: str, last: str, before: str | None) -> None:
-    assert window_before(text, shown(first, last), date(2026, 11, 15)) == before
+def test_what_it_is_compared_with(first: str, last: str, before: str | None) -> None:
+    found = comparison(shown(first, last), date(2026, 11, 15))
+    assert (found and found.window_before) == before
 
 
-def test_a_long_month_beside_a_short_one() -> None:
-    assert window_before("2026-03", shown("2026-03-01", "2026-03-31"), date(2026, 3, 30)) == (
-        "2026-02-01..2026-02-28"
-    )
+DAYS = st.dates(date(2020, 1, 1), date(2030, 12, 31))
+
+
+@given(first=DAYS, days=st.integers(1, 400), today=DAYS)
+def test_only_equal_periods_are_compared(first: date, days: int, today: date) -> None:
+    """Neither has a day that is not over, and no day is in both."""
+    window = shown(first.isoformat(), (first + timedelta(days=days - 1)).isoformat())
+    found = comparison(window, today)
+    if found is None:
+        assert first >= today
+        return
+    assert found.last - found.first == found.last_before - found.first_before
+    assert found.last_before < found.first == first
+    assert found.last < today
+    assert found.last == min(window.last_day, today - timedelta(days=1))
 
 
 def test_windows_and_months() -> None:

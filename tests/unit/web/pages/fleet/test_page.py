@@ -153,22 +153,37 @@ class TestMoney:
                 [],
             )
 
-    async def test_budgets_near_or_over_their_limit_are_told(
+    async def test_budgets_that_need_attention_are_listed(
         self, ledger: Ledger, viewer: httpx2.AsyncClient
     ) -> None:
         await self.stand(ledger)
         page = words((await viewer.get("/")).text)
-        assert "product ✕ spent 103 %" in page
-        assert "research ▲ near its limit 90 %" in page
-        assert "2,700.00 of 3,000.00 USD this month · 50.00 a day" in page
-        assert "1 other with room to spare" in page and "vision ▲" not in page
+        assert "product ■ spent: no jobs start 103 %" in page
+        assert "research ▲ over 80 %, but will last the month 90 %" in page
+        assert "2,700.00 of 3,000.00 USD this month · 50.00 per day" in page
+        assert "1 other budget will last the period" in page and "vision ▲" not in page
+
+    async def test_every_page_has_the_same_level_of_a_budget(
+        self, ledger: Ledger, viewer: httpx2.AsyncClient
+    ) -> None:
+        """By forecast: 45 % spent says nothing of a budget that runs out on the third day."""
+        first = datetime.now(UTC).date().replace(day=1)
+        days = (date(first.year + first.month // 12, first.month % 12 + 1, 1) - first).days
+        lease = await ledger.leases.take("budget", "", "test", 60)
+        assert lease is not None
+        status = replace(standing("research", first, 1350, BudgetLevel.OK), runs_out=first.replace(day=3))
+        async with ledger.writing(lease) as tx:
+            await tx.budgets.write([status], [])
+        early = f"▲ will run out {days - 3} days early"
+        for address in ("/", "/teams", "/teams/research", "/cost"):
+            assert early in words((await viewer.get(address)).text), address
 
     async def test_a_member_sees_the_money_of_their_own_teams_alone(
         self, ledger: Ledger, sign_in: SignIn
     ) -> None:
         await self.stand(ledger)
         page = words((await (await sign_in(Role.MEMBER, user="bob")).get("/")).text)
-        assert "product ✕ spent" in page and "research ▲" not in page
+        assert "product ■ spent" in page and "research ▲" not in page
         assert "Your teams today" in page and "DayCost today" not in page
         mine = words((await (await sign_in(Role.LEAD, user="vic")).get("/", headers=PART)).text)
         assert "2,700.00" not in mine and "3,100.00" not in mine

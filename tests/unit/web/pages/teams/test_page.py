@@ -70,9 +70,9 @@ async def test_the_tree(admin: httpx2.AsyncClient) -> None:
     product = row_of(text, "product")
     assert "a100: holds 5, 1 of them borrowed, guaranteed 4" in product
     assert '<span class="n borrowed warn">1</span>' in product and "5 GPUs" in product
-    assert "nothing starts" in product and "2,533.00" in product
+    assert "spent: no jobs start" in product and "2,533.00" in product
     assert "holds 5, guaranteed 12" in row_of(text, "research")
-    assert "in budget" in row_of(text, "research")
+    assert "will last the month" in row_of(text, "research")
     by_name = await page(admin, "/teams?sort=name")
     assert re.findall(r'<tr id="team-(\w+)"', by_name) == ["nlp", "product", "research", "vision"]
     assert "in research" in row_of(by_name, "nlp")
