@@ -33,7 +33,7 @@ MAX_QUEUES: Final = 8
 MAX_REASONS: Final = 2
 _NUMBERED: Final = re.compile(r"\S*\d\S*(,? \S*\d\S*)*")
 """What reasons of the same kind differ in: counts, and names of nodes."""
-_TO_WATCH: Final = (BudgetOutlook.SPENT, BudgetOutlook.RUNS_OUT, BudgetOutlook.WARNED)
+_TO_WATCH: Final = tuple(o.value for o in (BudgetOutlook.SPENT, BudgetOutlook.RUNS_OUT, BudgetOutlook.WARNED))
 """The levels of budgets that are listed, the worst first."""
 
 
@@ -228,7 +228,7 @@ def budgets(data: FleetPageData, visible: frozenset[str] | None) -> Budgets:
     now = int(data.state.now.timestamp())
     every = convert_budgets.budgets(data.policy, data.snapshot.budgets, (), now, visible).budgets
     near = [b for b in every if b.outlook in _TO_WATCH]
-    near.sort(key=lambda b: (_TO_WATCH.index(BudgetOutlook(b.outlook)), b.runs_out or b.until, b.team))
+    near.sort(key=lambda b: (_TO_WATCH.index(b.outlook or ""), b.runs_out or b.until, b.team))
     return Budgets(tuple(near), len(every) - len(near))
 
 

@@ -44,7 +44,7 @@ def test_hours_of_today_are_not_compared_with_a_whole_day() -> None:
         end=datetime(2026, 11, 16, 6, tzinfo=UTC),
         timezone="UTC",
     )
-    report = partial(wire.CostReport.model_construct, window=window, currency="USD")
+    report = partial(wire.CostReport, fleet="", of_teams=None, window=window, currency="USD")
     daily = report(
         by=[Label.DAY],
         rows=[row(labels=[f"{d}"], total=a) for d, a in zip(days, amounts, strict=True)],
