@@ -6,12 +6,11 @@ hosts a query.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, isnan
 from typing import Final
 
 import structlog
@@ -238,7 +237,7 @@ def _merged(rows: Iterable[MatrixRow]) -> tuple[Sample, ...]:
         factor = 1.0 if name in _CODES else _FALLBACK[1]
         for at, text in row.values:
             number = parse_number(text) * factor
-            if math.isnan(number):
+            if isnan(number):
                 continue
             if row.metric.holder:
                 holders.setdefault(at, set()).add(row.metric.holder)

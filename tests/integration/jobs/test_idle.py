@@ -42,14 +42,12 @@ from fairway.model.names import ClusterName, PoolName, PriorityName, TeamName, U
 from fairway.model.team import Supply
 from fairway.server import build_engine
 from fairway.services.fleets import Fleets, LastApplied
-from lab import Instance, find
+from lab import Instance
 from lab.kubernetes import Api, kwok
 from lab.kubernetes.api import ApiError
 from lab.slurm import configure
-from tests.contract.driver import absent
 from tests.integration.jobs import kubernetes_jobs, slurm_jobs
 from tests.integration.policy.policy_lab import governed
-from tests.scenarios.conftest import instance_of
 from tests.waiting import Deadline
 
 pytestmark = pytest.mark.timeout(300)
@@ -128,7 +126,7 @@ class KubernetesTarget(Target):
         (container,) = job["spec"]["template"]["spec"]["containers"]
         container["env"] = [{"name": kwok.RUN_FOR_ENV, "value": "600s"}]
         own = Api.from_kubeconfig(Path(self.instance.env()[f"{user.upper()}_KUBECONFIG"]))
-        own.text("POST", f"/apis/batch/v1/namespaces/{self.team}/jobs", job)
+        kubernetes_jobs.create(own, self.team, job)
 
     def priority(self, engine_id: str) -> int:
         return int(self._workload(engine_id)["spec"]["priority"])
@@ -154,9 +152,7 @@ class KubernetesTarget(Target):
 
 @contextmanager
 def opened(name: str, folder: Path) -> Iterator[Target]:
-    instance = find(instance_of(name))
-    if instance is None or instance.state == "down":
-        absent(name, "make lab-up")
+    instance = governed(name).instance
     if name == "kubernetes":
         stage = kubernetes_jobs.Stage.of(instance, str(folder))
         asyncio.run(stage.apply())

@@ -18,11 +18,10 @@ import pytest
 import yaml
 
 from fairway.model.job import Ending, EngineId, JobState, Order, SeenJob
-from lab import Instance, find
+from lab import Instance
 from lab.kubernetes import kwok
-from tests.contract.driver import absent
 from tests.integration.jobs.kubernetes_jobs import Stage
-from tests.scenarios.conftest import instance_of
+from tests.integration.policy.policy_lab import governed
 
 pytestmark = [pytest.mark.kubernetes]
 
@@ -157,13 +156,9 @@ def compare(story: Story, seen: SeenJob, pods: list[dict[str, Any]]) -> list[str
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    instance = find(instance_of("kubernetes"))
-    if instance is None or instance.state == "down":
-        absent("kubernetes", "make lab-up")
-    own = Stage.of(instance)
+    own = Stage.of(governed("kubernetes").instance)
     own.clear()
     await own.apply()
-    await asyncio.sleep(0.7)
     own.follow()
     yield own
     await own.leave()

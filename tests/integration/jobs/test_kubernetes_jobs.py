@@ -12,13 +12,10 @@ import pytest
 
 from fairway.engines.port import Refused
 from fairway.model.job import Ending, EngineId, EngineName, JobState
-from lab import find
 from lab.kubernetes import kwok
 from lab.kubernetes.api import ApiError
-from tests.contract.driver import absent
 from tests.integration.jobs.kubernetes_jobs import Stage, create, member, native
 from tests.integration.policy.policy_lab import governed
-from tests.scenarios.conftest import instance_of
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
 
@@ -36,12 +33,9 @@ def afterwards() -> Iterator[None]:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    instance = find(instance_of("kubernetes"))
-    if instance is None or instance.state == "down":
-        absent("kubernetes", "make lab-up")
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    own = Stage.of(instance, str(folder))
+    own = Stage.of(governed("kubernetes").instance, str(folder))
     await own.apply()
     own.follow()
     yield own

@@ -7,11 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from lab import find
-from tests.contract.driver import absent
 from tests.integration.jobs.kubernetes_jobs import Stage
 from tests.integration.policy.policy_lab import governed
-from tests.scenarios.conftest import instance_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,10 +20,7 @@ def afterwards() -> Iterator[None]:
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    instance = find(instance_of("kubernetes"))
-    if instance is None or instance.state == "down":
-        absent("kubernetes", "make lab-up")
-    own = Stage.of(instance)
+    own = Stage.of(governed("kubernetes").instance)
     await own.apply()
     yield own
     await own.engine.close()

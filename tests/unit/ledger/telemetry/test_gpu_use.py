@@ -37,6 +37,14 @@ async def lease(ledger: Ledger) -> AsyncIterator[Lease]:
     yield taken
 
 
+@pytest.fixture
+async def job(ledger: Ledger, lease: Lease, hand: Hand) -> JobId:
+    """A job on a cluster whose GPU metrics are read from NOON on."""
+    async with ledger.writing(lease) as tx:
+        await tx.gpu_use.start(NOON, 30.0)
+    return JobId(hand.job(hand.class_()))
+
+
 def use(engine: float, seconds: float = 300, peak: float | None = None) -> GpuUse:
     made = GpuUse()
     made.add({MetricCode.ENGINE: engine, MetricCode.POWER: 400.0}, seconds, peak)
@@ -55,11 +63,8 @@ def one(db: psycopg.Connection[Any], query: str) -> Any:
 
 
 async def test_windows_are_added_up(
-    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+    ledger: Ledger, lease: Lease, job: JobId, db: psycopg.Connection[Any]
 ) -> None:
-    job = JobId(hand.job(hand.class_()))
-    async with ledger.writing(lease) as tx:
-        await tx.gpu_use.start(NOON, 30.0)
     await add(ledger, lease, FIRST, {job: {GPU: use(0.5, peak=100), Device("n1", "1"): use(0.0)}})
     await add(ledger, lease, SECOND, {job: {GPU: use(1.0, 150, peak=50)}})
     assert one(db, "SELECT engine, engine_seconds, power, idle, memory_peak FROM job_use") == (
@@ -84,11 +89,8 @@ async def test_windows_are_added_up(
 
 
 async def test_names_come_from_exporters_and_may_have_any_character(
-    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+    ledger: Ledger, lease: Lease, job: JobId, db: psycopg.Connection[Any]
 ) -> None:
-    job = JobId(hand.job(hand.class_()))
-    async with ledger.writing(lease) as tx:
-        await tx.gpu_use.start(NOON, 30.0)
     names = {"n{1},2", 'n"1"', "n\\1", "n\n1", "NULL", "", "knöten", " n1 "}
     await add(ledger, lease, FIRST, {job: {Device(name, "0"): use(0.5) for name in names}})
     assert {row[0] for row in db.execute("SELECT node FROM gpu_use")} == names
@@ -98,11 +100,8 @@ async def test_names_come_from_exporters_and_may_have_any_character(
 
 
 async def test_a_window_is_added_once(
-    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+    ledger: Ledger, lease: Lease, job: JobId, db: psycopg.Connection[Any]
 ) -> None:
-    job = JobId(hand.job(hand.class_()))
-    async with ledger.writing(lease) as tx:
-        await tx.gpu_use.start(NOON, 30.0)
     await add(ledger, lease, FIRST, {job: {GPU: use(0.5)}})
     for window in (FIRST, Window(NOON + 900, NOON + 1200)):
         with pytest.raises(LeaseLost):
@@ -111,11 +110,8 @@ async def test_a_window_is_added_once(
 
 
 async def test_old_windows_are_forgotten_and_sums_stay(
-    ledger: Ledger, lease: Lease, hand: Hand, db: psycopg.Connection[Any]
+    ledger: Ledger, lease: Lease, job: JobId, db: psycopg.Connection[Any]
 ) -> None:
-    job = JobId(hand.job(hand.class_()))
-    async with ledger.writing(lease) as tx:
-        await tx.gpu_use.start(NOON, 30.0)
     await add(ledger, lease, FIRST, {job: {GPU: use(0.5)}})
     later = Window(NOON + 86_400, NOON + 86_700)
     async with ledger.writing(lease) as tx:
