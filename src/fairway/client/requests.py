@@ -76,6 +76,8 @@ class Filters(TypedDict, total=False):
     """States by name; `open` and `ended` are groups of states."""
     pool: str | None
     name: str | None
+    node: str | None
+    """The node on which they run now."""
     array: str | None
     """The id of its first task."""
     native: bool | None
@@ -132,7 +134,7 @@ def jobs(max_jobs: int | None, **filters: Unpack[Filters]) -> ApiRequest[Page[jo
     """Request the first page of a list of jobs, newest first."""
     native, since, until = filters.get("native"), filters.get("since"), filters.get("until")
     params: list[tuple[str, object]] = [
-        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "array")),
+        *((key, filters.get(key)) for key in ("cluster", "team", "user", "pool", "name", "node", "array")),
         *(("state", str(state)) for state in filters.get("states", ())),
         ("native", None if native is None else str(native).lower()),
         ("since", zulu(since) if since else None),

@@ -22,7 +22,7 @@ from fairway.demo.users import PlannedJob, Users
 from fairway.engines.virtual import SimState, Simulator, VirtualEngine
 from fairway.model.errors import FairwayError
 from fairway.model.fleet import Capacity, Fleet
-from fairway.model.job import JobState, Tolerates
+from fairway.model.job import PENDING_JOBS, Tolerates
 from fairway.model.names import ClusterName, NodeName, PoolName, SliceName, UserName
 from fairway.model.team import Supply
 from fairway.wire import jobs as wire
@@ -121,7 +121,7 @@ class Load:
     async def _count_waiting(self) -> Mapping[Supply, int]:
         waiting: Counter[Supply] = Counter()
         for count in await self._clients["admin"].job_counts():
-            if count.pool is not None and count.state in (JobState.QUEUED, JobState.WAITING):
+            if count.pool is not None and count.state in PENDING_JOBS:
                 slice_ = None if count.slice is None else SliceName(count.slice)
                 waiting[Supply(PoolName(count.pool), slice_)] += count.jobs
         return waiting

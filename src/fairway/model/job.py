@@ -70,7 +70,8 @@ class JobState(StrEnum):
     """The engine no longer knows it, and how it ended is unknown."""
 
 
-OPEN_JOBS: Final = (JobState.QUEUED, JobState.WAITING, JobState.HELD, JobState.RUNNING)
+PENDING_JOBS: Final = (JobState.QUEUED, JobState.WAITING)
+OPEN_JOBS: Final = (*PENDING_JOBS, JobState.HELD, JobState.RUNNING)
 ENDED_JOBS: Final = tuple(state for state in JobState if state not in OPEN_JOBS)
 
 

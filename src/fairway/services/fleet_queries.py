@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from fairway.ledger import Ledger
+from fairway.ledger.records.jobs import by_team
+from fairway.model.job import PENDING_JOBS
 from fairway.model.observation import Health
 from fairway.services.convert import fleet as convert
 from fairway.services.fleets import Fleets
@@ -18,11 +21,10 @@ async def list_clusters(ledger: Ledger, fleets: Fleets) -> list[wire.Cluster]:
 
 async def list_pools(ledger: Ledger, fleets: Fleets, cluster: str | None = None) -> list[wire.Pool]:
     """List every pool of the fleet, or of one cluster, by name."""
-    return [
-        p
-        for p in convert.pools(await _fleet_state(ledger, fleets))
-        if cluster is None or p.cluster == cluster
-    ]
+    counts = by_team(await ledger.jobs.counts(cluster), *PENDING_JOBS)
+    waiting = {supply: sum(teams.values()) for supply, teams in counts.items()}
+    state = replace(await _fleet_state(ledger, fleets), waiting=waiting)
+    return [p for p in convert.pools(state) if cluster is None or p.cluster == cluster]
 
 
 async def list_nodes(

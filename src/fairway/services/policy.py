@@ -231,7 +231,9 @@ async def list_teams(ledger: Ledger, fleets: Fleets) -> list[wire.Team]:
             found.setdefault(team.name, team)
         for name in (*apply.partly_live, *apply.not_live):
             not_live.setdefault(name, []).append(apply.cluster)
-    teams = [team.model_copy(update={"not_live_on": not_live.get(team.name, [])}) for team in found.values()]
+    counts, pools = await ledger.jobs.counts(), await ledger.clusters.pools()
+    teams = convert.with_holdings(list(found.values()), counts, pools)
+    teams = [team.model_copy(update={"not_live_on": not_live.get(team.name, [])}) for team in teams]
     return sorted(teams, key=convert.team_key)
 
 

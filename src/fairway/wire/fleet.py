@@ -114,6 +114,7 @@ class PoolCounts(Counts):
     nodes: int
     nodes_drained: int
     nodes_down: int
+    waiting: int | None = Field(default=None, description="what waiting jobs request; null: not counted")
 
 
 class PoolSliceCounts(PoolCounts):

@@ -415,6 +415,11 @@ class Grant(Wire):
     cluster: str
     guarantee: int
     borrow: int | None = Field(description="null: whatever is idle, as far as its parent may hold it")
+    held: int | None = Field(default=None, description="what its running jobs and those of its subteams use")
+    waiting: int | None = Field(default=None, description="what their waiting jobs request")
+    on_loan: int | None = Field(
+        default=None, description="guaranteed to it, not used by it and not free: other teams use it now"
+    )
 
 
 class Limits(Wire):

@@ -132,7 +132,7 @@ async def test_through_the_ledger_and_over_http(http: httpx2.AsyncClient, ledger
 
     pools = (await http.get("/v1/pools?cluster=hpc", headers=headers)).json()["items"]
     assert [p["name"] for p in pools] == ["hpc-a100", "hpc-mig"]
-    assert pools[0]["gpus"] == hpc["gpus"] | {"nodes": 2, "nodes_drained": 0, "nodes_down": 1}
+    assert pools[0]["gpus"] == hpc["gpus"] | {"nodes": 2, "nodes_drained": 0, "nodes_down": 1, "waiting": 0}
     assert pools[0]["price_per_gpu_hour"] == "1.90"
 
     down = (await http.get("/v1/nodes?health=down&pool=hpc-a100&cluster=hpc", headers=headers)).json()

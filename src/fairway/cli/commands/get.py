@@ -377,6 +377,7 @@ Examples:
     help="Only jobs in this state; may be repeated. open: not over, ended: over.",
 )
 @click.option("--pool", metavar="NAME", help="Only jobs of this pool.")
+@click.option("--node", metavar="NAME", help="Only jobs that are running on this node.")
 @click.option("--cluster", metavar="NAME", help="Only jobs of this cluster.")
 @click.option("--name", metavar="NAME", help="Only jobs called so.")
 @click.option("--array", metavar="ID", help="Only tasks of this array, by its first task.")

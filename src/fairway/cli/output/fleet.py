@@ -77,7 +77,7 @@ def pools_view(
         Column("CAPACITY"),
         Column("TOTAL", right=True),
         *_COUNTS,
-        Column("AGE", right=True),
+        *Column.numbers("WAITING", "AGE"),
     ]
     if wide:
         columns += [Column("NODES", right=True), Column("DRAINED", right=True), Column("DOWN", right=True)]
@@ -98,6 +98,7 @@ def pools_view(
                 kind,
                 pool.capacity.value,
                 *_counts(counts),
+                number(counts.waiting if counts else None),
                 _age(pool),
             ]
             if wide:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, moment, since, span
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, count, moment, number, since, span
 from fairway.views.conditions import no_drift_text, unchecked_text
 from fairway.views.plans import wanted_and_found
 from fairway.views.stopped import stopped_notes
@@ -32,7 +32,7 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
         Column("TEAM", fit=Fit.MIDDLE),
         Column("SHARE", right=True),
         *Column.names("POOL", "CLUSTER"),
-        *Column.numbers("GUARANTEE", "BORROW", "MEMBERS"),
+        *Column.numbers("GUARANTEE", "BORROW", "HELD", "ON LOAN", "WAITING"),
         Column("STATE", hide_if_empty=True),
     ]
     if wide:
@@ -48,7 +48,7 @@ def teams_view(teams: Sequence[wire.Team], *, wide: bool) -> TableView:
                 grant.cluster if grant else UNKNOWN,
                 str(grant.guarantee) if grant else UNKNOWN,
                 ("idle" if grant.borrow is None else str(grant.borrow)) if grant else UNKNOWN,
-                str(len(team.members)) if i == 0 else "",
+                *map(number, (grant.held, grant.on_loan, grant.waiting) if grant else (None,) * 3),
                 _state(team) if i == 0 else "",
             ]
             if wide:

@@ -279,6 +279,12 @@ _NEWER: Final = _Direction(
 )
 
 
+_ON_NODE = (
+    "EXISTS (SELECT FROM attempt"
+    " WHERE attempt.job = job.id AND attempt.ended_at IS NULL AND :node = ANY(attempt.nodes))"
+)
+
+
 class _JobQuery:
     """A filter as SQL: conditions on a class, on a job, and on a job beyond class, state and name."""
 
@@ -316,6 +322,9 @@ class _JobQuery:
         if which.submitted_before is not None:
             self._values["until"] = which.submitted_before
             self._of_time += ("job.submitted_at < :until",)
+        if which.node is not None:
+            self._values["node"] = which.node
+            self._of_time += (_ON_NODE,)
         # Expensive: checked last, on few rows.
         self._of_array = (self._first_task(),) if which.once_an_array else ()
 

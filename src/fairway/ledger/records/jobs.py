@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -158,6 +159,8 @@ class JobFilter:
     teams: tuple[str, ...] | None = None
     """Any of these."""
     priority: str | None = None
+    node: str | None = None
+    """Jobs with an attempt that runs there now."""
     name_begins: tuple[str, ...] = ()
     """With any of these; empty: any name."""
     user_begins: str | None = None
@@ -176,6 +179,16 @@ class JobCount:
     state: JobState
     jobs: int
     devices: int
+
+
+def by_team(counts: Iterable[JobCount], *states: JobState) -> dict[Supply, dict[TeamName | None, int]]:
+    """Return the devices that jobs in these states hold or request, by supply and team."""
+    found: dict[Supply, dict[TeamName | None, int]] = {}
+    for count in counts:
+        if count.pool is not None and count.state in states:
+            teams = found.setdefault(Supply(count.pool, count.slice), {})
+            teams[count.team] = teams.get(count.team, 0) + count.devices
+    return found
 
 
 @dataclass(frozen=True, slots=True)

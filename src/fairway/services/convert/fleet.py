@@ -12,6 +12,7 @@ from fairway.ledger import ClusterState, NodeState, PoolState, StoredCondition
 from fairway.model.fleet import Cluster, Fleet, Pool
 from fairway.model.names import SliceName
 from fairway.model.observation import Devices, Health, free_devices
+from fairway.model.team import Supply
 from fairway.wire import fleet as wire
 
 _NOT_OBSERVED = wire.Reason(
@@ -32,6 +33,8 @@ class FleetState:
     conditions: tuple[StoredCondition, ...] = ()
     lifted: Mapping[str, wire.LiftedPolicy] = field(default_factory=dict)
     """By cluster: policies that are no longer enforced."""
+    waiting: Mapping[Supply, int] | None = None
+    """Devices that waiting jobs request. None if they were not counted."""
 
 
 class _Freshness(TypedDict):
@@ -103,6 +106,10 @@ def _pool(fleet_state: FleetState, pool: Pool) -> wire.Pool:
     observed = state is not None and state.observed_at is not None
     # Slices that the file names but no node has are shown as 0: that is a finding, not an unknown.
     kinds = sorted({*pool.slices, *(kind for kind in rows if kind is not None)})
+    waiting = fleet_state.waiting
+    requested = {
+        kind: None if waiting is None else waiting.get(Supply(pool.name, kind), 0) for kind in (None, *kinds)
+    }
     today = fleet_state.now.astimezone(ZoneInfo(fleet.cost.timezone)).date()
     return wire.Pool(
         name=pool.name,
@@ -112,8 +119,8 @@ def _pool(fleet_state: FleetState, pool: Pool) -> wire.Pool:
         capacity=pool.capacity,
         price_per_gpu_hour=pool.list_price(today),
         currency=fleet.currency,
-        gpus=_pool_counts(rows.get(None)) if observed else None,
-        slices=[_slice_counts(kind, rows.get(kind)) for kind in kinds] if observed else None,
+        gpus=_pool_counts(rows.get(None), requested[None]) if observed else None,
+        slices=[_slice_counts(kind, rows.get(kind), requested[kind]) for kind in kinds] if observed else None,
         **_freshness(state, fleet_state.now),
     )
 
@@ -144,14 +151,16 @@ def _sum(rows: Iterable[PoolState]) -> wire.Counts:
     return wire.Counts(total=total, in_use=in_use, free=free, unhealthy=unhealthy)
 
 
-def _pool_counts(row: PoolState | None) -> wire.PoolCounts:
+def _pool_counts(row: PoolState | None, waiting: int | None) -> wire.PoolCounts:
     if row is None:
-        return wire.PoolCounts(total=0, in_use=0, free=0, unhealthy=0, nodes=0, nodes_drained=0, nodes_down=0)
-    return wire.PoolCounts(**asdict(row))
+        return wire.PoolCounts(
+            total=0, in_use=0, free=0, unhealthy=0, nodes=0, nodes_drained=0, nodes_down=0, waiting=waiting
+        )
+    return wire.PoolCounts(waiting=waiting, **asdict(row))
 
 
-def _slice_counts(kind: SliceName, row: PoolState | None) -> wire.PoolSliceCounts:
-    return wire.PoolSliceCounts(slice=kind, **_pool_counts(row).model_dump())
+def _slice_counts(kind: SliceName, row: PoolState | None, waiting: int | None) -> wire.PoolSliceCounts:
+    return wire.PoolSliceCounts(slice=kind, **_pool_counts(row, waiting).model_dump())
 
 
 def _devices(health: Health, devices: Devices) -> wire.Devices:

@@ -19,7 +19,7 @@ from fairway.ledger.records.gpu_use import JobUse
 from fairway.ledger.records.jobs import JobCount, JobDetail, JobEvent, JobRow, StoredAttempt
 from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
-from fairway.model.job import OPEN_JOBS, JobId, JobSpec, JobState, Placement, format_job_id
+from fairway.model.job import OPEN_JOBS, PENDING_JOBS, JobId, JobSpec, Placement, format_job_id
 from fairway.model.names import ClusterName, TeamName
 from fairway.model.price import MINOR_DIGITS, cent
 from fairway.model.text import span
@@ -28,7 +28,6 @@ from fairway.services.convert.gpu_use import use as convert_use
 from fairway.wire import jobs as wire
 
 _MIN_WAIT_SECONDS: Final = 60
-_NOT_STARTED: Final = (JobState.QUEUED, JobState.WAITING)
 JobT = TypeVar("JobT", bound=wire.Job)
 NATIVE = "it was not submitted through Fairway"
 NOT_SHOWN = "commands and environments are shown to the job's owner, leads of its team and operators"
@@ -202,7 +201,7 @@ class NotTracked(NamedTuple):
 def with_budget_reason(job: JobT, fleet: Fleet, held: Mapping[TeamName, SpentBudget]) -> JobT:
     """Set the reason of a job that waits for a spent budget; `engine_reason` stays. Others are unchanged."""
     budget = held.get(TeamName(job.team)) if job.team else None
-    if budget is None or job.state not in _NOT_STARTED:
+    if budget is None or job.state not in PENDING_JOBS:
         return job
     low = {p.name for p in fleet.priorities if p.preemptible}
     if budget.hold is Hold.LOW_ONLY and job.priority in low:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from fairway.files import Fault as FileFault
+from fairway.ledger import PoolState
+from fairway.ledger.records.jobs import JobCount, by_team
 from fairway.ledger.records.policy import Apply, ApplyCluster, Drift, StoppedApply, StoredIntervention
 from fairway.model.fleet import Fleet
-from fairway.model.team import Team, TeamTree
+from fairway.model.job import PENDING_JOBS, JobState
+from fairway.model.names import PoolName, SliceName, TeamName
+from fairway.model.team import Supply, Team, TeamTree
 from fairway.policy.objects import Change, ObjectKey, Value
 from fairway.policy.plan import ClusterPlan
 from fairway.policy.recent_use import RecentUse
@@ -142,6 +146,30 @@ def teams(fleet: Fleet) -> list[wire.Team]:
     clusters = {p.name: p.cluster for p in fleet.pools}
     found = [_team(team, tree, clusters) for team in fleet.teams]
     return sorted(found, key=team_key)
+
+
+def with_holdings(
+    teams: Sequence[wire.Team], counts: Sequence[JobCount], pools: Iterable[PoolState]
+) -> list[wire.Team]:
+    """Add to the grants of `teams` what each team, with its subteams, holds and requests of every supply."""
+    held, waiting = by_team(counts, JobState.RUNNING), by_team(counts, *PENDING_JOBS)
+    free = {Supply(p.pool, p.slice): p.free for p in pools if p.pool is not None}
+    subtrees: dict[str, list[str]] = {team.name: [] for team in teams}
+    for team in teams:
+        for ancestor in team.path:
+            subtrees[ancestor].append(team.name)
+
+    def of(found: Mapping[Supply, Mapping[TeamName | None, int]], supply: Supply, team: wire.Team) -> int:
+        return sum(found.get(supply, {}).get(TeamName(name), 0) for name in subtrees[team.name])
+
+    def grant(g: wire.Grant, team: wire.Team) -> wire.Grant:
+        pool, _, kind = g.supply.partition("/")
+        supply = Supply(PoolName(pool), SliceName(kind) if kind else None)
+        holds, requests = of(held, supply, team), of(waiting, supply, team)
+        on_loan = max(0, g.guarantee - holds - free[supply]) if supply in free else None
+        return g.model_copy(update={"held": holds, "waiting": requests, "on_loan": on_loan})
+
+    return [team.model_copy(update={"grants": [grant(g, team) for g in team.grants]}) for team in teams]
 
 
 def team_key(team: wire.Team) -> str:

@@ -73,7 +73,11 @@ def pool(name: str, of: str, seen: dict[str, object], **changes: object) -> wire
 
 def counts(total: int, slice_: str | None = None) -> dict[str, object]:
     base: dict[str, object] = {"total": total, "in_use": 12, "free": total - 20, "unhealthy": 8}
-    return base | {"nodes": 4, "nodes_drained": 1, "nodes_down": 0} | ({"slice": slice_} if slice_ else {})
+    return (
+        base
+        | {"nodes": 4, "nodes_drained": 1, "nodes_down": 0, "waiting": 40}
+        | ({"slice": slice_} if slice_ else {})
+    )
 
 
 def node(name: str, of: str, seen: dict[str, object], **changes: object) -> wire.Node:
@@ -142,12 +146,12 @@ def test_pools() -> None:
     assert (
         lines(view)
         == """\
-POOL        CLUSTER  GPU        SLICE    CAPACITY   TOTAL  IN USE  FREE  UNHEALTHY      AGE
-cloud-a100  cloud    A100-80GB           on-demand      -       -     -          -    never
-hpc-a100    hpc      A100-80GB           owned         32      12    12          8      3 s
-hpc-mig     hpc      A100-80GB  1g.10gb  owned         56      12    36          8      3 s
-hpc-mig     hpc      A100-80GB  3g.40gb  owned         28      12     8          8      3 s
-old-a100    old      A100-80GB           owned         32      12    12          8  7 min !"""
+POOL        CLUSTER  GPU        SLICE    CAPACITY   TOTAL  IN USE  FREE  UNHEALTHY  WAITING      AGE
+cloud-a100  cloud    A100-80GB           on-demand      -       -     -          -        -    never
+hpc-a100    hpc      A100-80GB           owned         32      12    12          8       40      3 s
+hpc-mig     hpc      A100-80GB  1g.10gb  owned         56      12    36          8       40      3 s
+hpc-mig     hpc      A100-80GB  3g.40gb  owned         28      12     8          8       40      3 s
+old-a100    old      A100-80GB           owned         32      12    12          8       40  7 min !"""
     )
     assert list(view.notes) == [
         "! old cannot be reached; its last known state is shown",

@@ -197,22 +197,28 @@ def team(name: str, *path: str, grants: list[wire.Grant], draining: bool = False
     )
 
 
-def grant(supply: str, guarantee: int, borrow: int | None) -> wire.Grant:
-    return wire.Grant(supply=supply, cluster="hpc", guarantee=guarantee, borrow=borrow)
+def grant(supply: str, guarantee: int, borrow: int | None, **held: int) -> wire.Grant:
+    return wire.Grant(supply=supply, cluster="hpc", guarantee=guarantee, borrow=borrow, **held)
 
 
 def test_teams() -> None:
     teams = [
-        team("research", grants=[grant("hpc-a100", 16, 16), grant("hpc-mig/1g.10gb", 0, None)]),
+        team(
+            "research",
+            grants=[
+                grant("hpc-a100", 16, 16, held=12, on_loan=4, waiting=64),
+                grant("hpc-mig/1g.10gb", 0, None, held=0, on_loan=0, waiting=0),
+            ],
+        ),
         team("nlp", "research", grants=[grant("hpc-a100", 8, None)], draining=True),
         team("guests", grants=[]),
     ]
     assert shown(teams_view(teams, wide=False)) == [
-        "TEAM      SHARE  POOL             CLUSTER  GUARANTEE  BORROW  MEMBERS  STATE",
-        "research     60  hpc-a100         hpc             16      16        2",
-        "                 hpc-mig/1g.10gb  hpc              0    idle",
-        "  nlp        60  hpc-a100         hpc              8    idle        2  draining",
-        "guests       60  -                -                -       -        2",
+        "TEAM      SHARE  POOL             CLUSTER  GUARANTEE  BORROW  HELD  ON LOAN  WAITING  STATE",
+        "research     60  hpc-a100         hpc             16      16    12        4       64",
+        "                 hpc-mig/1g.10gb  hpc              0    idle     0        0        0",
+        "  nlp        60  hpc-a100         hpc              8    idle     -        -        -  draining",
+        "guests       60  -                -                -       -     -        -        -",
     ]
     wide = shown(teams_view(teams, wide=True), None)
     assert wide[1].endswith("64       3 d          -  urgent, normal  alice, bob")

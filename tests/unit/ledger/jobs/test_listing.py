@@ -13,7 +13,7 @@ from sqlalchemy import text
 from fairway.ledger import JobFilter, JobRow, Ledger
 from fairway.ledger.jobs import store
 from fairway.model.job import JobId, JobState, SeenJob, format_job_id
-from fairway.model.names import PoolName, TeamName, UserName
+from fairway.model.names import NodeName, PoolName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.model.usage import HeldDevices
 from tests.unit.ledger.job_samples import Desk, new_job, run, seen
@@ -188,6 +188,23 @@ def fits(row: JobRow, typed: str) -> bool:
         or row.user.startswith(typed)
         or (len(typed) >= 3 and format_job_id(row.id).startswith(typed.lower()))
     )
+
+
+async def test_jobs_are_listed_by_the_node_they_run_on(ledger: Ledger) -> None:
+    desk = await Desk.of(ledger)
+    there, elsewhere = run(1), replace(run(1), nodes=(NodeName("n2"), NodeName("n3")))
+    await desk.see(
+        seen("1", "here", JobState.RUNNING, there),
+        seen("2", "elsewhere", JobState.RUNNING, elsewhere),
+        seen("3", "moved", JobState.RUNNING, run(1, 2), elsewhere),
+        seen("4", "ended", JobState.DONE, run(1, 2)),
+        seen("5", "waiting", JobState.WAITING),
+    )
+    for more in ({}, {"states": (JobState.RUNNING,)}, {"user": "ann"}, {"name_begins": ("h", "m")}):
+        found = await ledger.jobs.page(JobFilter(node="n1", **more))
+        assert [row.name for row in found] == ["here"], more
+    assert {row.name for row in await ledger.jobs.page(JobFilter(node="n3"))} == {"elsewhere", "moved"}
+    assert await ledger.jobs.page(JobFilter(node="n4")) == ()
 
 
 async def test_tasks_of_arrays_are_counted_and_what_jobs_held_is_summed(ledger: Ledger) -> None:

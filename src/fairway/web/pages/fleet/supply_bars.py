@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fairway.ledger import PoolState
-from fairway.ledger.records.jobs import JobCount
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Grant, Supply, TeamTree, borrowed
 
 DevicesByTeam = Mapping[TeamName | None, int]
 """Devices of one supply by the team whose jobs hold them; None is no team."""
-
-WAITS: Final = (JobState.QUEUED, JobState.WAITING)
 
 MEANINGS: Final = {
     "used": "held within a guarantee",
@@ -131,16 +127,6 @@ class Grants:
             row = TeamRow(name, depth, guarantee, holds, borrowed(holds, guarantee), limit, waits)
             found.insert(place, row)
         return holds, waits
-
-
-def by_team(counts: Iterable[JobCount], *states: JobState) -> dict[Supply, dict[TeamName | None, int]]:
-    """Return the devices that jobs in these states hold or request, by supply and team."""
-    found: dict[Supply, dict[TeamName | None, int]] = {}
-    for count in counts:
-        if count.pool is not None and count.state in states:
-            teams = found.setdefault(Supply(count.pool, count.slice), {})
-            teams[count.team] = teams.get(count.team, 0) + count.devices
-    return found
 
 
 def supply_bar(supply: Supply, state: PoolState, lent: int, drained: int) -> SupplyBar:

@@ -15,9 +15,10 @@ from fairway.cost.budgets import period
 from fairway.cost.calendar import calendar_of
 from fairway.cost.rounding import rounded
 from fairway.ledger.pools import WaitingGroup
+from fairway.ledger.records.jobs import by_team
 from fairway.model.budget import BudgetOutlook, Hold
 from fairway.model.fleet import Fleet, Pool
-from fairway.model.job import JobState
+from fairway.model.job import PENDING_JOBS, JobState
 from fairway.model.names import TeamName
 from fairway.model.price import cent
 from fairway.model.team import Supply, TeamTree
@@ -25,7 +26,7 @@ from fairway.services.convert import budgets as convert_budgets
 from fairway.services.convert import fleet as convert
 from fairway.services.fleets import spent_budgets
 from fairway.web.pages.fleet.data import DayCost, FleetPageData
-from fairway.web.pages.fleet.supply_bars import MEANINGS, WAITS, DevicesByTeam, SupplyBar, by_team, supply_bar
+from fairway.web.pages.fleet.supply_bars import MEANINGS, DevicesByTeam, SupplyBar, supply_bar
 from fairway.wire import budgets as budget_wire
 from fairway.wire import fleet as wire
 
@@ -132,7 +133,7 @@ def pool_card(
 
 def queue_of(data: FleetPageData, groups: Iterable[WaitingGroup], pool: str | None = None) -> QueueSummary:
     """Summarize what waits: counts are exact, the oldest is among the groups that were read."""
-    counts = [c for c in data.snapshot.counts if c.state in WAITS and pool in (None, c.pool)]
+    counts = [c for c in data.snapshot.counts if c.state in PENDING_JOBS and pool in (None, c.pool)]
     return QueueSummary(
         sum(c.jobs for c in counts),
         sum(c.devices for c in counts),

@@ -20,6 +20,7 @@ from fairway.api.auth import caller_of
 from fairway.cost.calendar import calendar_of
 from fairway.ledger import Ledger
 from fairway.ledger.pools import DeviceRow, PoolSnapshot
+from fairway.ledger.records.jobs import by_team
 from fairway.ledger.telemetry.gpu_events import GpuEvent
 from fairway.model.charge import Span
 from fairway.model.fleet import Fleet, Pool
@@ -42,7 +43,6 @@ from fairway.web.pages.fleet.data import (
 )
 from fairway.web.pages.fleet.page import Days
 from fairway.web.pages.fleet.plots import Plots
-from fairway.web.pages.fleet.supply_bars import by_team
 from fairway.web.pages.pool import node_map
 from fairway.web.pages.pool import view_model as pool_view_model
 from fairway.web.render import HEADERS, is_part

@@ -10,15 +10,16 @@ from typing import Final
 
 from fairway.explain.reasons import WAITS_FOR_CAPACITY
 from fairway.ledger.pools import DeviceRow, WaitingGroup
+from fairway.ledger.records.jobs import by_team
 from fairway.model.fleet import Pool
-from fairway.model.job import JobState
+from fairway.model.job import PENDING_JOBS, JobState
 from fairway.model.names import SliceName
 from fairway.model.observation import Devices, free_devices
 from fairway.model.price import PricePoint
 from fairway.model.team import Supply
 from fairway.policy.capacity import NodeDevices, NodeGroup, fragmented
 from fairway.web.pages.fleet.data import FleetPageData
-from fairway.web.pages.fleet.supply_bars import WAITS, TeamRow, by_team, part
+from fairway.web.pages.fleet.supply_bars import TeamRow, part
 from fairway.web.pages.pool.node_map import PoolNode
 
 SIZES: Final = (1, 2, 4, 8)
@@ -141,7 +142,10 @@ def _free_spread(
 
 def teams(data: FleetPageData, pool: Pool) -> list[SupplyTeams]:
     """Return guarantees and usage of the teams on each supply of the pool."""
-    held, waiting = by_team(data.snapshot.counts, JobState.RUNNING), by_team(data.snapshot.counts, *WAITS)
+    held, waiting = (
+        by_team(data.snapshot.counts, JobState.RUNNING),
+        by_team(data.snapshot.counts, *PENDING_JOBS),
+    )
     found = []
     for supply in pool.supplies:
         by_name = held.get(supply, {})

@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from fairway.ledger import PoolState
-from fairway.ledger.records.jobs import JobCount
+from fairway.ledger.records.jobs import JobCount, by_team
 from fairway.model.fleet import Fleet
-from fairway.model.job import JobState
+from fairway.model.job import PENDING_JOBS, JobState
 from fairway.model.names import TeamName
 from fairway.model.team import Grant, Supply, Team, TeamTree, borrowed
-from fairway.web.pages.fleet.supply_bars import WAITS, by_team
 from fairway.wire import budgets as budget_wire
 
 
@@ -120,8 +119,8 @@ def team_rows(
 ) -> list[TeamListRow]:
     """Return every team after its parent, siblings by name. `used`: GPU-hours of each team by itself."""
     tree, counts, sizes = TeamTree(fleet.teams), list(counts), _sizes(pools)
-    held, requested = by_team(counts, JobState.RUNNING), by_team(counts, *WAITS)
-    running, waiting = _jobs_by_team(counts, JobState.RUNNING), _jobs_by_team(counts, *WAITS)
+    held, requested = by_team(counts, JobState.RUNNING), by_team(counts, *PENDING_JOBS)
+    running, waiting = _jobs_by_team(counts, JobState.RUNNING), _jobs_by_team(counts, *PENDING_JOBS)
     all_hours = sum(used.values(), Decimal(0)) if used is not None and visible is None else Decimal(0)
     found = []
     for team in fleet.teams:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.ledger import PoolState
-from fairway.ledger.records.jobs import JobCount
+from fairway.ledger.records.jobs import JobCount, by_team
 from fairway.model.fleet import Fleet
 from fairway.model.job import JobState
 from fairway.model.names import ClusterName, PoolName, TeamName
 from fairway.model.team import Grant, Supply, Team
-from fairway.web.pages.fleet.supply_bars import Grants, by_team, segments, supply_bar
+from fairway.web.pages.fleet.supply_bars import Grants, segments, supply_bar
 from fairway.web.pages.teams.view_model import team_rows
 
 A100 = Supply(PoolName("a100"))
