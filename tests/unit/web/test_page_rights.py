@@ -30,6 +30,8 @@ PAGES: dict[str, Role | None] = {
     "GET /teams": Role.VIEWER,
     "GET /teams/{team}": Role.VIEWER,
     "GET /jobs": Role.VIEWER,
+    "GET /jobs/export.csv": Role.VIEWER,
+    "POST /jobs/change": Role.MEMBER,
     "GET /jobs/{id}": Role.VIEWER,
     "GET /jobs/{id}/log": Role.VIEWER,
     "GET /jobs/{id}/log/download": Role.VIEWER,

@@ -26,18 +26,36 @@ from fairway.ledger.records.jobs import (
     JobEvent,
     JobFilter,
     JobRow,
+    JobSort,
+    JobSortKey,
     NewJob,
     StoredAttempt,
 )
 from fairway.ledger.schema.jobs import OPEN_JOBS_SQL
+from fairway.ledger.schema.tables import sql_list
 from fairway.ledger.sql_values import AnyRow, page_limit
 from fairway.model.access import Role
-from fairway.model.job import Attempt, Ending, EngineId, JobId, JobState, engine_name, parse_job_id
+from fairway.model.job import (
+    OPEN_JOBS,
+    Attempt,
+    Ending,
+    EngineId,
+    JobId,
+    JobState,
+    engine_name,
+    parse_job_id,
+)
 from fairway.model.names import ClusterName, NodeName, PoolName, PriorityName, SliceName, TeamName, UserName
 from fairway.model.usage import HeldDevices
 
 NEWEST: Final = 4000
 """Jobs that are scanned first."""
+
+SEARCHED: Final = 100_000
+"""Jobs whose names are searched for a substring, which no index finds: the newest before the cursor."""
+
+MAX_SORTED: Final = 5000
+"""Jobs that are sorted by another column than their id: the newest that match."""
 
 FEW_PROBES: Final = 300
 """Of classes and states: up to so many are faster than a scan."""
@@ -79,7 +97,29 @@ _ROW: Final = """
     FROM job JOIN job_class ON job_class.id = job.class
 """
 
+_ID: Final = "SELECT job.id FROM job JOIN job_class ON job_class.id = job.class"
+
 _ROWS: Final = f"{_ROW} WHERE job.id = ANY({{ids}}) ORDER BY job.id DESC"
+
+# How long it has waited, has been running, or ran; nothing for a job that ended before it started.
+_SECONDS: Final = f"""CASE
+    WHEN job.state = 'running' THEN now() - COALESCE(job.started_at, job.submitted_at)
+    WHEN job.state IN ({OPEN_JOBS_SQL}) THEN now() - job.submitted_at
+    ELSE job.ended_at - job.started_at
+END"""
+
+_SORT_KEYS: Final[Mapping[JobSortKey, str]] = {
+    JobSortKey.SUBMITTED: "job.id",
+    JobSortKey.NAME: "lower(job.name)",
+    JobSortKey.STATE: f"array_position(ARRAY[{sql_list(JobState)}], job.state::text)",
+    JobSortKey.GPUS: "job.devices",
+    JobSortKey.POOL: "NULLIF(job_class.pool, '')",
+    JobSortKey.TEAM: "NULLIF(job_class.team, '')",
+    JobSortKey.USER: "NULLIF(job_class.user_name, '')",
+    JobSortKey.PRIORITY: "NULLIF(job_class.priority, '')",
+    JobSortKey.TIME: _SECONDS,
+    JobSortKey.ENDED: "job.ended_at",
+}
 
 # The newest id that was certainly given before, and the oldest that was certainly given after.
 _FROM_ID = text("SELECT job FROM job_clock WHERE minute < :moment ORDER BY minute DESC LIMIT 1")
@@ -258,6 +298,8 @@ class _Direction:
     window: str
 
 
+_NEWEST = text("SELECT max(id) FROM job")
+
 _NEWEST_ID: Final = "LEAST(:high, (SELECT max(id) + 1 FROM job))"
 
 _OLDER: Final = _Direction(
@@ -295,6 +337,7 @@ class _JobQuery:
         self._which = which
         self._direction = direction
         self._limit = limit
+        self._columns = _ROW
         self._values: dict[str, object] = {"limit": limit}
         self._of_class = (
             *self._equals("job_class.cluster", which.cluster),
@@ -307,11 +350,15 @@ class _JobQuery:
         if which.teams is not None:
             self._values["teams"] = list(which.teams)
             self._of_class += ("job_class.team = ANY(CAST(:teams AS text[]))",)
-        if which.user_begins is not None:
-            self._of_class += (self._begins("job_class.user_name", (which.user_begins,)),)
+        if which.user_contains is not None:
+            self._values["user_contains"] = which.user_contains.lower()
+            self._of_class += ("strpos(lower(job_class.user_name), :user_contains) > 0",)
         self._of_job = (*self._equals("job.name", which.name), *self._equals("job.array_first", which.array))
         if which.name_begins:
             self._of_job += (self._begins("job.name", which.name_begins),)
+        if which.name_contains is not None:
+            self._values["name_contains"] = which.name_contains.lower()
+            self._of_job += ("strpos(lower(job.name), :name_contains) > 0",)
         if which.states:
             self._values["states"] = [state.value for state in which.states]
             self._of_job += ("job.state = ANY(CAST(:states AS text[]))",)
@@ -351,12 +398,19 @@ class _JobQuery:
 
     async def page(self, low: int, high: int) -> list[JobRow]:
         """Return the page of jobs with ids from `low` to below `high`, in any order."""
+        return [_job_row(row) for row in await self._page(_ROW, low, high)]
+
+    async def ids(self, low: int, high: int) -> list[int]:
+        """Return the ids of that page alone: for many jobs, of which few are shown."""
+        return [row.id for row in await self._page(_ID, low, high)]
+
+    async def _page(self, columns: str, low: int, high: int) -> list[AnyRow]:
+        self._columns = columns
         if self._which.array is not None:
             return await self._in_order(low, high)
         first, end = await self._submitted_ids()
-        found = (
-            await self._between(max(first, low), min(high, end)) if max(first, low) < min(high, end) else []
-        )
+        find = self._between if self._which.name_contains is None else self._containing
+        found = await find(max(first, low), min(high, end)) if max(first, low) < min(high, end) else []
         if end < high:  # a job that was stored late may be old and have a new id
             found += await self._in_order(max(end, low), high, "job.late")
         return found
@@ -372,7 +426,7 @@ class _JobQuery:
             high = (await self._connection.execute(_UNTIL_ID, {"moment": moment})).scalar() or _MAX_ID
         return low, high
 
-    async def _between(self, low: int, high: int) -> list[JobRow]:
+    async def _between(self, low: int, high: int) -> list[AnyRow]:
         if not (self._of_class or self._of_job):
             return await self._in_order(low, high)
         more = "".join(f" AND {one}" for one in (*self._of_time, *self._of_array))
@@ -398,14 +452,34 @@ class _JobQuery:
             return await self._by_ids(self._named())
         return await self._by_ids(_PROBES.format(of_class=of_class, more=more, **asdict(self._direction)))
 
-    async def _in_order(self, low: int, high: int, *more: str) -> list[JobRow]:
+    async def _containing(self, low: int, high: int) -> list[AnyRow]:
+        """Scan the nearest jobs for a substring of their names."""
+        self._values |= {"low": low, "high": high}
+        found = await self._nearest(min(max(NEWEST, 4 * self._limit), SEARCHED))
+        return found if len(found) >= self._limit else await self._nearest(SEARCHED)
+
+    async def count_by_state(self, search: str) -> list[AnyRow]:
+        """Count the jobs that match, by state."""
+        conditions = [*self._of_class, *self._of_job, *self._of_time]
+        if search:
+            self._values["search"] = search.lower()
+            ids = [f"job.id >= {low} AND job.id < {high}" for low, high in _id_ranges(search)]
+            anywhere = [f"strpos(lower({one}), :search) > 0" for one in ("job.name", "job_class.user_name")]
+            conditions.append(f"({' OR '.join((*anywhere, *ids))})")
+        where = " AND ".join((f"job.state IN ({OPEN_JOBS_SQL})", *conditions))
+        return await self._rows(
+            "SELECT job.state, count(*) AS jobs FROM job JOIN job_class ON job_class.id = job.class"  # noqa: S608
+            f" WHERE {where} GROUP BY job.state"
+        )
+
+    async def _in_order(self, low: int, high: int, *more: str) -> list[AnyRow]:
         """Read in id order, or by an index that has it."""
         conditions = (*more, *self._of_class, *self._of_job, *self._of_time, *self._of_array)
         where = " AND ".join(("job.id < :high", "job.id >= :low", *conditions))
-        query = f"{_ROW} WHERE {where} ORDER BY job.id {self._direction.order} LIMIT :limit"
+        query = f"{self._columns} WHERE {where} ORDER BY job.id {self._direction.order} LIMIT :limit"
         return await self._rows(query, low=low, high=high)
 
-    async def _nearest(self, window: int) -> list[JobRow]:
+    async def _nearest(self, window: int) -> list[AnyRow]:
         """Scan the nearest jobs; OFFSET 0 keeps the planner from choosing another plan."""
         order = self._direction.order
         near = f"(SELECT * FROM job WHERE {self._direction.window} OFFSET 0)"  # noqa: S608
@@ -416,8 +490,8 @@ class _JobQuery:
             f" WHERE {where} ORDER BY job.id {order} OFFSET 0)"
         )
         query = (
-            _ROW.replace("FROM job ", f"FROM {matching} AS job ")
-            + f"WHERE {' AND '.join(self._of_array) or 'true'} ORDER BY job.id {order} LIMIT :limit"
+            self._columns.replace("FROM job ", f"FROM {matching} AS job ")
+            + f" WHERE {' AND '.join(self._of_array) or 'true'} ORDER BY job.id {order} LIMIT :limit"
         )
         return await self._rows(query, window=window)
 
@@ -439,12 +513,11 @@ class _JobQuery:
         order = f"ORDER BY job.id + 0 {self._direction.order}"
         return f"SELECT job.id FROM job WHERE {where} {order} LIMIT :limit"  # noqa: S608
 
-    async def _by_ids(self, ids: str) -> list[JobRow]:
-        return await self._rows(_ROWS.format(ids=f"ARRAY({ids})"))
+    async def _by_ids(self, ids: str) -> list[AnyRow]:
+        return await self._rows(f"{self._columns} WHERE job.id = ANY(ARRAY({ids})) ORDER BY job.id DESC")
 
-    async def _rows(self, query: str, **values: object) -> list[JobRow]:
-        rows = await self._connection.execute(text(query), self._values | values)
-        return [_job_row(row) for row in rows]
+    async def _rows(self, query: str, **values: object) -> list[AnyRow]:
+        return list((await self._connection.execute(text(query), self._values | values)).all())
 
 
 class JobStore(LedgerStore):
@@ -487,8 +560,8 @@ class JobStore(LedgerStore):
     ) -> tuple[JobRow, ...]:
         """Return at most `limit` (≤ 2000) jobs, newest first.
 
-        The newest before a job, or the oldest after one. With `search`, those whose name, user or id begins
-        with it.
+        The newest before a job, or the oldest after one. With `search`, those whose user contains it, whose
+        name or id begins with it, or whose name contains it and that are among the SEARCHED newest.
         """
         if not search:
             return await self._page(which, 0, before, after, limit)
@@ -509,6 +582,43 @@ class JobStore(LedgerStore):
             found = await query.page(floor, _MAX_ID if before is None else before)
         ordered = sorted(found, key=lambda row: -row.id)
         return tuple(ordered[:limit] if after is None else ordered[-limit:])
+
+    async def sorted_page(
+        self, which: JobFilter, sort: JobSort, *, search: str = "", offset: int = 0, limit: int = 100
+    ) -> tuple[JobRow, ...]:
+        """Return at most `limit` jobs from an offset on, of the MAX_SORTED newest that match, in this order.
+
+        Sorted by submission from the oldest on, of the MAX_SORTED oldest. Jobs without a value come last.
+        """
+        oldest = sort.key is JobSortKey.SUBMITTED and not sort.descending
+        filters = list(_search_filters(which, search)) if search else [(which, 0, _MAX_ID)]
+        found: set[int] = set()
+        async with self._connections.single() as connection:
+            for part, low, high in filters:
+                query = _JobQuery(connection, part, _NEWER if oldest else _OLDER, MAX_SORTED)
+                found.update(await query.ids(low, high))
+            ids = sorted(found, reverse=not oldest)[:MAX_SORTED]
+            order = f"{_SORT_KEYS[sort.key]} {'DESC' if sort.descending else 'ASC'} NULLS LAST, job.id DESC"
+            query_text = f"{_ROW} WHERE job.id = ANY(:ids) ORDER BY {order} LIMIT :limit OFFSET :offset"
+            values = {"ids": ids, "limit": page_limit(limit), "offset": offset}
+            rows = (await connection.execute(text(query_text), values)).all()
+        return tuple(_job_row(row) for row in rows)
+
+    async def newest_id(self) -> JobId | None:
+        """Return the newest job's id. Returns None if there is no job."""
+        (row,) = await self._fetch(_NEWEST)
+        return None if row[0] is None else JobId(row[0])
+
+    async def count_open(self, which: JobFilter, search: str = "") -> Mapping[JobState, int]:
+        """Count the open jobs that match, by state; every task counts. The filter's own states are ignored.
+
+        It reads open jobs only, of an index that has nothing else.
+        """
+        open_only = replace(which, states=OPEN_JOBS, once_an_array=False)
+        async with self._connections.single() as connection:
+            query = _JobQuery(connection, open_only, _OLDER, 1)
+            rows = await query.count_by_state(search)
+        return {JobState(row.state): int(row.jobs) for row in rows}
 
     async def one(self, number: JobId) -> JobDetail | None:
         """Return one job with its attempts and events. Returns None if it is unknown."""
@@ -665,7 +775,8 @@ def _search_filters(which: JobFilter, search: str) -> Iterator[tuple[JobFilter, 
     """Yield the filter of each kind of match, with the id range it covers."""
     spellings = tuple(dict.fromkeys((search, search.lower())))
     yield replace(which, name_begins=spellings), 0, _MAX_ID
-    yield replace(which, user_begins=search), 0, _MAX_ID
+    yield replace(which, name_contains=search), 0, _MAX_ID
+    yield replace(which, user_contains=search), 0, _MAX_ID
     for low, high in _id_ranges(search):
         # A user who types a complete id means that very task, not the one that represents its array.
         yield replace(which, once_an_array=which.once_an_array and high - low > 1), low, high

@@ -163,9 +163,35 @@ class JobFilter:
     """Jobs with an attempt that runs there now."""
     name_begins: tuple[str, ...] = ()
     """With any of these; empty: any name."""
-    user_begins: str | None = None
+    name_contains: str | None = None
+    """In any case; sought among the newest jobs only."""
+    user_contains: str | None = None
     once_an_array: bool = False
     """Of an array, only the first task that matches, which represents the array."""
+
+
+class JobSortKey(StrEnum):
+    """A column that a list of jobs can be sorted by."""
+
+    SUBMITTED = "submitted"
+    NAME = "name"
+    STATE = "state"
+    GPUS = "gpus"
+    POOL = "pool"
+    TEAM = "team"
+    USER = "user"
+    PRIORITY = "priority"
+    TIME = "time"
+    """How long it has waited, has been running, or ran."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSort:
+    """The order of a list of jobs."""
+
+    key: JobSortKey = JobSortKey.SUBMITTED
+    descending: bool = True
 
 
 @dataclass(frozen=True, slots=True)

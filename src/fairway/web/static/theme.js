@@ -1,6 +1,8 @@
-// Before anything is drawn: what the visitor chose, or else what the system says.
+// Before anything is drawn: the theme and the columns of jobs that the visitor chose.
 (() => {
-  let chosen = null;
-  try { chosen = localStorage.getItem("fairway-theme"); } catch { /* private windows may forbid it */ }
-  if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+  const root = document.documentElement;
+  const read = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+  const chosen = read("fairway-theme");
+  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+  root.dataset.hide = read("fairway-columns") || "";
 })();

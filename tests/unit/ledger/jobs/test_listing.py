@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,8 @@ from sqlalchemy import text
 
 from fairway.ledger import JobFilter, JobRow, Ledger
 from fairway.ledger.jobs import store
-from fairway.model.job import JobId, JobState, SeenJob, format_job_id
+from fairway.ledger.records.jobs import JobSort, JobSortKey
+from fairway.model.job import OPEN_JOBS, JobId, JobState, SeenJob, format_job_id
 from fairway.model.names import NodeName, PoolName, TeamName, UserName
 from fairway.model.team import Supply
 from fairway.model.usage import HeldDevices
@@ -37,7 +39,8 @@ def passes(row: JobRow, which: JobFilter) -> bool:
         and (not which.states or row.state in which.states)
         and (which.teams is None or row.team in which.teams)
         and (not which.name_begins or row.name.startswith(which.name_begins))
-        and (which.user_begins is None or row.user.startswith(which.user_begins))
+        and (which.name_contains is None or which.name_contains.lower() in row.name.lower())
+        and (which.user_contains is None or which.user_contains.lower() in row.user.lower())
         and (which.submitted_after is None or row.submitted_at >= which.submitted_after)
         and (which.submitted_before is None or row.submitted_at < which.submitted_before)
     )
@@ -63,7 +66,8 @@ def some_filter(chance: random.Random) -> JobFilter:
         teams=maybe(("research", "product"), ("none",), ()),
         priority=maybe("normal", "none"),
         name_begins=maybe(("tr",), ("sw", "x"), ("none",)) or (),
-        user_begins=maybe("a", "bo", "none"),
+        name_contains=maybe("RAI", "wee", "none"),
+        user_contains=maybe("n", "OB", "none"),
         once_an_array=chance.random() < 0.3,
     )
 
@@ -160,13 +164,31 @@ async def test_pages_put_together_are_the_whole(filled: Ledger, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("newest", "probes"), [(4000, 40_000), (8, 0)])
-async def test_a_search_finds_by_the_beginning_of_name_user_or_id(
+async def test_a_search_finds_by_a_part_of_name_or_user_or_the_beginning_of_an_id(
     filled: Ledger, monkeypatch: pytest.MonkeyPatch, newest: int, probes: int
 ) -> None:
     monkeypatch.setattr(store, "NEWEST", newest)
     monkeypatch.setattr(store, "MAX_PROBES", probes)
     rows = await all_rows(filled)
-    for typed in ("tr", "TR", "x", "ann", "b", "000", "00a", "00a1", "00A1", "none", "%", "tr_in", "'", "\\"):
+    for typed in (
+        "tr",
+        "TR",
+        "rai",
+        "AIN",
+        "weep",
+        "x",
+        "ann",
+        "b",
+        "000",
+        "00a",
+        "00a1",
+        "00A1",
+        "none",
+        "%",
+        "tr_in",
+        "'",
+        "\\",
+    ):
         for which in (JobFilter(), JobFilter(team="research"), JobFilter(states=(JobState.RUNNING,))):
             wanted = [row for row in rows if passes(row, which) and fits(row, typed)]
             found = list(await filled.jobs.page(which, search=typed, limit=5))
@@ -182,12 +204,93 @@ async def test_a_search_finds_by_the_beginning_of_name_user_or_id(
 
 
 def fits(row: JobRow, typed: str) -> bool:
-    names = row.name.startswith((typed, typed.lower()))
-    return (
-        names
-        or row.user.startswith(typed)
-        or (len(typed) >= 3 and format_job_id(row.id).startswith(typed.lower()))
-    )
+    part = typed.lower()
+    names = part in row.name.lower() or part in row.user.lower()
+    return names or (len(typed) >= 3 and format_job_id(row.id).startswith(part))
+
+
+async def test_names_are_searched_for_a_part_in_a_bounded_number_of_jobs(
+    filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index finds a substring: older jobs are searched from their own cursor on."""
+    monkeypatch.setattr(store, "NEWEST", 8)
+    monkeypatch.setattr(store, "SEARCHED", 30)
+    rows = await all_rows(filled)
+    newest = await filled.jobs.newest_id()
+    assert newest == rows[0].id
+    found = await filled.jobs.page(JobFilter(), search="rain", limit=100)
+    assert list(found) == [row for row in rows if "rain" in row.name and row.id > newest - 30]
+    floor = JobId(newest - 29)
+    older = await filled.jobs.page(JobFilter(), search="rain", before=floor, limit=100)
+    assert list(older) == [row for row in rows if "rain" in row.name and floor - 30 <= row.id < floor]
+
+
+def value_of(row: JobRow, key: JobSortKey, now: datetime) -> Any:
+    """What a row is sorted by; None comes last."""
+    match key:
+        case JobSortKey.SUBMITTED:
+            return row.id
+        case JobSortKey.NAME:
+            return row.name.lower()
+        case JobSortKey.STATE:
+            return list(JobState).index(row.state)
+        case JobSortKey.GPUS:
+            return row.devices
+        case JobSortKey.ENDED:
+            return row.ended_at
+        case JobSortKey.TIME if row.state in OPEN_JOBS:
+            running = row.state is JobState.RUNNING and row.started_at is not None
+            return now - (row.started_at if running and row.started_at else row.submitted_at)
+        case JobSortKey.TIME:
+            return row.ended_at - row.started_at if row.ended_at and row.started_at else None
+        case _:
+            return getattr(row, key.value) or None
+
+
+@pytest.mark.parametrize("key", JobSortKey)
+@pytest.mark.parametrize("descending", [True, False])
+async def test_a_list_is_sorted_by_any_column(filled: Ledger, key: JobSortKey, *, descending: bool) -> None:
+    rows = await all_rows(filled)
+    for which, search in (
+        (JobFilter(), ""),
+        (JobFilter(states=(JobState.RUNNING, JobState.DONE)), ""),
+        (JobFilter(team="research", once_an_array=True), ""),
+        (JobFilter(user="ann"), "rai"),
+    ):
+        matching = [row for row in rows if passes(row, which) and (not search or fits(row, search))]
+        matching = once(matching, which) if which.once_an_array else matching
+        valued = [row for row in matching if value_of(row, key, NOW) is not None]
+        valued.sort(key=lambda row: value_of(row, key, NOW), reverse=descending)  # newest first among equals
+        wanted = valued + [row for row in matching if value_of(row, key, NOW) is None]
+        found: list[JobRow] = []
+        while part := await filled.jobs.sorted_page(
+            which, JobSort(key, descending), search=search, offset=len(found), limit=70
+        ):
+            found += part
+        assert [row.id for row in found] == [row.id for row in wanted], which
+
+
+async def test_a_bounded_number_of_jobs_is_sorted(filled: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_SORTED", 10)
+    rows = await all_rows(filled)
+    by_name = await filled.jobs.sorted_page(JobFilter(), JobSort(JobSortKey.NAME, descending=False))
+    assert {row.id for row in by_name} == {row.id for row in rows[:10]}
+    oldest = await filled.jobs.sorted_page(JobFilter(), JobSort(JobSortKey.SUBMITTED, descending=False))
+    assert [row.id for row in oldest] == [row.id for row in rows[::-1][:10]]
+
+
+async def test_open_jobs_are_counted_by_state_with_every_filter(filled: Ledger) -> None:
+    rows = await all_rows(filled)
+    for which, search in (
+        (JobFilter(), ""),
+        (JobFilter(team="product", states=(JobState.DONE,)), ""),
+        (JobFilter(user="ann", submitted_after=NOW - timedelta(minutes=200)), "rain"),
+        (JobFilter(once_an_array=True), "00a"),
+    ):
+        plain = replace(which, states=(), once_an_array=False)
+        open_rows = [r for r in rows if r.state in OPEN_JOBS and passes(r, plain)]
+        wanted = Counter(r.state for r in open_rows if not search or fits(r, search))
+        assert await filled.jobs.count_open(which, search) == wanted, (which, search)
 
 
 async def test_jobs_are_listed_by_the_node_they_run_on(ledger: Ledger) -> None:

@@ -1,14 +1,14 @@
-"""Parse the query of the Jobs page from its URL: search, filters, cursor. Pure."""
+"""Parse the query of the Jobs page from its URL: search, filters, order, cursor. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from fairway.ledger.records.jobs import JobFilter
+from fairway.ledger.records.jobs import JobFilter, JobSort, JobSortKey
 from fairway.model.job import ENDED_JOBS, OPEN_JOBS, JobId, JobState, format_job_id, parse_job_id
 from fairway.model.text import clean
 
@@ -19,9 +19,22 @@ STATES: Final[Mapping[str, tuple[JobState, ...]]] = {
     "open": OPEN_JOBS,
     "ended": ENDED_JOBS,
     "wrong": (JobState.FAILED, JobState.TIMED_OUT, JobState.REFUSED, JobState.LOST),
+    "pending": (JobState.QUEUED, JobState.WAITING),
     **{state.value: (state,) for state in JobState},
 }
 """States by name, and groups of states."""
+
+STATE_WORDS: Final[Mapping[str, str]] = {
+    "open": "not ended",
+    "ended": "any end",
+    "wrong": "any failure",
+    "pending": "queued or waiting",
+    **{state.value: state.value for state in JobState},
+    JobState.HELD.value: "on hold",
+    JobState.DONE.value: "finished",
+    JobState.TIMED_OUT.value: "timed out",
+}
+"""What each choice of a state is called."""
 
 AGES: Final = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -30,7 +43,16 @@ AGES: Final = {
     "30d": ("the last 30 days", timedelta(days=30)),
 }
 
-_NAMES: Final = ("q", "state", "team", "user", "pool", "cluster", "priority", "age", "array", "mine")
+MAX_OFFSET: Final = 5000
+"""The farthest row of a sorted list: no more are sorted."""
+
+NEWEST_FIRST: Final = JobSort()
+
+_DESCENDING: Final = frozenset({JobSortKey.SUBMITTED, JobSortKey.GPUS, JobSortKey.TIME, JobSortKey.ENDED})
+"""Columns whose largest values come first when somebody first sorts by them."""
+
+_NAMES: Final = ("q", "state", "team", "user", "pool", "cluster", "priority", "age", "array", "mine", "sort")
+_FILTERS: Final = _NAMES[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +79,10 @@ class JobQuery:
     array: str = ""
     mine: str = ""
     """`teams`: only those of the caller."""
+    sort: str = ""
+    """A column, with a minus before it if descending; empty: newest first."""
+    offset: int = 0
+    """The first row of a sorted list; a list by id has a cursor instead."""
     before: JobId | None = None
     after: JobId | None = None
 
@@ -68,9 +94,27 @@ class JobQuery:
         values |= {name: "" for name, valid in choices.items() if values[name] not in valid}
         if parse_job_id(values["array"]) is None:
             values["array"] = ""
+        if values["sort"].removeprefix("-") not in set(JobSortKey) or values["sort"] == "-submitted":
+            values["sort"] = ""
         after = parse_job_id(params.get("after", ""))
         before = None if after is not None else parse_job_id(params.get("before", ""))
-        return cls(**values, before=before, after=after)
+        offset = params.get("offset", "")
+        valid = offset.isascii() and offset.isdecimal() and len(offset) < 5
+        number = min(int(offset), MAX_OFFSET) if valid and values["sort"] else 0
+        return cls(**values, offset=number, before=before, after=after)
+
+    @property
+    def order(self) -> JobSort:
+        """Return the order of the list."""
+        if not self.sort:
+            return NEWEST_FIRST
+        return JobSort(JobSortKey(self.sort.removeprefix("-")), self.sort.startswith("-"))
+
+    def sorted_by(self, key: JobSortKey) -> str:
+        """Return the URL of the list sorted by a column; by the same column again, in the other direction."""
+        order = self.order
+        descending = not order.descending if order.key is key else key in _DESCENDING
+        return self.address(sort=f"{'-' if descending else ''}{key.value}")
 
     def address(self, **other: str) -> str:
         """Return the URL of this query with some fields changed; the first page unless a cursor is given."""
@@ -93,19 +137,23 @@ class JobQuery:
             once_an_array=not self.array,
         )
 
+    def export_filter(self, now: datetime, teams: frozenset[str]) -> JobFilter:
+        """Convert to the filter of a file, which has every task of an array."""
+        return replace(self.filter(now, teams), once_an_array=False)
+
     @property
     def chips(self) -> list[Chip]:
         """Return every active filter."""
         texts = {
-            "q": f"begins with “{self.q}”",
+            "q": f"search “{self.q}”",
             "age": AGES[self.age][0] if self.age else "",
             "array": f"tasks of {self.array}",
             "mine": "my teams",
-            "state": "went wrong" if self.state == "wrong" else self.state,
+            "state": STATE_WORDS.get(self.state, self.state),
         }
         return [
             Chip(name, texts.get(name, f"{name} {value}"), self.address(**{name: ""}))
-            for name in _NAMES
+            for name in _FILTERS
             if (value := getattr(self, name))
         ]
 
@@ -120,3 +168,7 @@ class JobQuery:
     def newer_than(self, job: JobId) -> str:
         """Return the URL of the page before the one that begins with this job."""
         return self.address(after=format_job_id(job))
+
+    def export_address(self) -> str:
+        """Return the URL of all rows of this query as CSV."""
+        return self.address(sort="").replace("/jobs", "/jobs/export.csv", 1)

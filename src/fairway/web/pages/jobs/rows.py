@@ -8,9 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from fairway.ledger.records.jobs import JobRow
+from fairway.ledger.records.jobs import JobRow, JobSortKey
 from fairway.model.job import OPEN_JOBS, JobState, format_job_id
 from fairway.model.text import clean
+from fairway.views.cost_records import Record
 from fairway.views.jobs import BAD, TASK_ORDER, gpus_text, name_text, note, pool_text, state_text
 from fairway.web.format import duration
 from fairway.wire import jobs as wire
@@ -27,6 +28,35 @@ SIGNS: Final[Mapping[JobState, str]] = {
     JobState.REFUSED: "⊘",
     JobState.LOST: "?",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the list."""
+
+    name: str
+    """Its CSS class, and its name in what a browser remembers."""
+    title: str
+    sort: JobSortKey | None = None
+    numeric: bool = False
+    fixed: bool = False
+    """Whether it is always shown."""
+
+
+COLUMNS: Final = (
+    Column("id", "Job", JobSortKey.SUBMITTED, fixed=True),
+    Column("name", "Name and reason", JobSortKey.NAME, fixed=True),
+    Column("states", "State", JobSortKey.STATE, fixed=True),
+    Column("gpus", "GPUs", JobSortKey.GPUS, numeric=True),
+    Column("pool", "Pool", JobSortKey.POOL),
+    Column("team", "Team", JobSortKey.TEAM),
+    Column("user", "User", JobSortKey.USER),
+    Column("priority", "Priority", JobSortKey.PRIORITY),
+    Column("submitted", "Submitted", JobSortKey.SUBMITTED),
+    Column("time", "Time", JobSortKey.TIME),
+    Column("cost", "Cost", numeric=True),
+)
+"""The columns in their order."""
 
 
 def tone(state: JobState) -> str:
@@ -63,6 +93,8 @@ class JobListRow:
     time: str
     note: str
     cost: Decimal | None
+    selectable: bool
+    """Whether the reader may hold, release or cancel it."""
 
 
 def badge(state: JobState, text: str) -> StateBadge:
@@ -80,6 +112,8 @@ def job_row(
     job: wire.Job,
     tasks: Mapping[JobState, int] | None,
     now: datetime,
+    *,
+    may_change: bool,
 ) -> JobListRow:
     """Build a row; `job` is `row` as the API returns it, with its budget; `tasks` the counts of an array."""
     states = [badge(row.state, state_text(job))] if tasks is None else task_badges(tasks, TASK_ORDER)
@@ -91,18 +125,50 @@ def job_row(
         states=tuple(states),
         gpus=gpus_text(job).replace("x", " × "),
         pool=clean(pool_text(job)),
-        time=time_text(row, now) if tasks is None else f"since {duration(now - row.submitted_at)}",
+        time=time_text(row, now) if tasks is None else "",
         note="" if tasks is not None else clean(note(job)),
         cost=job.cost.amount if job.cost is not None and tasks is None else None,
+        selectable=may_change and any(state in OPEN_JOBS for state in tasks or (row.state,)),
     )
 
 
+def job_record(job: wire.Job) -> Record:
+    """Build the record of a job in a CSV file."""
+    return {
+        "id": job.id,
+        "name": name_text(job),
+        "state": job.state.value,
+        "code": job.code,
+        "reason": clean(job.reason),
+        "gpus": job.devices,
+        "nodes": job.nodes,
+        "slice": job.slice or "",
+        "pool": job.pool or "",
+        "cluster": job.cluster,
+        "team": job.team or "",
+        "user": job.user,
+        "priority": job.priority or "",
+        "submitted": moment_text(job.submitted_at),
+        "started": moment_text(job.started_at),
+        "ended": moment_text(job.ended_at),
+        "exit_code": "" if job.exit_code is None else job.exit_code,
+        "engine_id": job.engine_id or "",
+        "cost": "" if job.cost is None else job.cost.amount,
+        "currency": "" if job.cost is None else job.cost.currency,
+    }
+
+
+def moment_text(value: datetime | None) -> str:
+    """Format a time for a file, empty if there is none."""
+    return "" if value is None else value.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def time_text(row: JobRow, now: datetime) -> str:
-    """Format how long the job has waited, runs or ran."""
+    """Format how long the job has waited, has been running or ran."""
     if row.state is JobState.RUNNING and row.started_at is not None:
-        return f"runs {duration(now - row.started_at)}"
+        return f"running {duration(now - row.started_at)}"
     if row.state in OPEN_JOBS:
-        return f"waits {duration(now - row.submitted_at)}"
+        return f"waiting {duration(now - row.submitted_at)}"
     if row.started_at is not None and row.ended_at is not None:
         return f"ran {duration(row.ended_at - row.started_at)}"
-    return "never ran"
+    return "did not run"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -141,6 +143,9 @@ async def test_the_list_is_newest_first_and_each_filter_narrows_it(
         "q=train": [third, first],
         "q=TRAIN-": [third],
         "q=bo": [second],
+        "q=rain": [third, first],
+        "q=ob": [second],
+        "state=pending": [third, second, first],
         f"q={second}": [second],
         "q=train&pool=hpc-a100&user=ada&state=open": [third],
         "state=nonsense&age=ever&before=%00&array=x": [third, second, first],
@@ -151,10 +156,10 @@ async def test_the_list_is_newest_first_and_each_filter_narrows_it(
 async def test_an_empty_result_says_which_filter_to_drop(ledger: Ledger, member: httpx2.AsyncClient) -> None:
     await submit(ledger, job())
     page = await get(member, "/jobs?user=ada&state=running")
-    assert "No job fits all of these filters" in page
-    assert 'Some fit without this filter: <a href="/jobs?user=ada">running</a>' in page
-    assert 'without <a href="/jobs?state=running">' not in page  # that would not help
-    assert 'aria-label="Drop the filter user ada"' in page
+    assert "No job matches these filters" in page
+    assert 'Some jobs match without this filter: <a href="/jobs?user=ada">running</a>' in page
+    assert 'without this filter: <a href="/jobs?state=running">' not in page  # that would not help
+    assert 'aria-label="Remove the filter user ada"' in page
 
 
 async def test_pages_lead_on_and_back(
@@ -175,6 +180,143 @@ async def test_pages_lead_on_and_back(
         page = await get(member, newer[1].replace("&amp;", "&"))
         back.append(ids(page))
     assert back == [words[3:6], words[0:3]]
+
+
+async def test_the_list_is_sorted_by_its_columns(
+    ledger: Ledger, member: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = await submit(
+        ledger,
+        job("b", gpus=GpuRequest(8)),
+        job("a", gpus=GpuRequest(2)),
+        job("c", "bob", "product", gpus=GpuRequest(4)),
+    )
+    one, two, three = words
+    for sort, wanted in {
+        "name": [two, one, three],
+        "-name": [three, one, two],
+        "-gpus": [one, three, two],
+        "gpus": [two, three, one],
+        "submitted": words,
+        "user": [two, one, three],
+        "nonsense": words[::-1],
+    }.items():
+        assert ids(await get(member, f"/jobs?sort={sort}")) == wanted, sort
+    page = await get(member, "/jobs?sort=-gpus&team=research")
+    assert 'aria-sort="descending"' in page
+    assert 'href="/jobs?team=research&amp;sort=gpus"' in page  # again: the other way
+    assert '<input type="hidden" name="sort" value="-gpus">' in page
+    monkeypatch.setattr(list_page, "PER_PAGE", 2)
+    page = await get(member, "/jobs?sort=-gpus")
+    assert ids(page) == [one, three]
+    assert "Sorted among the 5,000 newest jobs" in page
+    assert 'rel="next" href="/jobs?sort=-gpus&amp;offset=2"' in page
+    page = await get(member, "/jobs?sort=-gpus&offset=2")
+    assert ids(page) == [two]
+    assert 'rel="prev" href="/jobs?sort=-gpus"' in page
+
+
+async def test_tabs_count_open_jobs_with_every_other_filter(
+    ledger: Ledger, member: httpx2.AsyncClient
+) -> None:
+    await submit(ledger, job(), job("eval", "bob", "product"), job("sweep", array=tuple(range(12))))
+    await see(ledger, native(1, JobState.RUNNING, ran(1, None, None)), native(2, JobState.HELD))
+
+    def counts(page: str) -> dict[str, str]:
+        return dict(re.findall(r">([A-Z][a-z ]+) <span class=\"count\"[^>]*>([0-9,]+)<", page))
+
+    every = {"Not ended": "16", "Running": "1", "Waiting": "14", "On hold": "1"}
+    assert counts(await get(member, "/jobs")) == every
+    assert counts(await get(member, "/jobs?state=running")) == every  # what another tab would show
+    assert counts(await get(member, "/jobs?q=bo")) == every | {
+        "Not ended": "3",
+        "Running": "1",
+        "Waiting": "1",
+        "On hold": "1",
+    }
+    assert "each task of an array counts" in await get(member, "/jobs")
+
+
+async def test_a_name_leads_to_its_job_and_shows_when_it_was_submitted(
+    ledger: Ledger, member: httpx2.AsyncClient
+) -> None:
+    (word,) = await submit(ledger, job("train-llm"))
+    page = await get(member, "/jobs")
+    assert re.search(rf'<td role="cell" class="name"><a href="/jobs/{word}"[^>]*>train-llm</a>', page)
+    assert re.search(r'class="submitted"><time datetime="[^"]+" title="[^"]+">\d+ s ago</time>', page)
+    assert '<td role="cell" class="priority">normal</td>' in page
+
+
+async def test_several_jobs_are_changed_after_a_confirmation_with_a_result_for_each(
+    ledger: Ledger, sign_in: SignIn
+) -> None:
+    member = await sign_in(Role.MEMBER)
+    first, second, array, other = await submit(
+        ledger, job("one"), job("two"), job("sweep", array=(0, 1, 2)), job("theirs", "bob", "product")
+    )
+    page = await get(member, "/jobs")
+    assert re.findall(r'name="job\.([0-9a-z]+)"', page) == [array, second, first]  # not bob's
+    csrf = re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
+    chosen = {
+        "csrf": csrf,
+        "action": "hold",
+        f"job.{first}": "on",
+        f"job.{array}": "on",
+        f"job.{other}": "on",
+    }
+    asked = await member.post("/jobs/change", data=chosen | {"back": "/jobs?user=ada"})
+    assert "Hold 3 jobs?" in asked.text
+    assert "array, all 3 tasks" in asked.text
+    assert "you may not change it" in asked.text
+    assert 'href="/jobs?user=ada"' in asked.text
+    assert {row.state for row in await ledger.jobs.page(JobFilter())} == {JobState.QUEUED}  # nothing yet
+    done = await member.post("/jobs/change", data=chosen | {"confirmed": "yes", "back": "//elsewhere"})
+    assert "2 jobs on hold, 1 unchanged" in done.text
+    assert "on hold: 3 tasks" in done.text
+    assert "may not change" in done.text
+    assert "elsewhere" not in done.text
+    rows = {row.name: row.state for row in await ledger.jobs.page(JobFilter())}
+    assert rows == {
+        "one": JobState.HELD,
+        "two": JobState.QUEUED,
+        "sweep": JobState.HELD,
+        "theirs": JobState.QUEUED,
+    }
+    again = await member.post(
+        "/jobs/change", data={"csrf": csrf, "action": "hold", f"job.{first}": "on", "confirmed": "yes"}
+    )
+    assert "unchanged: it has ended, or is in this state already" in again.text
+    for wrong in ({}, {"action": "hold"}, {"action": "burn", f"job.{first}": "on"}):
+        refused = await member.post("/jobs/change", data={"csrf": csrf} | wrong)
+        assert refused.status_code == 422
+        assert "select jobs" in refused.text
+    assert (await member.post("/jobs/change", data=chosen | {"csrf": "no"})).status_code == 403
+    viewer = await sign_in(Role.VIEWER)
+    assert 'name="job.' not in await get(viewer, "/jobs")
+
+
+async def test_the_jobs_that_match_are_exported(
+    ledger: Ledger, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_page, "_EXPORT_PAGE", 2)
+    member = await sign_in(Role.MEMBER)
+    await submit(ledger, job("=cmd()"), job("eval", "bob", "product"), job("sweep", array=(0, 1, 2)))
+    await see(ledger, native(1, JobState.RUNNING, ran(1, None, None)))
+    answer = await member.get("/jobs/export.csv?team=research")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert re.fullmatch(r'attachment; filename="jobs-[0-9-]+\.csv"', answer.headers["content-disposition"])
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["name"] for row in rows] == ["sweep[2]", "sweep[1]", "sweep[0]", "'=cmd()"]
+    assert rows[0]["state"] == "queued"
+    assert rows[0]["submitted"].endswith("Z")
+    costs = [row["cost"] for row in csv.DictReader(io.StringIO((await member.get("/jobs/export.csv")).text))]
+    assert set(costs) == {""}  # what another team spends is not hers to see
+    viewer = await sign_in(Role.VIEWER)
+    text = (await viewer.get("/jobs/export.csv?state=running")).text
+    assert [row["cost"] for row in csv.DictReader(io.StringIO(text))] == ["7.60"]
+    assert (await viewer.get("/jobs/export.csv?state=refused")).text == ""
+    monkeypatch.setattr(list_page, "MAX_EXPORTED", 4)
+    assert (await viewer.get("/jobs/export.csv")).text.count("\n") == 5
 
 
 async def test_an_array_is_one_line_that_counts_its_tasks(ledger: Ledger, member: httpx2.AsyncClient) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from fairway.cost.calendar import Calendar
 from fairway.cost.job_cost import JobCost, JobPrices, estimate_cost, priced_days
+from fairway.ledger.records.jobs import JobSort, JobSortKey
 from fairway.model.fleet import Fleet, Pool
 from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.model.job import Ending, JobId, JobState
@@ -235,13 +236,29 @@ def test_a_slice_costs_its_part_and_a_line_says_about_the_same() -> None:
     assert estimate_cost(FLEET, own, SliceName("1g.10gb"), 36000, NOW) == Decimal("3.00")
 
 
+def test_a_column_sorts_the_other_way_when_it_is_chosen_again() -> None:
+    asked = JobQuery.of({"team": "a"})
+    assert asked.order == JobSort(JobSortKey.SUBMITTED, descending=True)
+    assert asked.sorted_by(JobSortKey.SUBMITTED) == "/jobs?team=a&sort=submitted"
+    assert asked.sorted_by(JobSortKey.GPUS) == "/jobs?team=a&sort=-gpus"
+    by_gpus = JobQuery.of({"team": "a", "sort": "-gpus", "offset": "50"})
+    assert (by_gpus.order, by_gpus.offset) == (JobSort(JobSortKey.GPUS, descending=True), 50)
+    assert by_gpus.sorted_by(JobSortKey.GPUS) == "/jobs?team=a&sort=gpus"
+    assert by_gpus.sorted_by(JobSortKey.NAME) == "/jobs?team=a&sort=name"
+    assert by_gpus.address(state="running") == "/jobs?state=running&team=a&sort=-gpus"
+    assert by_gpus.export_address() == "/jobs/export.csv?team=a"
+    for wrong in ("nonsense", "--gpus", "-submitted", "job.id"):
+        assert JobQuery.of({"sort": wrong, "offset": "9"}) == JobQuery()
+    assert JobQuery.of({"sort": "name", "offset": "99999"}).offset == 0
+
+
 def test_an_address_holds_the_whole_question() -> None:
     asked = JobQuery.of({"q": " tr&ain\x00 ", "team": "a b", "state": "running", "before": "0010", "x": "y"})
     assert (asked.q, asked.team, asked.before) == ("tr&ain", "a b", JobId(32))
     assert asked.address() == "/jobs?q=tr%26ain&state=running&team=a+b"
     assert asked.address(team="") == "/jobs?q=tr%26ain&state=running"
     assert asked.older_than(JobId(31)) == "/jobs?q=tr%26ain&state=running&team=a+b&before=000z"
-    assert [c.text for c in asked.chips] == ["begins with “tr&ain”", "running", "team a b"]
+    assert [c.text for c in asked.chips] == ["search “tr&ain”", "running", "team a b"]
     assert asked.without("q").address() == "/jobs?state=running&team=a+b"
     both = JobQuery.of({"before": "0010", "after": "0001"})
     assert (both.before, both.after) == (None, JobId(1))
