@@ -48,8 +48,8 @@ def test_selected_jobs_stay_selected_and_columns_stay_hidden(admin: Visitor, ser
     name = first.get_attribute("name") or ""
     first.check()
     expect(page.locator("[data-selected]")).to_have_text("1 selected")
-    page.evaluate("document.body.dispatchEvent(new CustomEvent('fw:jobs', { bubbles: true }))")
-    page.wait_for_response(lambda answer: "/jobs?" in answer.url)
+    with page.expect_response(lambda answer: "/jobs?" in answer.url):
+        page.evaluate("document.body.dispatchEvent(new CustomEvent('fw:jobs', { bubbles: true }))")
     expect(page.locator(f"input[name='{name}']")).to_be_checked()
     page.locator("summary", has_text="Columns").click()
     page.get_by_label("Priority", exact=True).last.uncheck()
