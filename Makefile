@@ -23,6 +23,7 @@ lock:  ## write the hashed locks anew from pyproject.toml (make lock UPGRADE=--u
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras pyproject.toml -o requirements/runtime.txt
 	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url -c requirements/runtime.txt pyproject.toml -o requirements/container.txt
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url -c requirements/dev.txt --group docs -o requirements/docs.txt
 	uv pip compile --quiet $(UPGRADE) --python-version 3.12 --generate-hashes --no-emit-index-url requirements/focus.in -o requirements/focus.txt
 
 format: venv  ## format and mend what can be mended
@@ -108,8 +109,15 @@ bench: venv  ## the small size of every benchmark; build/bench.jsonl keeps the f
 reference: venv  ## write docs/reference and the schema anew from the code
 	$(PY) -m docs.reference.generate
 
-docs: venv  ## build the docs site into build/site; every link must hold
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+build/docs-venv/.done: requirements/docs.txt
+	@which uv > /dev/null || { echo "make docs needs uv; hint: pipx install uv, or see https://docs.astral.sh/uv/"; exit 1; }
+	uv venv --quiet --clear --python $(PYTHON) build/docs-venv
+	uv pip sync --quiet --python build/docs-venv/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
+docs: build/docs-venv/.done  ## build the docs site into build/site, in an environment of its own (needs uv)
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist

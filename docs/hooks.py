@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: files beside docs/ that pages link to become part of the site.
+"""Add to the docs site the files outside docs/ that pages link to, and the logo of the web pages.
 
 Pages are written for whoever reads them in the repository, so they link to `../../examples/fleet.yaml` or to
 `ARCHITECTURE.md`. The site takes such files along (Markdown of the root as pages under `project/`, everything
@@ -16,6 +16,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+LOGO = "src/fairway/web/static/icon.svg"
+"""The logo of the web pages, which is the logo of the site."""
 _FENCE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 _ABSOLUTE = re.compile(r"^[a-z]+:|^/")
@@ -63,6 +65,7 @@ def relinked(markdown: str, page: str) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Takes along what pages link to outside docs/, and what those pages link to."""
+    files.append(File.generated(config, "assets/icon.svg", content=(ROOT / LOGO).read_text(encoding="utf-8")))
     waiting = [file for file in files if file.src_uri.endswith(".md")]
     while waiting:
         file = waiting.pop()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import click
-
-from docs.reference import code_pages, shapes
+from docs.reference import code_pages, command_pages, shapes
 from fairway.api import load
 from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
-from fairway.cli.root import root
 from fairway.control.metrics import METRICS
 from fairway.files import fleet_schema, job_schema
 from fairway.files.diagnostics import FaultCode
@@ -79,23 +74,6 @@ def gpu_types() -> str:
     )
 
 
-def _commands(
-    command: click.Command, name: str, parent: click.Context | None = None
-) -> Iterator[tuple[str, str]]:
-    settings: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100, **command.context_settings}
-    context = click.Context(command, parent, info_name=name, **settings)
-    yield context.command_path, command.get_help(context)
-    if isinstance(command, click.Group):
-        for child_name in command.list_commands(context):
-            if (child := command.get_command(context, child_name)) is not None:
-                yield from _commands(child, child_name, context)
-
-
-def cli() -> str:
-    parts = "".join(f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in _commands(root, "fairway"))
-    return f"# The command line\n\n{NOTE}Exit codes: 0 done, 1 failed, 64 used wrongly, 130 interrupted.\n{parts}"
-
-
 def pages() -> dict[Path, str]:
     """Every generated file and its text."""
     described = document()
@@ -104,21 +82,21 @@ def pages() -> dict[Path, str]:
         HERE / "metrics.md": metrics(),
         HERE / "faults.md": faults(),
         HERE / "gpu-types.md": gpu_types(),
-        HERE / "cli.md": cli(),
         HERE / "openapi.json": described,
         HERE / "api.md": shapes.api_page(NOTE, json.loads(described)),
         HERE / "fleet-file.md": shapes.file_page("The fleet file", FLEET_FILE, NOTE, fleet_schema()),
         HERE / "job-file.md": shapes.file_page("The job file", JOB_FILE, NOTE, job_schema()),
         **code_pages.pages(NOTE),
+        **command_pages.pages(NOTE),
         HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",
         HERE.parents[1] / "examples/jobs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n",
     }
 
 
 def write() -> None:
-    """Writes every page, and takes away those of codes that are gone."""
+    """Write every page, and delete pages of codes and commands that no longer exist."""
     wanted = pages()
-    for old in set((HERE / "codes").glob("*.md")) - set(wanted):
+    for old in {*(HERE / "codes").glob("*.md"), *(HERE / "cli").glob("*.md")} - set(wanted):
         old.unlink()
     for path, text in wanted.items():
         path.parent.mkdir(exist_ok=True)

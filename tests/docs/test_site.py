@@ -1,4 +1,4 @@
-"""The built site: no dead link, no dead anchor, nothing asked of another host, a page for every code."""
+"""The built site: links and search work, nothing comes from another host, every code and command has a page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.sync_api import Page as BrowserPage
+from playwright.sync_api import expect, sync_playwright
 
-from docs.reference import code_pages
+from docs.reference import code_pages, command_pages
 from tests.docs.reading import ROOT
+from tests.pages.browser import launched
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,3 +130,86 @@ def test_a_page_that_is_written_is_found(site: Path) -> None:
                 waiting.append(target)
     lonely = {path for path in site.rglob("*.html") if path.stem != "404"} - seen
     assert sorted(str(path.relative_to(site)) for path in lonely) == []
+
+
+@pytest.fixture
+def window(site: Path) -> Iterator[BrowserPage]:
+    """A browser window of a laptop's size. It may meet no error and ask no host for anything."""
+    errors: list[str] = []
+    asked: list[str] = []
+    with sync_playwright() as playwright, launched(playwright) as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        yield page
+    assert errors == []
+    assert [url for url in asked if not url.startswith(("file:", "about:", "data:"))] == []
+
+
+def test_search_works_when_the_site_is_opened_from_a_folder(site: Path, window: BrowserPage) -> None:
+    window.goto((site / "guides/jobs.html").as_uri())
+    window.keyboard.press("/")
+    window.get_by_role("textbox", name="Search").press_sequentially("preemption")
+
+    expect(window.locator(".md-search-result__meta")).to_contain_text("matching document", timeout=40_000)
+    found = window.locator(".md-search-result__link").first
+    assert (found.get_attribute("href") or "").startswith(site.as_uri())
+
+
+def test_the_fairway_column_of_the_comparison_is_visible(site: Path, window: BrowserPage) -> None:
+    window.goto((site / "compare/index.html").as_uri())
+    heads = window.locator(".comparison thead th")
+
+    assert heads.nth(1).inner_text() == "Fairway"
+    for width in (1440, 390):
+        window.set_viewport_size({"width": width, "height": 900})
+        box = heads.nth(1).bounding_box()
+        assert box is not None and box["x"] + box["width"] <= width
+    window.locator(".comparison .md-typeset__scrollwrap").evaluate("box => box.scrollLeft = 200")
+    feature = window.locator(".comparison tbody td").first.bounding_box()
+    assert feature is not None and feature["x"] >= 0, "the column with the feature stays while others scroll"
+
+
+def test_the_landing_page_fits_on_one_screen(site: Path, window: BrowserPage) -> None:
+    window.goto((site / "index.html").as_uri())
+
+    assert "pip install" in window.locator(".landing code").inner_text()
+    assert window.locator(".landing p").first.inner_text().count(".") == 3
+    picture = window.locator(".landing img")
+    assert picture.evaluate("picture => picture.naturalWidth") > 0
+    for part in (picture, window.locator(".md-content table")):
+        box = part.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 900
+
+
+def test_the_logo_is_the_one_of_the_web_pages(site: Path) -> None:
+    start = (site / "index.html").read_text(encoding="utf-8")
+
+    assert (site / "assets/icon.svg").read_bytes() == (ROOT / "src/fairway/web/static/icon.svg").read_bytes()
+    assert '<link rel="icon" href="assets/icon.svg">' in start
+    assert '<img src="assets/icon.svg" alt="logo">' in start
+
+
+def test_every_command_has_a_page(site: Path) -> None:
+    index = (site / "reference/cli/index.html").read_text(encoding="utf-8")
+    names = [command.file.removesuffix(".md") for command in command_pages.commands()]
+
+    assert len(names) > 60
+    assert [name for name in names if f'href="{name}.html"' not in index] == []
+
+
+def test_make_docs_leaves_the_environment_of_the_developer_alone() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert "build/docs-venv/bin/mkdocs build" in done.stdout
+    assert " .venv" not in done.stdout
+
+
+def test_the_docs_are_built_with_the_versions_that_are_tested() -> None:
+    docs, dev = (
+        {line for line in (ROOT / "requirements" / name).read_text().splitlines() if "==" in line}
+        for name in ("docs.txt", "dev.txt")
+    )
+    assert docs and docs <= dev
