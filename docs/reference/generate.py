@@ -96,8 +96,9 @@ def pages() -> dict[Path, str]:
 def write() -> None:
     """Write every page, and delete pages of codes and commands that no longer exist."""
     wanted = pages()
-    for old in {*(HERE / "codes").glob("*.md"), *(HERE / "cli").glob("*.md")} - set(wanted):
-        old.unlink()
+    stale = {HERE / "cli.md", *(HERE / "codes").glob("*.md"), *(HERE / "cli").glob("*.md")} - set(wanted)
+    for old in stale:
+        old.unlink(missing_ok=True)
     for path, text in wanted.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The built site: links and search work, nothing comes from another host, every code and command has a page."""
+"""The built site: links and search work, no other host is asked, every code and command has a page."""
 
 from __future__ import annotations
 
