@@ -73,7 +73,7 @@ def create_app(
     cost_routes.add_price_routes(app, costs)
     alert_routes.add_alert_routes(app, AlertServices(ledger, fleets))
     fleet_routes.add_token_routes(app, ledger, fleets)
-    fleet_routes.add_status_routes(app, ledger, registry)
+    fleet_routes.add_status_routes(app, ledger, fleets, registry)
     require_rules(app)
     app.state.queues = RequestQueues(registry)
     app.state.registry = registry

@@ -90,6 +90,10 @@ class AsyncClient:
         """Return the GPUs whose hardware failed, those that fail in most weeks first."""
         return [item async for item in self._items(requests.failing_gpus(cluster, days, most))]
 
+    async def loops(self) -> list[fleet_wire.Loop]:
+        """Return the loops of Fairway's servers, with the server that runs each."""
+        return [item async for item in self._items(requests.loops())]
+
     async def cordons(self, cluster: str | None = None) -> list[health_wire.Cordon]:
         """Return the nodes that Fairway closed because of broken GPUs."""
         return [item async for item in self._items(requests.cordons(cluster))]

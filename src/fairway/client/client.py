@@ -87,6 +87,10 @@ class Client:
         """Return the GPUs whose hardware failed, those that fail in most weeks first."""
         return list(self._items(requests.failing_gpus(cluster, days, most)))
 
+    def loops(self) -> list[fleet_wire.Loop]:
+        """Return the loops of Fairway's servers, with the server that runs each."""
+        return list(self._items(requests.loops()))
+
     def cordons(self, cluster: str | None = None) -> list[health_wire.Cordon]:
         """Return the nodes that Fairway closed because of broken GPUs."""
         return list(self._items(requests.cordons(cluster)))

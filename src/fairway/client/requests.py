@@ -251,6 +251,11 @@ def failing_gpus(cluster: str | None, days: int, most: int) -> ApiRequest[Page[h
     return _list("/v1/failing-gpus", Page[health_wire.FailingGpu], most, cluster=cluster, days=str(days))
 
 
+def loops() -> ApiRequest[Page[fleet_wire.Loop]]:
+    """Request the loops of Fairway's servers."""
+    return get("/v1/loops", Page[fleet_wire.Loop])
+
+
 def cordons(cluster: str | None) -> ApiRequest[Page[health_wire.Cordon]]:
     """Request the nodes that Fairway closed."""
     return get("/v1/cordons", Page[health_wire.Cordon], [("cluster", cluster)])

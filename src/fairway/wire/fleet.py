@@ -225,6 +225,21 @@ class EndedSessions(Wire):
     ended: int
 
 
+class Loop(Wire):
+    """A loop of Fairway's servers on one cluster: which server runs it, and how it is doing."""
+
+    loop: str = Field(examples=["observe"])
+    cluster: str | None = Field(description="null: one for the whole fleet")
+    server: str | None = Field(description="the server that runs it; null: none does")
+    is_here: bool = Field(description="whether the server that answers runs it")
+    lease_expires_at: Moment = Field(description="when its lease expires, or expired")
+    age_seconds: float | None = Field(
+        description="time since its last success; null, as what follows, if another server runs it"
+    )
+    mean_seconds: float | None = Field(description="mean duration of a round")
+    errors: int | None = Field(description="rounds that failed since the server started")
+
+
 class NewToken(RequestBody):
     """What to make. Unknown fields are refused: a misspelt `expires_in_seconds` must not mean for ever."""
 

@@ -71,6 +71,7 @@ ROUTES = {
     "GET /readyz": None,
     "GET /metrics": "viewer",
     "GET /v1/clusters": "viewer",
+    "GET /v1/loops": "operator",
     "GET /v1/pools": "viewer",
     "GET /v1/nodes": "viewer",
     "GET /v1/gpu-events": "viewer",

@@ -24,6 +24,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/openapi.json"): None,
     ("GET", "/metrics"): Role.VIEWER,
     ("GET", "/v1/clusters"): Role.VIEWER,
+    ("GET", "/v1/loops"): Role.OPERATOR,
     ("GET", "/v1/pools"): Role.VIEWER,
     ("GET", "/v1/nodes"): Role.VIEWER,
     ("GET", "/v1/gpu-events"): Role.VIEWER,

@@ -40,7 +40,7 @@ ENGINE_ROUTES = {
     "POST /v1/plans",
     "POST /v1/renders",
 }
-STATUS_ROUTES = {"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json"}
+STATUS_ROUTES = {"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /v1/loops"}
 
 
 class Body(httpx2.AsyncByteStream):

@@ -23,13 +23,14 @@ from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.names import NAME_PATTERN
 from fairway.model.observation import Health
-from fairway.services import fleet_queries, tokens
+from fairway.services import fleet_queries, loops, tokens
 from fairway.services.fleets import Fleets
 from fairway.services.rights import sees_all
 from fairway.wire import fleet as wire
 
 VIEWER = allow(Role.VIEWER)
 METRICS = allow(Role.VIEWER, kind=RequestKind.UNLIMITED)
+LOOPS = allow(Role.OPERATOR, kind=RequestKind.UNLIMITED)
 ADMIN = allow(Role.ADMIN)
 
 Item = TypeVar("Item")
@@ -142,8 +143,13 @@ def add_token_routes(app: FastAPI, ledger: Ledger, fleets: Fleets) -> None:
         return await tokens.revoke_sessions(ledger, user)
 
 
-def add_status_routes(app: FastAPI, ledger: Ledger, registry: CollectorRegistry) -> None:
-    """Add the routes of health, metrics and the OpenAPI document."""
+def add_status_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, registry: CollectorRegistry) -> None:
+    """Add the routes of health, loops, metrics and the OpenAPI document."""
+
+    @app.get("/v1/loops", dependencies=LOOPS, responses=PROBLEMS, tags=["server"])
+    async def list_loops() -> wire.Page[wire.Loop]:
+        """Every loop of Fairway's servers: which server runs it, and how it is doing."""
+        return wire.Page(items=await loops.list_loops(ledger, fleets, registry))
 
     @app.get("/healthz", dependencies=PUBLIC, tags=["server"])
     async def healthz() -> wire.Status:

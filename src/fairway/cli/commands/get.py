@@ -11,7 +11,7 @@ import click
 
 from fairway.cli.connect import connect, server_options
 from fairway.cli.output.budgets import budgets_view
-from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view
+from fairway.cli.output.fleet import clusters_view, loops_view, nodes_view, pools_view
 from fairway.cli.output.format import (
     Format,
     Function,
@@ -208,6 +208,20 @@ def failing_gpus(client: Client, output: Format, *, cluster: str | None, days: i
     """Show GPUs whose hardware failed, by UUID, those that fail in most weeks first."""
     found = client.failing_gpus(cluster, days, most)
     return Listing(found, failing_gpus_view(found, datetime.now(UTC), wide=output is Format.WIDE))
+
+
+@get.command(
+    epilog="""\b
+Examples:
+  fairway get loops            is every loop running, and does it succeed?
+"""
+)
+@_list_options
+def loops(client: Client, output: Format) -> Listing:
+    """List the loops of Fairway's servers: where each runs, its last success and its errors."""
+    del output
+    found = client.loops()
+    return Listing(found, loops_view(found))
 
 
 @get.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, age, moment, number, price, since
+from fairway.cli.output.format import UNKNOWN, Column, Fit, TableView, age, moment, number, price, since, span
 from fairway.client.contexts import Contexts
 from fairway.model.condition import ConditionType
 from fairway.model.observation import Health
@@ -240,6 +240,32 @@ def _slices_text(cluster: wire.Cluster) -> str:
 
 def _age(observed: wire.Seen) -> str:
     return age(observed.age_seconds) + (_STALE if observed.reachable is False else "")
+
+
+def loops_view(loops: Sequence[wire.Loop]) -> TableView:
+    """Return a table with one row for each loop; one that no server runs is alarming."""
+    columns = [
+        *Column.names("LOOP", "CLUSTER", "SERVER"),
+        *Column.numbers("LAST SUCCESS", "MEAN ROUND", "FAILED ROUNDS"),
+    ]
+    rows = [
+        [
+            loop.loop,
+            loop.cluster or "whole fleet",
+            loop.server or f"none since {moment(loop.lease_expires_at, UNKNOWN)}",
+            UNKNOWN if loop.age_seconds is None else f"{span(loop.age_seconds)} ago",
+            UNKNOWN if loop.mean_seconds is None else f"{loop.mean_seconds:.2f} s",
+            number(loop.errors),
+        ]
+        for loop in loops
+    ]
+    return TableView(
+        columns,
+        rows,
+        alarming=frozenset(i for i, loop in enumerate(loops) if loop.server is None),
+        empty="no loop has run yet",
+        hint="start a server that runs loops:  fairway server -f fleet.yaml",
+    )
 
 
 def _counts(counts: wire.Counts | None) -> list[str]:

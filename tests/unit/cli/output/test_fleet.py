@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from fairway.cli.output.fleet import clusters_view, nodes_view, pools_view, tokens_view
+from fairway.cli.output.fleet import clusters_view, loops_view, nodes_view, pools_view, tokens_view
 from fairway.cli.output.format import TableView, cell_width, table
 from fairway.model.access import Role
 from fairway.model.fleet import Capacity, EngineKind
@@ -169,6 +169,24 @@ def test_wide_pools_have_what_was_measured() -> None:
     assert second.endswith("1.90"), "nothing is measured there"
     plain = pools_view([pool("b", "hpc", fresh())], wide=True)
     assert table(plain.columns, plain.rows, None)[0].endswith("USD/GPU-HOUR")
+
+
+def test_a_loop_that_no_server_runs_stands_out() -> None:
+    known = {"lease_expires_at": NOW, "is_here": True, "age_seconds": 7.4, "mean_seconds": 0.031, "errors": 2}
+    unknown = {"is_here": False, "age_seconds": None, "mean_seconds": None, "errors": None}
+    loops = [
+        wire.Loop.model_validate(known | {"loop": "observe", "cluster": "hpc", "server": "host-1:42"}),
+        wire.Loop.model_validate(known | unknown | {"loop": "charge", "cluster": None, "server": None}),
+    ]
+    view = loops_view(loops)
+    assert (
+        lines(view)
+        == """\
+LOOP     CLUSTER      SERVER                        LAST SUCCESS  MEAN ROUND  FAILED ROUNDS
+observe  hpc          host-1:42                          7 s ago      0.03 s              2
+charge   whole fleet  none since 2026-03-01 12:00Z             -           -              -"""
+    )
+    assert view.alarming == {1}
 
 
 def test_nodes() -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from fastapi import Request, Response
-from prometheus_client import CollectorRegistry
-from prometheus_client.samples import Sample
 
 from fairway.api.load import RequestQueues
-from fairway.ledger import FLEET
+from fairway.services.loops import list_loops
 from fairway.web.context import PageContext
-from fairway.web.pages.server.view_model import loop_rows
 from fairway.web.sessions import PAGE_OPERATOR_UNLIMITED
 
 
@@ -22,19 +17,5 @@ def add_server_page(site: PageContext) -> None:
     async def show_server(request: Request) -> Response:
         """Show the queues of this server, and the loops of all."""
         queues: RequestQueues = site.app.state.queues
-        clusters = {FLEET, *(cluster.name for cluster in (await site.fleets.current()).clusters)}
-        leases = [lease for lease in await site.ledger.leases.all() if lease.cluster in clusters]
-        values = {
-            "queues": queues.by_kind,
-            "loops": loop_rows(leases, _samples(site.app.state.registry), datetime.now(UTC)),
-        }
-        return site.pages.show(request, "server.html", values)
-
-
-def _samples(registry: CollectorRegistry) -> dict[str, list[Sample]]:
-    found: dict[str, list[Sample]] = {}
-    for metric in registry.collect():
-        if metric.name.startswith("fairway_loop_"):
-            for sample in metric.samples:
-                found.setdefault(sample.name, []).append(sample)
-    return found
+        loops = await list_loops(site.ledger, site.fleets, site.app.state.registry)
+        return site.pages.show(request, "server.html", {"queues": queues.by_kind, "loops": loops})

@@ -1,4 +1,4 @@
-"""The rows of the Server page."""
+"""Which server runs each loop, and how those of this server are doing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry
 from fairway.control.metrics import LoopMetrics
 from fairway.ledger import Lease
 from fairway.model.names import ClusterName
-from fairway.web.pages.server.page import _samples
-from fairway.web.pages.server.view_model import loop_rows
+from fairway.services.loops import loop_rows, loop_samples
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
@@ -28,7 +27,7 @@ def test_times_are_known_of_this_servers_loops_and_a_lease_that_ran_out_is_nobod
     metrics.waiting("observe", "cloud")
     clock = 107.0
     leases = [lease("observe", "hpc", 5), lease("observe", "cloud", 5), lease("meter", "hpc", -5)]
-    here, there, over = loop_rows(leases, _samples(registry), NOW)
+    here, there, over = loop_rows(leases, loop_samples(registry), NOW)
     assert (here.is_here, here.age_seconds, here.errors) == (True, 7.0, 0)
-    assert (there.is_here, there.holder, there.age_seconds, there.errors) == (False, "host-1:42", None, None)
-    assert (over.is_over, over.holder) == (True, "")
+    assert (there.is_here, there.server, there.age_seconds, there.errors) == (False, "host-1:42", None, None)
+    assert over.server is None
