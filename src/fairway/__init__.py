@@ -1,6 +1,6 @@
 """Fairway keeps shared GPU clusters fair, full and accounted for.
 
-In Python:  from fairway import Client;  Client().run(["python", "train.py"], gpus="H100:8")
+In Python:  import fairway;  fairway.Client().run(["python", "train.py"], gpus="H100:8")
 """
 
 from __future__ import annotations
@@ -9,15 +9,40 @@ TYPE_CHECKING = False  # as in `typing`, whose import would be half of the time 
 if TYPE_CHECKING:
     from fairway.client.async_client import AsyncClient
     from fairway.client.client import Client
+    from fairway.client.http import ServerFailed, ServerRefused, ServerUnreachable
+    from fairway.client.requests import job_spec
+    from fairway.client.waiting import JobNotFinished
+    from fairway.model.errors import FairwayError, PermanentError, TemporaryError
     from fairway.wire.jobs import JobSpec
 
 __version__ = "0.1.0.dev0"
-__all__ = ["AsyncClient", "Client", "JobSpec", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "FairwayError",
+    "JobNotFinished",
+    "JobSpec",
+    "PermanentError",
+    "ServerFailed",
+    "ServerRefused",
+    "ServerUnreachable",
+    "TemporaryError",
+    "__version__",
+    "job_spec",
+]
 
 _WHERE = {
     "AsyncClient": "fairway.client.async_client",
     "Client": "fairway.client.client",
+    "FairwayError": "fairway.model.errors",
+    "JobNotFinished": "fairway.client.waiting",
     "JobSpec": "fairway.wire.jobs",
+    "PermanentError": "fairway.model.errors",
+    "ServerFailed": "fairway.client.http",
+    "ServerRefused": "fairway.client.http",
+    "ServerUnreachable": "fairway.client.http",
+    "TemporaryError": "fairway.model.errors",
+    "job_spec": "fairway.client.requests",
 }
 
 
@@ -28,3 +53,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415
 
     return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that Tab completes in notebooks."""
+    return __all__

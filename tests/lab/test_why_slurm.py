@@ -12,7 +12,7 @@ import pytest
 
 from fairway import Client
 from fairway.client.contexts import Target
-from fairway.client.requests import build_spec
+from fairway.client.requests import job_spec
 from fairway.engines.slurm import SlurmEngine
 from fairway.engines.slurm.policy.render import render_slurm
 from fairway.explain.engine_reasons import ENGINE_REASONS
@@ -107,9 +107,7 @@ class Site:
 
     def submit(self, name: str, *, hold: bool = False, after: Sequence[str] = ()) -> str:
         """Submit a job of alice's with Fairway; returns its id."""
-        spec = build_spec(
-            ["sleep", "600"], {"name": name, "gpus": "A100-80GB", "team": "vision", "after": after}
-        )
+        spec = job_spec(["sleep", "600"], name=name, gpus="A100-80GB", team="vision", after=after)
         (job,) = self.client.submit(spec, as_user="alice", hold=hold)
         return job.id
 

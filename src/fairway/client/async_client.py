@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Self, Unpack
 
 import httpx2
@@ -12,10 +12,14 @@ import httpx2
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
 from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, Retries, next_page
-from fairway.client.log_follower import POLL, LogFollower, check_timeout, is_over
-from fairway.client.requests import CostFilters, Filters, SpecFields, build_spec
+from fairway.client.lists import AsyncItemQuery, ItemList
+from fairway.client.log_follower import LogFollower
+from fairway.client.progress import progress_of
+from fairway.client.requests import CostFilters, Filters, SpecFields, job_spec
+from fairway.client.waiting import HasTasks, JobNotFinished, JobsWait, task_ids
 from fairway.model.access import Role
 from fairway.model.errors import TemporaryError
+from fairway.model.job import JobState
 from fairway.model.observation import Health
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
@@ -54,23 +58,26 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._codec.url}>"
+
     async def whoami(self) -> fleet_wire.Whoami:
         """Return the identity and rights of the client's token."""
         return await self._send(requests.whoami())
 
-    async def clusters(self) -> list[fleet_wire.Cluster]:
+    async def clusters(self) -> ItemList[fleet_wire.Cluster]:
         """Return the clusters of the fleet."""
-        return [item async for item in self._items(requests.clusters())]
+        return ItemList([item async for item in self._items(requests.clusters())])
 
-    async def pools(self, cluster: str | None = None) -> list[fleet_wire.Pool]:
+    async def pools(self, cluster: str | None = None) -> ItemList[fleet_wire.Pool]:
         """Return the pools of the fleet, or of one cluster."""
-        return [item async for item in self._items(requests.pools(cluster))]
+        return ItemList([item async for item in self._items(requests.pools(cluster))])
 
     def nodes(
         self, cluster: str | None = None, pool: str | None = None, health: Health | None = None
-    ) -> AsyncIterator[fleet_wire.Node]:
-        """Yield the nodes that match the filters, page by page."""
-        return self._items(requests.nodes(cluster, pool, health))
+    ) -> AsyncItemQuery[fleet_wire.Node]:
+        """Return the nodes that match the filters; they are read page by page when you iterate."""
+        return AsyncItemQuery(lambda: self._items(requests.nodes(cluster, pool, health)))
 
     async def gpu_events(
         self,
@@ -80,31 +87,33 @@ class AsyncClient:
         job: str | None = None,
         days: int = 30,
         most: int = 100,
-    ) -> list[health_wire.GpuEvent]:
+    ) -> ItemList[health_wire.GpuEvent]:
         """Return the newest events of GPUs; `gpu` is a UUID or serial number."""
-        return [item async for item in self._items(requests.gpu_events(cluster, node, gpu, job, days, most))]
+        return ItemList(
+            [item async for item in self._items(requests.gpu_events(cluster, node, gpu, job, days, most))]
+        )
 
     async def failing_gpus(
         self, cluster: str | None = None, days: int = 90, most: int = 100
-    ) -> list[health_wire.FailingGpu]:
+    ) -> ItemList[health_wire.FailingGpu]:
         """Return the GPUs whose hardware failed, those that fail in most weeks first."""
-        return [item async for item in self._items(requests.failing_gpus(cluster, days, most))]
+        return ItemList([item async for item in self._items(requests.failing_gpus(cluster, days, most))])
 
-    async def loops(self) -> list[fleet_wire.Loop]:
+    async def loops(self) -> ItemList[fleet_wire.Loop]:
         """Return the loops of Fairway's servers, with the server that runs each."""
-        return [item async for item in self._items(requests.loops())]
+        return ItemList([item async for item in self._items(requests.loops())])
 
-    async def cordons(self, cluster: str | None = None) -> list[health_wire.Cordon]:
+    async def cordons(self, cluster: str | None = None) -> ItemList[health_wire.Cordon]:
         """Return the nodes that Fairway closed because of broken GPUs."""
-        return [item async for item in self._items(requests.cordons(cluster))]
+        return ItemList([item async for item in self._items(requests.cordons(cluster))])
 
     async def uncordon(self, cluster: str, node: str) -> health_wire.Cordon:
         """Ask that a node be opened again that Fairway closed."""
         return await self._send(requests.uncordon(cluster, node))
 
-    async def tokens(self) -> list[fleet_wire.Token]:
+    async def tokens(self) -> ItemList[fleet_wire.Token]:
         """Return all tokens, also expired and revoked ones."""
-        return [item async for item in self._items(requests.tokens())]
+        return ItemList([item async for item in self._items(requests.tokens())])
 
     async def create_token(
         self, name: str, role: Role, expires_in_seconds: int | None, user: str | None = None
@@ -116,9 +125,9 @@ class AsyncClient:
         """Revoke a token."""
         return await self._send(requests.revoke_token(name))
 
-    async def sessions(self, user: str | None = None) -> list[fleet_wire.Session]:
+    async def sessions(self, user: str | None = None) -> ItemList[fleet_wire.Session]:
         """Return who is signed in to the pages."""
-        return [item async for item in self._items(requests.sessions(user))]
+        return ItemList([item async for item in self._items(requests.sessions(user))])
 
     async def revoke_sessions(self, user: str) -> fleet_wire.EndedSessions:
         """End every session of a user."""
@@ -160,17 +169,17 @@ class AsyncClient:
         """Start to lift every guard of a cluster until the next apply."""
         return await self._send(requests.release_all(cluster))
 
-    async def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
+    async def applies(self, cluster: str | None = None, most: int = 20) -> ItemList[policy_wire.Apply]:
         """Return the newest applies, of all clusters or one."""
-        return [item async for item in self._items(requests.applies(cluster, most), most)]
+        return ItemList([item async for item in self._items(requests.applies(cluster, most), most)])
 
     async def fleet_file(self, revision: int | None = None) -> policy_wire.FleetFile:
         """Return a revision of the fleet file, or the one that was applied last."""
         return await self._send(requests.fleet_file(revision))
 
-    async def revisions(self, most: int = 20) -> list[policy_wire.FleetRevision]:
+    async def revisions(self, most: int = 20) -> ItemList[policy_wire.FleetRevision]:
         """Return the newest revisions of the fleet file, without their text."""
-        return [item async for item in self._items(requests.revisions(most), most)]
+        return ItemList([item async for item in self._items(requests.revisions(most), most)])
 
     async def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """Return one apply with all its changes."""
@@ -180,27 +189,27 @@ class AsyncClient:
         """Return one apply without its changes: cheap enough to poll twice a second."""
         return await self._send(requests.apply_progress(number))
 
-    async def stopped_applies(self) -> list[policy_wire.StoppedApply]:
+    async def stopped_applies(self) -> ItemList[policy_wire.StoppedApply]:
         """Return the applies that stopped before their end and that no later one has finished."""
-        return [item async for item in self._items(requests.stopped_applies())]
+        return ItemList([item async for item in self._items(requests.stopped_applies())])
 
-    async def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
+    async def drift(self, cluster: str | None = None) -> ItemList[policy_wire.Drift]:
         """Return the differences between the clusters and what was last applied to them."""
-        return [item async for item in self._items(requests.drift(cluster))]
+        return ItemList([item async for item in self._items(requests.drift(cluster))])
 
     async def budgets(self) -> budget_wire.Budgets:
         """Return the state of the budgets that the caller may see."""
         return await self._send(requests.budgets())
 
-    async def teams(self) -> list[policy_wire.Team]:
+    async def teams(self) -> ItemList[policy_wire.Team]:
         """Return the teams as last applied."""
-        return [item async for item in self._items(requests.teams())]
+        return ItemList([item async for item in self._items(requests.teams())])
 
     async def interventions(
         self, cluster: str | None = None, most: int = 100
-    ) -> list[policy_wire.Intervention]:
+    ) -> ItemList[policy_wire.Intervention]:
         """Return the newest interventions, of all clusters or one."""
-        return [item async for item in self._items(requests.interventions(cluster, most), most)]
+        return ItemList([item async for item in self._items(requests.interventions(cluster, most), most)])
 
     async def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
         """Return the engine files that Fairway does not write itself."""
@@ -212,7 +221,7 @@ class AsyncClient:
 
     async def run(self, command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> AsyncJobHandle:
         """Submit one job and return a handle on it."""
-        (submitted,) = await self.submit(build_spec(command, fields))
+        (submitted,) = await self.submit(job_spec(command, **fields))
         return AsyncJobHandle(self, submitted)
 
     async def submit(
@@ -222,17 +231,22 @@ class AsyncClient:
         key: str | None = None,
         as_user: str | None = None,
         hold: bool = False,
-    ) -> list[job_wire.SubmittedJob]:
+    ) -> ItemList[job_wire.SubmittedJob]:
         """Submit jobs, at most 10,000 at once."""
-        return (await self._send(requests.submit(jobs, key=key, as_user=as_user, hold=hold))).jobs
+        request = requests.submit(jobs, key=key, as_user=as_user, hold=hold)
+        return ItemList((await self._send(request)).jobs)
 
     async def dry_run(self, job: job_wire.JobSpec, *, as_user: str | None = None) -> job_wire.DryRun:
         """Return where a job would be placed, without submitting it."""
         return await self._send(requests.dry_run(job, as_user=as_user))
 
-    def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> AsyncIterator[job_wire.Job]:
-        """Yield the jobs that match the filters, newest first, at most `most`."""
-        return self._items(requests.jobs(most, **filters), most)
+    def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> AsyncItemQuery[job_wire.Job]:
+        """Return the jobs that match the filters, newest first, at most `most`.
+
+        They are read when you iterate (`async for job in client.jobs()`), or all by `await client.jobs()`.
+        """
+        request = requests.jobs(most, **filters)
+        return AsyncItemQuery(lambda: self._items(request, most))
 
     async def job(self, id: str) -> job_wire.JobDetail:  # noqa: A002
         """Return one job with its attempts and events."""
@@ -242,9 +256,9 @@ class AsyncClient:
         """Return what a job's GPUs did: in all, GPU by GPU (at most `gpus` of them), and over time."""
         return await self._send(requests.job_use(id, gpus))
 
-    async def use_now(self) -> list[gpu_wire.SupplyUse]:
+    async def use_now(self) -> ItemList[gpu_wire.SupplyUse]:
         """Return what held GPUs did in the last window that was read, by pool."""
-        return (await self._send(requests.use_now())).supplies
+        return ItemList((await self._send(requests.use_now())).supplies)
 
     async def use_history(
         self, days: int = 1, *, pool: str | None = None, team: str | None = None
@@ -304,17 +318,46 @@ class AsyncClient:
         """Release held jobs."""
         return await self._send(requests.change("release", ids))
 
-    async def idle_steps(self, most: int = 100) -> list[job_wire.IdleStep]:
+    async def wait_all(
+        self,
+        jobs: Iterable[HasTasks | str],
+        *,
+        progress: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> ItemList[job_wire.JobDetail]:
+        """Wait until jobs have finished, and return them in order: handles, submitted jobs or ids.
+
+        An array counts with all its tasks. Shows progress on stderr or in the notebook. Raises
+        JobNotFinished after `timeout_seconds`, and the jobs continue; None waits without limit.
+        """
+        ids = task_ids(jobs)
+        wait, began = JobsWait(ids, timeout_seconds), time.monotonic()
+        with progress_of(len(set(ids)), wanted=progress) as shown:
+            while True:
+                try:
+                    for request in wait.requests():
+                        wait.advance((await self._send(request)).states)
+                    shown.show(wait.counts())
+                    if not wait.open:
+                        break
+                    await asyncio.sleep(wait.delay(time.monotonic() - began))
+                except JobNotFinished:
+                    raise
+                except TemporaryError as error:
+                    await asyncio.sleep(wait.retry_delay(error))
+        return ItemList([await self.job(job_id) for job_id in ids])
+
+    async def idle_steps(self, most: int = 100) -> ItemList[job_wire.IdleStep]:
         """Return what idle rules did, or would have done, the newest first."""
-        return [item async for item in self._items(requests.idle_steps(most), most)]
+        return ItemList([item async for item in self._items(requests.idle_steps(most), most)])
 
     async def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
         """Have idle rules leave jobs alone for so long, from now."""
         return await self._send(requests.keep(ids, seconds, reason))
 
-    async def job_counts(self, cluster: str | None = None) -> list[job_wire.JobCount]:
+    async def job_counts(self, cluster: str | None = None) -> ItemList[job_wire.JobCount]:
         """Return the number of open jobs by cluster, team, pool and state."""
-        return (await self._send(requests.job_counts(cluster))).counts
+        return ItemList((await self._send(requests.job_counts(cluster))).counts)
 
     async def report_cost(self, **filters: Unpack[CostFilters]) -> cost_wire.CostReport:
         """Report the cost of usage."""
@@ -400,34 +443,53 @@ class AsyncJobHandle:
     """A handle on a submitted job."""
 
     def __init__(self, client: AsyncClient, submitted: job_wire.SubmittedJob) -> None:
-        self._client = client
+        self.client = client
         self.id = submitted.id
+        self.ids = submitted.ids
+        """The ids of all tasks; of a job without an array, its own."""
+        self.name = submitted.name
         self.placement = submitted.placement
 
     def __repr__(self) -> str:
-        return f"<job {self.id} on {self.placement.pool}>"
+        return f"<job {self.id} {self.name} on {self.placement.pool}>"
+
+    @property
+    def state(self) -> Awaitable[JobState]:
+        """The job's state, read now: `await handle.state`."""
+        return self._state()
+
+    async def _state(self) -> JobState:
+        return (await self.now()).state
 
     async def now(self) -> job_wire.JobDetail:
-        """Return the job's current state."""
-        return await self._client.job(self.id)
+        """Return the job as it is now."""
+        return await self.client.job(self.id)
+
+    async def cost(self) -> job_wire.JobCost | None:
+        """Return the cost so far. Returns None if it never ran, or if you may not see its team's cost."""
+        return (await self.now()).cost
 
     async def why(self) -> job_wire.Why:
         """Return why the job waits."""
-        return await self._client.why(self.id)
+        return await self.client.why(self.id)
 
     async def wait(self, timeout_seconds: float | None = None) -> job_wire.JobDetail:
-        """Wait until the job is over. Raises JobNotOver after `timeout_seconds`; None waits without limit."""
-        began, delays = time.monotonic(), POLL.delays()
-        while not is_over(job := await self.now()):
-            check_timeout(job, time.monotonic() - began, timeout_seconds)
-            await asyncio.sleep(next(delays))
-        return job
+        """Wait until the job has finished. Raises JobNotFinished after `timeout_seconds`; None: no limit."""
+        return (await self.client.wait_all([self.id], progress=False, timeout_seconds=timeout_seconds))[0]
 
     async def log(self, *, follow: bool = False) -> AsyncIterator[str]:
-        """Yield the job's log, part by part; with `follow` until the job is over."""
-        async for part in self._client.follow_log(self.id, follow=follow):
+        """Yield the job's log, part by part; with `follow` until the job has finished."""
+        async for part in self.client.follow_log(self.id, follow=follow):
             yield part.text
 
     async def cancel(self) -> job_wire.Changed:
         """Cancel the job."""
-        return await self._client.cancel(self.id)
+        return await self.client.cancel(self.id)
+
+    async def hold(self) -> job_wire.Changed:
+        """Hold the job so that it does not start; a running job continues."""
+        return await self.client.hold(self.id)
+
+    async def release(self) -> job_wire.Changed:
+        """Release the held job."""
+        return await self.client.release(self.id)

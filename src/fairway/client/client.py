@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, Unpack
 
 import httpx2
@@ -12,10 +12,14 @@ import httpx2
 from fairway.client import requests
 from fairway.client.contexts import Target, chosen_target
 from fairway.client.http import MAX_PAGES, TIMEOUT, ApiCodec, ApiRequest, Response, Retries, next_page
-from fairway.client.log_follower import POLL, LogFollower, check_timeout, is_over
-from fairway.client.requests import CostFilters, Filters, SpecFields, build_spec
+from fairway.client.lists import ItemList, ItemQuery
+from fairway.client.log_follower import LogFollower
+from fairway.client.progress import progress_of
+from fairway.client.requests import CostFilters, Filters, SpecFields, job_spec
+from fairway.client.waiting import HasTasks, JobNotFinished, JobsWait, task_ids
 from fairway.model.access import Role
-from fairway.model.errors import TemporaryError
+from fairway.model.errors import FairwayError, TemporaryError
+from fairway.model.job import JobState
 from fairway.model.observation import Health
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
@@ -51,23 +55,26 @@ class Client:
         """Close the connections."""
         self._http.close()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._codec.url}>"
+
     def whoami(self) -> fleet_wire.Whoami:
         """Return the identity and rights of the client's token."""
         return self._send(requests.whoami())
 
-    def clusters(self) -> list[fleet_wire.Cluster]:
+    def clusters(self) -> ItemList[fleet_wire.Cluster]:
         """Return the clusters of the fleet."""
-        return list(self._items(requests.clusters()))
+        return ItemList(self._items(requests.clusters()))
 
-    def pools(self, cluster: str | None = None) -> list[fleet_wire.Pool]:
+    def pools(self, cluster: str | None = None) -> ItemList[fleet_wire.Pool]:
         """Return the pools of the fleet, or of one cluster."""
-        return list(self._items(requests.pools(cluster)))
+        return ItemList(self._items(requests.pools(cluster)))
 
     def nodes(
         self, cluster: str | None = None, pool: str | None = None, health: Health | None = None
-    ) -> Iterator[fleet_wire.Node]:
-        """Yield the nodes that match the filters, page by page."""
-        return self._items(requests.nodes(cluster, pool, health))
+    ) -> ItemQuery[fleet_wire.Node]:
+        """Return the nodes that match the filters; they are read page by page when you iterate."""
+        return ItemQuery(lambda: self._items(requests.nodes(cluster, pool, health)))
 
     def gpu_events(
         self,
@@ -77,31 +84,31 @@ class Client:
         job: str | None = None,
         days: int = 30,
         most: int = 100,
-    ) -> list[health_wire.GpuEvent]:
+    ) -> ItemList[health_wire.GpuEvent]:
         """Return the newest events of GPUs; `gpu` is a UUID or serial number."""
-        return list(self._items(requests.gpu_events(cluster, node, gpu, job, days, most)))
+        return ItemList(self._items(requests.gpu_events(cluster, node, gpu, job, days, most)))
 
     def failing_gpus(
         self, cluster: str | None = None, days: int = 90, most: int = 100
-    ) -> list[health_wire.FailingGpu]:
+    ) -> ItemList[health_wire.FailingGpu]:
         """Return the GPUs whose hardware failed, those that fail in most weeks first."""
-        return list(self._items(requests.failing_gpus(cluster, days, most)))
+        return ItemList(self._items(requests.failing_gpus(cluster, days, most)))
 
-    def loops(self) -> list[fleet_wire.Loop]:
+    def loops(self) -> ItemList[fleet_wire.Loop]:
         """Return the loops of Fairway's servers, with the server that runs each."""
-        return list(self._items(requests.loops()))
+        return ItemList(self._items(requests.loops()))
 
-    def cordons(self, cluster: str | None = None) -> list[health_wire.Cordon]:
+    def cordons(self, cluster: str | None = None) -> ItemList[health_wire.Cordon]:
         """Return the nodes that Fairway closed because of broken GPUs."""
-        return list(self._items(requests.cordons(cluster)))
+        return ItemList(self._items(requests.cordons(cluster)))
 
     def uncordon(self, cluster: str, node: str) -> health_wire.Cordon:
         """Ask that a node be opened again that Fairway closed."""
         return self._send(requests.uncordon(cluster, node))
 
-    def tokens(self) -> list[fleet_wire.Token]:
+    def tokens(self) -> ItemList[fleet_wire.Token]:
         """Return all tokens, also expired and revoked ones."""
-        return list(self._items(requests.tokens()))
+        return ItemList(self._items(requests.tokens()))
 
     def create_token(
         self, name: str, role: Role, expires_in_seconds: int | None, user: str | None = None
@@ -113,9 +120,9 @@ class Client:
         """Revoke a token."""
         return self._send(requests.revoke_token(name))
 
-    def sessions(self, user: str | None = None) -> list[fleet_wire.Session]:
+    def sessions(self, user: str | None = None) -> ItemList[fleet_wire.Session]:
         """Return who is signed in to the pages."""
-        return list(self._items(requests.sessions(user)))
+        return ItemList(self._items(requests.sessions(user)))
 
     def revoke_sessions(self, user: str) -> fleet_wire.EndedSessions:
         """End every session of a user."""
@@ -157,21 +164,21 @@ class Client:
         """Start to lift every guard of a cluster until the next apply."""
         return self._send(requests.release_all(cluster))
 
-    def applies(self, cluster: str | None = None, most: int = 20) -> list[policy_wire.Apply]:
+    def applies(self, cluster: str | None = None, most: int = 20) -> ItemList[policy_wire.Apply]:
         """Return the newest applies, of all clusters or one."""
-        return list(itertools.islice(self._items(requests.applies(cluster, most)), most))
+        return ItemList(itertools.islice(self._items(requests.applies(cluster, most)), most))
 
     def fleet_file(self, revision: int | None = None) -> policy_wire.FleetFile:
         """Return a revision of the fleet file, or the one that was applied last."""
         return self._send(requests.fleet_file(revision))
 
-    def revisions(self, most: int = 20) -> list[policy_wire.FleetRevision]:
+    def revisions(self, most: int = 20) -> ItemList[policy_wire.FleetRevision]:
         """Return the newest revisions of the fleet file, without their text."""
-        return list(itertools.islice(self._items(requests.revisions(most)), most))
+        return ItemList(itertools.islice(self._items(requests.revisions(most)), most))
 
-    def stopped_applies(self) -> list[policy_wire.StoppedApply]:
+    def stopped_applies(self) -> ItemList[policy_wire.StoppedApply]:
         """Return the applies that stopped before their end and that no later one has finished."""
-        return list(self._items(requests.stopped_applies()))
+        return ItemList(self._items(requests.stopped_applies()))
 
     def apply_detail(self, number: int) -> policy_wire.ApplyDetail:
         """Return one apply with all its changes."""
@@ -181,21 +188,23 @@ class Client:
         """Return one apply without its changes: cheap enough to poll twice a second."""
         return self._send(requests.apply_progress(number))
 
-    def drift(self, cluster: str | None = None) -> list[policy_wire.Drift]:
+    def drift(self, cluster: str | None = None) -> ItemList[policy_wire.Drift]:
         """Return the differences between the clusters and what was last applied to them."""
-        return list(self._items(requests.drift(cluster)))
+        return ItemList(self._items(requests.drift(cluster)))
 
     def budgets(self) -> budget_wire.Budgets:
         """Return the state of the budgets that the caller may see."""
         return self._send(requests.budgets())
 
-    def teams(self) -> list[policy_wire.Team]:
+    def teams(self) -> ItemList[policy_wire.Team]:
         """Return the teams as last applied."""
-        return list(self._items(requests.teams()))
+        return ItemList(self._items(requests.teams()))
 
-    def interventions(self, cluster: str | None = None, most: int = 100) -> list[policy_wire.Intervention]:
+    def interventions(
+        self, cluster: str | None = None, most: int = 100
+    ) -> ItemList[policy_wire.Intervention]:
         """Return the newest interventions, of all clusters or one."""
-        return list(itertools.islice(self._items(requests.interventions(cluster, most)), most))
+        return ItemList(itertools.islice(self._items(requests.interventions(cluster, most)), most))
 
     def render(self, fleet: str, source: str, cluster: str) -> policy_wire.Rendered:
         """Return the engine files that Fairway does not write itself."""
@@ -210,7 +219,7 @@ class Client:
 
         A string is a shell script. The fields are those of `JobSpec`; `gpus` and `time` may be strings.
         """
-        (submitted,) = self.submit(build_spec(command, fields))
+        (submitted,) = self.submit(job_spec(command, **fields))
         return JobHandle(self, submitted)
 
     def submit(
@@ -220,17 +229,21 @@ class Client:
         key: str | None = None,
         as_user: str | None = None,
         hold: bool = False,
-    ) -> list[job_wire.SubmittedJob]:
+    ) -> ItemList[job_wire.SubmittedJob]:
         """Submit jobs, at most 10,000 at once. The same `key` does not submit them twice."""
-        return self._send(requests.submit(jobs, key=key, as_user=as_user, hold=hold)).jobs
+        return ItemList(self._send(requests.submit(jobs, key=key, as_user=as_user, hold=hold)).jobs)
 
     def dry_run(self, job: job_wire.JobSpec, *, as_user: str | None = None) -> job_wire.DryRun:
         """Return where a job would be placed and whether it could ever run, without submitting it."""
         return self._send(requests.dry_run(job, as_user=as_user))
 
-    def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> Iterator[job_wire.Job]:
-        """Yield the jobs that match the filters, newest first, at most `most`."""
-        return itertools.islice(self._items(requests.jobs(most, **filters)), most)
+    def jobs(self, *, most: int | None = None, **filters: Unpack[Filters]) -> ItemQuery[job_wire.Job]:
+        """Return the jobs that match the filters, newest first, at most `most`.
+
+        They are read when you iterate: `for job in client.jobs(user="alice")`.
+        """
+        request = requests.jobs(most, **filters)
+        return ItemQuery(lambda: itertools.islice(self._items(request), most))
 
     def job(self, id: str) -> job_wire.JobDetail:  # noqa: A002
         """Return one job with its attempts and events."""
@@ -240,9 +253,9 @@ class Client:
         """Return what a job's GPUs did: in all, GPU by GPU (at most `gpus` of them), and over time."""
         return self._send(requests.job_use(id, gpus))
 
-    def use_now(self) -> list[gpu_wire.SupplyUse]:
+    def use_now(self) -> ItemList[gpu_wire.SupplyUse]:
         """Return what held GPUs did in the last window that was read, by pool."""
-        return (self._send(requests.use_now())).supplies
+        return ItemList(self._send(requests.use_now()).supplies)
 
     def use_history(
         self, days: int = 1, *, pool: str | None = None, team: str | None = None
@@ -305,17 +318,46 @@ class Client:
         """Release held jobs."""
         return self._send(requests.change("release", ids))
 
-    def idle_steps(self, most: int = 100) -> list[job_wire.IdleStep]:
+    def wait_all(
+        self,
+        jobs: Iterable[HasTasks | str],
+        *,
+        progress: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> ItemList[job_wire.JobDetail]:
+        """Wait until jobs have finished, and return them in order: handles, submitted jobs or ids.
+
+        An array counts with all its tasks. Shows progress on stderr or in the notebook. Raises
+        JobNotFinished after `timeout_seconds`, and the jobs continue; None waits without limit.
+        """
+        ids = task_ids(jobs)
+        wait, began = JobsWait(ids, timeout_seconds), time.monotonic()
+        with progress_of(len(set(ids)), wanted=progress) as shown:
+            while True:
+                try:
+                    for request in wait.requests():
+                        wait.advance(self._send(request).states)
+                    shown.show(wait.counts())
+                    if not wait.open:
+                        break
+                    time.sleep(wait.delay(time.monotonic() - began))
+                except JobNotFinished:
+                    raise
+                except TemporaryError as error:
+                    time.sleep(wait.retry_delay(error))
+        return ItemList([self.job(job_id) for job_id in ids])
+
+    def idle_steps(self, most: int = 100) -> ItemList[job_wire.IdleStep]:
         """Return what idle rules did, or would have done, the newest first."""
-        return list(itertools.islice(self._items(requests.idle_steps(most)), most))
+        return ItemList(itertools.islice(self._items(requests.idle_steps(most)), most))
 
     def keep(self, ids: str | Sequence[str], seconds: int, reason: str = "") -> job_wire.Kept:
         """Have idle rules leave jobs alone for so long, from now."""
         return self._send(requests.keep(ids, seconds, reason))
 
-    def job_counts(self, cluster: str | None = None) -> list[job_wire.JobCount]:
+    def job_counts(self, cluster: str | None = None) -> ItemList[job_wire.JobCount]:
         """Return the number of open jobs by cluster, team, pool and state."""
-        return self._send(requests.job_counts(cluster)).counts
+        return ItemList(self._send(requests.job_counts(cluster)).counts)
 
     def report_cost(self, **filters: Unpack[CostFilters]) -> cost_wire.CostReport:
         """Report the cost of usage: `report_cost(window="2026-10", by=["team", "pool"])`."""
@@ -393,33 +435,55 @@ class JobHandle:
     """A handle on a submitted job."""
 
     def __init__(self, client: Client, submitted: job_wire.SubmittedJob) -> None:
-        self._client = client
+        self.client = client
         self.id = submitted.id
+        self.ids = submitted.ids
+        """The ids of all tasks; of a job without an array, its own."""
+        self.name = submitted.name
         self.placement = submitted.placement
 
     def __repr__(self) -> str:
-        return f"<job {self.id} on {self.placement.pool}>"
+        return f"<job {self.id} {self.name} on {self.placement.pool}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.now()._repr_html_()
+        except FairwayError:  # a notebook shows the text instead
+            return ""
+
+    @property
+    def state(self) -> JobState:
+        """The job's state, read now."""
+        return self.now().state
 
     def now(self) -> job_wire.JobDetail:
-        """Return the job's current state."""
-        return self._client.job(self.id)
+        """Return the job as it is now."""
+        return self.client.job(self.id)
+
+    def cost(self) -> job_wire.JobCost | None:
+        """Return the cost so far. Returns None if it never ran, or if you may not see its team's cost."""
+        return self.now().cost
 
     def why(self) -> job_wire.Why:
         """Return why the job waits."""
-        return self._client.why(self.id)
+        return self.client.why(self.id)
 
     def wait(self, timeout_seconds: float | None = None) -> job_wire.JobDetail:
-        """Wait until the job is over. Raises JobNotOver after `timeout_seconds`; None waits without limit."""
-        began, delays = time.monotonic(), POLL.delays()
-        while not is_over(job := self.now()):
-            check_timeout(job, time.monotonic() - began, timeout_seconds)
-            time.sleep(next(delays))
-        return job
+        """Wait until the job has finished. Raises JobNotFinished after `timeout_seconds`; None: no limit."""
+        return self.client.wait_all([self.id], progress=False, timeout_seconds=timeout_seconds)[0]
 
     def log(self, *, follow: bool = False) -> Iterator[str]:
-        """Yield the job's log, part by part; with `follow` until the job is over."""
-        return (part.text for part in self._client.follow_log(self.id, follow=follow))
+        """Yield the job's log, part by part; with `follow` until the job has finished."""
+        return (part.text for part in self.client.follow_log(self.id, follow=follow))
 
     def cancel(self) -> job_wire.Changed:
         """Cancel the job."""
-        return self._client.cancel(self.id)
+        return self.client.cancel(self.id)
+
+    def hold(self) -> job_wire.Changed:
+        """Hold the job so that it does not start; a running job continues."""
+        return self.client.hold(self.id)
+
+    def release(self) -> job_wire.Changed:
+        """Release the held job."""
+        return self.client.release(self.id)

@@ -17,7 +17,7 @@ from fairway.model.access import Role
 from fairway.model.errors import PermanentError
 from fairway.model.job import Tolerates
 from fairway.model.observation import Health
-from fairway.model.text import parse_duration
+from fairway.model.text import nearest, parse_duration
 from fairway.wire import budgets as budget_wire
 from fairway.wire import costs as cost_wire
 from fairway.wire import fleet as fleet_wire
@@ -45,8 +45,8 @@ class SpecFields(TypedDict, total=False):
     """The fields of a JobSpec beside its command, in the forms that are convenient to write."""
 
     name: str
-    gpus: str | job_wire.GpuRequest
-    """`H100:8`, `A100-80GB`, `40GB..80GB`, `1g.10gb:2`."""
+    gpus: int | str | job_wire.GpuRequest
+    """`2`, `"H100:8"`, `"A100-80GB"`, `"40GB..80GB"`, `"1g.10gb:2"`; on each node."""
     team: str | None
     priority: str | None
     pool: str | None
@@ -64,6 +64,8 @@ class SpecFields(TypedDict, total=False):
     retries: int | job_wire.Retries
     tolerates: Sequence[Tolerates | str]
     together: bool
+    array: Sequence[int]
+    """One task for each index, which it reads from FAIRWAY_ARRAY_INDEX."""
 
 
 class Filters(TypedDict, total=False):
@@ -87,8 +89,18 @@ class Filters(TypedDict, total=False):
     """Submitted before."""
 
 
-def build_spec(command: Sequence[str] | str, fields: SpecFields) -> job_wire.JobSpec:
-    """Build a JobSpec from a command or script. Raises PermanentError for invalid fields."""
+def job_spec(command: Sequence[str] | str, **fields: Unpack[SpecFields]) -> job_wire.JobSpec:
+    """Build a job to submit: `job_spec(["python", "eval.py"], gpus="A100:2", time="1h")`.
+
+    A string is a shell script. Raises PermanentError for invalid fields.
+    """
+    if unknown := [name for name in fields if name not in SpecFields.__annotations__]:
+        near = nearest(unknown[0], SpecFields.__annotations__)
+        raise PermanentError(
+            "UnknownField",
+            f"a job has no field {unknown[0]}",
+            f"did you mean {near[0]}?" if near else f"use one of {', '.join(SpecFields.__annotations__)}",
+        )
     spec: dict[str, object] = dict(fields)
     if isinstance(command, str):
         spec["script"] = command if command.startswith("#!") else f"#!/bin/bash\n{command}\n"
@@ -96,12 +108,14 @@ def build_spec(command: Sequence[str] | str, fields: SpecFields) -> job_wire.Job
         spec["command"] = list(command)
         spec.setdefault("name", PurePath(command[0]).name if command else "job")
     spec.setdefault("name", "job")
-    if isinstance(gpus := spec.get("gpus"), str):
-        spec["gpus"] = _parse_gpus(gpus)
+    if isinstance(gpus := spec.get("gpus"), int | str) and not isinstance(gpus, bool):
+        spec["gpus"] = _parse_gpus(str(gpus))
     if "time" in spec:
         spec["time_seconds"] = _parse_time(spec.pop("time"))
     if isinstance(retries := spec.get("retries"), int):
         spec["retries"] = job_wire.Retries(count=retries)
+    if "array" in fields:
+        spec["array"] = list(fields["array"])
     after = spec.get("after")
     if isinstance(after, Sequence):
         spec["after"] = [job_wire.After(job=a) if isinstance(a, str) else a for a in after]
@@ -180,6 +194,11 @@ def log(
     """Request a part of a job's log."""
     params = [("attempt", attempt), ("node", node or None), ("offset", offset), ("limit", limit)]
     return get(f"/v1/jobs/{_quoted(job_id)}/log", job_wire.LogPart, params, _LOG_TIMEOUT)
+
+
+def job_states(job_ids: Sequence[str]) -> ApiRequest[job_wire.JobStates]:
+    """Request the states of some jobs: cheap enough to poll."""
+    return get("/v1/jobs/states", job_wire.JobStates, [("id", job_id) for job_id in job_ids])
 
 
 def change(action: str, job_ids: str | Sequence[str]) -> ApiRequest[job_wire.Changed]:

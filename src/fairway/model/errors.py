@@ -12,6 +12,7 @@ class FairwayError(Exception):
 
     def __init__(self, code: str, message: str, hint: str) -> None:
         super().__init__(message)
+        self.add_note(f"hint: {hint}")  # shown below the message where Python prints the exception
         self.code = code
         self.message = message
         self.hint = hint

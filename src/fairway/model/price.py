@@ -92,3 +92,8 @@ MINOR_DIGITS: Final = MappingProxyType(
 def cent(currency: str) -> Decimal:
     """Return the smallest amount of a currency that statements show."""
     return Decimal(1).scaleb(-MINOR_DIGITS.get(currency, 2))
+
+
+def money_text(amount: Decimal, currency: str) -> str:
+    """Format money with the currency's decimals: `1,234.50 USD`, `1,234 JPY`."""
+    return f"{amount:,.{MINOR_DIGITS.get(currency, 2)}f} {currency}"

@@ -526,6 +526,11 @@ async def explain_jobs(
     return [with_left_cluster(job, left) for job in jobs]
 
 
+async def job_states(ledger: Ledger, words: Sequence[str]) -> wire.JobStates:
+    """Return the states of jobs. Raises RequestError if one does not exist."""
+    return wire.JobStates(states={word: row.state for word, row in (await resolve(ledger, words)).items()})
+
+
 async def count_jobs(ledger: Ledger, cluster: str | None = None) -> wire.JobCounts:
     """Count open jobs by cluster, team, pool and state, with the devices they hold or request."""
     return wire.JobCounts(counts=[convert.count(c) for c in await ledger.jobs.counts(cluster)])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Final
 
 from fairway.model.job import OPEN_JOBS
-from fairway.model.price import MINOR_DIGITS
+from fairway.model.price import money_text
 from fairway.views.gpu_use import hours_text, memory_text, use_text
 from fairway.wire import gpu_use as use_wire
 from fairway.wire import jobs as wire
@@ -17,18 +16,7 @@ _JOULES_IN_KWH: Final = 3_600_000
 
 def cost_text(cost: wire.JobCost) -> str:
     """Format the cost of a job so far: `53.33 USD`, `about 53.33 USD`."""
-    return ("about " if cost.about else "") + _money(cost.amount, cost.currency)
-
-
-def running_cost_text(cost: wire.JobCost) -> str:
-    """Format the cost of a job, and how fast it grows: `12.40 USD so far, 3.50 USD per hour`."""
-    if cost.per_hour is None:
-        return cost_text(cost)
-    return f"{cost_text(cost)} so far, {_money(cost.per_hour, cost.currency)} per hour"
-
-
-def _money(amount: Decimal, currency: str) -> str:
-    return f"{amount:,.{MINOR_DIGITS.get(currency, 2)}f} {currency}"
+    return ("about " if cost.about else "") + money_text(cost.amount, cost.currency)
 
 
 def summary_lines(found: wire.Why) -> list[str]:

@@ -5,14 +5,16 @@ A caller who may see only some teams gets a document of those: `of_teams` names 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from fairway.model.charge import ChargeKind, Label
 from fairway.model.fleet import Capacity
 from fairway.model.gpu_use import HeldKind
+from fairway.model.text import count
 from fairway.wire.fleet import GivenMoment, Moment, Price, RequestBody, Wire
 
 MAX_ROWS = 20_000
@@ -34,6 +36,12 @@ class Window(Wire):
     timezone: str
 
 
+class ReportRow(Wire):
+    """One line of a report."""
+
+    labels: list[str] = Field(description="in the order of `by`; empty text: none")
+
+
 class Document(Wire):
     """What every report says of itself."""
 
@@ -47,11 +55,48 @@ class Document(Wire):
     pool: str | None = None
     notes: list[str] = Field(default=[], description="what a reader should know, in sentences")
 
+    def table(self) -> tuple[Sequence[ReportRow], ReportRow]:
+        """Return the rows and their total."""
+        raise NotImplementedError
 
-class CostRow(Wire):
+    def to_df(self) -> Any:
+        """Return the rows, without the total, as a data frame of polars, or of pandas if only that is there.
+
+        Each label is a column. Amounts and hours are floats; `hours` by reason become `hours_idle` and so on.
+        """
+        from fairway.wire.tables import data_frame  # noqa: PLC0415 - only Python sessions need it
+
+        return data_frame([self._record(row) for row in self.table()[0]])
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}: {count(len(self.table()[0]), 'row')}>"
+
+    def _repr_html_(self) -> str:
+        from fairway.wire.tables import MAX_SHOWN, html_table  # noqa: PLC0415
+
+        rows, total = self.table()
+        first = {self.by[0].value: "total"} if self.by else {}
+        shown = [*map(self._record, rows[:MAX_SHOWN]), first | self._record(total) | first]
+        columns = [name for name in shown[-1] if any(one.get(name) for one in shown)]
+        left_out = len(rows) - MAX_SHOWN
+        more = f"and {count(left_out, 'more row')}; to_df() has all of them" if left_out > 0 else ""
+        return html_table(shown, columns, more, self._title())
+
+    def _title(self) -> str:
+        by = ", ".join(label.value for label in self.by) or "fleet"
+        days = f"{self.window.first_day} to {self.window.last_day}"
+        return f"{type(self).__name__.removesuffix('Report')} by {by}, {days}, {self.currency}"
+
+    def _record(self, row: ReportRow) -> dict[str, Any]:
+        from fairway.wire.tables import record  # noqa: PLC0415
+
+        labels = {label.value: text for label, text in zip(self.by, row.labels, strict=False)}
+        return labels | {name: value for name, value in record(row).items() if name != "labels"}
+
+
+class CostRow(ReportRow):
     """One line: who, and what it cost them. `total = usage + idle + overhead`."""
 
-    labels: list[str] = Field(description="in the order of `by`; empty text: none")
     kind: ChargeKind | None = Field(
         default=None, description="what nobody carries: a line of its own; null: somebody's"
     )
@@ -69,11 +114,14 @@ class CostReport(Document):
     rows: list[CostRow]
     total: CostRow
 
+    def table(self) -> tuple[Sequence[CostRow], CostRow]:
+        """Return the rows and their total."""
+        return self.rows, self.total
 
-class UsageRow(Wire):
+
+class UsageRow(ReportRow):
     """One line of what was held."""
 
-    labels: list[str]
     others: int = 0
     gpu_hours: Hours = Field(description="slices by their part of the GPU")
     slice_hours: Hours = Field(description="of slices alone")
@@ -87,11 +135,14 @@ class UsageReport(Document):
     rows: list[UsageRow]
     total: UsageRow
 
+    def table(self) -> tuple[Sequence[UsageRow], UsageRow]:
+        """Return the rows and their total."""
+        return self.rows, self.total
 
-class WasteRow(Wire):
+
+class WasteRow(ReportRow):
     """What a pool earned nothing with: device-hours and money by reason."""
 
-    labels: list[str]
     others: int = 0
     capacity_hours: Hours = Field(description="device-hours that were there")
     used_hours: Hours
@@ -112,11 +163,15 @@ class WasteReport(Document):
     rows: list[WasteRow]
     total: WasteRow
 
+    def table(self) -> tuple[Sequence[WasteRow], WasteRow]:
+        """Return the rows and their total."""
+        return self.rows, self.total
+
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
-class EfficiencyRow(Wire):
+class EfficiencyRow(ReportRow):
     """What was held and what the GPUs did meanwhile; `hours` and `amounts` sum to what was held."""
 
     labels: list[str] = Field(description="in the order of `by`; of name the pattern: finetune-*")
@@ -141,6 +196,10 @@ class EfficiencyReport(Document):
 
     rows: list[EfficiencyRow]
     total: EfficiencyRow
+
+    def table(self) -> tuple[Sequence[EfficiencyRow], EfficiencyRow]:
+        """Return the rows and their total."""
+        return self.rows, self.total
 
 
 class CapacityDay(Wire):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -55,6 +55,17 @@ class Wire(BaseModel):
     """Closed on the way out, open on the way in: an older client must survive a newer server's fields."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
+
+    def shown(self) -> dict[str, Any]:
+        """Return what a row of a table in a Python session shows of it."""
+        from fairway.wire.tables import record  # noqa: PLC0415 - only Python sessions need it
+
+        return record(self)
+
+    def _repr_html_(self) -> str:
+        from fairway.wire.tables import html_fields  # noqa: PLC0415
+
+        return html_fields(self.shown(), type(self).__name__)
 
 
 class RequestBody(BaseModel):

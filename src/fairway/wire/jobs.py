@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -22,6 +22,7 @@ from fairway.model.job import GpuRequest as GpusAsked
 from fairway.model.job import JobSpec as Spec
 from fairway.model.job import Retries as RetryRule
 from fairway.model.names import PoolName, PriorityName, SliceName, TeamName
+from fairway.model.price import money_text
 from fairway.wire.fleet import USER_PATTERN, Moment, Price, RequestBody, Wire
 from fairway.wire.gpu_use import Use
 
@@ -30,6 +31,8 @@ MAX_JOBS: Final = 10_000
 MAX_SCRIPT: Final = 1024 * 1024
 MAX_SPEC: Final = 1024 * 1024
 """Of all texts of one job together; it is stored with it."""
+MAX_STATES: Final = 500
+"""Jobs whose states one request returns."""
 MAX_LOG_BYTES: Final = 1024 * 1024
 """Of one part of a log."""
 MAX_TEXT: Final = 128 * 1024
@@ -331,6 +334,13 @@ class JobCost(Wire):
         description="an estimate: the pool has commitments, or slices without a price of their own"
     )
 
+    def __str__(self) -> str:
+        """Format it: `12.40 USD so far, 3.50 USD per hour`; of a job that has ended, `12.40 USD`."""
+        text = ("about " if self.about else "") + money_text(self.amount, self.currency)
+        if self.per_hour is None:
+            return text
+        return f"{text} so far, {money_text(self.per_hour, self.currency)} per hour"
+
 
 class Job(Wire):
     """One job, Fairway's or native."""
@@ -378,6 +388,28 @@ class Job(Wire):
     cost: JobCost | None = Field(
         default=None, description="null: it never ran, has no pool, or the caller may not see its team's cost"
     )
+
+    def __repr__(self) -> str:
+        gpus = f"{self.devices} {self.slice or 'GPU'}{'' if self.devices == 1 else 's'}"
+        where = self.pool or self.cluster
+        return f"<{type(self).__name__} {self.id} {self.name}: {self.state}, {gpus} on {where}>"
+
+    def shown(self) -> dict[str, Any]:
+        """Return what a table of jobs shows of it."""
+        return {
+            "job": self.id,
+            "name": self.name if self.array_index is None else f"{self.name}[{self.array_index}]",
+            "state": self.state.value,
+            "gpus": f"{self.nodes}x{self.gpus}" if self.nodes > 1 else str(self.gpus),
+            "pool": (self.pool or self.cluster) + (f"/{self.slice}" if self.slice else ""),
+            "team": self.team,
+            "user": self.user,
+            "submitted": self.submitted_at,
+            "started": self.started_at,
+            "ended": self.ended_at,
+            "cost": None if self.cost is None else str(self.cost),
+            "reason": self.reason or None,
+        }
 
 
 class Attempt(Wire):
@@ -523,6 +555,12 @@ class Changed(Wire):
 
     changed: list[str] = Field(description="jobs that were not so yet; an array gives all its open tasks")
     unchanged: list[str] = Field(description="jobs that are over, or were already so")
+
+
+class JobStates(Wire):
+    """The states of some jobs."""
+
+    states: dict[str, JobState] = Field(description="by id, as it was given")
 
 
 class TaskCounts(Wire):

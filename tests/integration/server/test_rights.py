@@ -98,6 +98,7 @@ ROUTES = {
     "PUT /v1/pools/{pool}/price-points": "operator",
     "GET /v1/jobs": "viewer",
     "GET /v1/jobs/counts": "viewer",
+    "GET /v1/jobs/states": "viewer",
     "GET /v1/jobs/{id}": "viewer",
     "GET /v1/jobs/{id}/why": "viewer",
     "GET /v1/jobs/{id}/use": "viewer",

@@ -51,6 +51,7 @@ EXPECTED: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/imports"): Role.OPERATOR,
     ("GET", "/v1/jobs"): Role.VIEWER,
     ("GET", "/v1/jobs/counts"): Role.VIEWER,
+    ("GET", "/v1/jobs/states"): Role.VIEWER,
     ("GET", "/v1/idle-steps"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}"): Role.VIEWER,
     ("GET", "/v1/jobs/{id}/why"): Role.VIEWER,

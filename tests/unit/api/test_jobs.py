@@ -110,6 +110,10 @@ async def test_a_job_from_asking_to_its_end(
     assert log == {"attempt": 0, "text": "", "offset": 0, "next_offset": 0, "ended": False}
     counts = (await http.get("/v1/jobs/counts", headers=alice)).json()["counts"]
     assert [(c["state"], c["jobs"], c["devices"], c["team"]) for c in counts] == [("queued", 1, 2, "nlp")]
+    states = (await http.get(f"/v1/jobs/states?id={made['id']}", headers=alice)).json()
+    assert states == {"states": {made["id"]: "queued"}}
+    missing = await http.get(f"/v1/jobs/states?id={made['id']}&id=zzzz", headers=alice)
+    assert (missing.status_code, missing.json()["code"]) == (404, "NoSuchJob")
     gone = (await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})).json()
     assert gone == {"changed": [made["id"]], "unchanged": []}
     again = (await http.post("/v1/jobs/cancel", headers=alice, json={"jobs": [made["id"]]})).json()

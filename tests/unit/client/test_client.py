@@ -15,6 +15,7 @@ from fairway.client.async_client import AsyncClient
 from fairway.client.client import Client
 from fairway.client.contexts import Target
 from fairway.client.http import BUSY, BUSY_SECONDS, Retries, ServerFailed, ServerRefused, ServerUnreachable
+from fairway.client.lists import AsyncItemQuery, ItemQuery
 from fairway.model.access import Role
 from fairway.model.errors import FairwayError
 from fairway.model.observation import Health
@@ -250,12 +251,16 @@ def test_whoever_awaits_asks_and_hears_the_same(
     def plainly() -> object:
         with Client(Target(playing.url, "fw_x")) as client:
             found = getattr(client, verb)(**said)
-            return list(found) if isinstance(found, Iterator) else found
+            return list(found) if isinstance(found, Iterator | ItemQuery) else found
 
     async def awaited() -> object:
         async with AsyncClient(Target(playing.url, "fw_x")) as client:
             found = getattr(client, verb)(**said)
-            return [one async for one in found] if isinstance(found, AsyncIterator) else await found
+            return (
+                [one async for one in found]
+                if isinstance(found, AsyncIterator | AsyncItemQuery)
+                else await found
+            )
 
     assert heard(plainly) == heard(lambda: asyncio.run(awaited()))
     assert len(playing.asked) == len(answers)

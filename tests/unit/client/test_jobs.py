@@ -18,9 +18,12 @@ import pytest
 
 import fairway
 from fairway import AsyncClient, Client, JobSpec
+from fairway.client.async_client import AsyncJobHandle
+from fairway.client.client import JobHandle
 from fairway.client.contexts import Context, Contexts, Target, config_file, write_contexts
-from fairway.client.log_follower import JobNotOver, LogFollower
-from fairway.client.requests import build_spec
+from fairway.client.log_follower import LogFollower
+from fairway.client.requests import job_spec
+from fairway.client.waiting import JobNotFinished
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.job import JobState
 from fairway.wire import jobs as wire
@@ -134,14 +137,15 @@ def test_a_notebook_needs_one_line(playing: Playing, tmp_path: Path, monkeypatch
     write_contexts(config_file(), Contexts("lab", (Context("lab", playing.target.url),)))
     playing.script = [
         (201, KEPT),
-        (200, detail("waiting")),
+        (200, {"states": {"8f3k": "waiting"}}),
+        (200, {"states": {"8f3k": "done"}}),
         (200, detail("done")),
         (200, part("hello\n", 0, ended=True)),
         (200, part("", 6, ended=True)),
         (200, {"changed": ["8f3k"], "unchanged": []}),
     ]
     run = Client().run(["python", "train.py"], gpus="H100:8", time="2h")
-    assert repr(run) == "<job 8f3k on lab-a100>"
+    assert repr(run) == "<job 8f3k train on lab-a100>"
     assert run.wait(timeout_seconds=10).state is JobState.DONE
     assert "".join(run.log()) == "hello\n"
     assert run.cancel().changed == ["8f3k"]
@@ -152,10 +156,10 @@ def test_a_notebook_needs_one_line(playing: Playing, tmp_path: Path, monkeypatch
 
 
 def test_waiting_ends(playing: Playing) -> None:
-    playing.script = [(201, KEPT), *[(200, detail("waiting"))] * 9]
+    playing.script = [(201, KEPT), *[(200, {"states": {"8f3k": "waiting"}})] * 9]
     with Client(playing.target) as client:
         run = client.run(["true"])
-        with pytest.raises(JobNotOver, match=r"train \(8f3k\) is waiting after 0.3 s"):
+        with pytest.raises(JobNotFinished, match=r"not finished after 0.3 s: 8f3k \(waiting\)"):
             run.wait(timeout_seconds=0.3)
 
 
@@ -163,12 +167,13 @@ def test_both_clients_have_the_same_verbs() -> None:
     def verbs(client: type) -> dict[str, Any]:
         return {n: f for n, f in inspect.getmembers(client, inspect.isfunction) if not n.startswith("_")}
 
-    one, other = verbs(Client), verbs(AsyncClient)
-    assert set(one) == set(other)
-    for name, verb in one.items():
-        twin = inspect.signature(other[name], eval_str=True)
-        said = inspect.signature(verb, eval_str=True)
-        assert list(said.parameters.values()) == list(twin.parameters.values()), name
+    for sync, twins in ((Client, AsyncClient), (JobHandle, AsyncJobHandle)):
+        one, other = verbs(sync), verbs(twins)
+        assert set(one) == set(other)
+        for name, verb in one.items():
+            twin = inspect.signature(other[name], eval_str=True)
+            said = inspect.signature(verb, eval_str=True)
+            assert list(said.parameters.values()) == list(twin.parameters.values()), name
 
 
 def test_async_asks_the_same(playing: Playing) -> None:
@@ -251,17 +256,22 @@ def test_following_is_patient_but_not_for_ever() -> None:
         ({"gpus": "8xA100"}, "InvalidGpus"),
         ({"time": "soon"}, "InvalidTime"),
         ({"nodes": 0}, "InvalidRequest"),
+        ({"gpu": 1}, "UnknownField"),
+        ({"gpus": True}, "InvalidRequest"),
+        ({"gpus": 0}, "InvalidGpus"),
     ],
 )
 def test_what_makes_no_sense_is_said_without_a_server(fields: Any, code: str) -> None:
     with pytest.raises(PermanentError) as caught:
-        build_spec(["true"], fields)
+        job_spec(["true"], **fields)
     assert caught.value.code == code
     assert caught.value.hint
 
 
 def test_the_package_opens_its_door_only_when_asked() -> None:
-    assert set(fairway.__all__) == {"AsyncClient", "Client", "JobSpec", "__version__"}
+    for name in fairway.__all__:
+        assert getattr(fairway, name) is not None
+    assert set(fairway.__all__) <= set(dir(fairway))
     with pytest.raises(AttributeError):
         _ = fairway.Nothing
     code = "import sys, fairway; print('httpx2' in sys.modules, 'pydantic' in sys.modules)"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.client.log_follower import POLL
+from fairway.client.waiting import POLL
 from fairway.engines.kubernetes.api.informer import InformerTiming
 from fairway.engines.slurm.jobs.mirror import ACCOUNTING_BACKOFF
 from fairway.model.backoff import Backoff

@@ -144,6 +144,16 @@ def add_job_routes(app: FastAPI, ledger: Ledger, fleets: Fleets, parts: JobServi
         """Open jobs by cluster, team, pool and state, with the GPUs or slices they hold or ask for."""
         return await job_services.count_jobs(ledger, cluster)
 
+    @app.get("/v1/jobs/states", dependencies=VIEWER, responses=_NOT_FOUND, tags=["jobs"])
+    async def show_states(
+        id: Annotated[  # noqa: A002
+            list[Annotated[str, Query(max_length=64)]],
+            Query(min_length=1, max_length=wire.MAX_STATES, description="repeat it for each job"),
+        ],
+    ) -> wire.JobStates:
+        """The states of some jobs, without anything else: cheap enough to poll."""
+        return await job_services.job_states(ledger, id)
+
     @app.get("/v1/idle-steps", dependencies=VIEWER, responses=PROBLEMS, tags=["jobs"])
     async def list_idle_steps(limit: Limit = PER_PAGE, cursor: Cursor = None) -> Page[wire.IdleStep]:
         """What idle rules did to jobs, or would have done in a dry run, the newest first."""

@@ -28,7 +28,7 @@ from fairway.views.jobs import (
     tasks_text,
     timeline,
 )
-from fairway.views.summary import cost_text, running_cost_text, summary_lines
+from fairway.views.summary import cost_text, summary_lines
 from fairway.wire import fleet as fleet_wire
 from fairway.wire import jobs as wire
 
@@ -175,7 +175,7 @@ def job_lines(
     for label, text in facts(job, tasks):
         lines += _labelled(label, text, width)
     if job.cost is not None:
-        lines += _labelled("cost", running_cost_text(job.cost), width)
+        lines += _labelled("cost", str(job.cost), width)
     if gpus:
         lines += [ScreenLine(), *gpus]
     entries = timeline(job)

@@ -21,7 +21,7 @@ from fairway.model.budget import Hold
 from fairway.model.fleet import Fleet
 from fairway.model.job import OPEN_JOBS, PENDING_JOBS, JobId, JobSpec, Placement, format_job_id
 from fairway.model.names import ClusterName, TeamName
-from fairway.model.price import MINOR_DIGITS, cent
+from fairway.model.price import cent, money_text
 from fairway.model.text import span
 from fairway.policy.placement import PlacementOption
 from fairway.services.convert.gpu_use import use as convert_use
@@ -86,9 +86,7 @@ def right_size(
     """Convert advice on the next request; `currency` is None if the amount is not for the reader."""
     money = found.saved_money if currency else None
     wait = saved_wait if saved_wait is not None and saved_wait >= _MIN_WAIT_SECONDS else None
-    amount = (
-        f"{money:,.{MINOR_DIGITS.get(currency, 2)}f} {currency}" if money is not None and currency else ""
-    )
+    amount = money_text(money, currency) if money is not None and currency else ""
     return wire.RightSize(
         pattern=found.pattern,
         jobs=found.jobs,
