@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from html import escape
+from importlib import import_module
 from typing import Any, Final, Protocol, Self, TextIO
 
 from fairway.model.job import OPEN_JOBS, JobState
@@ -124,6 +125,4 @@ def _notebook_display() -> Any:
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    from IPython.display import display  # type: ignore[import-not-found]  # noqa: PLC0415 - it is loaded
-
-    return display
+    return import_module("IPython.display").display
