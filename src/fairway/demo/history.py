@@ -13,10 +13,11 @@ from typing import Final
 from fairway.cost.calendar import calendar_of
 from fairway.demo import history_money, history_policy
 from fairway.demo.fleet_text import PROMETHEUS, fleet_text
-from fairway.demo.history_jobs import DAY, generate_jobs
+from fairway.demo.history_jobs import generate_jobs
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import generate_outages, run
 from fairway.demo.history_use import past_uses
+from fairway.demo.jobs import DAY
 from fairway.files import fleet_digest, parse_fleet
 from fairway.ledger import Ledger
 from fairway.ledger.seed import GeneratedHistory, backfill, backfill_uses, write_applies, write_budgets
@@ -74,13 +75,13 @@ class DemoHistory:
         if not self._days:
             await ledger.revisions.add(self.text, fleet_digest(self.text), APPLIED_BY[-1])
             return
-        self._on_step(f"playing the last {self._days} days")
+        self._on_step(f"Simulating the last {self._days} days")
         self._is_waiting = True
         past = await asyncio.wrap_future(self._run)
-        self._on_step(f"writing {len(past.jobs):,} jobs to the ledger")
+        self._on_step(f"Storing {len(past.jobs):,} jobs")
         await backfill(ledger, past, self._on_progress)
         self._writing_uses = asyncio.create_task(self._write_uses(ledger), name="what GPUs did")
-        self._on_step("reckoning what it cost")
+        self._on_step("Calculating costs")
         prices = tuple(history_money.spot_prices(self.fleet, self._start, self._end, self._seed))
         await ledger.prices.add(prices, by="the spot market")
         await self._write_policy_and_costs(ledger)

@@ -8,24 +8,32 @@ and weekends are quieter. Notebooks hold a GPU for most of a day and do little w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 from typing import Final
 
-from fairway.demo.jobs import DemoJob, device_count, has_access, poisson, virtual_place
+from fairway.demo.jobs import (
+    DAY,
+    HOUR,
+    DemoJob,
+    JobKind,
+    KindChoice,
+    device_count,
+    has_access,
+    poisson,
+    reduce_size,
+    virtual_place,
+)
 from fairway.model.fleet import Capacity, Fleet, Pool
 from fairway.model.names import PriorityName
 from fairway.model.team import Supply, Team
 
-HOUR: Final = 3600
-DAY: Final = 86400
 LOAD: Final = 0.66
 """Average demand as a fraction of capacity; users submit less where many jobs wait."""
 _DEMAND_FACTORS: Final = {Capacity.OWNED: 1.12, Capacity.ON_DEMAND: 0.94}
 """Factors on the demand: cheaper capacity is in higher demand."""
-MAX_SECONDS: Final = 5 * DAY
 
 _NIGHT: Final = (52, 44, 40, 38, 38, 42, 50, 62)
 _DAY: Final = (80, 112, 130, 132, 116, 120, 134, 138, 134, 124)
@@ -33,60 +41,6 @@ _EVENING: Final = (106, 92, 84, 74, 62, 50)
 _BY_HOUR: Final = (*_NIGHT, *_DAY, *_EVENING)
 _BY_WEEKDAY: Final = (1.0, 1.12, 1.15, 1.12, 1.02, 0.55, 0.52)
 """Starting on Monday."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobKind:
-    """A kind of work: frequency, duration (median and sigma of a log-normal), sizes, failure rate."""
-
-    name: str
-    command: tuple[str, ...]
-    weight: float
-    median: float
-    spread: float
-    sizes: tuple[tuple[int, int, float], ...]
-    """Nodes, GPUs per node, weight."""
-    failure_rate: float
-    cancel_rate: float
-    tasks: tuple[int, ...] = (1,)
-    max_seconds: float = MAX_SECONDS
-
-
-_ONE: Final = ((1, 1, 1.0),)
-KINDS: Final = (
-    JobKind(
-        "debug", ("python", "train.py", "--steps", "20"), 24, 240, 1.1, ((1, 1, 95), (1, 2, 5)), 0.34, 0.12
-    ),
-    JobKind("eval", ("python", "evaluate.py"), 17, 600, 1.1, _ONE, 0.14, 0.08),
-    JobKind(
-        "train",
-        ("python", "train.py", "--config", "base.yaml"),
-        24,
-        3300,
-        1.75,
-        ((1, 1, 70), (1, 2, 14), (1, 4, 12), (1, 8, 4)),
-        0.20,
-        0.18,
-    ),
-    JobKind("finetune", ("torchrun", "finetune.py"), 7, 9000, 1.3, ((1, 4, 55), (1, 8, 45)), 0.20, 0.20),
-    JobKind(
-        "pretrain",
-        ("torchrun", "--nnodes", "4", "pretrain.py"),
-        2.2,
-        6 * HOUR,
-        1.2,
-        ((2, 8, 60), (4, 8, 25), (4, 4, 15)),
-        0.26,
-        0.26,
-    ),
-    JobKind("notebook", ("jupyter", "lab"), 8, 5 * HOUR, 0.8, _ONE, 0.02, 0.45, max_seconds=30 * HOUR),
-    JobKind("sweep", ("python", "sweep.py"), 1.2, 900, 1.0, _ONE, 0.12, 0.08, tasks=(6, 8, 12)),
-)
-SLICE_KINDS: Final = (
-    JobKind("notebook", ("jupyter", "lab"), 50, 4 * HOUR, 0.8, _ONE, 0.02, 0.40, max_seconds=20 * HOUR),
-    JobKind("eval", ("python", "evaluate.py"), 32, 1200, 1.1, ((1, 1, 85), (1, 2, 15)), 0.16, 0.08),
-    JobKind("embed", ("python", "embed.py", "--shard", "3"), 18, 4800, 1.2, _ONE, 0.12, 0.08),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +81,6 @@ class _JobGenerator:
     """Generates the jobs that request one supply."""
 
     def __init__(self, fleet: Fleet, pool: Pool, supply: Supply, random: Random) -> None:
-        place = virtual_place(pool)
         self._random = random
         self._pool = pool
         self._supply = supply
@@ -137,18 +90,16 @@ class _JobGenerator:
         self._user_weights = {
             team.name: [1 / (1 + rank) ** 0.8 for rank in range(len(team.members))] for team in teams
         }
-        kinds = KINDS if supply.slice is None else SLICE_KINDS
-        self._kinds = (kinds, [kind.weight for kind in kinds])
-        self._sizes = {kind.name: _fitting(kind, place.gpus_per_node, place.nodes) for kind in kinds}
+        self._kinds = KindChoice(virtual_place(pool), supply)
         load = LOAD * _DEMAND_FACTORS.get(pool.capacity, 1.0)
         devices = device_count(pool, supply)
-        self.jobs_per_hour: Final = load * devices * HOUR / self._mean_device_seconds(kinds)
+        self.jobs_per_hour: Final = load * devices * HOUR / self._kinds.mean_device_seconds()
 
     def generate(self, at: float, number: int) -> HistoricJob:
         random = self._random
-        kind = random.choices(*self._kinds)[0]
+        kind = self._kinds.draw(random)
         team = random.choices(*self._teams)[0]
-        nodes, gpus = _reduce_size(team, *random.choices(*self._sizes[kind.name])[0])
+        nodes, gpus = reduce_size(team, *self._kinds.draw_size(random, kind))
         seconds = min(kind.max_seconds, random.lognormvariate(math.log(kind.median), kind.spread))
         fails, cancelled = random.random() < kind.failure_rate, random.random() < kind.cancel_rate
         if fails:  # mostly soon
@@ -182,34 +133,6 @@ class _JobGenerator:
         low = 0.4 if kind.name == "sweep" else 0.10 if seconds < 2 * HOUR else 0.0
         name = "urgent" if chance < 0.03 else "low" if chance > 1 - low else None
         return PriorityName(name) if name and (not team.priorities or name in team.priorities) else None
-
-    def _mean_device_seconds(self, kinds: Sequence[JobKind]) -> float:
-        return sum(
-            kind.weight * self._mean_size(kind) * _mean_seconds(kind) * fmean(kind.tasks) for kind in kinds
-        ) / sum(kind.weight for kind in kinds)
-
-    def _mean_size(self, kind: JobKind) -> float:
-        sizes, weights = self._sizes[kind.name]
-        return sum(n * g * w for (n, g), w in zip(sizes, weights, strict=True)) / sum(weights)
-
-
-def _fitting(kind: JobKind, gpus_per_node: int, nodes: int) -> tuple[list[tuple[int, int]], list[float]]:
-    """Return the sizes that fit the pool at least twice, and their weights; one device if none does."""
-    found = [(n, g, w) for n, g, w in kind.sizes if g <= gpus_per_node and 2 * n <= nodes] or [(1, 1, 1.0)]
-    return [(n, g) for n, g, _ in found], [w for _, _, w in found]
-
-
-def _reduce_size(team: Team, nodes: int, gpus: int) -> tuple[int, int]:
-    """Halve a size until it is within the team's limits per job and per user."""
-    limit = min(team.limits.job_gpus or 64, team.limits.user_gpus or 64)
-    while nodes * gpus > limit:
-        nodes, gpus = (nodes // 2, gpus) if nodes > 1 else (1, gpus // 2)
-    return nodes, gpus
-
-
-def _mean_seconds(kind: JobKind) -> float:
-    mean = min(kind.max_seconds, kind.median * math.exp(kind.spread**2 / 2))
-    return mean * (1 - kind.failure_rate * 2 / 3)
 
 
 def _round_limit(limit: float, seconds: float, *, late: bool) -> int:

@@ -15,8 +15,8 @@ from typing import Final
 from fairway.control.loops.budget import events_of, stored_status
 from fairway.cost.calendar import Calendar, calendar_of, next_month
 from fairway.demo.fleet_text import AMOUNTS
-from fairway.demo.history_jobs import DAY, HOUR
 from fairway.demo.history_policy import Amounts
+from fairway.demo.jobs import DAY, HOUR
 from fairway.ledger import Ledger, StoredBudgetStatus
 from fairway.ledger.records.costs import PricePointRow
 from fairway.ledger.seed import set_closed_at

@@ -14,7 +14,8 @@ from itertools import count
 from random import Random
 from typing import Final
 
-from fairway.demo.history_jobs import DAY, HOUR, HistoricJob
+from fairway.demo.history_jobs import HistoricJob
+from fairway.demo.jobs import DAY, HOUR
 from fairway.engines.port import Refused
 from fairway.engines.virtual import SimState, Simulator, terms_of
 from fairway.engines.virtual.simulator.jobs import SimAttempt, SimEnding

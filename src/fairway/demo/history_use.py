@@ -9,9 +9,8 @@ from typing import Final
 from zlib import crc32
 
 from fairway.demo.gpu_shapes import IDLE_WATTS, device_memory_mib, draw_shape, watts_limit
-from fairway.demo.history_jobs import HOUR
 from fairway.demo.history_run import FinishedJob, SimulatedRun
-from fairway.demo.jobs import virtual_place
+from fairway.demo.jobs import HOUR, virtual_place
 from fairway.engines.virtual import SimState
 from fairway.ledger.telemetry.seed import (
     ExporterOutage,

@@ -24,6 +24,8 @@ from fairway.model.errors import FairwayError, PermanentError
 
 PREFIX: Final = "fairway-demo-"
 CONTEXT: Final = "demo"
+LOG_FILE: Final = "demo.log"
+"""The name of the log in the folder: nothing but progress is printed on the terminal."""
 _STOP_SECONDS: Final = 10.0
 _UNFINISHED_SECONDS: Final = 60.0
 """A folder without a lock is younger than this if it is being created, older if it was abandoned."""
@@ -35,6 +37,11 @@ class DemoHome:
 
     folder: Path
     lock: int
+
+    @property
+    def log_file(self) -> Path:
+        """Return the path of the demo's log."""
+        return self.folder / LOG_FILE
 
 
 @contextmanager

@@ -137,6 +137,8 @@ class Load:
 
     async def _submit_as(self, user: UserName, jobs: list[PlannedJob]) -> None:
         client = self._clients[user]
+        for job in jobs:
+            self._set_outcome(job)
         try:
             submitted = await client.submit([self._spec(job) for job in jobs])
         except FairwayError as error:
@@ -154,9 +156,14 @@ class Load:
         else:
             self._plan_cancellation(job, partial(engine.cancel, [engine_id]))
 
+    def _set_outcome(self, job: PlannedJob) -> None:
+        """Set how long a job takes, on every cluster that Fairway may choose for it."""
+        exits = f"{job.exit_code},0" if job.retries else str(job.exit_code)
+        for engine in self._engines.values():
+            engine.set_outcome(job.user, job.name, seconds=job.seconds, exits=exits)
+
     def _spec(self, job: PlannedJob) -> wire.JobSpec:
         pool = self._pools[job.supply.pool]
-        exits = f"{job.exit_code},0" if job.retries else str(job.exit_code)
         return wire.JobSpec(
             name=job.name,
             gpus=wire.GpuRequest(
@@ -168,7 +175,6 @@ class Load:
             pool=None if job.any_pool else job.supply.pool,
             nodes=job.nodes,
             time_seconds=job.limit_seconds,
-            env={"VIRTUAL_SECONDS": f"{job.seconds:.1f}", "VIRTUAL_EXIT": exits},
             array=list(range(job.tasks)) if job.tasks > 1 else [],
             retries=wire.Retries(count=job.retries, first_seconds=max(1, round(300 / self._speed))),
             tolerates=[Tolerates.SPOT] if job.spot else [],

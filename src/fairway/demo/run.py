@@ -41,7 +41,7 @@ class DemoOptions:
 
     folder: Path
     """Folder of all its files; the caller removes it."""
-    speed: float = 60.0
+    speed: float = 20.0
     port: int = 0
     seconds: float | None = None
     """How long it runs. None means until it is stopped."""
@@ -88,7 +88,7 @@ def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
         },
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
     )
-    callbacks.step("starting PostgreSQL and the server")
+    callbacks.step("Starting PostgreSQL and the server")
     listener = listen()
     prometheus = f"http://127.0.0.1:{listener.getsockname()[1]}"
     history = DemoHistory(options.days, options.seed, callbacks.step, callbacks.progress, prometheus)
@@ -99,7 +99,7 @@ def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
     except PermanentError as error:
         if error.code != "CannotListen":
             raise
-        hint = f"choose another:  fairway demo --port {options.port + 1}   or leave it to the demo"
+        hint = f"choose another port:  fairway demo --port {options.port + 1}   or leave --port out"
         raise PermanentError(error.code, error.message, hint) from error
     finally:
         listener.close()
@@ -119,7 +119,7 @@ async def _run(
     # The server's loops ask for metrics from the start.
     serving = asyncio.create_task(serve_metrics(LiveMetrics(fleet, virtual_engines), listener))
     (options.folder / "fleet.yaml").write_text(history.text, encoding="utf-8")
-    callbacks.step("applying the policy")
+    callbacks.step("Applying the policy")
     admin = read_token(server.admin_token_file)
     tokens = await asyncio.to_thread(_prepare, server.url, admin, history.text, fleet)
     token_file = options.folder / f"{EXAMPLE_USER}.token"
@@ -132,7 +132,7 @@ async def _run(
         speed=options.speed,
         seed=options.seed,
     )
-    callbacks.step("filling the clusters")
+    callbacks.step("Submitting jobs")
     await load.fill()
     await history.finish()
     callbacks.ready(_summarize(fleet, load, server, token_file))
@@ -173,8 +173,8 @@ def _prepare(url: str, admin: str, text: str, fleet: Fleet) -> Mapping[str, str]
         if state is not ApplyState.DONE:
             raise TemporaryError(
                 "DemoNotGoverned",
-                f"the demo's policy was not applied in {APPLY_SECONDS:g} s: it is {state}",
-                "start it again; a very busy machine may be too slow",
+                f"the demo's policy was not applied within {APPLY_SECONDS:g} s: it is {state}",
+                "start the demo again when the machine is less busy:  fairway demo",
             )
     return tokens
 

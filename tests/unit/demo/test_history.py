@@ -16,9 +16,10 @@ from sqlalchemy import text
 from fairway.cost.calendar import Calendar
 from fairway.demo.fleet_text import fleet_text
 from fairway.demo.history import DemoHistory
-from fairway.demo.history_jobs import DAY, HOUR, generate_jobs
+from fairway.demo.history_jobs import generate_jobs
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import FinishedJob, SimulatedRun, generate_outages, run
+from fairway.demo.jobs import DAY, HOUR
 from fairway.engines.virtual import SimState
 from fairway.engines.virtual.simulator.jobs import SimEnding
 from fairway.files import parse_fleet

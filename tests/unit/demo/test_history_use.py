@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from fairway.demo.gpu_shapes import WASTER
-from fairway.demo.history_jobs import DAY
 from fairway.demo.history_rows import ledger_rows
 from fairway.demo.history_run import SimulatedRun
 from fairway.demo.history_use import past_uses
+from fairway.demo.jobs import DAY
 from fairway.engines.virtual import SimState
 from fairway.ledger import Ledger
 from fairway.ledger.seed import backfill, backfill_uses

@@ -8,48 +8,59 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
-    from fairway.demo import DemoOptions, DemoSummary
     from fairway.demo.home import DemoHome
+    from fairway.demo.run import DemoOptions, DemoSummary
 
 _EXAMPLES = """\b
 Examples:
-  fairway demo                     until Ctrl-C; an hour of the clusters takes a minute
-  fairway demo --speed 600         ten times as lively
-  fairway demo --days 0            without a past, the fastest to start
-  fairway demo --for 120 --quiet   two minutes, for scripts
-  fairway demo tour                in another terminal: a walk through it
+  fairway demo                     run until Ctrl-C
+  fairway demo --speed 200         jobs ten times as short, and ten times as many
+  fairway demo --days 0            without a history: the fastest to start
+  fairway demo --for 120 --quiet   run for two minutes, for scripts
+  fairway demo tour                in another terminal: a guided tour
 """
 END_SECONDS: Final = 25.0
 """How long a demo may take to stop before it is killed."""
+_LOG_LINES: Final = 20
+"""Lines of its log that are printed of a demo that failed, before the log is removed."""
 
 
 @click.group(epilog=_EXAMPLES, invoke_without_command=True)
 @click.option(
     "--speed",
     type=click.FloatRange(1, 1000),
-    default=60,
+    default=20,
     show_default=True,
-    help="How many times shorter the jobs of its people are than they would be in life.",
+    help="Divide the duration of simulated jobs by this factor.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where it answers.  [any free one]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the web pages and the API.  [default: a free one]",
+)
 @click.option(
     "--days",
     type=click.IntRange(0, 400),
     default=60,
     show_default=True,
-    help="How long a past it has; 0 is the fastest to start.",
+    help="Days of simulated history; 0 is the fastest to start.",
 )
-@click.option("--seed", type=int, default=20, show_default=True, help="Another one: other jobs.")
-@click.option("--for", "seconds", type=click.FloatRange(1), metavar="SECONDS", help="End by itself.")
-@click.option("--quiet", is_flag=True, help="Only say when it is ready.")
+@click.option("--seed", type=int, default=20, show_default=True, help="Random seed of the simulated jobs.")
+@click.option(
+    "--for", "seconds", type=click.FloatRange(1), metavar="SECONDS", help="Stop after this many seconds."
+)
+@click.option("--quiet", is_flag=True, help="Print only that it is ready.")
 @click.option("--inside", hidden=True, type=click.Path(path_type=Path))
 @click.pass_context
 def demo(
@@ -63,15 +74,15 @@ def demo(
     quiet: bool,
     inside: Path | None,
 ) -> None:
-    """Try Fairway without a cluster: two virtual ones, busy with jobs.
+    """Try Fairway on two simulated clusters with users and jobs.
 
-    Everything is real but the clusters: a server, a PostgreSQL in a temporary folder, a policy, tokens. All
-    other verbs work against it from another terminal. Ctrl-C ends it and leaves nothing behind.
+    Starts a server with its web pages and a PostgreSQL in a temporary folder. Only the clusters are
+    simulated: all other commands work from another terminal. Ctrl-C stops the demo and removes its files.
     """
     if context.invoked_subcommand is not None:
         return
     if inside is not None:
-        from fairway.demo import DemoOptions
+        from fairway.demo.run import DemoOptions
 
         _run_inside(DemoOptions(inside, speed, port, seconds, days, seed), quiet=quiet)
         return
@@ -82,21 +93,25 @@ def demo(
     arguments += [f"--for={seconds}"] if seconds is not None else []
     signals = _SignalForwarder()
     with demo_home() as home:
-        code = _supervise(home, arguments, signals)
+        if not quiet:
+            click.echo(f"Starting the demo. Its log is {home.log_file}", err=True)
+        code = _supervise(home, arguments, signals, quiet=quiet)
         signals.ignore()
+        if code:
+            _print_end_of_log(home.log_file)
     if not quiet:
-        click.echo("the demo is over: nothing is left of it", err=True)
+        click.echo("The demo has stopped. Its files are removed.", err=True)
     if code:
         raise click.exceptions.Exit(code)
 
 
-@demo.command(epilog="\b\nExamples:\n  fairway demo tour\n  fairway demo tour --yes    without a question\n")
-@click.option("--yes", is_flag=True, help="Go on without waiting for Enter.")
+@demo.command(epilog="\b\nExamples:\n  fairway demo tour\n  fairway demo tour --yes    without prompts\n")
+@click.option("--yes", is_flag=True, help="Do not wait for Enter between the steps.")
 def tour(*, yes: bool) -> None:
-    """Walk through it: a plan, an apply, a job that waits, what it all costs.
+    """Take a guided tour: a waiting job and its cost, drift, a plan, reports, the web pages.
 
-    Shows each command and runs it, against the demo that runs, or one that it starts for as long as it lasts.
-    Its plan lets students borrow a few more GPUs; nothing else changes.
+    Prints each command and runs it on the running demo. If none is running, the tour starts one and stops it
+    at the end. The plan lets team students borrow eight more GPUs and reverts a change made by hand.
     """
     from fairway.demo.tour import run_tour
 
@@ -128,7 +143,7 @@ class _SignalForwarder:
             self.child.send_signal(signal.SIGTERM)
 
 
-def _supervise(home: DemoHome, arguments: list[str], signals: _SignalForwarder) -> int:
+def _supervise(home: DemoHome, arguments: list[str], signals: _SignalForwarder, *, quiet: bool) -> int:
     """Run the demo as a child process until it ends. Returns its exit code, 0 if a signal stopped it."""
     # A session of its own: Ctrl-C reaches only this process. The child's stdin closes when this process ends.
     child = subprocess.Popen(  # noqa: S603 - ourselves
@@ -145,7 +160,11 @@ def _supervise(home: DemoHome, arguments: list[str], signals: _SignalForwarder) 
         try:
             child.wait(0.5)
         except subprocess.TimeoutExpired:
-            stopped_at = stopped_at or (time.monotonic() if signals.received else None)
+            if stopped_at is None and signals.received:
+                stopped_at = time.monotonic()
+                if not quiet:  # on a terminal the status line has no end: overwrite it
+                    begin, end = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "")
+                    click.echo(f"{begin}Stopping the demo …{end}", err=True)
             if stopped_at is not None and time.monotonic() - stopped_at > END_SECONDS:
                 child.kill()
     if signals.received:
@@ -153,31 +172,59 @@ def _supervise(home: DemoHome, arguments: list[str], signals: _SignalForwarder) 
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
+def _print_end_of_log(log_file: Path) -> None:
+    """Print the end of the log of a demo that failed: its folder is about to be removed."""
+    try:
+        lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    if lines:
+        click.echo(f"The last lines of {log_file}:", err=True)
+        for line in lines[-_LOG_LINES:]:
+            click.echo(f"  {line}", err=True)
+
+
 # the demo itself
 
 
 def _run_inside(options: DemoOptions, *, quiet: bool) -> None:
     from fairway.cli.shared.log import configure_logs
-    from fairway.demo import DemoCallbacks, serve_demo
-    from fairway.demo.home import add_contexts, clean_up, is_current_context
+    from fairway.demo.home import LOG_FILE, add_contexts, clean_up, is_current_context
+    from fairway.demo.run import DemoCallbacks, serve_demo
     from fairway.demo.screen import Screen
 
     began = time.monotonic()
     orphaned = threading.Event()
     threading.Thread(target=_stop_with_parent, args=(orphaned,), daemon=True).start()
-    configure_logs("warning", "text")
-    screen = Screen(quiet=quiet)
+    with _stderr_to(options.folder / LOG_FILE) as terminal:
+        configure_logs("warning", "text")
+        screen = Screen(terminal, quiet=quiet)
 
-    def ready(summary: DemoSummary) -> None:
-        names = add_contexts(options.folder, summary.url, summary.token_files)
-        screen.ready(summary, names, time.monotonic() - began, current=is_current_context(names["admin"]))
+        def ready(summary: DemoSummary) -> None:
+            names = add_contexts(options.folder, summary.url, summary.token_files)
+            screen.ready(summary, names, time.monotonic() - began, current=is_current_context(names["admin"]))
 
-    try:
-        serve_demo(options, DemoCallbacks(screen.step, screen.progress, ready, screen.status))
-    finally:
-        screen.end()
-        if orphaned.is_set():
-            clean_up(options.folder)
+        try:
+            serve_demo(options, DemoCallbacks(screen.step, screen.progress, ready, screen.status))
+        finally:
+            screen.end()
+            if orphaned.is_set():
+                clean_up(options.folder)
+
+
+@contextmanager
+def _stderr_to(log_file: Path) -> Iterator[TextIO]:
+    """Send stderr to a log file, whoever writes to it, and yield the stream that it was."""
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace") as terminal:
+        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 2)
+        os.close(log)
+        try:
+            yield terminal
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
 
 
 def _stop_with_parent(orphaned: threading.Event) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from fairway.engines.virtual.simulator.simulator import Simulator
-from fairway.model.job import EngineId, EngineName, format_job_id
+from fairway.model.job import EngineId, EngineName, Order, format_job_id
+from fairway.model.names import UserName
 
 _ID_COUNT: Final = 32**6
+_MAX_SETTINGS: Final = 20_000
+"""As many as ended jobs are kept."""
 
 
 class ClusterInstance:
@@ -30,6 +33,7 @@ class ClusterInstance:
         self.id: Final = format_job_id(int(self._clock_start * 10) % _ID_COUNT)
         self._names: dict[EngineName, int] = {}
         self._prune_at = 1000
+        self._script_settings: dict[tuple[UserName, str], Mapping[str, str]] = {}
 
     # time
 
@@ -75,3 +79,15 @@ class ClusterInstance:
             self._names = {n: job for n, job in self._names.items() if self.simulator.has_job(job)}
             self._prune_at = 2 * len(self._names) + 1000
         self._names[name] = number
+
+    # scripts of jobs
+
+    def script_settings(self, order: Order) -> Mapping[str, str]:
+        """Return the variables that `script` reads besides those of the job's environment."""
+        return self._script_settings.get((order.user, order.spec.name), {})
+
+    def set_script_settings(self, user: UserName, name: str, settings: Mapping[str, str]) -> None:
+        """Set these variables for jobs of this user and name. The newest are kept."""
+        if len(self._script_settings) >= _MAX_SETTINGS:
+            del self._script_settings[next(iter(self._script_settings))]
+        self._script_settings[user, name] = settings

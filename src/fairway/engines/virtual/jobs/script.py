@@ -2,8 +2,9 @@
 
 `sleep`, `echo`, `exit`, `true` and `false` act, one after the other or joined by `;`, `&&` and `||`, also
 inside `bash -c`. Any other command takes VIRTUAL_SECONDS of the job's environment (default 60) and exits with
-VIRTUAL_EXIT (default 0); a list like `7,0` has a value for each attempt. A script that uses more of the shell
-counts as one such command. Deterministic: the same order always gives the same result.
+VIRTUAL_EXIT (default 0); a list like `7,0` has a value for each attempt. The demo sets both for its jobs, not in
+their environment. A script that uses more of the shell counts as one such command. Deterministic: the same
+order always gives the same result.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from string import Template
+from types import MappingProxyType
 from typing import Final
 
 from fairway.model.job import Order, format_job_id
@@ -34,6 +36,28 @@ _NO_TIME: Final = frozenset({":", "true", "cd", "export", "module", "set", "sour
 _KEYWORDS: Final = frozenset({"for", "while", "until", "if", "case", "function", "select", "trap", "{", "[["})
 _OPERATORS: Final = frozenset({";", "&&", "||"})
 _OTHER_SYNTAX: Final = re.compile(r"[();<>|&]+|.*(\$\(|`).*")
+_NO_SETTINGS: Final = MappingProxyType[str, str]({})
+
+
+def _training_step(step: int) -> str:
+    return f"step {step}/{STEPS}  loss {0.4 + 3.2 / (1 + step / 9):.3f}"
+
+
+def _notebook_step(step: int) -> str:
+    if step == 1:
+        return "Jupyter Server is running at http://localhost:8888/lab"
+    return "Saving file at /analysis.ipynb" if step % 20 == 0 else ""
+
+
+_PROGRESS: Final[Mapping[str, Callable[[int], str]]] = {
+    "jupyter": _notebook_step,
+    "evaluate": lambda step: f"batch {step}/{STEPS}  accuracy {0.5 + 0.3 * step / (step + 12):.3f}",
+    "embed": lambda step: f"embedded {step * 2000:,} of {STEPS * 2000:,} documents",
+    "sweep": lambda step: f"trial {step}/{STEPS}  validation loss {0.9 + step * 37 % 61 / 200:.3f}",
+    "train": _training_step,
+    "finetune": _training_step,
+}
+"""What a command prints in each step, by a word in it; an empty text prints nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +99,13 @@ def environment(order: Order, attempt: int) -> Mapping[str, str]:
     return variables
 
 
-def interpret(order: Order, attempt: int = 1) -> ScriptResult:
-    """Interpret the setup and the script or command of a job."""
+def interpret(order: Order, attempt: int = 1, settings: Mapping[str, str] = _NO_SETTINGS) -> ScriptResult:
+    """Interpret the setup and the script or command of a job.
+
+    `settings`: variables to read that its environment does not set.
+    """
     spec = order.spec
-    job = _Interpreter(environment(order, attempt))
+    job = _Interpreter({**settings, **environment(order, attempt)})
     if spec.setup:
         job.run(spec.setup)
     if spec.script is not None:
@@ -122,7 +149,8 @@ class _Interpreter:
         elif name in _NO_TIME or name == "false":
             self.status = int(name == "false")
         else:
-            self._take_time(" ".join(argv[:2]))
+            programs = [word for word in args if word.endswith(".py")] or args
+            self._take_time(" ".join([argv[0], *programs[:1]]))
 
     def _print(self, text: str, after: float = 0.0) -> None:
         self.lines.append(PrintedLine(self.clock + after, text))
@@ -141,9 +169,10 @@ class _Interpreter:
         """Run an unknown command: advance the clock and print progress."""
         seconds = self._setting("VIRTUAL_SECONDS", OTHER_SECONDS)
         self._print(f"{name}: started, attempt {self._env['FAIRWAY_ATTEMPT']}")
+        progress = next((text for word, text in _PROGRESS.items() if word in name), _other_step)
         for step in range(1, STEPS + 1):
-            loss = 0.4 + 3.2 / (1 + step / 9)
-            self._print(f"{name}: step {step}/{STEPS}  loss {loss:.3f}", seconds * step / STEPS)
+            if text := progress(step):
+                self._print(f"{name}: {text}", seconds * step / STEPS)
         self.clock += seconds
         self.status = int(self._setting("VIRTUAL_EXIT", 0)) & 255
         if self.status:
@@ -157,6 +186,10 @@ class _Interpreter:
         except ValueError:
             return default
         return min(max(0.0, value), MAX_SECONDS)
+
+
+def _other_step(step: int) -> str:
+    return f"step {step}/{STEPS}"
 
 
 def _parse(text: str) -> list[tuple[str, list[str]]] | None:

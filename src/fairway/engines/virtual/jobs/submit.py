@@ -12,6 +12,7 @@ from fairway.engines.virtual.jobs.script import interpret
 from fairway.engines.virtual.simulator.jobs import ENDED, JobRequest, SimAttempt, SimEnding
 from fairway.model.fleet import Fleet
 from fairway.model.job import EngineId, EngineName, Order, Tolerates
+from fairway.model.names import UserName
 
 _YIELD_EVERY: Final = 100
 """Jobs to submit before yielding to other tasks."""
@@ -34,7 +35,7 @@ class VirtualRunner:
 
     def preview(self, order: Order, fleet: Fleet) -> str:
         """Format the request for users. Raises Refused if this cluster could never run it."""
-        request = request_of(order)
+        request = request_of(order, self._instance.script_settings(order))
         self._instance.simulator.check(request)
         fields = {
             "job": request.name,
@@ -63,7 +64,9 @@ class VirtualRunner:
         number = instance.find_by_name(order.engine_name)
         if number is None:
             try:
-                number = instance.simulator.submit(request_of(order), held=order.hold)
+                number = instance.simulator.submit(
+                    request_of(order, instance.script_settings(order)), held=order.hold
+                )
             except Refused as refusal:
                 return SubmitResult(order, None, refusal)
             instance.register_name(order.engine_name, number)
@@ -73,6 +76,11 @@ class VirtualRunner:
         """Submit a job past Fairway, as users do with `sbatch` and `kubectl`. Raises Refused."""
         self._instance.sync()
         return self._instance.engine_id(self._instance.simulator.submit(request))
+
+    def set_outcome(self, user: UserName, name: str, *, seconds: float, exits: str) -> None:
+        """Set the duration of jobs of this user and name, and their exit code or one for each attempt."""
+        settings = {"VIRTUAL_SECONDS": f"{seconds:.1f}", "VIRTUAL_EXIT": exits}
+        self._instance.set_script_settings(user, name, settings)
 
     async def find(self, names: Collection[EngineName]) -> Mapping[EngineName, EngineId]:
         found = ((name, self._instance.find_by_name(name)) for name in names)
@@ -120,16 +128,17 @@ class VirtualRunner:
 
     def _log_text(self, order: Order, engine_id: EngineId, run: SimAttempt, node: int) -> str:
         seconds = (self._instance.simulator.now if run.ended is None else run.ended) - run.started
-        text = interpret(order, run.number).printed(seconds) if node == 0 else ""
+        result = interpret(order, run.number, self._instance.script_settings(order))
+        text = result.printed(seconds) if node == 0 else ""
         if run.ended is not None and run.ending in _END_MESSAGES:
             at = self._instance.wall_time(run.ended).strftime("%Y-%m-%dT%H:%M:%SZ")
             text += f"virtual: *** JOB {engine_id} {_END_MESSAGES[run.ending]} AT {at} ***\n"
         return text
 
 
-def request_of(order: Order) -> JobRequest:
+def request_of(order: Order, settings: Mapping[str, str]) -> JobRequest:
     """Convert an order to a request, deterministically. Nodes to avoid are not: nothing breaks here."""
-    spec, result = order.spec, interpret(order)
+    spec, result = order.spec, interpret(order, settings=settings)
     return JobRequest(
         order.user,
         order.supply.pool,
