@@ -131,7 +131,8 @@ class _JobGenerator:
         chance = self._random.random()
         # Nobody submits a job of days with priority low: it would never end.
         low = 0.4 if kind.name == "sweep" else 0.10 if seconds < 2 * HOUR else 0.0
-        name = "urgent" if chance < 0.03 else "low" if chance > 1 - low else None
+        urgent = 0.0 if kind.name in ("debug", "notebook") else 0.05
+        name = "urgent" if chance < urgent else "low" if chance > 1 - low else None
         return PriorityName(name) if name and (not team.priorities or name in team.priorities) else None
 
 

@@ -22,6 +22,7 @@ from fairway.engines.virtual.simulator.jobs import SimAttempt, SimEnding
 from fairway.model.fleet import Capacity, Cluster, Fleet, Pool
 from fairway.model.names import ClusterName, NodeName, PoolName
 from fairway.model.observation import Health
+from fairway.model.team import Supply
 
 MAX_WAITING: Final = 70
 """Waiting jobs in a cluster above which users submit less."""
@@ -36,6 +37,8 @@ class FinishedJob:
 
     planned: HistoricJob
     cluster: ClusterName
+    number: int
+    """Of the cluster's simulator: attempts name the job that preempted them by it."""
     task: int
     state: SimState
     ended: float
@@ -54,6 +57,16 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
+class Fragment:
+    """Free devices of a node at a full hour that are too few for any job that waits for them."""
+
+    at: int
+    supply: Supply
+    node: NodeName
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedRun:
     """The result of a simulated run."""
 
@@ -62,6 +75,8 @@ class SimulatedRun:
     jobs: tuple[FinishedJob, ...]
     """In order of submission."""
     outages: tuple[Outage, ...]
+    fragments: tuple[Fragment, ...] = ()
+    """In order of time for each node."""
 
 
 def generate_outages(fleet: Fleet, start: int, end: int, seed: int) -> tuple[Outage, ...]:
@@ -88,7 +103,8 @@ def run(
             on_progress((job.at - start) / (end - start))
     finished = [job for cluster_run in clusters.values() for job in cluster_run.finished_jobs()]
     finished.sort(key=lambda job: (job.planned.at, job.planned.number, job.task))
-    return SimulatedRun(start, end, tuple(finished), outages)
+    fragments = tuple(found for cluster_run in clusters.values() for found in cluster_run.fragments)
+    return SimulatedRun(start, end, tuple(finished), outages, fragments)
 
 
 class _ClusterRun:
@@ -106,9 +122,12 @@ class _ClusterRun:
         self._numbers = count()
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._random = Random(end)  # noqa: S311 - nothing secret
+        self.fragments: Final[list[Fragment]] = []
         for outage in outages:
             if outage.pool in pool_names:
                 self._plan_outage(outage)
+        for hour in range(start - start % HOUR + HOUR, end, HOUR):
+            self._schedule(hour, partial(self._sample_fragments, hour))
 
     def submit(self, job: HistoricJob) -> None:
         """Submit a job at its time, unless many jobs wait already."""
@@ -140,7 +159,7 @@ class _ClusterRun:
             elif planned.cancelled and state is SimState.DONE:
                 state = SimState.CANCELLED
                 attempts = (*attempts[:-1], replace(attempts[-1], ending=SimEnding.CANCELLED))
-            yield FinishedJob(planned, self._cluster, task, state, ended, attempts)
+            yield FinishedJob(planned, self._cluster, view.id, task, state, ended, attempts)
 
     def _end_now(
         self, planned: HistoricJob, attempts: tuple[SimAttempt, ...]
@@ -171,6 +190,15 @@ class _ClusterRun:
     def _give_up(self, number: int) -> None:
         if self._simulator.job(number).state is SimState.WAITING:
             self._simulator.cancel(number)
+
+    def _sample_fragments(self, at: int) -> None:
+        smallest = self._simulator.smallest_waiting()
+        for node in self._simulator.nodes().values():
+            if node.ready:
+                for slice_ in node.places:
+                    supply = Supply(node.pool.name, slice_)
+                    if 0 < (free := node.free(slice_)) < smallest.get(supply, 0):
+                        self.fragments.append(Fragment(at, supply, node.name, free))
 
     def _plan_outage(self, outage: Outage) -> None:
         simulator, node = self._simulator, outage.node

@@ -24,7 +24,8 @@ from fairway.model.access import Role
 from fairway.model.apply import OPEN_STATES, ApplyState
 from fairway.model.errors import PermanentError, TemporaryError
 from fairway.model.fleet import Fleet
-from fairway.model.names import ClusterName
+from fairway.model.names import ClusterName, NodeName
+from fairway.policy.objects import ObjectKey
 from fairway.server.engines import EngineFactory
 from fairway.server.listen import ServerOptions
 from fairway.server.server import StartedServer, serve
@@ -33,6 +34,9 @@ from fairway.settings import read_settings
 EXAMPLE_USER: Final = "alice"
 """The user whose context is added besides the admin's, for trying out the demo."""
 APPLY_SECONDS: Final = 30.0
+LOST_NODE: Final = NodeName("hpc-a100-0011")
+CHANGE_BY_HAND: Final = (ObjectKey("team", "vision"), {"user_gpus": 48}, "marek")
+"""Somebody raised the limit of each user of team vision, which the fleet file sets to 32 GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
             "listen_port": options.port,
             "state_dir": str(options.folder / "state"),
             "observe_seconds": 2,
+            "drift_seconds": 5,
             "log_level": "warning",
         },
         environment={"XDG_CONFIG_HOME": str(options.folder / "no-settings")},
@@ -133,6 +138,7 @@ async def _run(
         seed=options.seed,
     )
     callbacks.step("Submitting jobs")
+    _break_something(virtual_engines)
     await load.fill()
     await history.finish()
     callbacks.ready(_summarize(fleet, load, server, token_file))
@@ -143,6 +149,13 @@ async def _run(
         if options.seconds is not None:
             await asyncio.sleep(max(0.0, options.seconds - (time.monotonic() - began)))
             os.kill(os.getpid(), signal.SIGTERM)  # the only way to stop a server gracefully
+
+
+def _break_something(engines: Mapping[ClusterName, VirtualEngine]) -> None:
+    """Lose a node, and change the policy of a cluster by hand: a real fleet has both to look at."""
+    engine = engines[ClusterName("hpc")]
+    engine.simulator.lose(LOST_NODE)
+    engine.change_by_hand(*CHANGE_BY_HAND)
 
 
 async def _watch(task: asyncio.Task[None]) -> None:

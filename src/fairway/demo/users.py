@@ -15,6 +15,7 @@ from typing import Final
 from fairway.demo.jobs import (
     ABANDONED,
     DemoJob,
+    JobKind,
     KindChoice,
     device_count,
     has_access,
@@ -137,7 +138,7 @@ class Users:
             seconds=seconds,
             limit_seconds=_limit(seconds * (random.uniform(0.4, 0.7) if late else random.uniform(1.5, 4))),
             exit_code=random.choice((1, 1, 2, 137)) if fails else 0,
-            priority=self._priority(team),
+            priority=self._priority(team, kind),
             spot=pool.capacity is Capacity.SPOT,
             native=tasks == 1 and random.random() < 0.35,
             any_pool=supply.slice is None and pool.capacity is not Capacity.SPOT and random.random() < 0.3,
@@ -146,9 +147,10 @@ class Users:
             cancelled_after=seconds * random.random() if random.random() < 0.2 * kind.cancel_rate else None,
         )
 
-    def _priority(self, team: Team) -> PriorityName | None:
+    def _priority(self, team: Team, kind: JobKind) -> PriorityName | None:
         chance = self._random.random()
-        name = "urgent" if chance < 0.04 else "low" if chance > 0.88 else None
+        urgent = 0.0 if kind.name in ("debug", "notebook") else 0.05
+        name = "urgent" if chance < urgent else "low" if chance > 0.88 else None
         return PriorityName(name) if name and (not team.priorities or name in team.priorities) else None
 
 

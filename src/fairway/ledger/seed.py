@@ -27,7 +27,7 @@ from fairway.ledger.records.fleet import Lease
 from fairway.ledger.records.jobs import DesiredState, EventKind
 from fairway.ledger.records.policy import StoredChange
 from fairway.ledger.schema.costs import budget_event
-from fairway.ledger.schema.tables import apply, fleet_revision
+from fairway.ledger.schema.tables import apply, fleet_revision, intervention
 from fairway.ledger.sql_values import moment
 from fairway.ledger.telemetry.seed import PastUses, write_uses
 from fairway.ledger.usage.capacity import CapacityWriter
@@ -128,6 +128,18 @@ class PastJob:
 
 
 @dataclass(frozen=True, slots=True)
+class PastIntervention:
+    """An intervention that was made, and when, in seconds since 1970."""
+
+    cluster: ClusterName
+    at: float
+    promise: str
+    verb: str
+    job: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class GeneratedHistory:
     """The generated history of a ledger."""
 
@@ -138,6 +150,8 @@ class GeneratedHistory:
     now: Sequence[tuple[str, StoredCapacity]]
     hours: Hours
     """The hours that cover all of it."""
+    interventions: Sequence[PastIntervention] = ()
+    """In order of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +190,8 @@ async def backfill(
             await connection.execute(_QUEUE)
         await _meter(connection, history, progress)
         await _write_capacity(connection, history)
+        if history.interventions:
+            await connection.execute(insert(intervention), [_intervention(i) for i in history.interventions])
     async with connections.single(seconds=SECONDS) as connection:
         await connection.execute(_ANALYZE)  # lest the first pages are planned for empty tables
 
@@ -320,6 +336,17 @@ async def _write_capacity(connection: AsyncConnection, history: GeneratedHistory
         now = tuple(stored for of_cluster, stored in history.now if of_cluster == cluster)
         writer = CapacityWriter(connection, _placeholder_lease(cluster))
         await writer.write(CapacityUpdate(closed, now, ()), history.hours)
+
+
+def _intervention(past: PastIntervention) -> dict[str, object]:
+    return {
+        "cluster": past.cluster,
+        "at": moment(past.at),
+        "promise": past.promise,
+        "verb": past.verb,
+        "job": past.job,
+        "why": past.why,
+    }
 
 
 def _placeholder_lease(cluster: str) -> Lease:

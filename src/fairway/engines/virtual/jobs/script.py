@@ -2,9 +2,9 @@
 
 `sleep`, `echo`, `exit`, `true` and `false` act, one after the other or joined by `;`, `&&` and `||`, also
 inside `bash -c`. Any other command takes VIRTUAL_SECONDS of the job's environment (default 60) and exits with
-VIRTUAL_EXIT (default 0); a list like `7,0` has a value for each attempt. The demo sets both for its jobs, not in
-their environment. A script that uses more of the shell counts as one such command. Deterministic: the same
-order always gives the same result.
+VIRTUAL_EXIT (default 0); a list like `7,0` has a value for each attempt. The demo sets both for its jobs
+outside their environment. A script that uses more of the shell counts as one such command. Deterministic: the
+same order always gives the same result.
 """
 
 from __future__ import annotations

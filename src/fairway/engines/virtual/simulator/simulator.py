@@ -332,3 +332,17 @@ class Simulator:
     def waiting(self) -> int:
         """Return the number of waiting jobs."""
         return sum(top.waiting for s in self._loop.schedulers for top in s.accounting.root.children)
+
+    def smallest_waiting(self) -> Mapping[Supply, int]:
+        """Return, by supply, the smallest request per node of the jobs that wait for free devices.
+
+        Jobs whose team or user may hold no more are left out. O(queues).
+        """
+        found: dict[Supply, int] = {}
+        for scheduler in self._loop.schedulers:
+            for quota in scheduler.accounting.root.iter_subtree():
+                for queue in (*quota.queues.firm.values(), *quota.queues.preemptible.values()):
+                    if all(team.held + queue.devices <= team.ceiling for team in quota.path):
+                        supply = scheduler.index.supply
+                        found[supply] = min(found.get(supply, queue.per_node), queue.per_node)
+        return found
