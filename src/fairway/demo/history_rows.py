@@ -92,9 +92,10 @@ def _jobs(fleet: Fleet, jobs: Sequence[FinishedJob]) -> Iterator[PastJob]:
 def _attempt(attempt: SimAttempt, exit_code: int) -> PastAttempt:
     if attempt.ended is None or attempt.ending is None:
         raise ValueError("of a past everything is over")
+    # A sum of floats may be a hair below a full second, which the ledger would round up and others down.
     return PastAttempt(
-        attempt.started,
-        attempt.ended,
+        round(attempt.started, 3),
+        round(attempt.ended, 3),
         mirror.ENDINGS[attempt.ending],
         attempt.nodes,
         exit_code if attempt.ending in mirror.EXITS else None,
@@ -126,7 +127,7 @@ def _interventions(run: SimulatedRun) -> Iterator[PastIntervention]:
     positions = {(job.cluster, job.number): number for number, job in enumerate(run.jobs, 1)}
     for number, job in enumerate(run.jobs, 1):
         for attempt in job.attempts:
-            at = attempt.ended or 0
+            at = round(attempt.ended or 0, 3)
             if attempt.ending is SimEnding.OUTRANKED and attempt.by is not None and at > run.end - 7 * DAY:
                 winner = positions.get((job.cluster, attempt.by))
                 if winner is not None and _is_urgent_of_team(run.jobs[winner - 1], job):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,81 +28,110 @@ _POLICY_CHANGE: Final = ("borrow: { hpc-a100: 16,", "borrow: { hpc-a100: 24,")
 _FAIRWAY: Final = (sys.executable, "-m", "fairway.cli")
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the tour: a command, or without one an address to open in a browser."""
+
+    title: str
+    args: tuple[str, ...] = ()
+
+
 def run_tour(*, ask: bool) -> int:
     """Run the tour and return an exit code. With `ask`, wait for Enter before each step."""
     with _running_demo() as demo, tempfile.TemporaryDirectory(prefix="fairway-tour-") as folder:
         changed = Path(folder) / "fleet.yaml"
         changed.write_text(_fleet_text(demo).replace(*_POLICY_CHANGE), encoding="utf-8")
-        steps = _steps(changed, Path(folder) / "tour.plan")
-        for number, (title, args) in enumerate(steps, 1):
+        steps = steps_of(changed, Path(folder) / "tour.plan")
+        jobs: dict[str, str] = {}
+        for number, step in enumerate(steps, 1):
             if ask and not _prompt(number, len(steps)):
                 return 0
-            code = _run(f"{number}/{len(steps)}", title, args, demo)
-            if code:
+            click.echo(click.style(f"\n{number}/{len(steps)}  {step.title}", bold=True))
+            if not step.args:
+                _print_browser_step(demo, jobs)
+            elif code := _run(step, demo, jobs):
                 return code
-        _print_next_steps(demo)
+        _print_next_steps()
     return 0
 
 
-def _steps(fleet: Path, plan: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the explanation and the arguments of each command."""
+def steps_of(fleet: Path, plan: Path) -> tuple[Step, ...]:
+    """Return the steps. WAITING and RUNNING stand for a job that an earlier step printed."""
     return (
-        ("Two clusters, five pools: what there is, and what of it is in use.", ("get", "pools")),
-        (
-            "One file says who gets what. If students may borrow 24 A100s instead of 16, what changes?",
+        Step("Two clusters with five pools of GPUs, and how full they are.", ("get", "pools")),
+        Step(
+            "The jobs that are waiting, newest first.", ("get", "jobs", "--state", "waiting", "--most", "6")
+        ),
+        Step("Why is one of them waiting, and what would help?", ("why", "WAITING")),
+        Step("The jobs that are running.", ("get", "jobs", "--state", "running", "--most", "6")),
+        Step("Where does one of them run, and what does it cost?", ("describe", "job", "RUNNING")),
+        Step("Somebody changed the policy of a cluster by hand.", ("get", "drift")),
+        Step(
+            "The fleet file is the policy. This plan lets students borrow 24 A100s instead of 16, and reverts"
+            " the change by hand.",
             ("plan", "-f", str(fleet), "--out", str(plan)),
         ),
-        ("Make it so, on every cluster it concerns.", ("apply", str(plan), "--yes")),
-        ("What waits now, newest first.", ("get", "jobs", "--state", "waiting", "--most", "6")),
-        ("Take one of them: where it goes, and why it does not run yet.", ("describe", "job", "WAITING")),
-        ("What each team cost in the last 30 days.", ("report", "cost")),
-        ("What nobody used in that time, and why.", ("report", "waste")),
-        ("What is left of the budgets, and when they run out.", ("get", "budgets")),
+        Step("Apply exactly this plan.", ("apply", str(plan), "--yes")),
+        Step("The cost of each team in the last 30 days.", ("report", "cost")),
+        Step("The GPU hours that nobody used, and why.", ("report", "waste")),
+        Step("The budgets, and when they run out.", ("get", "budgets")),
+        Step("The same in a browser."),
     )
 
 
-def _run(number: str, title: str, args: tuple[str, ...], demo: Context) -> int:
-    if "WAITING" in args:
-        job = _waiting_job(demo)
-        if job is None:
-            click.echo(click.style(f"\n{number}  Nothing waits just now.", bold=True))
-            return 0
-        args = tuple(job if arg == "WAITING" else arg for arg in args)
-    click.echo(click.style(f"\n{number}  {title}", bold=True))
+def _run(step: Step, demo: Context, jobs: dict[str, str]) -> int:
+    """Run a command, and remember which job of each state it printed."""
+    if missing := {"WAITING", "RUNNING"} & set(step.args) - set(jobs):
+        click.echo(f"No job is {missing.pop().lower()} now.")
+        return 0
+    args = tuple(jobs.get(arg, arg) for arg in step.args)
     click.echo(f"$ fairway {' '.join(args)}\n")
-    return subprocess.run([*_FAIRWAY, *args, "--context", demo.name], check=False).returncode  # noqa: S603
+    command = [*_FAIRWAY, *args, "--context", demo.name]
+    if "--state" not in args:
+        return subprocess.run(command, check=False).returncode  # noqa: S603
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    click.echo(done.stdout, nl=False)
+    if (job := printed_job(done.stdout)) is not None:
+        jobs[args[args.index("--state") + 1].upper()] = job
+    return done.returncode
 
 
-def _waiting_job(demo: Context) -> str | None:
-    """Return the id of a waiting job, preferably one with a reason. Returns None if none waits."""
-    args = ("get", "jobs", "--state", "waiting", "--most", "50", "-o", "json", "--context", demo.name)
-    result = subprocess.run([*_FAIRWAY, *args], check=False, capture_output=True, text=True)  # noqa: S603
-    jobs = json.loads(result.stdout) if result.returncode == 0 and result.stdout else []
-    ids = [str(job["id"]) for job in sorted(jobs, key=lambda job: not job.get("reason"))]
-    return ids[0] if ids else None
+def printed_job(table: str) -> str | None:
+    """Return the id of the job with most GPUs in a table of `get jobs`. Returns None if there is none."""
+    header, *rows = (line.split() for line in table.splitlines() if line) if table.strip() else ([],)
+    if "GPUS" not in header:
+        return None
+    gpus = header.index("GPUS")
+    found = [row for row in rows if len(row) > gpus and row[gpus].isdecimal()]
+    return max(found, key=lambda row: int(row[gpus]))[0] if found else None
+
+
+def _print_browser_step(demo: Context, jobs: Mapping[str, str]) -> None:
+    job = jobs.get("WAITING") or jobs.get("RUNNING")
+    click.echo(f"Open  {demo.url}/{f'jobs/{job}' if job else ''}")
+    click.echo(f"and sign in with the token that the demo printed, which is also in  {demo.token_file}")
 
 
 def _prompt(number: int, count: int) -> bool:
     """Prompt the user. Returns False on Ctrl-C."""
-    action = "Enter: begin" if number == 1 else f"Enter: go on ({number} of {count})"
+    action = "Enter to begin" if number == 1 else f"Enter for step {number} of {count}"
     try:
-        click.prompt(f"\n{action}, Ctrl-C: enough", default="", show_default=False, prompt_suffix=" ")
+        click.prompt(f"\n{action}, Ctrl-C to quit", default="", show_default=False, prompt_suffix=" ")
     except click.Abort:
         click.echo()
         return False
     return True
 
 
-def _print_next_steps(demo: Context) -> None:
+def _print_next_steps() -> None:
     click.echo(
-        click.style("\nThat was it.", bold=True)
-        + f"""
-  The same in a browser:             {demo.url}/
-  Send a job as somebody:            fairway run --context demo-alice --gpus 1 -- sleep 30
-  Your own Slurm cluster:            docs/guides/slurm.md
-  Your own Kubernetes cluster:       docs/guides/kubernetes.md
-  Every word of the fleet file:      docs/guides/fleet-file.md
-  What the demo is made of:          docs/guides/demo.md"""
+        click.style("\nNext steps", bold=True)
+        + """
+  Submit a job as a user:        fairway run --context demo-alice --gpus 1 -- sleep 30
+  Your own Slurm cluster:        docs/guides/slurm.md
+  Your own Kubernetes cluster:   docs/guides/kubernetes.md
+  All fields of the fleet file:  docs/guides/fleet-file.md
+  More about the demo:           docs/guides/demo.md"""
     )
 
 
@@ -116,7 +145,7 @@ def _running_demo() -> Iterator[Context]:
     if running is not None:
         yield running
         return
-    click.echo("no demo runs: starting one for the tour …", err=True)
+    click.echo("No demo is running. Starting one for the tour …", err=True)
     with subprocess.Popen(  # noqa: S603 - ourselves
         [*_FAIRWAY, "demo", "--quiet", "--days", _DAYS], stdin=subprocess.DEVNULL, start_new_session=True
     ) as process:
@@ -137,7 +166,7 @@ def _wait_for(process: subprocess.Popen[bytes]) -> Context:
     raise PermanentError(
         "DemoNotStarted",
         "the demo for the tour did not start",
-        "start it in another terminal and see what it says:  fairway demo",
+        "start it in another terminal to see why:  fairway demo",
     )
 
 

@@ -132,7 +132,7 @@ def megabytes(process: str) -> float:
 
 
 def test_it_says_what_to_type(running: Demo) -> None:
-    assert "2 virtual clusters with 200 GPUs and 32 slices, 6 teams, 60 people" in running.log
+    assert "2 virtual clusters with 200 GPUs and 32 slices, 6 teams, 60 users" in running.log
     commands = re.findall(r"^  (fairway [a-z].*?)  +\S", running.log, re.MULTILINE)
     assert len(commands) >= 8
     for command in commands:
@@ -195,13 +195,31 @@ def test_others_jobs_are_not_alices(running: Demo) -> None:
 
 
 def test_the_tour(running: Demo) -> None:
+    until(lambda: shown(running, "get", "drift"), 30, "the change by hand")
     told = text(running, "demo", "tour", "--yes")
-    commands = re.findall(r"^\$ fairway (\w+)", told, re.MULTILINE)
-    assert commands[:4] == ["get", "plan", "apply", "get"]
-    assert commands[-3:] == ["report", "report", "get"]
-    assert len(commands) <= 8
+    commands = re.findall(r"^\$ fairway (.+)", told, re.MULTILINE)
+    verbs = [command.split()[0] for command in commands]
+    assert verbs == [
+        "get",
+        "get",
+        "why",
+        "get",
+        "describe",
+        "get",
+        "plan",
+        "apply",
+        "report",
+        "report",
+        "get",
+    ]
+    for verb in ("why", "describe"):
+        (job,) = re.findall(rf"^\$ fairway {verb} (?:job )?(\S+)$", told, re.MULTILINE)
+        assert re.search(rf"^{job} ", told, re.MULTILINE), "an id that was printed before"
+    assert re.search(r"^  cost +\d.* per hour$", told, re.MULTILINE)
+    assert "user_gpus" in told
     assert "borrow on hpc-a100" in told
-    assert "hpc: done, 1 of 1 change made" in told
+    assert "hpc: done, 2 of 2 changes made" in told
+    assert re.search(r"^Open  http://127.0.0.1:\d+/jobs/\w+$", told, re.MULTILINE)
     assert "fleet-file.md" in told
 
 
@@ -341,5 +359,5 @@ def test_a_port_in_use(home: Home) -> None:
         with demo(home, "--port", str(port)) as made:
             assert made.process.wait(30) == 1
             assert f"error: cannot listen on 127.0.0.1:{port}" in made.log
-            assert "hint: choose another:  fairway demo --port" in made.log
+            assert "hint: choose another port:  fairway demo --port" in made.log
             assert "demo is ready" not in made.log

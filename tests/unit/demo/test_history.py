@@ -182,7 +182,7 @@ async def test_what_is_held_and_broken_is_never_more_than_there_is(
     async with ledger._connections.single() as connection:
         worst = await connection.execute(
             text("""
-                SELECT max(used.seconds - (total - drained - down)) FROM (
+                SELECT max(used.seconds - (total - drained - down - fragmented)) FROM (
                     SELECT hour, pool, slice, sum(device_seconds) AS seconds
                     FROM usage_hour JOIN job_class ON job_class.id = class GROUP BY 1, 2, 3
                 ) AS used JOIN capacity_hour USING (hour, pool, slice)
@@ -193,6 +193,19 @@ async def test_what_is_held_and_broken_is_never_more_than_there_is(
         down, drained = broken.one()
         assert down > 0
         assert drained > 0
+        days = await connection.execute(text("SELECT sum(fragmented) FROM capacity_day GROUP BY day"))
+        fragmented = [seconds > 0 for (seconds,) in days]
+        assert sum(fragmented) > 0.9 * len(fragmented), "on nearly every day"
+
+
+def test_urgent_jobs_needed_interventions(past: SimulatedRun, rows: GeneratedHistory) -> None:
+    assert rows.interventions
+    assert list(rows.interventions) == sorted(rows.interventions, key=lambda one: one.at)
+    for one in rows.interventions:
+        assert past.end - 7 * DAY < one.at <= past.end
+        job = rows.jobs[int(one.job.removeprefix("past-")) - 1]
+        assert job.kind.cluster == one.cluster
+        assert any(attempt.ended == one.at for attempt in job.attempts), "the job's own attempts agree"
 
 
 async def test_a_ledger_with_jobs_takes_no_past(ledger: Ledger) -> None:
@@ -216,6 +229,7 @@ async def test_its_policy_and_money(ledger: Ledger) -> None:
     applies = await ledger.applies.page(limit=10)
     assert [a.created_by for a in applies] == ["marek", "olga", "olga"]
     assert all(c.total > 0 for a in applies for c in a.clusters)
+    assert await ledger.drift.interventions(limit=10)
     newest = await ledger.revisions.newest()
     assert newest is not None
     assert newest.text == past.text

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 
 from fairway.demo.fleet_text import fleet_text
+from fairway.demo.jobs import KINDS, SLICE_KINDS
 from fairway.demo.users import PlannedJob, Users
 from fairway.engines.port import Refused
 from fairway.engines.virtual import JobRequest, SimState, Simulator, terms_of
@@ -61,7 +62,7 @@ class Clusters:
         return sum(self.simulator.held_devices(s)[team] for s in supplies for team in top)
 
 
-@pytest.mark.parametrize("speed", sized(ci=[60], nightly=[1, 60, 600]))
+@pytest.mark.parametrize("speed", sized(ci=[20], nightly=[1, 20, 600]))
 def test_the_load_is_steady(speed: float) -> None:
     crowd = Users(FLEET, speed, seed=20)
     clusters = Clusters()
@@ -87,12 +88,12 @@ def test_the_load_is_steady(speed: float) -> None:
 
 
 def test_the_same_seed_asks_for_the_same() -> None:
-    assert list(Users(FLEET, 60, seed=1).initial_jobs()) == list(Users(FLEET, 60, seed=1).initial_jobs())
-    assert list(Users(FLEET, 60, seed=1).initial_jobs()) != list(Users(FLEET, 60, seed=2).initial_jobs())
+    assert list(Users(FLEET, 20, seed=1).initial_jobs()) == list(Users(FLEET, 20, seed=1).initial_jobs())
+    assert list(Users(FLEET, 20, seed=1).initial_jobs()) != list(Users(FLEET, 20, seed=2).initial_jobs())
 
 
 def test_everything_there_is_to_see_is_asked_for() -> None:
-    crowd = Users(FLEET, 60, seed=20)
+    crowd = Users(FLEET, 20, seed=20)
     wanted = [job for _ in range(900) for job in crowd.next_jobs(1, {})]
     assert {job.supply for job in wanted} == set(crowd.devices)
     assert {job.team for job in wanted} == {team.name for team in FLEET.teams if team.members}
@@ -110,3 +111,22 @@ def test_everything_there_is_to_see_is_asked_for() -> None:
         [job.spot for job in wanted],
     ):
         assert 0 < sum(seen) < len(wanted)
+
+
+def test_name_command_size_and_duration_fit_together() -> None:
+    """A notebook with four GPUs, or a sweep of one task of 50 s with four, is not believable."""
+    crowd = Users(FLEET, 20, seed=20)
+    wanted = [job for _ in range(900) for job in crowd.next_jobs(1, {})]
+    commands = {kind.name: kind.command for kind in (*KINDS, *SLICE_KINDS)}
+    for job in wanted:
+        kind = job.name.partition("-")[0]
+        assert job.command == commands[kind]
+        if kind in {"sweep", "notebook"}:
+            assert (job.gpus, job.nodes) == (1, 1)
+        if kind == "sweep":
+            assert job.tasks >= 6
+        assert job.limit_seconds % 60 == 0, "a time limit that somebody would write"
+    finished = [job for job in wanted if not job.exit_code]
+    sweeps = [job.seconds * 20 for job in finished if job.name.startswith("sweep")]
+    assert 600 < median(sweeps) < 4 * 3600, "minutes to hours, on the clusters' clock"
+    assert all(job.priority != "urgent" for job in wanted if job.name.startswith(("notebook", "debug")))

@@ -29,6 +29,10 @@ _OPEN = text("""
     )
 """)
 
+_FIRST_DAY = text("""
+    SELECT least((SELECT min(day) FROM usage_day), (SELECT min(day) FROM capacity_day))
+""")
+
 _CLOSE = text("""
     INSERT INTO closed_month (month, by_whom, currency, timezone)
     VALUES (:month, :by, :currency, :timezone) RETURNING closed_at
@@ -67,6 +71,11 @@ class MonthStore(LedgerStore):
         """Return every closed month, oldest first."""
         rows = await self._fetch(select(closed_month).order_by(closed_month.c.month))
         return tuple(ClosedMonth(*row) for row in rows)
+
+    async def first_day(self) -> date | None:
+        """Return the first day with usage or capacity. Returns None if there is none yet."""
+        found: date | None = (await self._fetch(_FIRST_DAY))[0][0]
+        return found
 
     async def charges(
         self, *, month: date | None = None, used_in: date | None = None

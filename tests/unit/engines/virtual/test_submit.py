@@ -437,3 +437,24 @@ def test_setup_comes_before_the_command() -> None:
     assert (done.seconds, done.exit_code, done.printed(2.9), done.printed(3)) == (5, 0, "", "ready\n")
     stopped = interpret(order(1, "sleep", "2", setup="exit 3"))
     assert (stopped.seconds, stopped.exit_code) == (0.2, 3)
+
+
+def test_each_kind_of_command_prints_what_it_would() -> None:
+    """A notebook does not print a training loss."""
+    printed = {
+        argv[0]: interpret(order(1, *argv)).printed(60)
+        for argv in (("jupyter", "lab"), ("torchrun", "--nnodes=4", "pretrain.py"), ("make", "data"))
+    }
+    assert "Jupyter Server is running" in printed["jupyter"]
+    assert "loss" not in printed["jupyter"]
+    assert "torchrun pretrain.py: step 7/100  loss" in printed["torchrun"]
+    assert "make data: step 7/100\n" in printed["make"]
+
+
+def test_an_outcome_is_set_outside_the_environment() -> None:
+    job = order(1, "python", "train.py")
+    settings = {"VIRTUAL_SECONDS": "5", "VIRTUAL_EXIT": "3"}
+    assert interpret(job, settings=settings).seconds == 5
+    assert interpret(job, settings=settings).exit_code == 3
+    own = order(1, "python", "train.py", env={"VIRTUAL_SECONDS": "7"})
+    assert interpret(own, settings=settings).seconds == 7, "its own comes first"

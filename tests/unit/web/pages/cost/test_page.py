@@ -259,6 +259,13 @@ async def test_months(admin: httpx2.AsyncClient, app: FastAPI, ledger: Ledger, f
 
 
 @pytest.mark.usefixtures("october")
+async def test_months_before_the_first_usage_are_not_listed(admin: httpx2.AsyncClient) -> None:
+    listed = re.findall(r'href="/cost/months/(\d{4}-\d\d)"', await page(admin, "/cost?window=2026-10"))
+    assert listed[-1] == "2026-10", "months without data are not open"
+    assert len(listed) == len(set(listed)) >= 1
+
+
+@pytest.mark.usefixtures("october")
 async def test_a_live_update_is_the_part_alone(admin: httpx2.AsyncClient) -> None:
     part = await admin.get(f"/cost?{MONTH}", headers={"HX-Request": "true", "HX-Target": "cost-part"})
     assert part.status_code == 200
