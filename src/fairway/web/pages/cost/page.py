@@ -73,9 +73,7 @@ def add_cost_page(site: PageContext, costs: CostQueries) -> None:
             return pages.show(request, "cost.html", values | {"fault": error}, status=status)
         closed = {f"{month.month:%Y-%m}": month for month in await ledger.months.all()}
         first = f"{await ledger.months.first_day() or _today(fleet):%Y-%m}"
-        months = [
-            (text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS) if text >= first
-        ]
+        months = [(text, closed.get(text)) for text in months_until(_today(fleet), _MONTHS) if text >= first]
         budgets = [] if query.what is ReportKind.WASTE else (await costs.budgets(caller)).budgets
         more = {"months": months, "budgets": budgets}
         return pages.show(request, "cost.html", values | _data_values(data) | more)
