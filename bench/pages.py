@@ -116,13 +116,15 @@ _USE = (
 _FIRST_LOOKS = {
     "cost, nobody asked before": "/cost",
     "a team, nobody asked before": "/teams/team-7",
-    "the fleet, nobody asked before": "/",
+    "the fleet, nobody asked before": "/fleet",
+    "home, nobody asked before": "/",
     "a pool, nobody asked before": "/pools/pool-0",
 }
 _ANOTHER_LOOK = {
     "/cost": "/cost?what=usage&window=1d&by=pool",
     "/teams/team-7": "/teams/team-8",
     "/": "/jobs",
+    "/fleet": "/jobs",
     "/pools/pool-0": "/jobs",
 }
 """Asked before: a server draws the page of another question now and then."""
@@ -261,7 +263,8 @@ def rows(count: int) -> Mapping[str, list[Row]]:
         f"job of {_GANG} GPUs": [
             Row(f"/jobs/{format_job_id(count // 2)}", f"SELECT * FROM gpu_use WHERE job = {count // 2}")
         ],
-        "fleet": [Row("/", _OPEN)],
+        "home": [Row("/", _OPEN)],
+        "fleet": [Row("/fleet", _OPEN)],
         "pool": [Row("/pools/pool-0", _OPEN)],
         "teams": [Row("/teams", _OPEN.replace("pool", "team"))],
         "cost": [Row("/cost", _SPENT)],

@@ -42,7 +42,8 @@ def _apply(served: Served) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
-    "fleet": lambda _: "/",
+    "home": lambda _: "/",
+    "fleet": lambda _: "/fleet",
     "pool": _pool(sliced=False),
     "pool-sliced": _pool(sliced=True),
     "teams": lambda _: "/teams",

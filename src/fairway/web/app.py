@@ -17,6 +17,7 @@ from fairway.web.pages.cost import page as cost_page
 from fairway.web.pages.fleet import page as fleet_page
 from fairway.web.pages.fleet.data import FleetPageCache
 from fairway.web.pages.fleet.plots import Plots
+from fairway.web.pages.home import page as home_page
 from fairway.web.pages.jobs import list_page
 from fairway.web.pages.policy import page as policy_page
 from fairway.web.pages.pool import page as pool_page
@@ -59,6 +60,7 @@ def add_pages(
         live.add_live(app, ledger)
         fleet_cache, plots = FleetPageCache(ledger, fleets), Plots(ledger, fleets)
         uses = UseViews(ledger, fleets)
+        home_page.add_home_page(site, fleet_cache)
         fleet_page.add_fleet_pages(site, fleet_cache, plots, uses)
         pool_page.add_pool_pages(site, fleet_cache, plots, uses)
         team_page.add_team_pages(site, uses)

@@ -31,7 +31,8 @@ HEADERS: Final = {
 }
 
 NAVIGATION: Final = (
-    ("Fleet", "/", "f"),
+    ("Home", "/", "h"),
+    ("Fleet", "/fleet", "f"),
     ("Teams", "/teams", "t"),
     ("Jobs", "/jobs", "j"),
     ("Cost", "/cost", "c"),

@@ -10,6 +10,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, ProxyHandler, Re
 
 PAGES = (
     "/",
+    "/fleet",
     "/pools/hpc-a100",
     "/teams",
     "/teams/nlp",

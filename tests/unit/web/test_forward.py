@@ -129,7 +129,7 @@ async def test_errors_of_the_other_server_are_pages_too(sign_in: SignIn, way: Co
 
 async def test_pages_that_ask_no_engine_are_answered_here(sign_in: SignIn, way: Counted) -> None:
     admin = await sign_in(Role.ADMIN)
-    for path in ("/", "/jobs", "/policy", "/policy/history", "/teams", "/server"):
+    for path in ("/", "/fleet", "/jobs", "/policy", "/policy/history", "/teams", "/server"):
         assert (await admin.get(path)).status_code == 200, path
     assert not way.requests
 

@@ -29,7 +29,16 @@ from tests.unit.web.pages.teams.test_page import work
 __all__ = ["app", "work"]
 
 WAITS = format_job_id(JobId(102))
-PAGES = ("/", "/jobs", "/jobs?team=product", f"/jobs/{WAITS}", "/pools/a100", "/teams", "/policy/history/1")
+PAGES = (
+    "/",
+    "/fleet",
+    "/jobs",
+    "/jobs?team=product",
+    f"/jobs/{WAITS}",
+    "/pools/a100",
+    "/teams",
+    "/policy/history/1",
+)
 ROUTES = (
     "/v1/jobs",
     f"/v1/jobs/{WAITS}",

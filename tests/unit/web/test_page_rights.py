@@ -24,6 +24,7 @@ PAGES: dict[str, Role | None] = {
     "POST /sign-out": Role.VIEWER,
     "GET /live": Role.VIEWER,
     "GET /": Role.VIEWER,
+    "GET /fleet": Role.VIEWER,
     "GET /fleet/data": Role.VIEWER,
     "GET /pools/{pool}": Role.VIEWER,
     "GET /pools/{pool}/data": Role.VIEWER,

@@ -60,7 +60,7 @@ async def page(client: httpx2.AsyncClient, path: str, **headers: str) -> str:
 
 
 @pytest.mark.usefixtures("work")
-@pytest.mark.parametrize("path", ["/", "/pools/a100", "/teams/nlp"])
+@pytest.mark.parametrize("path", ["/fleet", "/pools/a100", "/teams/nlp"])
 async def test_held_and_busy_over_time(sign_in: SignIn, path: str) -> None:
     text = await page(await sign_in(Role.VIEWER), path)
     said = re.search(r'aria-label="Of ([\d,]+) GPU-hours held: ([^"]*)"', text)
@@ -75,7 +75,7 @@ async def test_held_and_busy_over_time(sign_in: SignIn, path: str) -> None:
 
 @pytest.mark.usefixtures("work")
 async def test_wasters_are_those_of_teams_that_one_may_see(sign_in: SignIn) -> None:
-    async def users(role: Role, user: str, path: str = "/") -> set[str]:
+    async def users(role: Role, user: str, path: str = "/fleet") -> set[str]:
         text = await page(await sign_in(role, user=user), path)
         part = text.split('id="wasters-h"')[1].split("</section>")[0]
         return set(re.findall(r'<a href="/jobs\?user=(\w*)"', part))
@@ -92,7 +92,7 @@ async def test_wasters_are_those_of_teams_that_one_may_see(sign_in: SignIn) -> N
 @pytest.mark.usefixtures("work")
 async def test_nodes_by_hour(sign_in: SignIn) -> None:
     client = await sign_in(Role.VIEWER)
-    for path in ("/", "/pools/a100"):
+    for path in ("/fleet", "/pools/a100"):
         text = await page(client, path)
         cells = {
             node: re.findall(r'<td class="(\w+)" title="[^"]*">([^<]*)</td>', rest)
@@ -104,7 +104,7 @@ async def test_nodes_by_hour(sign_in: SignIn) -> None:
         assert ("h0", "0") in cells["n2"]
         assert ("unknown", "?") in cells["n1"], "the hours before"
     # The part that is asked for again every second is without it.
-    live = await page(client, "/", **{"HX-Request": "true", "HX-Target": "fleet-part"})
+    live = await page(client, "/fleet", **{"HX-Request": "true", "HX-Target": "fleet-part"})
     assert "wasters-h" not in live
 
 
@@ -113,7 +113,7 @@ async def test_without_metrics_the_pages_say_so(sign_in: SignIn, ledger: Ledger,
     await fill(ledger, book, datetime.now(UTC).date() - timedelta(days=1), 1)
     book.close()
     client = await sign_in(Role.VIEWER)
-    for path in ("/", "/pools/a100", "/teams/nlp"):
+    for path in ("/fleet", "/pools/a100", "/teams/nlp"):
         text = await page(client, path)
         assert "No metrics of GPUs are read" in text
         assert "Nobody held a GPU that did nothing" not in text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from datetime import datetime
 
-from sqlalchemy import JSON, exists, func, select, tuple_
+from sqlalchemy import JSON, exists, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from fairway.ledger.connection import LedgerStore
@@ -42,6 +43,31 @@ _DEVICES = (
 )
 
 
+# Ready nodes count from when the first of their cluster was seen on: before, none of them came back.
+_CHANGES = text("""
+    SELECT cluster, health, count(*) AS nodes, max(since) AS last,
+        (array_agg(name ORDER BY since DESC, name))[1 : 5] AS names
+    FROM (
+        SELECT *, min(since) OVER (PARTITION BY cluster) AS first FROM node
+    ) AS node
+    WHERE since >= :since AND (health <> 'ready' OR since > first + interval '1 minute')
+    GROUP BY cluster, health ORDER BY cluster, health
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """The nodes of a cluster that have been in a state since lately."""
+
+    cluster: ClusterName
+    health: Health
+    nodes: int
+    last: datetime
+    """When the last of them changed."""
+    names: tuple[NodeName, ...]
+    """The last few."""
+
+
 class ClusterStore(LedgerStore):
     """Reads clusters, pools and nodes as they were last observed."""
 
@@ -61,6 +87,13 @@ class ClusterStore(LedgerStore):
         return tuple(
             PoolState(**{**row._mapping, "pool": row.pool or None, "slice": row.slice or None})
             for row in await self._fetch(_POOLS)
+        )
+
+    async def changes(self, since: datetime) -> tuple[NodeChanges, ...]:
+        """Return which nodes came to their state since then. It reads all nodes."""
+        return tuple(
+            NodeChanges(row.cluster, Health(row.health), row.nodes, row.last, tuple(row.names))
+            for row in await self._fetch(_CHANGES, {"since": since})
         )
 
     async def nodes(

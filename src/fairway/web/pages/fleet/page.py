@@ -32,7 +32,7 @@ def add_fleet_pages(site: PageContext, cache: FleetPageCache, plots: Plots, uses
     app, pages = site.app, site.pages
     fragments = FragmentCache("fleet-part")
 
-    @app.get("/", dependencies=PAGE, include_in_schema=False)
+    @app.get("/fleet", dependencies=PAGE, include_in_schema=False)
     async def show_fleet(request: Request) -> Response:
         """Show the Fleet page."""
         data, cost = await cache.data.get(), await cache.day_cost.get()

@@ -52,7 +52,7 @@ async def busy(ledger: Ledger) -> None:
 
 async def test_a_bar_has_its_numbers_as_words(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
     await busy(ledger)
-    page = (await admin.get("/")).text
+    page = (await admin.get("/fleet")).text
     assert 'aria-label="hpc-a100: 16 used, 4 lent, 4 idle, 8 drained, 8 broken"' in page
     assert 'aria-label="hpc-mig/1g.10gb: 3 lent, 4 idle"' in page
     assert "20 of 40" in words(page)
@@ -64,7 +64,7 @@ async def test_what_waits_is_told_by_pool_and_team_with_its_reasons(
     ledger: Ledger, admin: httpx2.AsyncClient
 ) -> None:
     await busy(ledger)
-    page = words((await admin.get("/")).text)
+    page = words((await admin.get("/fleet")).text)
     assert "3 jobs wait for 18 GPUs, the longest for 3 h" in page
     assert "hpc-a100 product 3 waiting 18 GPUs 3 h Resources 2 jobs QOSGrpGRES 1 job" in page
 
@@ -78,7 +78,7 @@ async def test_reasons_that_differ_in_numbers_alone_are_one(
         *(waits(i, 1, f"0/{i} nodes are available on n{i}, n{i + 1}") for i in range(1, 4)),
         waits(9, 1, "QOSGrpGRES"),
     )
-    page = words((await admin.get("/")).text)
+    page = words((await admin.get("/fleet")).text)
     assert re.search(r"0/\d nodes are available on n\d, n\d 3 jobs QOSGrpGRES 1 job", page)
 
 
@@ -86,19 +86,19 @@ async def test_a_live_part_is_the_part_alone_and_shows_the_change(
     ledger: Ledger, admin: httpx2.AsyncClient
 ) -> None:
     await observe(ledger, node("n1", 8))
-    before = (await admin.get("/", headers=PART)).text
+    before = (await admin.get("/fleet", headers=PART)).text
     assert "<html" not in before and "hpc-a100: 8 used" in before
     await observe(ledger, node("n1", 3))
-    assert "hpc-a100: 3 used, 5 idle" in (await admin.get("/", headers=PART)).text
+    assert "hpc-a100: 3 used, 5 idle" in (await admin.get("/fleet", headers=PART)).text
 
 
 async def test_a_cluster_that_cannot_be_reached_is_loud_and_its_last_state_stays(
     ledger: Ledger, admin: httpx2.AsyncClient
 ) -> None:
     await observe(ledger, node("n1", 8))
-    assert 'role="alert"' not in (await admin.get("/")).text
+    assert 'role="alert"' not in (await admin.get("/fleet")).text
     await lose(ledger)
-    page = (await admin.get("/")).text
+    page = (await admin.get("/fleet")).text
     assert 'role="alert"' in page
     said = words(page)
     assert "Cluster hpc cannot be reached" in said
@@ -109,13 +109,13 @@ async def test_a_cluster_that_cannot_be_reached_is_loud_and_its_last_state_stays
 
 async def test_a_cluster_shows_its_engine_and_version(ledger: Ledger, admin: httpx2.AsyncClient) -> None:
     await observe(ledger, node("n1"))
-    page = words((await admin.get("/")).text)
+    page = words((await admin.get("/fleet")).text)
     assert "hpc slurm 24.11.5 ● reachable" in page
     assert "dream virtual ○ not looked at yet" in page
 
 
 async def test_a_pool_nobody_looked_at_yet_says_so(admin: httpx2.AsyncClient) -> None:
-    page = words((await admin.get("/")).text)
+    page = words((await admin.get("/fleet")).text)
     assert "Not seen yet: its cluster dream was not looked at." in page
     assert "Nothing waits" in page
 
@@ -126,10 +126,10 @@ class TestNoFleet:
         return NO_FLEET
 
     async def test_it_says_how_to_give_one(self, viewer: httpx2.AsyncClient) -> None:
-        page = await viewer.get("/")
+        page = await viewer.get("/fleet")
         assert page.status_code == 200
         assert "fairway apply -f fleet.yaml" in page.text and "fairway demo" in page.text
-        assert "No fleet yet" in (await viewer.get("/", headers=PART)).text
+        assert "No fleet yet" in (await viewer.get("/fleet", headers=PART)).text
         assert (await viewer.get("/fleet/data")).json() == {"time": [], "total": [], "used": []}
 
 
@@ -157,7 +157,7 @@ class TestMoney:
         self, ledger: Ledger, viewer: httpx2.AsyncClient
     ) -> None:
         await self.stand(ledger)
-        page = words((await viewer.get("/")).text)
+        page = words((await viewer.get("/fleet")).text)
         assert "product ■ spent: no jobs start 103 %" in page
         assert "research ▲ over 80 %, but will last the month 90 %" in page
         assert "2,700.00 of 3,000.00 USD this month · 50.00 per day" in page
@@ -175,17 +175,17 @@ class TestMoney:
         async with ledger.writing(lease) as tx:
             await tx.budgets.write([status], [])
         early = f"▲ will run out {days - 3} days early"
-        for address in ("/", "/teams", "/teams/research", "/cost"):
+        for address in ("/fleet", "/teams", "/teams/research", "/cost"):
             assert early in words((await viewer.get(address)).text), address
 
     async def test_a_member_sees_the_money_of_their_own_teams_alone(
         self, ledger: Ledger, sign_in: SignIn
     ) -> None:
         await self.stand(ledger)
-        page = words((await (await sign_in(Role.MEMBER, user="bob")).get("/")).text)
+        page = words((await (await sign_in(Role.MEMBER, user="bob")).get("/fleet")).text)
         assert "product ■ spent" in page and "research ▲" not in page
         assert "Your teams today" in page and "DayCost today" not in page
-        mine = words((await (await sign_in(Role.LEAD, user="vic")).get("/", headers=PART)).text)
+        mine = words((await (await sign_in(Role.LEAD, user="vic")).get("/fleet", headers=PART)).text)
         assert "2,700.00" not in mine and "3,100.00" not in mine
 
     async def test_a_days_part_is_of_the_outermost_budgets(
@@ -194,14 +194,14 @@ class TestMoney:
         today = datetime.now(UTC).date()
         days = (date(today.year + today.month // 12, today.month % 12 + 1, 1) - today.replace(day=1)).days
         both, one = (round(Decimal(of) / days) for of in (6000, 3000))
-        assert f"of {both:,} a day in budgets" in words((await viewer.get("/")).text)
+        assert f"of {both:,} a day in budgets" in words((await viewer.get("/fleet")).text)
         vic = await sign_in(Role.MEMBER, user="vic")  # sees vision, and not the budget it is inside of
-        assert f"of {one:,} a day in budgets" in words((await vic.get("/")).text)
+        assert f"of {one:,} a day in budgets" in words((await vic.get("/fleet")).text)
 
     async def test_what_waits_for_money_says_so(self, ledger: Ledger, viewer: httpx2.AsyncClient) -> None:
         await self.stand(ledger)
         await mirror(ledger, waits(1, 8, "QOSGrpGRES"))
-        assert "BudgetSpent: " in words((await viewer.get("/")).text)
+        assert "BudgetSpent: " in words((await viewer.get("/fleet")).text)
 
 
 def standing(

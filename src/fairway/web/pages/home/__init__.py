@@ -1,0 +1,1 @@
+"""The Home page of each person."""
