@@ -22,7 +22,7 @@ def test_every_job_in_it_is_sound(block: str) -> None:
 
 
 def test_it_names_every_key() -> None:
-    table = GUIDE[GUIDE.index("| word |") : GUIDE.index("## GPUs")]
+    table = GUIDE[GUIDE.index("| key |") : GUIDE.index("## GPUs")]
     assert [key.name for key in JOB_KEYS if f"`{key.name}`" not in table] == []
 
 
