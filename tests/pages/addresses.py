@@ -64,6 +64,7 @@ PAGES: Final[Mapping[str, Callable[[Served], str]]] = {
     "policy-history": lambda _: "/policy/history",
     "policy-apply": _apply,
     "policy-plan": lambda _: "/policy/plan",
+    "search": lambda _: "/search?q=a",
     "server": lambda _: "/server",
     "no-such-job": lambda _: "/jobs/zzzz",
     "no-such-pool": lambda _: "/pools/no-such-pool",

@@ -41,6 +41,35 @@ def test_signing_out(visit: Visit, served: Served) -> None:
     expect(visitor.page).to_have_url(re.compile("/sign-in"))
 
 
+def test_search_from_every_page(admin: Visitor, served: Served) -> None:
+    """`/`, Ctrl-K and the link open one dialog, which the keyboard alone can use."""
+    job = served.ask("/v1/jobs", state="running", limit=1)["items"][0]
+    pool = served.ask("/v1/pools")["items"][0]["name"]
+    admin.open("/policy")
+    page = admin.page
+    dialog = page.get_by_role("dialog", name="Search")
+    page.keyboard.press("/")
+    expect(dialog).to_be_visible()
+    page.keyboard.type(job["id"])
+    expect(dialog.get_by_role("link").first).to_contain_text(job["id"])
+    assert admin.faults_for_people() == []
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/jobs/{job['id']}|array="))
+    page.wait_for_load_state()
+    page.keyboard.press("Control+k")
+    expect(page.get_by_label("Search jobs, teams, users, nodes and pools")).to_be_focused()
+    page.keyboard.type(pool)
+    expect(dialog.get_by_role("region", name="Pools").get_by_role("link").first).to_contain_text(pool)
+    page.keyboard.press("ArrowDown")
+    expect(dialog.get_by_role("link").first).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Search jobs, teams, users, nodes and pools")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.locator("#search").click()
+    expect(dialog).to_be_visible()
+
+
 def test_keys_and_theme(admin: Visitor) -> None:
     admin.open("/")
     page = admin.page

@@ -21,6 +21,7 @@ from fairway.web.pages.home import page as home_page
 from fairway.web.pages.jobs import list_page
 from fairway.web.pages.policy import page as policy_page
 from fairway.web.pages.pool import page as pool_page
+from fairway.web.pages.search import page as search_page
 from fairway.web.pages.server import page as server_page
 from fairway.web.pages.teams import page as team_page
 from fairway.web.render import PageRenderer
@@ -66,6 +67,7 @@ def add_pages(
         team_page.add_team_pages(site, uses)
         cost_page.add_cost_pages(site)
         server_page.add_server_page(site)
+        search_page.add_search_page(site)
     app.router.route_class = GuardedRoute
     require_rules(app)
     if only_engine_routes:

@@ -28,6 +28,7 @@ PAGES: dict[str, Role | None] = {
     "GET /fleet/data": Role.VIEWER,
     "GET /pools/{pool}": Role.VIEWER,
     "GET /pools/{pool}/data": Role.VIEWER,
+    "GET /search": Role.VIEWER,
     "GET /teams": Role.VIEWER,
     "GET /teams/{team}": Role.VIEWER,
     "GET /jobs": Role.VIEWER,

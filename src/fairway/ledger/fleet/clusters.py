@@ -55,6 +55,27 @@ _CHANGES = text("""
 """)
 
 
+# Of a node with devices in several pools, the first by name.
+_FIND = text("""
+    SELECT node.cluster, node.name, node.health, (
+        SELECT min(device.pool) FROM device
+        WHERE device.cluster = node.cluster AND device.node = node.name AND device.pool <> ''
+    ) AS pool
+    FROM node WHERE strpos(lower(node.name), :part) > 0
+    ORDER BY strpos(lower(node.name), :part), node.name, node.cluster LIMIT :limit
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A node that was searched for."""
+
+    cluster: ClusterName
+    name: NodeName
+    health: Health
+    pool: PoolName | None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
     """The nodes of a cluster that have been in a state since lately."""
@@ -94,6 +115,13 @@ class ClusterStore(LedgerStore):
         return tuple(
             NodeChanges(row.cluster, Health(row.health), row.nodes, row.last, tuple(row.names))
             for row in await self._fetch(_CHANGES, {"since": since})
+        )
+
+    async def find_nodes(self, part: str, limit: int) -> tuple[FoundNode, ...]:
+        """Return nodes whose names have this part, in lower case. It reads the names of all nodes."""
+        return tuple(
+            FoundNode(row.cluster, row.name, Health(row.health), row.pool)
+            for row in await self._fetch(_FIND, {"part": part, "limit": limit})
         )
 
     async def nodes(

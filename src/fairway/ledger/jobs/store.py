@@ -271,6 +271,11 @@ _OPEN_OF_USER = text(_OPEN_OF.format(whose="user_name", open=OPEN_JOBS_SQL))
 
 _OPEN_OF_TEAM = text(_OPEN_OF.format(whose="team", open=OPEN_JOBS_SQL))
 
+_USERS = text("""
+    SELECT DISTINCT user_name FROM job_class WHERE strpos(lower(user_name), :part) > 0
+    ORDER BY user_name LIMIT :limit
+""")
+
 _ARRAYS = text("""
     SELECT array_first, state, count(*) AS tasks FROM job
     WHERE array_first = ANY(CAST(:arrays AS bigint[])) GROUP BY array_first, state
@@ -702,6 +707,10 @@ class JobStore(LedgerStore):
         """Count a team's open jobs, at most `most`, without native ones and those of teams inside it."""
         rows = await self._fetch(_OPEN_OF_TEAM, {"name": team, "most": most})
         return int(rows[0][0])
+
+    async def find_users(self, part: str, limit: int) -> list[UserName]:
+        """Return users who ever had a job and whose names have this part, in lower case."""
+        return [UserName(row.user_name) for row in await self._fetch(_USERS, {"part": part, "limit": limit})]
 
     async def has_key(self, by: str, key: str) -> bool:
         """Return whether jobs were submitted under this key."""

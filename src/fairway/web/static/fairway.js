@@ -12,7 +12,8 @@
   // keys
 
   const KEYS = [
-    ["/", "search on this page"],
+    ["/", "search jobs, teams, users, nodes and pools"],
+    ["Ctrl K", "the same, also while typing (⌘ K on a Mac)"],
     ["j  k", "next and previous row"],
     ["Enter", "open the row"],
     ["?", "show these keys"],
@@ -63,6 +64,32 @@
     dialog.showModal();
   };
 
+  // search
+
+  const results = () => [...document.querySelectorAll("#search-results a[data-found]")];
+
+  const openSearch = () => {
+    const dialog = document.getElementById("search-dialog");
+    if (!dialog || dialog.open) return false;
+    for (const other of document.querySelectorAll("dialog[open]")) other.close();
+    dialog.showModal();
+    const field = document.getElementById("search-q");
+    field.focus();
+    field.select();
+    return true;
+  };
+
+  const chooseResult = (event) => {
+    const all = results();
+    const field = document.getElementById("search-q");
+    const now = all.indexOf(document.activeElement);
+    if (event.key === "Enter" && document.activeElement === field && all.length) all[0].click();
+    else if (event.key === "ArrowDown" && now < all.length - 1) all[now + 1].focus();
+    else if (event.key === "ArrowUp" && now >= 0) (all[now - 1] || field).focus();
+    else return;
+    event.preventDefault();
+  };
+
   const pressed = (key) => {
     if (Date.now() - wentAt < PATIENCE) {
       wentAt = 0;
@@ -75,16 +102,21 @@
       case "?": showKeys(); return true;
       case "j": return move(1);
       case "k": return move(-1);
-      case "/": {
-        const field = document.querySelector("[data-search]");
-        if (field) { field.focus(); if (field.select) field.select(); }
-        return Boolean(field);
-      }
+      case "/": return openSearch();
       default: return false;
     }
   };
 
   document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+      openSearch();
+      event.preventDefault();
+      return;
+    }
+    if (event.target.closest && event.target.closest("#search-dialog")) {
+      chooseResult(event);
+      return; // Esc closes it by itself
+    }
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (isTyping(event.target)) {
       if (event.key === "Escape") event.target.blur();
@@ -95,7 +127,8 @@
   });
 
   document.addEventListener("click", (event) => {
-    if (event.target.closest("#theme")) keep((root.dataset.theme = isDark() ? "light" : "dark"));
+    if (event.target.closest("#search")) { if (openSearch()) event.preventDefault(); }
+    else if (event.target.closest("#theme")) keep((root.dataset.theme = isDark() ? "light" : "dark"));
     else if (event.target.closest("#keys")) showKeys();
     else if (event.target.closest("[data-close]")) event.target.closest("dialog").close();
     else if (event.target.matches("dialog")) event.target.close(); // beside it

@@ -6,7 +6,8 @@ page reads anyway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,6 +26,7 @@ from fairway.services.fleets import Fleets
 from fairway.services.jobs import explain_jobs
 from fairway.services.policy import apply_detail, list_drift, list_interventions, list_stopped
 from fairway.services.rights import Person, visible_teams
+from fairway.views.jobs import BAD
 from fairway.web.cache.single_flight import SingleFlight, SingleFlightGroup
 from fairway.web.pages.fleet.data import FleetPageData
 from fairway.wire import jobs as job_wire
@@ -34,6 +36,7 @@ SINCE: Final = timedelta(hours=24)
 """How far back changes are listed."""
 MAX_JOBS: Final = 8
 """Jobs of each kind."""
+MAX_ENDED: Final = 200
 MAX_EVENTS: Final = 50
 MAX_APPLIES: Final = 5
 """Applies of the last day whose changes are read."""
@@ -65,7 +68,11 @@ class MyJobs:
     waiting: Sequence[job_wire.Job]
     held: Sequence[job_wire.Job]
     ended: Sequence[job_wire.Job]
-    """Since yesterday, the last ended first."""
+    """The last of those that ended since yesterday."""
+    failed: Sequence[job_wire.Job]
+    """The last of those that failed since yesterday."""
+    endings: Mapping[JobState, int]
+    """How many ended since yesterday, at most MAX_ENDED."""
     rows: dict[str, JobRow]
     counts: dict[JobState, int]
     """Open jobs by state; every task counts."""
@@ -123,17 +130,18 @@ async def my_jobs(ledger: Ledger, fleets: Fleets, person: Person, now: datetime)
     running = await ledger.jobs.page(mine(states=(JobState.RUNNING,)), limit=MAX_JOBS)
     waiting = await ledger.jobs.page(mine(states=PENDING_JOBS), limit=MAX_JOBS)
     held = await ledger.jobs.page(mine(states=(JobState.HELD,)), limit=MAX_JOBS)
-    last = await ledger.jobs.sorted_page(
-        mine(states=ENDED_JOBS), JobSort(JobSortKey.ENDED), limit=4 * MAX_JOBS
-    )
+    last = await ledger.jobs.sorted_page(mine(states=ENDED_JOBS), JobSort(JobSortKey.ENDED), limit=MAX_ENDED)
     ended = [row for row in last if row.ended_at is not None and row.ended_at >= now - SINCE]
-    rows = [*running, *waiting, *held, *ended]
+    failed = [row for row in ended if row.state in BAD][:MAX_JOBS]
+    rows = list(dict.fromkeys([*running, *waiting, *held, *ended[:MAX_JOBS], *failed]))
     jobs = dict(zip((r.id for r in rows), await explain_jobs(ledger, fleets, person, rows), strict=True))
     return MyJobs(
         [jobs[r.id] for r in running],
         [jobs[r.id] for r in waiting],
         [jobs[r.id] for r in held],
-        [jobs[r.id] for r in ended],
+        [jobs[r.id] for r in ended[:MAX_JOBS]],
+        [jobs[r.id] for r in failed],
+        Counter(row.state for row in ended),
         {jobs[r.id].id: r for r in rows},
         dict(await ledger.jobs.count_open(JobFilter(user=person.user))),
     )

@@ -77,7 +77,7 @@ def _job_values(jobs: MyJobs, person: Person, now: datetime) -> list[dict[str, A
         ("Running", running, "running", jobs.running),
         ("Waiting", waiting, "pending", jobs.waiting),
         ("On hold", held, "held", jobs.held),
-        ("Ended since yesterday", len(jobs.ended), "ended", jobs.ended[:MAX_JOBS]),
+        ("Ended since yesterday", sum(jobs.endings.values()), "ended", jobs.ended),
     )
     return [
         {

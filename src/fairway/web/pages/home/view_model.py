@@ -80,10 +80,10 @@ def team_cards(
 
 def job_attention(jobs: MyJobs, user: str) -> list[Attention]:
     """Return the reader's jobs that failed since yesterday, hold idle GPUs or are on hold."""
-    failed = [job for job in jobs.ended if job.state in BAD]
+    failed = jobs.failed
     found = [Attention("bad", _with_note(job), f"/jobs/{job.id}") for job in failed[:MAX_NAMED]]
-    if len(failed) > MAX_NAMED:
-        more = len(failed) - MAX_NAMED
+    more = sum(number for state, number in jobs.endings.items() if state in BAD) - MAX_NAMED
+    if more > 0:
         query = urlencode({"user": user, "state": "wrong", "sort": "-ended"})
         found.append(Attention("bad", f"{count(more, 'more job')} of yours failed", f"/jobs?{query}"))
     for job in jobs.running:
@@ -168,15 +168,13 @@ def changes(
     found += [_budget_entry(e) for e in events.budget_events if teams is None or e.team in teams]
     found += [_node_entry(n) for n in events.nodes]
     found += _intervention_entries(events.interventions)
-    if jobs.ended:
-        states = Counter(job.state for job in jobs.ended)
-        parts = ", ".join(f"{n} {STATE_ENDINGS[state]}" for state, n in states.most_common())
+    if jobs.endings:
+        ended = sum(jobs.endings.values())
+        parts = ", ".join(f"{n} {STATE_ENDINGS[state]}" for state, n in Counter(jobs.endings).most_common())
         last = max(job.ended_at for job in jobs.ended if job.ended_at is not None)
         query = urlencode({"user": user, "state": "ended", "sort": "-ended"})
         found.append(
-            ChangeEntry(
-                last, "jobs", f"{count(len(jobs.ended), 'job')} of yours ended: {parts}", f"/jobs?{query}"
-            )
+            ChangeEntry(last, "jobs", f"{count(ended, 'job')} of yours ended: {parts}", f"/jobs?{query}")
         )
     return sorted(found, key=lambda entry: entry.at, reverse=True)[:MAX_CHANGES]
 
