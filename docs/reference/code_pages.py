@@ -1,4 +1,4 @@
-"""A page for every reason and error code: what it means, what is said with it, what to do."""
+"""A page for every reason and error code: its meaning, its messages, and what to do."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from fairway.files.diagnostics import FaultCode
 
 HERE = Path(__file__).parent
 _KINDS = {
-    "wait": "why a job waits",
-    "diagnosis": "what a running job does with its GPUs",
-    "objection": "stands against a plan",
-    "notice": "a note beside a plan",
-    "fault": "a fault of a file",
-    "error": "an error",
+    "wait": "reason why a job is waiting",
+    "diagnosis": "diagnosis of GPU utilization",
+    "objection": "refusal of a plan",
+    "notice": "note in a plan",
+    "fault": "error in a file",
+    "error": "error",
 }
 _ORDER = tuple(_KINDS)
 _ROOMS = {
     "advise": "`fairway why`",
-    "api": "the server's API",
+    "api": "the API",
     "cli": "the command line",
     "client": "the command line and the Python client",
-    "control": "the server's loops",
+    "control": "the loops of the server",
     "cost": "prices and charges",
     "engines": "a cluster",
     "explain": "`fairway why`",
     "files": "a file",
-    "ledger": "the ledger",
-    "policy": "a plan or a job's placing",
-    "settings": "the server's settings",
-    "web": "the pages",
+    "ledger": "the database",
+    "policy": "a plan or the placement of a job",
+    "settings": "the settings of the server",
+    "web": "the web pages",
     "demo": "`fairway demo`",
-    "server": "the server's start",
+    "server": "the start of the server",
     "services": "the server",
-    "views": "the command line and the pages",
+    "views": "the command line and the web pages",
     "wire": "the API",
 }
 
@@ -105,7 +105,11 @@ def _entry(name: str, code: Code | None, written: Any, fault: str | None) -> Ent
 def _page(entry: Entry) -> str:
     kinds = ", ".join(_KINDS[kind] for kind in entry.kinds)
     rooms = ", ".join(_ROOMS.get(room, room) for room in entry.rooms)
-    parts = [f"# {entry.name}\n", f"{entry.means}\n", f"*{kinds[0].upper()}{kinds[1:]}; from {rooms}.*\n"]
+    parts = [
+        f"# {entry.name}\n",
+        f"{entry.means}\n",
+        f"*{kinds[0].upper()}{kinds[1:]}; reported by {rooms}.*\n",
+    ]
     if entry.do:
         parts.append(f"## What to do\n\n{entry.do}\n")
     if entry.sayings:
@@ -113,7 +117,7 @@ def _page(entry: Entry) -> str:
             f"{message}\n" + (f"hint: {hint}\n" if hint.strip("… :") else "")
             for message, hint in entry.sayings
         )
-        title = "What is said with it" if entry.do else "What is said with it, and what to do"
+        title = "Messages" if entry.do else "Messages and what to do"
         parts.append(f"## {title}\n\n```text\n{said.rstrip()}\n```\n")
     parts.append("[All codes](../codes.md)\n")
     return "\n".join(parts)
@@ -124,15 +128,15 @@ def pages(note: str) -> dict[Path, str]:
     every = entries()
     index = [
         f"# Reason and error codes\n\n{note}",
-        "Every error, wait and objection has a code that stays the same, so that scripts can match on it: in `-o json`, in the API's "
-        "`problem+json`, in the log and on the pages. The CLI prints what, where, why, then `hint:`.\n\n",
-        f"{len(every)} codes. Words of Slurm and Kueue themselves, in brackets: [the engines' reasons](engine-reasons.md).\n",
+        "Every error, waiting reason and refusal has a stable code that scripts can match: in `-o json`, in the `problem+json` of the API, in the "
+        "log and on the web pages. The command line prints the error, its location and its cause, followed by `hint:`.\n\n",
+        f"There are {len(every)} codes. Messages of Slurm and Kueue are listed in [Engine reasons](engine-reasons.md).\n",
     ]
     for kind in _ORDER:
         rows = [e for e in every if e.kinds[0] == kind]
         if not rows:
             continue
-        index.append(f"\n## {_KINDS[kind][0].upper()}{_KINDS[kind][1:]}\n\n| code | means |\n|---|---|\n")
+        index.append(f"\n## {_KINDS[kind][0].upper()}{_KINDS[kind][1:]}\n\n| code | meaning |\n|---|---|\n")
         index += [
             f"| [`{e.name}`](codes/{e.name}.md) | {e.means.replace('|', chr(92) + '|')} |\n" for e in rows
         ]
@@ -145,12 +149,12 @@ def pages(note: str) -> dict[Path, str]:
 
 def _engine_reasons(note: str) -> str:
     text = (
-        f"# The engines' own reasons\n\n{note}"
-        "`fairway why` says why a job waits in Fairway's words, with the engine's own as evidence. These are the ones it knows; any other "
-        "is shown as the engine says it. What the virtual engine says is Fairway's own text and has its code from the start.\n"
+        f"# Engine reasons\n\n{note}"
+        "`fairway why` translates the reasons of Slurm and Kueue, and shows the original as evidence. This page lists the known reasons; any other "
+        "is shown unchanged. The virtual engine uses Fairway's codes directly.\n"
     )
     for engine, known in ENGINE_REASONS.items():
-        text += f"\n## {engine}\n\n| the engine says | code | means |\n|---|---|---|\n"
+        text += f"\n## {engine}\n\n| engine reason | code | meaning |\n|---|---|---|\n"
         text += "".join(
             f"| `{word.shown}` | [`{word.code}`](codes/{word.code}.md) | {word.reason.means} |\n"
             for word in known

@@ -1,4 +1,4 @@
-"""The words of the fleet file and the job file, from their JSON Schemas, and the routes of the API."""
+"""Pages for the keys of fleet and job files, from their JSON Schemas, and for the routes of the API."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def _takes(schema: Schema, definitions: Schema) -> str:
 
 
 def _by_type(schema: Schema, definitions: Schema) -> str:
-    words = {"boolean": "`true` or `false`", "object": "a mapping"}
+    words = {"boolean": "boolean", "object": "mapping"}
     kind = str(schema.get("type", ""))
     if kind == "object" and not schema.get("properties"):
-        return "a mapping by name"
+        return "mapping by name"
     if kind == "array":
-        return f"a list of {_takes(schema.get('items', {}), definitions) or 'values'}"
+        return f"list of {_takes(schema.get('items', {}), definitions) or 'values'}"
     if kind in {"integer", "number"}:
         bounds = [str(schema[side]) for side in ("minimum", "maximum") if side in schema]
-        return ("a whole number" if kind == "integer" else "a number") + (
+        return ("integer" if kind == "integer" else "number") + (
             f", {' to '.join(bounds)}" if len(bounds) == 2 else ""
         )
     if kind == "string":
         examples = schema.get("examples", ())
-        return "text" + (f", as `{_plain(examples[0])}`" if examples else "")
-    return words.get(kind, "a mapping" if "$ref" in schema else "")
+        return "string" + (f", e.g. `{_plain(examples[0])}`" if examples else "")
+    return words.get(kind, "mapping" if "$ref" in schema else "")
 
 
 def _plain(value: object) -> str:
@@ -93,14 +93,14 @@ def file_page(title: str, intro: str, note: str, schema: Schema) -> str:
     text = f"# {title}\n\n{note}{intro}\n"
     every = keys(schema)
     deep = {key.path.split(".")[0].split("[")[0] for key in every if "." in key.path}
-    rows: dict[str, list[Key]] = {"The file": []}
+    rows: dict[str, list[Key]] = {"Top level": []}
     for key in every:
         top = key.path.split(".")[0].split("[")[0]
-        rows.setdefault(top if top in deep else "The file", []).append(key)
+        rows.setdefault(top if top in deep else "Top level", []).append(key)
     for top, group in rows.items():
-        text += f"\n## {top}\n\n| key | takes | left out | means |\n|---|---|---|---|\n"
+        text += f"\n## {top}\n\n| key | value | default | description |\n|---|---|---|---|\n"
         for key in group:
-            left_out = "**must be there**" if key.required else f"`{key.default}`" if key.default else ""
+            left_out = "**required**" if key.required else f"`{key.default}`" if key.default else ""
             text += f"| `{key.path}` | {key.takes} | {left_out} | {key.means} |\n".replace("||", "| |")
     return text
 
@@ -108,10 +108,10 @@ def file_page(title: str, intro: str, note: str, schema: Schema) -> str:
 def api_page(note: str, document: Schema) -> str:
     """A page with every route: who may call it, what it takes, what it answers."""
     text = (
-        f"# The API\n\n{note}"
-        "JSON over HTTP; `Authorization: Bearer TOKEN`. The whole description for programs is [openapi.json](openapi.json), which every server has at "
-        "`/openapi.json`. Lists come in pages: pass `next_cursor` on as `cursor`. Errors are `application/problem+json` with `code`, `detail` and "
-        "`hint`: see [the codes](codes.md).\n"
+        f"# API\n\n{note}"
+        "The API uses JSON over HTTP. Authenticate with `Authorization: Bearer TOKEN`. The machine-readable description is [openapi.json](openapi.json), "
+        "which every server also serves at `/openapi.json`. Lists are paginated: pass `next_cursor` as `cursor` to get the next page. Errors are "
+        "`application/problem+json` with `code`, `detail` and `hint`; see [the codes](codes.md).\n"
     )
     tags: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
@@ -126,28 +126,28 @@ def api_page(note: str, document: Schema) -> str:
 def _route(method: str, path: str, operation: Schema) -> str:
     text = f"\n### {method.upper()} {path}\n\n{operation.get('description', '')}\n\n"
     role = operation.get("x-fairway-role", "")
-    text += "Needs no token.\n" if role == "public" else f"Needs the role `{role}`.\n"
+    text += "No token required.\n" if role == "public" else f"Required role: `{role}`.\n"
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if name := body.get("$ref", "").rsplit("/", 1)[-1]:
-        text += f"Takes `{name}` of openapi.json.\n"
+        text += f"Request body: `{name}` in openapi.json.\n"
     if parameters := operation.get("parameters"):
-        text += "\n| parameter | in | means |\n|---|---|---|\n"
+        text += "\n| parameter | in | description |\n|---|---|---|\n"
         for one in parameters:
             text += f"| `{one['name']}` | {one['in']} | {one.get('description') or _PARAMETERS.get(one['name'], '')} |\n"
     return text
 
 
 _PARAMETERS = {
-    "cluster": "of this cluster only",
-    "pool": "of this pool only",
-    "team": "of this team only, with all teams inside it",
-    "user": "of this user only",
-    "name": "of this name only",
-    "cursor": "`next_cursor` of the page before",
-    "limit": "most items on a page",
-    "number": "the apply's number",
+    "cluster": "filter by cluster",
+    "pool": "filter by pool",
+    "team": "filter by team, including the teams inside it",
+    "user": "filter by user",
+    "name": "filter by name",
+    "cursor": "`next_cursor` of the previous page",
+    "limit": "maximum number of items per page",
+    "number": "number of the apply",
     "id": "the job's id",
-    "month": "a month, as 2026-10",
-    "attempt": "which attempt; the last one if left out",
+    "month": "month, e.g. 2026-10",
+    "attempt": "number of the attempt; default: the last one",
 }
-"""What parameters mean that have the same meaning wherever they are."""
+"""Descriptions of parameters that mean the same in every route."""
