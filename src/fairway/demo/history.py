@@ -1,28 +1,22 @@
-"""The demo's history: simulated in a thread while PostgreSQL starts, then written to the ledger."""
+"""The demo's history: simulated and stored by a process of its own, then completed with policy and costs."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import subprocess
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from datetime import UTC, date, datetime
 from typing import Final
 
 from fairway.cost.calendar import calendar_of
 from fairway.demo import history_money, history_policy
-from fairway.demo.fleet_text import PROMETHEUS, fleet_text
-from fairway.demo.history_jobs import generate_jobs
-from fairway.demo.history_rows import ledger_rows
-from fairway.demo.history_run import generate_outages, run
-from fairway.demo.history_use import past_uses
+from fairway.demo.fleet_text import PROMETHEUS
+from fairway.demo.history_writer import HistorySpec, Kind, Message
 from fairway.demo.jobs import DAY
 from fairway.files import fleet_digest, parse_fleet
 from fairway.ledger import Ledger
-from fairway.ledger.seed import GeneratedHistory, backfill, backfill_uses, write_applies, write_budgets
-from fairway.ledger.telemetry.seed import PastUses
-from fairway.ledger.usage.metering import Hours
+from fairway.ledger.seed import write_applies, write_budgets
+from fairway.model.errors import PermanentError
 from fairway.model.fleet import Fleet
 from fairway.services.charges import Costs
 from fairway.services.fleets import FleetHistory, Fleets
@@ -46,61 +40,74 @@ class DemoHistory:
 
         `prometheus`: the address at which live metrics are served.
         """
-        self._days = days
-        self._seed = seed
+        self._spec = HistorySpec(days, seed, int(time.time()), prometheus)
         self._on_step = on_step
         self._on_progress = on_progress
-        self._end = int(time.time())
-        self._start = self._end - days * DAY
-        self._prometheus = prometheus
-        self.text = fleet_text(self.price_day, prometheus=prometheus)
+        self.text = self._spec.fleet_text
         self.fleet: Fleet = parse_fleet(self.text, "fleet.yaml")
-        self._run: Future[GeneratedHistory] = Future()
-        self._uses: Future[tuple[PastUses, Hours]] = Future()
-        self._writing_uses: asyncio.Task[None] | None = None
-        self._is_waiting = False
-
-    @property
-    def price_day(self) -> date:
-        """Return the day on which a price changed: in the middle of the history."""
-        return datetime.fromtimestamp((self._start + self._end) // 2, UTC).date()
+        self._writer: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader | None = None
 
     def begin(self) -> None:
-        """Start the simulation in a daemon thread while the server starts."""
-        if self._days:
-            threading.Thread(target=self._simulate, name="the past", daemon=True).start()
+        """Start the simulation, in a process of its own, while the server starts."""
+        if self._spec.days:
+            self._writer = subprocess.Popen(  # noqa: S603 - ourselves
+                self._spec.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
 
     async def write(self, ledger: Ledger) -> None:
         """Write the history to the ledger, and its fleet as the newest revision."""
-        if not self._days:
+        writer = self._writer
+        if writer is None or writer.stdin is None:
             await ledger.revisions.add(self.text, fleet_digest(self.text), APPLIED_BY[-1])
             return
-        self._on_step(f"Simulating the last {self._days} days")
-        self._is_waiting = True
-        past = await asyncio.wrap_future(self._run)
-        self._on_step(f"Storing {len(past.jobs):,} jobs")
-        await backfill(ledger, past, self._on_progress)
-        self._writing_uses = asyncio.create_task(self._write_uses(ledger), name="what GPUs did")
+        self._on_step(f"Simulating the last {self._spec.days} days")
+        writer.stdin.write(f"{ledger.url}\n".encode())
+        writer.stdin.flush()
+        self._reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(self._reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, writer.stdout)
+        jobs = await self._wait_for("simulated")
+        self._on_step(f"Storing {jobs:,.0f} jobs")
+        await self._wait_for("stored")
         self._on_step("Calculating costs")
-        prices = tuple(history_money.spot_prices(self.fleet, self._start, self._end, self._seed))
+        spec = self._spec
+        prices = tuple(history_money.spot_prices(self.fleet, spec.start, spec.end, spec.seed))
         await ledger.prices.add(prices, by="the spot market")
         await self._write_policy_and_costs(ledger)
 
     async def finish(self) -> None:
-        """Wait until what the GPUs did is written as well, which goes on while the policy is applied."""
-        if self._writing_uses is not None:
-            await self._writing_uses
+        """Wait until GPU utilisation is stored as well, which continues while the policy is applied."""
+        if self._reader is not None:
+            await self._wait_for("finished")
 
-    async def _write_uses(self, ledger: Ledger) -> None:
-        await backfill_uses(ledger, *await asyncio.wrap_future(self._uses))
+    def stop(self) -> None:
+        """Stop the process that writes the history, if it is running."""
+        if self._writer is not None:
+            self._writer.kill()
+            self._writer.wait()
+
+    async def _wait_for(self, kind: Kind) -> float:
+        """Report progress until the process reports `kind`. Returns its value."""
+        while self._reader is not None and (line := await self._reader.readline()):
+            message = Message.parse(line)
+            if message.kind == kind:
+                return message.value
+            if message.kind == "progress":
+                self._on_progress(message.value)
+        raise PermanentError(
+            "DemoHistoryFailed",
+            "the history of the demo was not written",
+            "start without a history:  fairway demo --days 0",
+        )
 
     async def _write_policy_and_costs(self, ledger: Ledger) -> None:
         """Write fitted budgets, the revisions of the fleet, closed months and budget events."""
-        start, end = self._start, self._end
+        start, end = self._spec.start, self._spec.end
         calendar = calendar_of(self.fleet)
         spent = await history_money.read_spending(self.fleet, Costs(ledger), start, end)
         before, now = history_money.fit_budgets(spent, calendar, start, end)
-        texts = history_policy.revisions(self.price_day, before, now, self._prometheus)
+        texts = history_policy.revisions(self._spec.price_day, before, now, self._spec.prometheus)
         length = end - start
         times = [start, start + round(length * 0.45), max(start + 2, end - min(5 * DAY, length // 8))]
         await write_applies(ledger, list(history_policy.applies(texts, APPLIED_BY, times)))
@@ -112,21 +119,3 @@ class DemoHistory:
         spent = await history_money.read_spending(self.fleet, costs, start, end)
         await write_budgets(ledger, *history_money.budget_history(fleets, spent, calendar, start, end))
         await history_money.close_months(ledger, self.fleet, costs, start, end)
-
-    def _simulate(self) -> None:
-        try:
-            jobs = generate_jobs(self.fleet, self._start, self._end, self._seed)
-            outages = generate_outages(self.fleet, self._start, self._end, self._seed)
-            result = run(self.fleet, jobs, outages, self._start, self._end, self._report_progress)
-            rows = ledger_rows(self.fleet, result, calendar_of(self.fleet))
-            self._run.set_result(rows)
-            self._uses.set_result((past_uses(self.fleet, result, self._seed), rows.hours))
-        except BaseException as error:
-            for future in (self._run, self._uses):
-                if not future.done():
-                    future.set_exception(error)
-
-    def _report_progress(self, fraction: float) -> None:
-        """Report progress only once this step is current, not while another step is shown."""
-        if self._is_waiting:
-            self._on_progress(fraction)

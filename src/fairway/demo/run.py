@@ -107,6 +107,7 @@ def serve_demo(options: DemoOptions, callbacks: DemoCallbacks) -> None:
         hint = f"choose another port:  fairway demo --port {options.port + 1}   or leave --port out"
         raise PermanentError(error.code, error.message, hint) from error
     finally:
+        history.stop()
         listener.close()
 
 

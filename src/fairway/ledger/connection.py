@@ -51,6 +51,8 @@ class Connections:
 
     def __init__(self, url: str, limits: ConnectionLimits) -> None:
         parsed = _parse(url)
+        self.url = url
+        """May contain a password: not to be printed."""
         self.limits = limits
         self._address = _address(parsed)
         self._engine = _engine(parsed, limits)

@@ -117,6 +117,11 @@ class Ledger:
             raise
         return ledger
 
+    @property
+    def url(self) -> str:
+        """The URL that `connect` got. It may contain a password: not to be printed."""
+        return self._connections.url
+
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
         await self._connections.close()
