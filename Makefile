@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 # Where this is set, each of the thousands of processes of a test run compiles every module it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel clean
+.PHONY: help venv lock format check test test-python test-at test-docs nightly test-lab integration deploy scenarios reached mutations promises lab-up lab-down pages screenshots bench reference docs wheel release-check clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,7 @@ lock:  ## write the hashed locks anew from pyproject.toml (make lock UPGRADE=--u
 	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url -c requirements/dev.txt --group docs -o requirements/docs.txt
 	uv pip compile --quiet $(UPGRADE) --python-version 3.12 --generate-hashes --no-emit-index-url requirements/focus.in -o requirements/focus.txt
+	uv pip compile --quiet $(UPGRADE) --universal --generate-hashes --no-emit-index-url --python-version 3.11 requirements/release.in -o requirements/release.txt
 
 format: venv  ## format and mend what can be mended
 	$(BIN)/ruff format .
@@ -121,6 +122,9 @@ docs: build/docs-venv/.done  ## build the docs site into build/site, in an envir
 
 wheel: venv  ## build the wheel into dist/
 	uv build --quiet --wheel --out-dir dist
+
+release-check: venv  ## build sdist and wheel, check them, install each without an index, run a job in its demo
+	$(PY) -m ci.release_check
 
 clean:  ## remove what can be made again
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,11 +1,13 @@
-"""Generate the reference from the code: `make reference`. A test fails when a page is out of date."""
+"""Writes the reference from the tables in the code: `make reference`. A test fails when a page is out of date."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from docs.reference import code_pages, command_pages, shapes
+from fairway import __version__
 from fairway.api import load
 from fairway.api.middleware import REQUESTS
 from fairway.api.openapi import document
@@ -16,13 +18,14 @@ from fairway.model.gpu_catalogue import CATALOGUE
 from fairway.settings import SETTINGS
 
 HERE = Path(__file__).parent
+CHART = HERE.parents[1] / "deploy/helm/fairway/Chart.yaml"
 FLEET_FILE = (
-    "All keys of the fleet file. `NAME` is a name of your choice. See [Write a fleet file](../guides/fleet-file.md) for examples. `fairway check -f FILE` "
-    "finds all errors in a file; `fairway schema` prints the JSON Schema for editors."
+    "Every key. `NAME` is a name of your own. How they are used: [Say who shares the fleet](../guides/fleet-file.md); `fairway check -f FILE` finds "
+    "every fault, `fairway schema` writes the JSON Schema for editors."
 )
 JOB_FILE = (
-    "All keys of a job file. See [Run jobs](../guides/jobs.md) for examples. `fairway check -f FILE` finds all errors in a file; `fairway schema job` "
-    "prints the JSON Schema for editors."
+    "Every key. How they are used: [Run jobs](../guides/jobs.md); `fairway check -f FILE` finds every fault, `fairway schema job` writes the JSON "
+    "Schema for editors."
 )
 NOTE = "<!-- made by `make reference` from the code; edit there -->\n\n"
 
@@ -31,9 +34,9 @@ def settings() -> str:
     rows = "".join(f"| `{s.name}` | `{s.variable}` | {s.default} | {s.help} |\n" for s in SETTINGS)
     return (
         f"# Settings of the server\n\n{NOTE}"
-        "An option overrides the environment, the environment overrides the configuration file (`~/.config/fairway/server.yaml`, or the "
-        "file in `FAIRWAY_CONFIG`), and the file overrides the default.\n\n"
-        f"| setting | variable | default | description |\n|---|---|---|---|\n{rows}"
+        "A flag wins over the environment, the environment over the config file (`~/.config/fairway/server.yaml`, or the "
+        "file that `FAIRWAY_CONFIG` names), the file over the default.\n\n"
+        f"| setting | variable | default | what it is |\n|---|---|---|---|\n{rows}"
     )
 
 
@@ -44,18 +47,18 @@ def metrics() -> str:
     )
     return (
         f"# Metrics\n\n{NOTE}"
-        "`GET /metrics` requires a viewer token. In Prometheus, set `authorization: { credentials_file: … }`.\n\n"
-        f"| metric | type | labels | description |\n|---|---|---|---|\n{rows}"
+        "`GET /metrics` needs a viewer's token. In Prometheus: `authorization: { credentials_file: … }`.\n\n"
+        f"| metric | kind | labels | what it tells |\n|---|---|---|---|\n{rows}"
     )
 
 
 def faults() -> str:
     rows = "".join(f"| `{code.value}` | {code.explanation} |\n" for code in FaultCode)
     return (
-        f"# File errors\n\n{NOTE}"
-        "Errors and warnings for fleet files, job files, scripts and manifests. `fairway check -o json` returns the code of "
-        "each one; codes are stable.\n\n"
-        f"| code | meaning |\n|---|---|\n{rows}"
+        f"# Faults of a file\n\n{NOTE}"
+        "What can be wrong with a fleet file, a job file, a script or a manifest. `fairway check -o json` gives the code of "
+        "each fault; codes are stable.\n\n"
+        f"| code | what it means |\n|---|---|\n{rows}"
     )
 
 
@@ -68,10 +71,18 @@ def gpu_types() -> str:
     )
     return (
         f"# GPU types\n\n{NOTE}"
-        "The number after each MIG profile is its part of the GPU (its share of memory slices, see ADR 0011). Define other "
-        "types in the fleet file under `gpu_types`.\n\n"
+        "Behind each MIG profile stands its part of the GPU (its share of memory slices, see ADR 0011). A type that is "
+        "missing is described in the fleet file under `gpu_types`.\n\n"
         f"| name | memory | MIG profiles |\n|---|---|---|\n{rows}"
     )
+
+
+def chart() -> str:
+    """The Helm chart with the version of the package, in the form that Helm wants for pre-releases."""
+    semantic = re.sub(r"\.?(dev|rc)(\d+)$", r"-\1.\2", __version__)
+    text = CHART.read_text(encoding="utf-8")
+    text = re.sub(r"^version: .*$", f"version: {semantic}", text, flags=re.MULTILINE)
+    return re.sub(r"^appVersion: .*$", f"appVersion: {__version__}", text, flags=re.MULTILINE)
 
 
 def pages() -> dict[Path, str]:
@@ -84,8 +95,9 @@ def pages() -> dict[Path, str]:
         HERE / "gpu-types.md": gpu_types(),
         HERE / "openapi.json": described,
         HERE / "api.md": shapes.api_page(NOTE, json.loads(described)),
-        HERE / "fleet-file.md": shapes.file_page("Fleet file", FLEET_FILE, NOTE, fleet_schema()),
-        HERE / "job-file.md": shapes.file_page("Job file", JOB_FILE, NOTE, job_schema()),
+        HERE / "fleet-file.md": shapes.file_page("The fleet file", FLEET_FILE, NOTE, fleet_schema()),
+        HERE / "job-file.md": shapes.file_page("The job file", JOB_FILE, NOTE, job_schema()),
+        CHART: chart(),
         **code_pages.pages(NOTE),
         **command_pages.pages(NOTE),
         HERE.parents[1] / "examples/fleet.schema.json": json.dumps(fleet_schema(), indent=2) + "\n",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairway.model.errors import FairwayError, PermanentError, TemporaryError
     from fairway.wire.jobs import JobSpec
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "Client",
