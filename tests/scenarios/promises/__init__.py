@@ -15,51 +15,60 @@ Scenario = Callable[[Stage], Awaitable[None]]
 PROMISES: Final = MappingProxyType(
     {
         "guarantee": (
-            "a team below its guarantee starts soon after it asks, though others hold every "
-            "GPU: what is lent is taken back"
+            "a team below its guarantee starts its jobs soon, even if other teams use every GPU: GPUs "
+            "on loan are reclaimed"
         ),
-        "borrow": "idle GPUs go to whoever asks, up to its borrow limit",
-        "ceiling": "guarantee plus borrow is never exceeded, not for an instant",
+        "borrow": "idle GPUs go to any team that asks, up to its borrow limit",
+        "ceiling": "guarantee plus borrow is never exceeded, even briefly",
         "least-harm": (
-            "taking back never takes more GPUs than needed, and never from a team within its guarantee"
+            "reclaiming preempts no more GPUs than needed, and never those of a team within its guarantee"
         ),
         "priority": (
-            "an urgent job takes the place of its own team's lower job; never of another "
-            "team's guaranteed one"
+            "an urgent job preempts a lower-priority job of its own team, never a guaranteed job of "
+            "another team"
         ),
-        "low-only-idle": "a low job never delays anybody's guaranteed job",
-        "share": ("two teams of shares 60 and 40 with endless demand hold what is lent about 60 : 40"),
-        "memory": ("a team that used much lately yields to one that used little; the half-life forgives"),
-        "gang": ("a job of N nodes starts whole or not at all; two gangs that each half fit never deadlock"),
-        "no-starvation": "a large gang starts in bounded time while small jobs keep coming",
+        "low-only-idle": "a low job never delays a guaranteed job",
+        "share": "two teams with shares 60 and 40 and unlimited demand divide borrowed GPUs about 60 : 40",
+        "memory": (
+            "a team with high recent usage yields to one with low recent usage; past usage decays "
+            "with the half-life"
+        ),
+        "gang": (
+            "a job with N nodes starts on all of them or not at all; two gangs that each fit in part "
+            "never deadlock"
+        ),
+        "no-starvation": "a large gang starts in bounded time while small jobs keep arriving",
         "limits": (
-            "a job over its team's per-job or per-user limit is refused or held at once, with the reason"
+            "a job above the per-job or per-user limit of its team is refused or held at once, with "
+            "the reason"
         ),
-        "access": "a team without a grant on a pool cannot use it, by the native tools either",
-        "isolation": "no one reads the logs of, changes or cancels another team's job",
-        "hierarchy": ("what a child team leaves of its guarantee goes to its siblings first, then outside"),
-        "time": "a job past its time limit ends",
+        "access": "a team without a grant on a pool cannot use it, not even with the engine's own tools",
+        "isolation": "nobody reads the logs of, changes or cancels a job of another team",
+        "hierarchy": (
+            "what a child team does not use of its guarantee goes to its siblings first, then to other teams"
+        ),
+        "time": "a job ends at its time limit",
         "tolerance": (
-            "only jobs that say they tolerate loss run on spot; after a node loss they run "
-            "again, and it counts as a new attempt"
+            "only jobs that declare that they tolerate loss run on spot nodes; after a node is lost "
+            "they run again, as a new attempt"
         ),
-        "slices": "MIG slices are guaranteed, lent and counted as slices",
-        "together": "a job that asks for one rack gets one rack, or waits and says so",
+        "slices": "MIG slices are guaranteed, put on loan and counted as slices",
+        "together": "a job that asks for one rack gets one rack, or waits and reports why",
         "no-surprise": (
-            "applying a changed policy never ends a running job; tightening works by "
-            "attrition unless told to evict"
+            "applying a changed policy never stops a running job; lower limits take effect as jobs "
+            "finish, unless you ask to evict them"
         ),
-        "removal": "a team with jobs is not removed; draining it first is offered",
+        "removal": "a team with jobs is not removed; Fairway offers to drain it first",
         "budget": (
-            "when a team's budget is spent nothing of it starts, or only what is low; what runs goes on, and "
-            "what waits starts when it is raised"
+            "when the budget of a team is spent, none of its jobs starts, or only low ones; running "
+            "jobs continue, and waiting jobs start when it is raised"
         ),
         "native": (
-            "all of the above hold for plain `sbatch` and `kubectl`; a GPU pod or job that "
-            "names no team is refused, or charged to the default team"
+            "all of the above hold for plain `sbatch` and `kubectl`; a GPU pod or job that names no "
+            "team is refused, or charged to the default team"
         ),
         "give-way": (
-            "taking Fairway away leaves working engine objects, and `fairway plan` afterwards finds no change"
+            "removing Fairway leaves working engine objects, and a later `fairway plan` finds no change"
         ),
     }
 )
